@@ -1,0 +1,1 @@
+"""Where hosts are seen: one module a source, each the only importer of its third party."""

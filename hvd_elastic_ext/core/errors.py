@@ -1,0 +1,83 @@
+"""Every error this project raises on purpose, classed by what the caller should do.
+
+    ElasticError                    message = what, where, what to do
+    ├── Transient                   keep the last good value and try again
+    │   └── SourceUnavailable       a host list could not be read just now
+    └── Permanent                   stop; trying again cannot help
+        ├── UsageError              the command line or configuration is wrong (exit 2)
+        ├── BadHosts                a host list was read, and is not one
+        ├── BadPublication          a pushed publication was received, and is not one
+        └── JobFailed               training failed (exit 1)
+            └── Interrupted         the launcher was told to stop (exit 128 + signal)
+
+``BadHosts`` is permanent for the *text* it describes: whoever watches a file
+keeps the last good hosts and waits for the next text.
+"""
+
+from __future__ import annotations
+
+
+class ElasticError(Exception):
+    """Base of all. ``str(error)`` is one line a user can act on."""
+
+    exit_code = 1
+
+
+class Transient(ElasticError):
+    """Keep the last good value and retry."""
+
+
+class SourceUnavailable(Transient):
+    """A host list could not be read just now; ``where`` names the file, script or URL."""
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where = where
+        self.why = why
+        super().__init__(f"{where}: {why}; keeping the hosts known so far")
+
+
+class Permanent(ElasticError):
+    """Stop, with the reason and the fix."""
+
+
+class UsageError(Permanent):
+    """The command line, the environment or a configuration file is wrong."""
+
+    exit_code = 2
+
+
+class BadHosts(Permanent):
+    """A host list is malformed.
+
+    ``where`` is the file (or script, or option), ``line`` counts from 1 and is
+    ``None`` where the list has no lines, ``why`` says what is wrong and how to
+    write it, ``more`` counts further bad lines.
+    """
+
+    exit_code = 2
+
+    def __init__(self, where: str, line: int | None, why: str, *, more: int = 0) -> None:
+        self.where = where
+        self.line = line
+        self.why = why
+        self.more = more
+        place = where if line is None else f"{where}:{line}"
+        tail = f" (and {more} more bad line{'s' if more > 1 else ''})" if more else ""
+        super().__init__(f"{place}: {why}{tail}")
+
+
+class BadPublication(Permanent):
+    """A pushed publication is malformed or of a version this program does not know."""
+
+
+class JobFailed(Permanent):
+    """Training failed; the message names the first cause."""
+
+
+class Interrupted(JobFailed):
+    """The launcher was told to stop by ``signal_number``."""
+
+    def __init__(self, signal_number: int, why: str) -> None:
+        self.signal_number = signal_number
+        self.exit_code = 128 + signal_number
+        super().__init__(why)

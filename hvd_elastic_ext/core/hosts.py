@@ -1,0 +1,206 @@
+"""Hosts, and sets of them in order of seniority."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+MAX_NAME = 253
+"""Longest host name in characters (RFC 1035 §2.3.4, less the root's dot)."""
+
+_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
+
+
+def name_error(name: str) -> str | None:
+    """Say what is wrong with a host name, or None if nothing is.
+
+    Accepted: dotted labels of ASCII letters, digits, ``-`` and ``_``, no label
+    starting or ending with ``-`` (RFC 1123 §2.1; ``_`` because container tools
+    use it), and so IPv4 addresses too. IPv6 is refused: Horovod splits
+    ``host:slots`` at the colon. The rule is also what keeps a host name from
+    ever being read as an option of ssh.
+    """
+    if not name:
+        return "the host name is empty"
+    if len(name) > MAX_NAME:
+        return f"the host name has {len(name)} characters; the longest allowed is {MAX_NAME}"
+    if not name.isascii():
+        return f"host name {name!r} is not ASCII; write an internationalised name as xn--…"
+    if name.startswith("-"):
+        return f"host name {name!r} starts with '-' and would be read as an option"
+    if any(c.isspace() for c in name):
+        return f"host name {name!r} contains white space; write host:slots, nothing else"
+    if ":" in name:
+        return f"host name {name!r} contains ':'; IPv6 addresses cannot be used with Horovod, give the host a name"
+    bad = next((label for label in name.split(".") if not _LABEL.match(label)), None)
+    if bad is not None:
+        return f"host name {name!r} is not a valid name: label {bad!r} must be 1 to 63 letters, digits or inner '-'"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One machine (or pod) that can run ``slots`` training processes.
+
+    ``uid`` tells two lives of one name apart (a recreated pod); ``node`` names
+    the machine under a pod. Both are empty where the source does not know.
+
+    Raises ``ValueError`` for an invalid name or fewer than one slot.
+    """
+
+    name: str
+    slots: int
+    uid: str = ""
+    node: str = ""
+
+    def __post_init__(self) -> None:
+        problem = name_error(self.name)
+        if problem is not None:
+            raise ValueError(problem)
+        if isinstance(self.slots, bool) or not isinstance(self.slots, int):
+            raise ValueError(f"host {self.name!r}: slots must be a whole number, not {self.slots!r}")
+        if self.slots < 1:
+            raise ValueError(f"host {self.name!r} has {self.slots} slots; at least 1 is needed, or leave the host out")
+
+    def same_life(self, other: Host) -> bool:
+        """True unless the name or a known uid differs: a recreated pod is another host."""
+        return self.name == other.name and (not self.uid or not other.uid or self.uid == other.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class HostSet:
+    """Hosts with unique names, most senior first.
+
+    Raises ``ValueError`` for a name that stands twice.
+    """
+
+    hosts: tuple[Host, ...] = ()
+    _by_name: dict[str, Host] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        by_name: dict[str, Host] = {}
+        for host in self.hosts:
+            if host.name in by_name:
+                raise ValueError(f"host {host.name!r} is listed twice; give each host once, with all its slots")
+            by_name[host.name] = host
+        object.__setattr__(self, "_by_name", by_name)
+
+    @classmethod
+    def of(cls, slots: dict[str, int]) -> HostSet:
+        """Build a set from a mapping of name to slots, in the mapping's order."""
+        return cls(tuple(Host(name, n) for name, n in slots.items()))
+
+    def __iter__(self) -> Iterator[Host]:
+        return iter(self.hosts)
+
+    def __len__(self) -> int:
+        return len(self.hosts)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str) -> Host | None:
+        return self._by_name.get(name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(host.name for host in self.hosts)
+
+    @property
+    def slots(self) -> int:
+        """Training processes that all hosts together can run."""
+        return sum(host.slots for host in self.hosts)
+
+    def as_slots(self) -> dict[str, int]:
+        """Name to slots, in order of seniority: the form Horovod knows."""
+        return {host.name: host.slots for host in self.hosts}
+
+    def without(self, names: Iterable[str]) -> HostSet:
+        gone = set(names)
+        return HostSet(tuple(host for host in self.hosts if host.name not in gone))
+
+
+@dataclass(frozen=True, slots=True)
+class HostChange:
+    """What lies between two host sets, by name. False when nothing does.
+
+    A host recreated under its name is in both ``removed`` and ``added``.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    grown: tuple[str, ...] = ()
+    shrunk: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.removed or self.grown or self.shrunk)
+
+    @property
+    def gains(self) -> bool:
+        """True if there is room now that was not there before."""
+        return bool(self.added or self.grown)
+
+    @property
+    def loses(self) -> bool:
+        """True if room that was there is gone."""
+        return bool(self.removed or self.shrunk)
+
+
+def diff(before: HostSet, after: HostSet) -> HostChange:
+    """Name what has to change to come from ``before`` to ``after``; order alone is no change."""
+    added, removed, grown, shrunk = [], [], [], []
+    for host in before:
+        now = after.get(host.name)
+        if now is None or not host.same_life(now):
+            removed.append(host.name)
+    for host in after:
+        was = before.get(host.name)
+        if was is None or not was.same_life(host):
+            added.append(host.name)
+        elif host.slots > was.slots:
+            grown.append(host.name)
+        elif host.slots < was.slots:
+            shrunk.append(host.name)
+    return HostChange(tuple(added), tuple(removed), tuple(grown), tuple(shrunk))
+
+
+def keep_seniority(before: HostSet, now: Iterable[Host]) -> HostSet:
+    """Order ``now``: hosts that were there keep their place, newcomers follow by name.
+
+    Ranks follow this order, so the oldest survivor is rank 0. A host recreated
+    under its name is a newcomer: it holds no state.
+    """
+    current = HostSet(tuple(now))
+    veterans = [host for old in before if (host := current.get(old.name)) is not None and old.same_life(host)]
+    known = {host.name for host in veterans}
+    newcomers = sorted((host for host in current if host.name not in known), key=lambda h: h.name)
+    return HostSet((*veterans, *newcomers))
+
+
+def fit(
+    hosts: HostSet, *, min_slots: int = 1, max_slots: int | None = None, allowed: Sequence[int] = ()
+) -> tuple[HostSet, str]:
+    """Choose how much of ``hosts`` one world uses: ``(chosen, reason)``.
+
+    The world is as large as slots and ``max_slots`` allow, then cut down to the
+    largest of the ``allowed`` sizes when any are given. Seniors are kept; the
+    last host taken may give only some of its slots. The empty set comes back,
+    with the reason, when fewer than ``min_slots`` (or than every allowed size)
+    can be had.
+    """
+    size = hosts.slots if max_slots is None else min(hosts.slots, max_slots)
+    reason = f"{size} of {hosts.slots} slots" + ("" if max_slots is None else f", at most {max_slots}")
+    if allowed:
+        size = max((a for a in allowed if a <= size), default=0)
+        reason += f", cut to the allowed size {size}" if size else ", below every allowed size"
+    if size < min_slots:
+        return HostSet(), f"{reason}; waiting for at least {min_slots}"
+    chosen, left = [], size
+    for host in hosts:
+        if left == 0:
+            break
+        take = min(host.slots, left)
+        chosen.append(host if take == host.slots else Host(host.name, take, host.uid, host.node))
+        left -= take
+    return HostSet(tuple(chosen)), reason

@@ -1,0 +1,123 @@
+"""What happened and why: one JSON object a line, append-only.
+
+Every line has ``t`` (Unix seconds, for people), ``mono`` (seconds, for
+durations within one machine), ``generation`` and ``event``; the rest depends on
+the event. Readers ignore events and keys they do not know, and a last line
+that was cut off by a crash.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from hvd_elastic_ext.core.clock import Clock
+
+EVENTS: Final[Mapping[str, str]] = {
+    "started": "the launcher began; options (no secrets), versions",
+    "published": "a new host list was accepted; hosts, departing, added, removed, grown, shrunk",
+    "refused": "a host list was read and not accepted; reason",
+    "spawned": "a training process was started; host, slot, rank",
+    "standby": "a newcomer's processes were started without interrupting anyone; host",
+    "parked": "a newcomer is ready to join; host",
+    "resized": "a new world was formed; cause, added, removed, size, downtime_s, steps_lost",
+    "exited": "a training process ended; host, slot, code, cause",
+    "struck": "somebody is blamed for a fault; subject, cause, until",
+    "fenced": "a silent process was cut off; host, reason",
+    "notice": "somebody is about to go; host, reason, deadline",
+    "committed": "a commit was sealed (sampled); number, step, rank, size, values",
+    "synced": "a world agreed on its state; step, rank, size, values",
+    "rolled_back": "a process returned to its last commit; step, steps_lost, rank",
+    "sealed": "a checkpoint became whole; path, step",
+    "slept": "the job went to sleep; reason",
+    "resumed": "the job woke up; reason",
+    "finished": "the job ended; code, reason",
+}
+"""Events and what their lines carry. Writing any other name is an error of ours."""
+
+
+class Sink(Protocol):
+    """Where lines go: anything opened for appending text."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class Journal:
+    """Writes events. One ``write`` call a line, so that several processes may append to one file.
+
+    A sink that fails (a full disk) never stops the job: the line is dropped and
+    counted in :attr:`dropped`, and the next line that gets through carries the
+    count as ``dropped``.
+    """
+
+    def __init__(self, sink: Sink, clock: Clock) -> None:
+        self._sink = sink
+        self._clock = clock
+        self.dropped = 0
+        """Lines lost since the last one that got through."""
+
+    def record(self, event: str, *, generation: int, **fields: Any) -> None:
+        """Append one event. Raises ``ValueError`` for an unknown event name."""
+        if event not in EVENTS:
+            raise ValueError(f"unknown journal event {event!r}; add it to EVENTS")
+        line: dict[str, Any] = {
+            "t": round(self._clock.wall(), 6),
+            "mono": round(self._clock.mono(), 6),
+            "generation": generation,
+            "event": event,
+            **fields,
+        }
+        if self.dropped:
+            line["dropped"] = self.dropped
+        try:
+            self._sink.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+            self._sink.flush()
+        except OSError:
+            self.dropped += 1
+        else:
+            self.dropped = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line read back."""
+
+    t: float
+    mono: float
+    generation: int
+    event: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.fields.get(key, default)
+
+
+def read(lines: Iterable[str]) -> Iterator[Record]:
+    """Yield the records of a journal in order, skipping what is not one.
+
+    A journal is evidence after a crash, so nothing in it is an error: a torn or
+    foreign line is passed over.
+    """
+    for line in lines:
+        record = parse_line(line)
+        if record is not None:
+            yield record
+
+
+def parse_line(line: str) -> Record | None:
+    """Read one line, or return None if it is torn or no journal line."""
+    try:
+        entry = json.loads(line)
+        return Record(
+            t=float(entry.pop("t")),
+            mono=float(entry.pop("mono")),
+            generation=int(entry.pop("generation")),
+            event=str(entry.pop("event")),
+            fields=entry,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None

@@ -1,0 +1,209 @@
+"""What the daemon tells the launcher: hosts that can be used, hosts about to go.
+
+Two forms, both directions each:
+
+* *hosts-file text*, ``host:slots`` lines and nothing else, which stock Horovod reads too;
+* *push JSON*, which also carries departures, node names and pod UIDs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hvd_elastic_ext.core.errors import BadHosts, BadPublication
+from hvd_elastic_ext.core.hosts import Host, HostSet, name_error
+
+FORMAT = 1
+"""Version of the push JSON. Readers refuse a higher one and ignore keys they do not know."""
+
+MAX_SLOTS = 4096
+"""More slots on one host than this are taken for a slip of the pen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A host that is about to go: ``reason`` for people, ``deadline`` in Unix seconds if known."""
+
+    host: str
+    reason: str
+    deadline: float | None = None
+
+    def __post_init__(self) -> None:
+        problem = name_error(self.host)
+        if problem is not None:
+            raise ValueError(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """One complete statement of the hosts, by one ``source``.
+
+    ``source`` names one life of one publisher; ``sequence`` grows with every
+    publication of that life. ``departing`` names hosts that are no longer in
+    ``hosts``, and why.
+    """
+
+    source: str
+    sequence: int
+    hosts: HostSet
+    departing: tuple[Departure, ...] = ()
+
+    def __post_init__(self) -> None:
+        both = [d.host for d in self.departing if d.host in self.hosts]
+        if both:
+            raise ValueError(f"host {both[0]!r} is published as usable and as departing; it can be one of them")
+
+    def supersedes(self, other: Publication | None) -> bool:
+        """True unless this is a late or repeated push of the source that ``other`` came from."""
+        return other is None or self.source != other.source or self.sequence > other.sequence
+
+    def says_the_same(self, other: Publication | None) -> bool:
+        """True if a reader would learn nothing new; who said it and when do not count."""
+        return other is not None and (self.hosts, self.departing) == (other.hosts, other.departing)
+
+
+def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
+    """Read one ``host:slots`` line; ``default_slots`` is used for a bare ``host``.
+
+    Raises ``ValueError`` saying what is wrong.
+    """
+    if any(c.isspace() for c in line):
+        raise ValueError(f"{line!r} contains white space; write host:slots, nothing else")
+    name, colon, slots = line.rpartition(":")
+    if not colon:
+        problem = name_error(line)
+        if problem is not None:
+            raise ValueError(problem)
+        if default_slots is None:
+            raise ValueError(f"{line!r} has no slots; write {line}:N, N being how many processes it runs")
+        return Host(line, default_slots)
+    problem = name_error(name)
+    if problem is not None:
+        raise ValueError(problem)
+    if not (slots.isascii() and slots.isdigit()):
+        raise ValueError(f"host {name!r} has slots {slots!r}; write a whole number of at least 1")
+    if len(slots) > 6 or int(slots) > MAX_SLOTS:
+        raise ValueError(f"host {name!r} has {slots} slots; the most allowed is {MAX_SLOTS}")
+    return Host(name, int(slots))
+
+
+def parse_hosts_text(text: str, *, where: str, default_slots: int | None = None) -> HostSet:
+    """Read a hosts file. Blank lines and lines starting with ``#`` are skipped.
+
+    ``where`` names the file in errors. Raises :class:`BadHosts` naming the first
+    bad line and counting the others: a list with one bad line is no list.
+    """
+    hosts: dict[str, tuple[Host, int]] = {}
+    problems: list[tuple[int, str]] = []
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.removesuffix("\r")
+        if not line.strip() or line.startswith("#"):
+            continue
+        try:
+            host = parse_hosts_line(line, default_slots=default_slots)
+        except ValueError as error:
+            problems.append((number, str(error)))
+            continue
+        if host.name in hosts:
+            first = hosts[host.name][1]
+            problems.append((number, f"host {host.name!r} was listed in line {first} already; give each host once"))
+            continue
+        hosts[host.name] = (host, number)
+    if problems:
+        number, why = problems[0]
+        raise BadHosts(where, number, why, more=len(problems) - 1)
+    return HostSet(tuple(host for host, _ in hosts.values()))
+
+
+def parse_hosts_option(value: str, *, where: str, default_slots: int | None = None) -> HostSet:
+    """Read ``a:4,b:4`` as given on a command line. Raises :class:`BadHosts`."""
+    try:
+        return HostSet(tuple(parse_hosts_line(part, default_slots=default_slots) for part in value.split(",")))
+    except ValueError as error:
+        raise BadHosts(where, None, str(error)) from None
+
+
+def render_hosts_text(hosts: Iterable[Host]) -> str:
+    """Write the hosts file: bare ``host:slots`` lines, empty for no hosts."""
+    return "".join(f"{host.name}:{host.slots}\n" for host in hosts)
+
+
+def to_json(publication: Publication) -> str:
+    """Write the push form, on one line."""
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "source": publication.source,
+            "sequence": publication.sequence,
+            "hosts": [_host_out(host) for host in publication.hosts],
+            "departing": [{"host": d.host, "reason": d.reason, "deadline": d.deadline} for d in publication.departing],
+        },
+        separators=(",", ":"),
+    )
+
+
+def from_json(text: str | bytes, *, where: str) -> Publication:
+    """Read the push form. Raises :class:`BadPublication` naming ``where`` and what is wrong."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadPublication(f"{where}: not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise BadPublication(f"{where}: a publication is a JSON object, not {type(document).__name__}")
+    if document.get("format") != FORMAT:
+        raise BadPublication(
+            f"{where}: publication format {document.get('format')!r}; this program reads {FORMAT}, "
+            "use the same release of hvd-elastic-ext on both sides"
+        )
+    try:
+        return Publication(
+            source=_typed(document, "source", str),
+            sequence=_typed(document, "sequence", int),
+            hosts=HostSet(tuple(_host_in(entry) for entry in _typed(document, "hosts", list))),
+            departing=tuple(_departure_in(entry) for entry in _typed(document, "departing", list)),
+        )
+    except ValueError as error:
+        raise BadPublication(f"{where}: {error}") from None
+
+
+def _host_out(host: Host) -> dict[str, Any]:
+    out: dict[str, Any] = {"name": host.name, "slots": host.slots}
+    if host.uid:
+        out["uid"] = host.uid
+    if host.node:
+        out["node"] = host.node
+    return out
+
+
+def _host_in(entry: object) -> Host:
+    if not isinstance(entry, dict):
+        raise ValueError(f"a host is a JSON object, not {entry!r}")
+    return Host(
+        name=_typed(entry, "name", str),
+        slots=_typed(entry, "slots", int),
+        uid=_typed({"uid": "", **entry}, "uid", str),
+        node=_typed({"node": "", **entry}, "node", str),
+    )
+
+
+def _departure_in(entry: object) -> Departure:
+    if not isinstance(entry, dict):
+        raise ValueError(f"a departure is a JSON object, not {entry!r}")
+    deadline = entry.get("deadline")
+    if deadline is not None and (isinstance(deadline, bool) or not isinstance(deadline, int | float)):
+        raise ValueError(f"deadline {deadline!r} is not a number of Unix seconds")
+    return Departure(
+        host=_typed(entry, "host", str),
+        reason=_typed({"reason": "", **entry}, "reason", str),
+        deadline=None if deadline is None else float(deadline),
+    )
+
+
+def _typed(entry: dict[str, Any], key: str, kind: type) -> Any:
+    value = entry.get(key)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{key!r} must be {kind.__name__}, not {value!r}")
+    return value

@@ -1,0 +1,60 @@
+"""Metadata of hvd-elastic-ext. Tools are configured in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'^__version__ = "([^"]+)"', (HERE / "hvd_elastic_ext/__init__.py").read_text(), re.M)
+assert VERSION is not None
+
+setup(
+    name="hvd-elastic-ext",
+    version=VERSION.group(1),
+    description="Elastic training for Horovod that survives machines which come and go",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.10",
+    packages=find_packages(include=["hvd_elastic_ext", "hvd_elastic_ext.*", "discover", "discover.*"]),
+    package_data={"hvd_elastic_ext": ["py.typed"], "discover": ["py.typed"]},
+    # The demo trains the first example, so the example travels with the package.
+    data_files=[("share/hvd-elastic-ext/examples/01-digits", ["examples/01-digits/train.py"])],
+    install_requires=[
+        "watchdog>=4",
+        "PyYAML>=6",
+        "rich>=13",
+        "psutil>=5.9",
+        "prometheus-client>=0.20",
+        "tomli>=2; python_version < '3.11'",
+    ],
+    extras_require={
+        "torch": ["torch>=2.1", "numpy", "scikit-learn", "matplotlib>=3.7"],
+        "kubernetes": ["kubernetes>=31,<38,!=36.0.0"],
+        "mpi": ["mpi4py>=3.1"],
+        "dev": [
+            "pytest>=8",
+            "pytest-timeout>=2.3",
+            "hypothesis>=6.100",
+            "ruff>=0.6",
+            "mypy>=1.11",
+            "import-linter>=2",
+            "types-PyYAML",
+            "types-psutil",
+        ],
+    },
+    entry_points={
+        "console_scripts": [
+            "hvd-elastic=hvd_elastic_ext.launcher.cli:main",
+            "hvd-discover=discover.cli:main",
+        ],
+    },
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Topic :: System :: Distributed Computing",
+    ],
+)
