@@ -46,7 +46,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            "hvd-elastic=hvd_elastic_ext.launcher.cli:main",
+            "hvd-elastic=hvd_elastic_ext.cli:main",
             "hvd-discover=discover.cli:main",
         ],
     },

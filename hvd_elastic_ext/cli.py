@@ -1,0 +1,62 @@
+"""``hvd-elastic``: one table of commands, each in a module of its own."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext import __version__
+from hvd_elastic_ext.core.errors import ElasticError
+
+
+class Command(NamedTuple):
+    """``module`` has ``main(argv) -> int``; it is imported only when the command is used."""
+
+    module: str
+    does: str
+
+
+COMMANDS: Final = {
+    "run": Command("hvd_elastic_ext.launcher.run", "launch an elastic job"),
+    "demo": Command("hvd_elastic_ext.demo.main", "watch a real elastic job on this machine lose and regain hosts"),
+    "events": Command("hvd_elastic_ext.report.main", "what happened in a job and why, from its journal"),
+    "doctor": Command("hvd_elastic_ext.launcher.doctor", "what on this machine would break a job, and the remedy"),
+}
+
+
+def usage() -> str:
+    """The top-level help."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {command.does}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        ["usage: hvd-elastic COMMAND …", "", *lines, "", "hvd-elastic COMMAND --help says more; --version, --help"]
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. An error raised on purpose is one line and its exit code, never a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    name = arguments[0] if arguments else "--help"
+    if name in ("-h", "--help"):
+        sys.stdout.write(usage() + "\n")
+        return 0 if arguments else 2
+    if name == "--version":
+        sys.stdout.write(f"hvd-elastic {__version__}\n")
+        return 0
+    if name not in COMMANDS:
+        sys.stderr.write(f"hvd-elastic: no command {name!r}; there are: {', '.join(COMMANDS)}\n")
+        return 2
+    try:
+        code = importlib.import_module(COMMANDS[name].module).main(arguments[1:])
+    except ElasticError as error:
+        sys.stderr.write(f"hvd-elastic {name}: {error}\n")
+        return error.exit_code
+    except BrokenPipeError:
+        return 141  # the reader of our output went away; what the shell reports for SIGPIPE
+    return int(code)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
