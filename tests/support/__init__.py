@@ -1,0 +1,24 @@
+"""What tests share. Import it from any test or conftest: ``from tests.support.waiting import wait_until``.
+
+Belongs here: waiting with a deadline, running processes that are always ended,
+hosts made of network namespaces, and the frame that fails a test which leaves
+something behind.
+
+Never here: anything that knows one part of the product, and assertions about it.
+
+=====================  ==========================================================================================
+module                 use
+=====================  ==========================================================================================
+``waiting``            ``wait_until(lambda: value_or_false, what="the hosts file", timeout=10)`` returns the value
+``processes``          ``with run_process([...], env={"A": "1"}) as p: p.wait_for("ready"); assert p.wait() == 0``
+``nethosts``           the fixture ``nethosts``: real hosts on one machine, with sshd; cut, freeze, kill them
+``frame``              the pytest plugin loaded by tests/conftest.py: leak checks, strict mode, fixtures
+=====================  ==========================================================================================
+
+Fixtures every test can ask for: ``manual_clock`` (a ``ManualClock``) and ``nethosts``.
+
+A test that ends while a process it started, a non-daemon thread, a thread of
+our own, a network namespace or a shared-memory file is still there FAILS, and
+what it left is removed. Processes started by module- or session-scoped fixtures
+are looked for when the session ends.
+"""

@@ -1,0 +1,34 @@
+"""Waiting for a condition, with a deadline and a message that tells what did not come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def wait_until(
+    condition: Callable[[], T],
+    *,
+    what: str,
+    timeout: float = 10.0,
+    interval: float = 0.01,
+    show: Callable[[], object] | None = None,
+) -> T:
+    """Return the first true value of ``condition``, asked every ``interval`` seconds.
+
+    Raises ``AssertionError`` after ``timeout`` seconds, naming ``what``, the last
+    value and, where ``show`` is given, what it returns (say, a process's output).
+    Exceptions of ``condition`` pass through.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() >= deadline:
+            detail = "" if show is None else f"\n{show()}"
+            raise AssertionError(f"waited {timeout:g} s in vain for {what}; last seen: {value!r}{detail}")
+        time.sleep(interval)
