@@ -1,0 +1,341 @@
+"""A file that others rewrite: notice that it changed, and read it only when it is whole.
+
+The only importer of watchdog. Both halves are level-triggered: a missed event
+costs at most one ``relook``, and what counts is what stands at the path now.
+
+*When is a file whole?* A file renamed into place is whole at once. A file that
+some process has open for writing is not, however long that lasts: ``echo … >
+hosts`` empties the file before it fills it, and between the two nobody can tell
+"no hosts" from "not yet". The kernel knows who has a file open, and says so when
+it is asked for a lease. Where it cannot be asked (a file of another user,
+network file systems) the text is taken once it has stood still for
+:data:`SETTLE` seconds, an empty one for :data:`SETTLE_EMPTY`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import logging
+import os
+import signal
+import stat
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from watchdog.events import FileSystemEvent, FileSystemEventHandler
+from watchdog.observers.api import ObservedWatch
+from watchdog.observers.inotify import InotifyEmitter, InotifyObserver
+from watchdog.observers.inotify_c import InotifyConstants
+
+from hvd_elastic_ext.core.errors import SourceUnavailable
+
+LOG = logging.getLogger(__name__)
+
+MAX_BYTES = 1 << 20
+"""Larger than any host list; what is larger was named by mistake."""
+
+SETTLE = 0.03
+"""Seconds a file must stand still where the kernel cannot say who has it open."""
+
+SETTLE_EMPTY = 1.0
+"""The same for an empty file, which a writer may just have emptied in order to fill it."""
+
+MAX_LINKS = 40
+"""Symbolic links followed before a path is taken for a loop, as the kernel does."""
+
+_MASK = (
+    InotifyConstants.IN_CREATE
+    | InotifyConstants.IN_MOVED_TO
+    | InotifyConstants.IN_DELETE
+    | InotifyConstants.IN_DELETE_SELF
+    | InotifyConstants.IN_CLOSE_WRITE
+    | InotifyConstants.IN_ATTRIB
+)
+# No IN_MODIFY: half-written states are of no interest. No IN_MOVED_FROM:
+# watchdog holds it, and every event behind it, back for half a second in the
+# hope of its other half; that a file went away is never urgent.
+
+_Identity = tuple[int, int]
+_Look = tuple[int, int, int, int] | int
+
+
+class BeingWritten(SourceUnavailable):
+    """Some process has the file open for writing; its text is taken once that is closed."""
+
+
+class FileWatch:
+    """Calls ``on_change``, from a thread of its own, whenever what stands at ``path`` may have changed.
+
+    Followed are renames over the file, writes in place (when their writer
+    closes), files and directories that vanish and come back or do not exist
+    yet, and every symbolic link on the way. Changes made after :meth:`start`
+    returned are noticed: by inotify at once, otherwise within ``relook``
+    seconds. A relative path is taken from the working directory at
+    construction.
+
+    ``on_change`` never runs twice at a time; what it raises is logged.
+    """
+
+    def __init__(self, path: Path, on_change: Callable[[], None], *, relook: float = 1.0) -> None:
+        self._path = Path.cwd() / path
+        self._on_change = on_change
+        self._relook = relook
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+        self._dirs = _Directories(self._path, self._wake.set)
+        self._seen: _Look = 0
+
+    def start(self) -> None:
+        """Begin to watch. Raises ``RuntimeError`` if called twice."""
+        if self._thread is not None:
+            raise RuntimeError("a FileWatch is started once")
+        self._dirs.follow()
+        self._seen = _look(self._path)
+        self._thread = threading.Thread(target=self._run, name=f"filewatch {self._path}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch; no call of ``on_change`` begins after this returns. May be repeated."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._dirs.close()
+
+    def _run(self) -> None:
+        while True:
+            told = self._wake.wait(self._relook)
+            self._wake.clear()
+            if self._stopping:
+                return
+            self._dirs.follow()
+            before, self._seen = self._seen, _look(self._path)
+            if told or before != self._seen:
+                self._call()
+
+    def _call(self) -> None:
+        try:
+            self._on_change()
+        except Exception:
+            LOG.exception("%s: handling its change failed; still watching", self._path)
+
+
+class _Directories:
+    """Inotify watches on each directory through which a path leads, kept up with what is there."""
+
+    def __init__(self, path: Path, notify: Callable[[], None]) -> None:
+        self._path = path
+        self._notify = notify
+        self._lock = threading.Lock()
+        self._dead: set[str] = set()
+        self._watches: dict[str, tuple[_Identity, ObservedWatch]] = {}
+        self._concerned: frozenset[str] = frozenset()
+        self._observer: _Observer | None = None
+        self._degraded = False
+        self._handler = _Handler(self._on_event)
+
+    def follow(self) -> None:
+        """Watch the directories the path leads through now, and no others."""
+        # A watch shows only what happens after it was set, so look again until nothing new came up.
+        for _ in range(MAX_LINKS):
+            entries = lookups(self._path)
+            directories = {str(entry.parent): entry.parent for entry in entries}
+            self._concerned = frozenset({*map(str, entries), *directories})
+            wanted = {name: i for name, d in directories.items() if (i := _identity(d)) is not None}
+            self._drop_all_but(wanted)
+            if not self._add(wanted):
+                return
+
+    def close(self) -> None:
+        observer, self._observer, self._degraded = self._observer, None, True
+        if observer is not None:
+            observer.stop()
+            observer.join()
+            for emitter in list(observer.emitters):
+                emitter.join()
+
+    def _drop_all_but(self, wanted: Mapping[str, _Identity]) -> None:
+        with self._lock:
+            dead, self._dead = self._dead, set()
+        for directory, (identity, watch) in list(self._watches.items()):
+            if wanted.get(directory) != identity or directory in dead:
+                del self._watches[directory]
+                if self._observer is not None:
+                    self._observer.unschedule(watch)
+
+    def _add(self, wanted: Mapping[str, _Identity]) -> bool:
+        added = False
+        for directory in wanted.keys() - self._watches.keys():
+            watch = self._schedule(directory)
+            if watch is not None:
+                self._watches[directory] = (wanted[directory], watch)
+                added = True
+        return added
+
+    def _schedule(self, directory: str) -> ObservedWatch | None:
+        if self._degraded or not os.access(directory, os.R_OK):
+            return None  # a directory one may not list is looked at every relook
+        try:
+            if self._observer is None:
+                self._observer = _Observer()
+                self._observer.start()
+            return self._observer.schedule(self._handler, directory)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                self._degraded = True
+                LOG.warning("%s: no inotify watch to be had (%s); looking at it by turns instead", self._path, error)
+            return None
+
+    def _on_event(self, event: FileSystemEvent) -> None:
+        touched = {os.fsdecode(event.src_path), os.fsdecode(event.dest_path)}
+        if not touched & self._concerned:
+            return
+        if event.event_type == "deleted":
+            with self._lock:
+                self._dead |= touched
+        self._notify()
+
+
+class _Handler(FileSystemEventHandler):
+    def __init__(self, tell: Callable[[FileSystemEvent], None]) -> None:
+        self._tell = tell
+
+    def on_any_event(self, event: FileSystemEvent) -> None:
+        # Watchdog adds "directory modified" to most events; it says nothing of its own.
+        if not (event.is_directory and event.event_type == "modified"):
+            self._tell(event)
+
+
+class _Emitter(InotifyEmitter):
+    def get_event_mask_from_filter(self) -> Any:
+        return _MASK
+
+
+class _Observer(InotifyObserver):
+    def __init__(self) -> None:
+        super().__init__()
+        self._emitter_class = _Emitter
+
+
+def lookups(path: Path) -> list[Path]:
+    """Name every entry that is looked up on the way to ``path``, links followed, up to the first that is missing.
+
+    ``path`` is absolute. The directories that hold the entries are free of links.
+    """
+    found: dict[Path, None] = {}
+    here, links = Path("/"), 0
+    todo = [*reversed(path.parts)]
+    while todo and links <= MAX_LINKS:
+        part = todo.pop()
+        if part in ("/", ".."):
+            here = Path("/") if part == "/" else here.parent
+            continue
+        entry = here / part
+        found[entry] = None
+        try:
+            if stat.S_ISLNK(entry.lstat().st_mode):
+                links += 1
+                todo += reversed(entry.readlink().parts)
+            else:
+                here = entry
+        except (OSError, ValueError):
+            break
+    return list(found)
+
+
+def read_text(path: Path, *, pause: Callable[[float], None] = time.sleep) -> str:
+    """Return the whole text of a file that others rewrite; see the module for when it is whole.
+
+    Raises :class:`SourceUnavailable` if it is missing, may not be read, is no
+    regular file, is longer than :data:`MAX_BYTES`, is not UTF-8 or does not
+    stand still, and :class:`BeingWritten` while some process has it open for
+    writing. Waits up to :data:`SETTLE_EMPTY` seconds, and only for files the
+    kernel says nothing about.
+    """
+    where = str(path)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except ValueError as error:
+        raise SourceUnavailable(repr(where), f"is not a path: {error}") from None
+    except OSError as error:
+        raise SourceUnavailable(where, _why(error)) from None
+    try:
+        data = _whole(fd, where, pause=pause)
+    except OSError as error:
+        raise SourceUnavailable(where, _why(error)) from None
+    finally:
+        os.close(fd)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise SourceUnavailable(where, f"line {line} is not UTF-8 text") from None
+
+
+def _whole(fd: int, where: str, *, pause: Callable[[float], None]) -> bytes:
+    before = os.fstat(fd)
+    if not stat.S_ISREG(before.st_mode):
+        kind = "a directory" if stat.S_ISDIR(before.st_mode) else "no regular file"
+        raise SourceUnavailable(where, f"is {kind}; name a text file of host:slots lines")
+    if before.st_size > MAX_BYTES:
+        raise SourceUnavailable(where, f"has {before.st_size} bytes; a host list has at most {MAX_BYTES}")
+    writing = _open_for_writing(fd)
+    if writing:
+        raise BeingWritten(where, "is being written; it is read when its writer closes it")
+    data = os.pread(fd, MAX_BYTES + 1, 0)
+    if writing is None:
+        pause(SETTLE if data.strip() else SETTLE_EMPTY)
+    # A writer may have come between: what it did shows in the time, the size or the text.
+    if _print(os.fstat(fd)) != _print(before) or os.pread(fd, MAX_BYTES + 1, 0) != data:
+        raise BeingWritten(where, "is being written; it is read when it stands still")
+    return data
+
+
+def _open_for_writing(fd: int) -> bool | None:
+    """Say whether anybody has the file open for writing, or None if the kernel will not tell.
+
+    A read lease is refused while there is a writer. It is given back at once: a
+    writer that comes in between waits for those microseconds, and the signal
+    that then tells us so is one that does nothing.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return True if error.errno == errno.EAGAIN else None
+    with contextlib.suppress(OSError):  # closing the descriptor gives it back too
+        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return False
+
+
+def _print(status: os.stat_result) -> tuple[int, int, int, int]:
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
+
+
+def _look(path: Path) -> _Look:
+    try:
+        return _print(path.stat())
+    except (OSError, ValueError) as error:
+        return getattr(error, "errno", None) or -1
+
+
+def _identity(directory: Path) -> _Identity | None:
+    try:
+        status = directory.stat()
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino)
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return "does not exist"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "may not be read by this user"
+    return (error.strerror or str(error)).lower()
