@@ -1,10 +1,160 @@
-"""The pytest plugin behind tests/conftest.py."""
+"""The pytest plugin behind tests/conftest.py.
+
+* A test that leaves a process, a thread, a namespace or shared memory behind
+  fails, and what it left is removed (:mod:`tests.support.leaks`).
+* What a killed session left is removed when the next one starts
+  (:mod:`tests.support.leftovers`).
+* ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU or cluster.
+* ``@pytest.mark.gpu`` skips where there is no CUDA device.
+"""
 
 from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Generator
+from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.core.clock import ManualClock
+from tests.support import leaks, leftovers, marks
+
+STRICT = "HVD_TEST_STRICT"
+ALLOWED_SKIPS = ("needs a GPU", "needs a cluster")
+
+
+class Frame:
+    """State of one session. Tests are numbered from 1; number 0 is the session and its wider fixtures."""
+
+    def __init__(self) -> None:
+        outer = os.environ.get(marks.MARK)
+        self.outer = outer
+        self._base = f"{outer}/{marks.owner()}" if outer else marks.owner()
+        self._number = itertools.count(1)
+        self.session_mark = f"{self._base}-0"
+        self.test_mark = self.session_mark
+        self.before = leaks.NOTHING
+        self.wide = leaks.NOTHING
+        self.at_start = leaks.snapshot()
+        self.late: list[str] = []
+        os.environ[marks.MARK] = self.session_mark
+
+    def begin(self) -> None:
+        self.test_mark = f"{self._base}-{next(self._number)}"
+        os.environ[marks.MARK] = self.test_mark
+        self.before = leaks.snapshot()
+
+    def end(self) -> list[str]:
+        os.environ[marks.MARK] = self.session_mark
+        return leaks.remove_leaks(self.test_mark, since=self.before, but=self.wide)
+
+    def finish(self) -> list[str]:
+        lines = leaks.remove_leaks(self.session_mark, since=self.at_start)
+        if self.outer is None:
+            os.environ.pop(marks.MARK, None)
+        else:
+            os.environ[marks.MARK] = self.outer
+        return lines
+
+
+_FRAME = pytest.StashKey[Frame]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_FRAME] = Frame()
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [f"removed what a killed session had left: {line}" for line in leftovers.remove_leftovers()]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    wanting = [item for item in items if item.get_closest_marker("gpu") is not None]
+    missing = _missing_gpu() if wanting else None
+    for item in wanting:
+        if missing is not None:
+            item.add_marker(pytest.mark.skip(reason=missing))
+
+
+def _missing_gpu() -> str | None:
+    try:
+        import torch
+    except ImportError as error:
+        return f"needs a GPU: torch cannot be imported ({error}); install it on a machine with a CUDA device"
+    return (
+        None if torch.cuda.is_available() else "needs a GPU: torch sees no CUDA device; run this on a machine with one"
+    )
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
+    item.config.stash[_FRAME].begin()
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+) -> Generator[None, Any, Any]:
+    """What a module- or session-scoped fixture starts is the session's, not the first test's."""
+    if fixturedef.scope == "function":
+        return (yield)
+    frame = request.config.stash[_FRAME]
+    before = leaks.snapshot()
+    os.environ[marks.MARK] = frame.session_mark
+    try:
+        return (yield)
+    finally:
+        os.environ[marks.MARK] = frame.test_mark
+        frame.wide |= leaks.snapshot() - before
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    try:
+        return (yield)
+    finally:
+        lines = item.config.stash[_FRAME].end()
+        if lines:
+            pytest.fail("the test left behind (removed now, but for threads):\n" + "\n".join(lines), pytrace=False)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    frame = session.config.stash[_FRAME]
+    frame.late = frame.finish()
+    if frame.late:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for line in config.stash[_FRAME].late:
+        terminalreporter.write_line(f"FAILED: the session left behind (removed now): {line}", red=True)
+
+
+def _strict(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Make a failure of a skip that nobody allowed."""
+    if os.environ.get(STRICT) != "1" or report.outcome != "skipped" or hasattr(report, "wasxfail"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    if not reason.removeprefix("Skipped: ").startswith(ALLOWED_SKIPS):
+        report.outcome = "failed"
+        report.longrepr = f"skipped under {STRICT}=1: {reason.removeprefix('Skipped: ')}"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _strict(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _strict(report)
+    return report
 
 
 @pytest.fixture

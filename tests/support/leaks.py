@@ -1,0 +1,166 @@
+"""What a test may leave behind: nothing. Finding, naming and removing it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tests.support import marks, namespaces
+
+GRACE_S = float(os.environ.get("HVD_TEST_GRACE_S", "2"))
+"""How long processes and threads that are on their way out may take after a test."""
+
+OUR_PACKAGES = ("hvd_elastic_ext", "discover", "tests", "watchdog")
+"""Daemon threads whose code lives here must end with the test that started them; other daemons are let be."""
+
+SHARED_MEMORY = Path("/dev/shm")
+
+_HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+"""Python's own children, one for the life of the interpreter."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What was there at one moment, as far as a test could add to it."""
+
+    children: frozenset[tuple[int, int | None]]
+    threads: frozenset[threading.Thread]
+    namespaces: frozenset[str]
+    shared_memory: frozenset[str]
+
+    def __or__(self, other: Snapshot) -> Snapshot:
+        return Snapshot(
+            self.children | other.children,
+            self.threads | other.threads,
+            self.namespaces | other.namespaces,
+            self.shared_memory | other.shared_memory,
+        )
+
+    def __sub__(self, other: Snapshot) -> Snapshot:
+        return Snapshot(
+            self.children - other.children,
+            self.threads - other.threads,
+            self.namespaces - other.namespaces,
+            self.shared_memory - other.shared_memory,
+        )
+
+
+NOTHING = Snapshot(frozenset(), frozenset(), frozenset(), frozenset())
+
+
+def snapshot() -> Snapshot:
+    """Look at everything now."""
+    children = psutil.Process().children(recursive=True)
+    return Snapshot(
+        children=frozenset((child.pid, started) for child in children if (started := marks.start_time(child.pid))),
+        threads=frozenset(threading.enumerate()),
+        namespaces=frozenset(namespaces.owned()),
+        shared_memory=frozenset(_shared_memory()),
+    )
+
+
+def remove_leaks(mark: str, *, since: Snapshot, but: Snapshot = NOTHING, grace: float = GRACE_S) -> list[str]:
+    """Name and remove what came after ``since``, except what is in ``but``. Threads can only be named.
+
+    ``mark`` is the value of the environment mark that everything started
+    meanwhile carries. Waits up to ``grace`` seconds for what is about to end.
+    """
+    known = since | but
+    deadline = time.monotonic() + grace
+    while True:
+        pids, threads = _processes(mark, known=known), _threads(known)
+        if not (pids or threads) or time.monotonic() >= deadline:
+            break
+        time.sleep(0.02)
+    lines = [f"process {pid}: {marks.command_line(pid)}" for pid in pids]
+    lines += [_describe(thread) for thread in threads]
+    spaces = sorted(set(namespaces.owned()) - known.namespaces)
+    lines += [f"network namespace {name}" for name in spaces]
+    marks.kill(pids)
+    namespaces.remove(spaces)
+    for name in _leaked_memory(mark, known=known):
+        lines.append(f"shared memory {SHARED_MEMORY / name}")
+        with contextlib.suppress(OSError):
+            (SHARED_MEMORY / name).unlink()
+    return lines
+
+
+def _carries(value: str, mark: str) -> bool:
+    return value == mark or value.startswith(mark + "/")
+
+
+def _processes(mark: str, *, known: Snapshot) -> list[int]:
+    # Two nets: the mark catches who left the family, the family tree who dropped the environment.
+    found = set(marks.marked(marks.MARK, lambda value: _carries(value, mark)))
+    now = psutil.Process().children(recursive=True)
+    found.update(child.pid for child in now if (child.pid, marks.start_time(child.pid)) not in known.children)
+    return sorted(
+        pid
+        for pid in found
+        if (pid, marks.start_time(pid)) not in known.children
+        and marks.start_time(pid) is not None
+        and not any(helper in marks.command_line(pid) for helper in _HELPERS)
+    )
+
+
+def _threads(known: Snapshot) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread not in known.threads and _must_end(thread)]
+
+
+def _must_end(thread: threading.Thread) -> bool:
+    if thread.name.startswith("pytest_timeout"):
+        return False
+    if isinstance(thread, threading._DummyThread):  # C code called into Python from a thread of its own
+        return False
+    return not thread.daemon or _home(thread).startswith(OUR_PACKAGES)
+
+
+def _home(thread: threading.Thread) -> str:
+    """The module whose code the thread runs."""
+    target = getattr(thread, "_target", None)
+    return str(getattr(target, "__module__", None) or type(thread).__module__)
+
+
+def _describe(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    where = "".join(traceback.format_stack(frame)[-3:]) if frame is not None else ""
+    return f"thread {thread.name!r} (daemon={thread.daemon}, {_home(thread)})\n{where.rstrip()}"
+
+
+def _shared_memory() -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(SHARED_MEMORY):
+            with contextlib.suppress(OSError):
+                if entry.stat().st_uid == os.getuid():
+                    yield entry.name
+
+
+def _leaked_memory(mark: str, *, known: Snapshot) -> list[str]:
+    names = [name for name in _shared_memory() if name not in known.shared_memory]
+    if not names:
+        return []
+    strangers = _held_by_strangers(mark)
+    return sorted(name for name in names if str(SHARED_MEMORY / name) not in strangers)
+
+
+def _held_by_strangers(mark: str) -> set[str]:
+    """Shared-memory files which processes outside this test use: another user of this machine, another session."""
+    held: set[str] = set()
+    for pid in marks.pids():
+        if pid == os.getpid() or _carries(marks.environment(pid).get(marks.MARK, ""), mark):
+            continue
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+                held.add(line.partition(str(SHARED_MEMORY))[1] + line.partition(str(SHARED_MEMORY))[2])
+        with contextlib.suppress(OSError):
+            held.update(os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+    return held

@@ -1,0 +1,245 @@
+"""The frame, tried on test files that misbehave, in a pytest of their own."""
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.support import marks
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+FRESH = {
+    "PYTHONPATH": str(ROOT),
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "HVD_TEST_STRICT": None,
+    "HVD_TEST_GRACE_S": "0.1",
+}
+
+
+@pytest.fixture
+def pytest_on(tmp_path):
+    """Run pytest with the frame on a file of the given text: ``with pytest_on(text) as process``."""
+
+    def start(text: str, **env: str):
+        (tmp_path / "test_it.py").write_text(
+            "import os, pytest, subprocess, sys, threading, time\n" + textwrap.dedent(text)
+        )
+        (tmp_path / "torch.py").write_text("class cuda:\n    is_available = staticmethod(lambda: False)\n")
+        (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = gpu: needs one\npythonpath = .\n")
+        argv = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "tests.support.frame",
+            "-p",
+            "no:cacheprovider",
+            "-ra",
+            "-s",
+            str(tmp_path),
+        ]
+        return run_process(argv, cwd=tmp_path, env={**FRESH, **env})
+
+    return start
+
+
+def pid_said(process: RunningProcess) -> int:
+    return int(process.wait_for(r"pid=(\d+)").group(1))
+
+
+def test_a_leaked_process_fails_the_test_and_is_ended(pytest_on):
+    text = """
+        def test_leaks():
+            subprocess.Popen(["sleep", "97"], start_new_session=True)
+
+        def test_after():
+            pass
+    """
+    with pytest_on(text) as process:
+        assert process.wait() == 1
+        assert "1 passed" not in process.output  # the leaking test itself passed, its teardown did not
+        assert "2 passed, 1 error" in process.output
+        assert "sleep 97" in process.output
+        assert process.tree() == []
+
+
+def test_a_process_that_dropped_the_environment_is_found_through_its_parent(pytest_on):
+    text = """
+        def test_leaks():
+            subprocess.Popen(["/bin/sleep", "97"], env={}, start_new_session=True)
+    """
+    with pytest_on(text) as process:
+        assert process.wait() == 1
+        assert "/bin/sleep 97" in process.output
+
+
+def test_an_orphan_in_a_session_of_its_own_is_found_through_its_mark(pytest_on):
+    text = """
+        def test_leaks():
+            code = "import subprocess as s; p = s.Popen(['sleep', '97'], start_new_session=True); print(f'pid={p.pid}')"
+            subprocess.run([sys.executable, "-c", code], check=True)
+    """
+    with pytest_on(text) as process:
+        orphan = pid_said(process)
+        assert process.wait() == 1
+        assert marks.start_time(orphan) is None
+        assert f"process {orphan}: sleep 97" in process.output
+
+
+def test_a_leaked_thread_fails_the_test_and_is_named(pytest_on):
+    text = """
+        stop = threading.Event()
+
+        def test_leaks():
+            threading.Thread(target=stop.wait, name="forgotten").start()
+
+        def test_after():
+            stop.set()
+    """
+    with pytest_on(text) as process:
+        assert process.wait() == 1
+        assert "thread 'forgotten'" in process.output
+        assert "2 passed, 1 error" in process.output
+
+
+def test_a_leaked_daemon_thread_fails_the_test_only_if_the_code_is_ours(pytest_on):
+    text = """
+        from tests.support.waiting import wait_until
+        stop = threading.Event()
+
+        def test_foreign():
+            threading.Thread(target=stop.wait, name="foreign", daemon=True).start()
+
+        def test_ours():
+            def ours():
+                wait_until(stop.is_set, what="the end", timeout=100)
+            ours.__module__ = "hvd_elastic_ext.something"
+            threading.Thread(target=ours, name="ours", daemon=True).start()
+    """
+    with pytest_on(text) as process:
+        assert process.wait() == 1
+        assert "thread 'ours'" in process.output
+        assert "thread 'foreign'" not in process.output
+
+
+def test_leaked_shared_memory_fails_the_test_and_is_removed(pytest_on):
+    name = f"hvd-frame-{os.getpid()}"
+    text = f"""
+        def test_leaks():
+            open("/dev/shm/{name}", "w").close()
+    """
+    with pytest_on(text) as process:
+        assert process.wait() == 1
+        assert f"shared memory /dev/shm/{name}" in process.output
+    assert not Path("/dev/shm", name).exists()
+
+
+def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path):
+    path = Path("/dev/shm", f"hvd-frame-{os.getpid()}")
+    stranger = f"import time; f = open({str(path)!r}, 'w'); print('open', flush=True); time.sleep(100)"
+    text = f"""
+        def test_looks_on():
+            open({str(tmp_path / "go")!r}, "w").close()
+            while not os.path.exists({str(path)!r}):
+                time.sleep(0.01)
+    """
+    try:
+        with pytest_on(text) as process:
+            wait_until((tmp_path / "go").exists, what="the inner test")
+            with run_process([sys.executable, "-c", stranger]):
+                assert process.wait() == 0, process.output
+                assert path.exists()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def test_what_a_wider_fixture_starts_may_outlive_its_first_test_but_not_the_session(pytest_on):
+    text = """
+        @pytest.fixture(scope="module")
+        def tidy():
+            process = subprocess.Popen(["sleep", "96"])
+            thread = threading.Thread(target=process.wait)
+            thread.start()
+            yield
+            process.kill()
+            thread.join()
+
+        @pytest.fixture(scope="session")
+        def untidy():
+            return subprocess.Popen(["sleep", "97"])
+
+        def test_first(tidy, untidy):
+            pass
+
+        def test_second(tidy, untidy):
+            pass
+    """
+    with pytest_on(text) as process:
+        assert process.wait() == 1
+        assert "2 passed" in process.output
+        assert "error" not in process.output
+        assert "the session left behind" in process.output
+        assert "sleep 97" in process.output
+        assert "sleep 96" not in process.output
+
+
+def test_what_a_killed_session_left_is_removed_by_the_next(pytest_on):
+    text = """
+        def test_hangs():
+            print("pid=%d" % subprocess.Popen(["sleep", "97"], start_new_session=True).pid, flush=True)
+            time.sleep(100)
+    """
+    with pytest_on(text) as process:
+        orphan = pid_said(process)
+        process.kill()
+        process.popen.wait(10)
+        assert marks.start_time(orphan) is not None
+        with pytest_on("def test_nothing(): pass") as following:
+            assert following.wait() == 0
+            assert f"removed what a killed session had left: process {orphan}: sleep 97" in following.output
+        assert marks.start_time(orphan) is None
+
+
+SKIPS = """
+    def test_plain():
+        pytest.skip("no fun today")
+
+    def test_cluster():
+        pytest.skip("needs a cluster: kind create cluster")
+
+    @pytest.mark.xfail
+    def test_known_to_fail():
+        assert False
+
+    @pytest.mark.gpu
+    def test_device():
+        import torch
+        assert torch.cuda.is_available()
+"""
+
+
+def test_skips_are_failures_in_strict_mode_unless_a_gpu_or_a_cluster_is_missing(pytest_on):
+    with pytest_on(SKIPS, HVD_TEST_STRICT="1") as process:
+        assert process.wait() == 1
+        assert "1 failed, 2 skipped, 1 xfailed" in process.output
+        assert "skipped under HVD_TEST_STRICT=1: no fun today" in process.output
+
+
+def test_skips_are_skips_otherwise_and_a_missing_gpu_is_named(pytest_on):
+    with pytest_on(SKIPS) as process:
+        assert process.wait() == 0, process.output
+        assert "3 skipped, 1 xfailed" in process.output
+        assert "needs a GPU: torch sees no CUDA device" in process.output
+
+
+def test_a_file_that_skips_itself_fails_in_strict_mode(pytest_on):
+    text = 'pytest.importorskip("no_such_module_anywhere")'
+    with pytest_on(text, HVD_TEST_STRICT="1") as process:
+        assert process.wait() != 0
+        assert "no_such_module_anywhere" in process.output
+    with pytest_on(text) as process:
+        assert process.wait() == 5  # nothing collected
