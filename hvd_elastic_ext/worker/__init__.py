@@ -1,4 +1,7 @@
 """Notice a change, keep a commit, return to it.
 
-Never imports the daemon or the launcher.
+Belongs here: what runs inside a training process. torch is welcome;
+``horovod.torch`` only behind ``comms.horovod``.
+
+Never here: the daemon, the launcher, or anything that decides about hosts.
 """

@@ -1,0 +1,94 @@
+"""Journal lines of a training process."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.worker.settings import WorkerSettings
+
+LONGEST_TEXT = 200
+"""Longer strings of the State are left out of the journal."""
+
+
+class AppendSink:
+    """Appends to a file that exists, one write a line, so that many processes can share it.
+
+    Raises ``OSError`` if the file cannot be opened or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._torn = False
+
+    def write(self, text: str, /) -> None:
+        # A line that a full disk cut short must not swallow the next one.
+        data = ("\n" if self._torn else "").encode() + text.encode()
+        written = os.write(self._fd, data)
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError("the journal took only part of a line")
+
+    def flush(self) -> None:
+        """Nothing is buffered here."""
+
+
+class Reporter:
+    """Writes what happens to the State, each kind of frequent event at most once in ``sample`` seconds.
+
+    Without a journal it does nothing, and no failure of a journal reaches training.
+    """
+
+    def __init__(self, journal: Journal | None, clock: Clock, *, sample: float, host: str) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._sample = sample
+        self._host = host
+        self._last: dict[str, float] = {}
+
+    def due(self, event: str) -> bool:
+        """True if a frequent ``event`` may be written now; whoever asks then writes."""
+        if self._journal is None:
+            return False
+        now = self._clock.mono()
+        if now - self._last.get(event, -math.inf) < self._sample:
+            return False
+        self._last[event] = now
+        return True
+
+    def record(self, event: str, **fields: Any) -> None:
+        """Append one event. The generation is 0: Horovod's own driver does not tell it to workers."""
+        if self._journal is not None:
+            self._journal.record(event, generation=0, host=self._host, **fields)
+
+
+def reporter_for(settings: WorkerSettings, clock: Clock) -> Reporter:
+    """Open the journal the launcher made, if it is on this machine; elsewhere nothing is journalled, by design."""
+    journal = None
+    if settings.journal is not None:
+        try:
+            journal = Journal(AppendSink(settings.journal), clock)
+        except OSError:
+            journal = None
+    return Reporter(journal, clock, sample=settings.sample, host=settings.host)
+
+
+def plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep the values that a journal line can hold: numbers, switches and short strings."""
+    return {name: _plain(value) for name, value in values.items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, str):
+        return len(value) <= LONGEST_TEXT
+    return isinstance(value, bool | int | float)
+
+
+def _plain(value: Any) -> Any:
+    # JSON has no word for these, and a diverged loss is worth reading about.
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,48 @@
+"""Counting optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.optim import Optimizer
+
+
+class StepCount:
+    """Optimizer steps done in the history that leads to the present state.
+
+    Horovod's optimizer is a subclass made on the fly whose ``step`` calls the
+    original ``step``; torch hooks both, so one step of the user fires twice.
+    Only the outermost call counts.
+    """
+
+    def __init__(self, on_step: Callable[[], None]) -> None:
+        self.done = 0
+        self._on_step = on_step
+        self._depth = 0
+        self._hooks: list[Any] = []
+
+    def watch(self, optimizer: Optimizer | None) -> None:
+        """Count the steps of ``optimizer`` from now on, and of no other."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        if optimizer is not None:
+            self._hooks = [
+                optimizer.register_step_pre_hook(self._before),
+                optimizer.register_step_post_hook(self._after),
+            ]
+        self.between()
+
+    def between(self) -> None:
+        """No step is under way. Needed after one that raised: it never reached its end."""
+        self._depth = 0
+
+    def _before(self, *_: Any) -> None:
+        self._depth += 1
+
+    def _after(self, *_: Any) -> None:
+        self._depth = max(0, self._depth - 1)
+        if self._depth == 0:
+            self.done += 1
+            self._on_step()
