@@ -1,0 +1,84 @@
+"""``hvd-elastic events JOURNAL``: what happened in a job and why."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.report.story import Story, tell
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``hvd-elastic events``."""
+    options = argparse.ArgumentParser(
+        prog="hvd-elastic events", description="What happened in a job and why, from its journal."
+    )
+    options.add_argument("journal", metavar="JOURNAL", type=Path, help="the file that `hvd-elastic run` wrote")
+    options.add_argument("--json", action="store_true", help="rows and series as JSON instead of a table")
+    options.add_argument(
+        "--plot", metavar="FILE", type=Path, help="also draw a picture; FILE ends in .svg, .png or .html"
+    )
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Show one journal. Raises :class:`UsageError` for a file that is none."""
+    options = parser().parse_args(argv)
+    records, foreign = read_journal(options.journal)
+    story = tell(records)
+    if options.plot is not None:
+        from hvd_elastic_ext.report.picture import draw
+
+        draw(story, options.plot, title=f"Elastic training: {options.journal.name}")
+    show(story, as_json=options.json)
+    if foreign:
+        said = "1 line is" if foreign == 1 else f"{foreign} lines are"
+        sys.stderr.write(f"hvd-elastic events: {options.journal}: {said} no journal line; passed over\n")
+    if options.plot is not None:
+        sys.stderr.write(f"hvd-elastic events: wrote {options.plot}\n")
+    return 0
+
+
+def show(story: Story, *, as_json: bool) -> None:
+    """Write the story to standard output."""
+    if as_json:
+        sys.stdout.write(to_json(story) + "\n")
+        return
+    from hvd_elastic_ext.report.table import show as show_table
+
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # an arrow must not end the program on a Latin-1 terminal
+    show_table(story, sys.stdout)
+
+
+def to_json(story: Story) -> str:
+    """Rows and series in one object; field names are those of :class:`Story`."""
+    return json.dumps(dataclasses.asdict(story), indent=1, allow_nan=False)
+
+
+def read_journal(path: Path) -> tuple[list[Record], int]:
+    """The records of a journal, and how many lines were none (a last one cut off by a crash is not counted).
+
+    Raises :class:`UsageError` if there is no file, it is empty, or nothing in it is a journal line.
+    """
+    try:
+        content = path.read_bytes().decode("utf-8", errors="replace")
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}; give the file that `hvd-elastic run --journal` wrote"
+        ) from None
+    if not content.strip():
+        raise UsageError(f"{path}: is empty; the job wrote no journal yet, or this is not its file")
+    *whole, torn = content.split("\n")
+    parsed = [parse_line(line) for line in whole if line.strip()]
+    last = parse_line(torn)
+    records = [record for record in (*parsed, last) if record is not None]
+    if not records:
+        raise UsageError(f"{path}: holds no journal line; give the file that `hvd-elastic run --journal` wrote")
+    return records, parsed.count(None)

@@ -1,0 +1,337 @@
+"""The story as a picture: world size, throughput and loss over time, every event marked.
+
+matplotlib is imported when a picture is drawn, so that telling a story needs none.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.report.story import Row, Story
+from hvd_elastic_ext.report.table import HEADINGS, cells, hosts_text, summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+KINDS: Final = ("svg", "png", "html")
+WIDTH_IN: Final = 11.0
+LEFT, RIGHT = 0.075, 0.975
+HEAD_IN, STRIP_IN, LANE_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.85, 0.45, 0.19, 5.4, 0.62, 0.17
+"""Heights in inches, from the top down; the strip above the panels grows with the lanes of labels in it."""
+KEY_COLUMNS: Final = 3
+MOST_LANES: Final = 5
+CHARACTER_IN: Final = 0.073
+"""Mean width of one character of a label at 8 points, on the safe side."""
+
+INK, FAINT, GRID = "#2b2f36", "#8a919c", "#e6e8ec"
+WORLD, SPEED, LOSS = "#3b6ea5", "#4f8f6b", "#a5603b"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How one kind of event looks: its name in the key, a marker of matplotlib, a colour."""
+
+    name: str
+    marker: str
+    colour: str
+
+
+MARKS: Final = {
+    "start": Mark("start", ">", "#5b6470"),
+    "hosts added": Mark("hosts added", "^", "#2e8b57"),
+    "cooldown over": Mark("cooldown over", "D", "#1f9aa0"),
+    "hosts removed": Mark("hosts removed", "v", "#c78a1b"),
+    "hosts changed": Mark("hosts changed", "h", "#7a6a3a"),
+    "worker failed": Mark("worker failed", "X", "#c0392b"),
+    "refused": Mark("host list refused", "s", "#8e5ea2"),
+    "finished": Mark("finished", "o", "#5b6470"),
+}
+OTHER: Final = Mark("other", "P", "#5b6470")
+
+
+def mark_of(row: Row) -> Mark:
+    """A resize looks like its cause, anything else like its event."""
+    return MARKS.get(row.cause if row.event == "resized" else row.event, OTHER)
+
+
+def label_of(row: Row) -> str:
+    """A few characters that say what happened."""
+    if row.event == "resized":
+        if row.cause == "start":
+            return f"start: {row.after}"
+        if row.cause == "worker failed":
+            failed = [name for name in row.hosts if name not in row.added]
+            return f"{' '.join(failed) or 'a worker'} failed"
+        return hosts_text(row).replace("-", "−") or row.cause
+    return {"refused": "list refused", "finished": "end"}.get(row.event, f"{row.event} {hosts_text(row)}".strip())
+
+
+def lanes(starts: Sequence[float], widths: Sequence[float], *, most: int) -> tuple[int, ...] | None:
+    """Stack labels so that none covers another: a lane for each, or None if ``most`` lanes are not enough.
+
+    Labels begin at ``starts`` (ascending) and are ``widths`` wide, in the same unit.
+    """
+    ends = [float("-inf")] * most
+    chosen = []
+    for start, width in zip(starts, widths, strict=True):
+        lane = next((i for i, end in enumerate(ends) if end <= start), None)
+        if lane is None:
+            return None
+        ends[lane] = start + width
+        chosen.append(lane)
+    return tuple(chosen)
+
+
+def draw(story: Story, path: Path, *, title: str = "Elastic training") -> None:
+    """Write the picture to ``path``; its suffix says how: svg, png or html.
+
+    Raises :class:`UsageError` for another suffix, a missing matplotlib, or a
+    path that cannot be written.
+    """
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in KINDS:
+        raise UsageError(f"{path}: a picture is written as .svg, .png or .html; choose one of these endings")
+    drawn = _render(story, kind="svg" if kind == "html" else kind, title=title)
+    if kind == "html":
+        drawn = page(story, drawn.decode(), title=title).encode()
+    try:
+        path.write_bytes(drawn)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
+
+
+def page(story: Story, svg: str, *, title: str) -> str:
+    """A page that needs nothing else: the picture, the summary and the table of events."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in HEADINGS)
+    rows = "\n".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in story.rows
+    )
+    inline = svg[svg.index("<svg") :]
+    return f"""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>
+<style>
+body {{ font: 15px/1.5 system-ui, sans-serif; color: {INK}; max-width: 1080px; margin: 2em auto; padding: 0 1em }}
+svg {{ width: 100%; height: auto }}
+table {{ border-collapse: collapse; font-size: 13px; width: 100% }}
+th, td {{ text-align: left; padding: .3em .7em; border-bottom: 1px solid {GRID}; vertical-align: top }}
+th {{ color: {FAINT}; font-weight: 600 }}
+td:nth-child(1), td:nth-child(6), td:nth-child(7) {{ text-align: right; white-space: nowrap }}
+</style></head><body>
+<h1>{escape(title)}</h1>
+<p>{escape(summary(story))}</p>
+{inline}
+<table><thead><tr>{head}</tr></thead><tbody>
+{rows}
+</tbody></table>
+</body></html>
+"""
+
+
+def _render(story: Story, *, kind: str, title: str) -> bytes:
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise UsageError(
+            "a picture needs matplotlib, which is not installed; pip install 'hvd-elastic-ext[torch]'"
+        ) from None
+    style: dict[Any, Any] = {
+        "font.size": 9,
+        "text.color": INK,
+        "axes.labelcolor": INK,
+        "axes.edgecolor": FAINT,
+        "xtick.color": FAINT,
+        "ytick.color": FAINT,
+        "text.parse_math": False,
+        "svg.hashsalt": "hvd-elastic",
+    }
+    out = io.BytesIO()
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(WIDTH_IN, 7.2), facecolor="white")
+        FigureCanvasAgg(figure)
+        _compose(figure, story, title=title)
+        figure.savefig(out, format=kind, dpi=130, metadata={"Date": None} if kind == "svg" else None)
+    return out.getvalue()
+
+
+def _compose(figure: Figure, story: Story, *, title: str) -> None:
+    span = max(story.duration_s, 1e-3)
+    inches = (RIGHT - LEFT) * WIDTH_IN
+    labels = [label_of(row) for row in story.rows]
+    starts = [row.at / span * inches for row in story.rows]
+    widths = [len(label) * CHARACTER_IN + 0.24 for label in labels]
+    placed = lanes(_kept_inside(starts, widths, inches), widths, most=MOST_LANES)
+    key_lines = 0 if placed is not None else -(-len(labels) // KEY_COLUMNS)
+    strip_in = STRIP_IN + LANE_IN * (max(placed, default=0) if placed is not None else MOST_LANES - 1)
+    height = HEAD_IN + strip_in + PANELS_IN + FOOT_IN + KEY_LINE_IN * key_lines
+    figure.set_size_inches(WIDTH_IN, height)
+    panel = PANELS_IN / 3.4
+    grid = figure.add_gridspec(
+        4,
+        1,
+        height_ratios=[strip_in, panel, 1.15 * panel, 1.25 * panel],
+        left=LEFT,
+        right=RIGHT,
+        top=1 - HEAD_IN / height,
+        bottom=(FOOT_IN + KEY_LINE_IN * key_lines) / height,
+        hspace=0.12,
+    )
+    strip, world, speed, loss = axes = [figure.add_subplot(grid[i]) for i in range(4)]
+    strip.set_ylim(0, strip_in)
+    _draw_world(world, story, span)
+    _draw_speed(speed, story)
+    _draw_loss(loss, story)
+    _frame(axes, span)
+    _mark_events(strip, axes[1:], story.rows)
+    if placed is None:
+        _number_events(figure, strip, story.rows, labels=labels, height=height)
+    else:
+        _label_events(strip, story.rows, labels=labels, lanes=placed, span=span, inches=inches)
+    figure.text(LEFT, 1 - 0.32 / height, title, size=14, weight="bold", va="center")
+    figure.text(LEFT, 1 - 0.58 / height, summary(story), size=9, color=FAINT, va="center")
+    _key(figure, story.rows, height)
+
+
+def _frame(axes: Sequence[Axes], span: float) -> None:
+    for ax in axes:
+        ax.set_xlim(-0.012 * span, 1.012 * span)
+        for side in ("top", "right"):
+            ax.spines[side].set_visible(False)
+        ax.tick_params(length=0)
+        ax.tick_params(axis="x", labelbottom=ax is axes[-1])
+    for ax in axes[1:]:
+        ax.grid(visible=True, axis="y", color=GRID, linewidth=0.8)
+        ax.set_axisbelow(True)
+        ax.yaxis.set_label_coords(-0.045, 0.5)
+    axes[0].axis("off")
+    axes[-1].set_xlabel("time since the start (s)")
+
+
+def _draw_world(ax: Axes, story: Story, span: float) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    times = [0.0, *(point.at for point in story.world), span]
+    sizes: list[int] = [0, *(point.size for point in story.world)]
+    sizes.append(sizes[-1])
+    ax.step(times, sizes, where="post", color=WORLD, linewidth=1.8)
+    ax.fill_between(times, sizes, step="post", color=WORLD, alpha=0.14, linewidth=0)
+    ax.set_ylim(0, max(max(sizes), 1) * 1.18)
+    ax.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+    ax.set_ylabel("world size\n(workers)")
+
+
+def _draw_speed(ax: Axes, story: Story) -> None:
+    rates = story.throughput
+    in_samples = bool(rates) and any(rate.samples_per_s is not None for rate in rates)
+    heights = [(rate.samples_per_s or 0.0) if in_samples else rate.steps_per_s for rate in rates]
+    ax.set_ylabel("throughput\n(samples/s)" if in_samples else "throughput\n(steps/s)")
+    if not rates:
+        _nothing(ax, "no steps journalled")
+        return
+    edges = [*(rate.at for rate in rates), rates[-1].at + rates[-1].width]
+    ax.stairs(heights, edges, color=SPEED, linewidth=1.3)
+    ax.stairs(heights, edges, color=SPEED, alpha=0.14, fill=True)
+    ax.set_ylim(0, max(max(heights), 1e-9) * 1.15)
+
+
+def _draw_loss(ax: Axes, story: Story) -> None:
+    ax.set_ylabel("training loss")
+    if not story.loss:
+        _nothing(ax, "no loss journalled")
+        return
+    times, raw = [point.at for point in story.loss], [point.loss for point in story.loss]
+    ax.plot(times, raw, ".", color=LOSS, alpha=0.35, markersize=3.5, markeredgewidth=0)
+    ax.plot(times, smooth(raw), color=LOSS, linewidth=1.6)
+    if min(raw) >= 0:
+        ax.set_ylim(0, max(max(smooth(raw)) * 1.12, 1e-9))
+
+
+def _nothing(ax: Axes, why: str) -> None:
+    ax.set_yticks([])
+    ax.text(0.5, 0.5, why, transform=ax.transAxes, ha="center", va="center", color=FAINT)
+
+
+def smooth(raw: Sequence[float], *, weight: float = 0.25) -> list[float]:
+    """Exponential mean, so that the trend shows through the noise of batches."""
+    kept: list[float] = []
+    for value in raw:
+        kept.append(value if not kept else kept[-1] + weight * (value - kept[-1]))
+    return kept
+
+
+def _mark_events(strip: Axes, panels: Sequence[Axes], rows: Sequence[Row]) -> None:
+    for row in rows:
+        mark = mark_of(row)
+        for ax in panels:
+            ax.axvline(row.at, color=mark.colour, linewidth=0.9, alpha=0.55, linestyle=(0, (3, 2)))
+        strip.plot([row.at], [0.1], marker=mark.marker, color=mark.colour, markersize=6.5, clip_on=False)
+
+
+def _kept_inside(starts: Sequence[float], widths: Sequence[float], inches: float) -> list[float]:
+    """Where labels begin: at their event, or left of it where they would leave the picture."""
+    return [min(start, max(0.0, inches - width)) for start, width in zip(starts, widths, strict=True)]
+
+
+def _label_events(
+    strip: Axes, rows: Sequence[Row], *, labels: Sequence[str], lanes: Sequence[int], span: float, inches: float
+) -> None:
+    for row, label, lane in zip(rows, labels, lanes, strict=True):
+        mark = mark_of(row)
+        y = 0.32 + lane * LANE_IN
+        overhang = row.at / span * inches + len(label) * CHARACTER_IN + 0.1 - inches
+        x, align = (row.at, "left") if overhang <= 0 else (span * 1.012, "right")
+        strip.plot([row.at, row.at], [0.1, y], color=mark.colour, linewidth=0.8, alpha=0.55, clip_on=False)
+        offset: Any = (3, 0) if align == "left" else (-3, 0)
+        strip.annotate(
+            label, (x, y), xytext=offset, textcoords="offset points", size=8, color=mark.colour, ha=align, va="center"
+        )
+
+
+def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, labels: Sequence[str], height: float) -> None:
+    """Too many for labels in place: numbers over the markers, and what they mean below the picture."""
+    lines = -(-len(rows) // KEY_COLUMNS)
+    for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
+        mark = mark_of(row)
+        y = 0.35 + (i % 4) * LANE_IN
+        strip.annotate(str(i + 1), (row.at, y), size=7, color=mark.colour, ha="center", va="center")
+        column, line = divmod(i, lines)
+        figure.text(
+            LEFT + column * (RIGHT - LEFT) / KEY_COLUMNS,
+            (0.12 + KEY_LINE_IN * (lines - 1 - line)) / height,
+            f"{i + 1}   {row.at:.1f} s   {label}",
+            size=7.5,
+            color=mark.colour,
+            va="center",
+        )
+
+
+def _key(figure: Figure, rows: Sequence[Row], height: float) -> None:
+    """Which marker means what, for those that appear."""
+    from matplotlib.lines import Line2D
+
+    marks = list(dict.fromkeys(mark_of(row) for row in rows))
+    if not marks:
+        return
+    handles = [
+        Line2D([], [], marker=mark.marker, color=mark.colour, linestyle="", markersize=6, label=mark.name)
+        for mark in marks
+    ]
+    figure.legend(
+        handles=handles,
+        loc="center right",
+        bbox_to_anchor=(RIGHT, 1 - 0.32 / height),
+        ncols=len(marks),
+        frameon=False,
+        fontsize=8,
+        handletextpad=0.1,
+        columnspacing=1.0,
+        borderaxespad=0,
+    )

@@ -1,0 +1,330 @@
+"""What happened in a job, told from its journal: rows for the events that mattered, and series over time.
+
+Pure: records in, frozen values out. A journal is evidence after a crash, so
+whatever it contains, a story can be told; what it cannot tell is ``None``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.report.series import Loss, Rate, World, losses, throughput, world_sizes
+from hvd_elastic_ext.report.timeline import (
+    Moment,
+    downtimes,
+    names,
+    number,
+    of,
+    text,
+    timeline,
+    typical_interval,
+    whole,
+)
+
+TOGETHER_S: Final = 2.0
+"""Roll-backs of several ranks that lie no further apart than this are one event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One event that mattered.
+
+    ``at`` and ``downtime_s`` are in seconds, ``before`` and ``after`` are world
+    sizes. ``hosts`` names whom it concerned; ``added`` and ``removed`` those that
+    came and went with it. ``None`` means that the journal cannot tell.
+    """
+
+    at: float
+    event: str
+    cause: str
+    hosts: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    before: int | None = None
+    after: int | None = None
+    downtime_s: float | None = None
+    steps_lost: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A job from its first line to its last.
+
+    ``code`` is the job's exit code and ``None`` for one that has not ended (or
+    whose launcher was killed); ``step_s`` is the typical time between two
+    journalled steps and 0 where there are too few.
+    """
+
+    rows: tuple[Row, ...]
+    world: tuple[World, ...]
+    throughput: tuple[Rate, ...]
+    loss: tuple[Loss, ...]
+    duration_s: float
+    steps: int | None
+    step_s: float
+    code: int | None
+
+    @property
+    def resizes(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.event == "resized")
+
+
+def tell(records: Iterable[Record]) -> Story:
+    """Tell the story of one journal, which may hold several launchers' lives one after the other."""
+    moments = timeline(records)
+    resized, stepped = of(moments, "resized"), of(moments, "stepped")
+    typical = typical_interval([m.at for m in stepped], [m.at for m in resized])
+    finished = list(of(moments, "started", "finished"))[-1:]
+    numbers = [n for m in stepped if (n := whole(m.record.get("step"))) is not None]
+    return Story(
+        rows=_rows(moments, typical),
+        world=world_sizes(moments),
+        throughput=throughput(moments, typical=typical),
+        loss=losses(moments),
+        duration_s=moments[-1].at if moments else 0.0,
+        steps=max(numbers, default=None),
+        step_s=typical,
+        code=whole(finished[0].record.get("code")) if finished else None,
+    )
+
+
+def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
+    resizes, told = _resizes(moments, typical)
+    rows = [*resizes]
+    starts = 0
+    for moment in moments:
+        starts += moment.record.event == "started"
+        if id(moment) in told or (moment.record.event == "started" and starts == 1):
+            continue
+        tell_one = _SINGLE.get(moment.record.event)
+        row = tell_one(moment) if tell_one is not None else None
+        if row is not None:
+            rows.append(row)
+    return _without_repeats(sorted(rows, key=lambda row: row.at))
+
+
+def _without_repeats(rows: Iterable[Row]) -> tuple[Row, ...]:
+    """Make one row of what is said over and over: a list that stays unreadable, a roll-back of every rank."""
+    kept: list[Row] = []
+    times = 1
+    for row in rows:
+        same = bool(kept) and _is_same(kept[-1], row)
+        times = times + 1 if same else 1
+        if same:
+            kept[-1] = _merged(kept[-1], row, times=times)
+        else:
+            kept.append(row)
+    return tuple(kept)
+
+
+def _is_same(one: Row, other: Row) -> bool:
+    if one.event != other.event or one.event not in ("refused", "rolled back"):
+        return False
+    return one.cause == other.cause and (one.event == "refused" or other.at - one.at < TOGETHER_S)
+
+
+def _merged(one: Row, other: Row, *, times: int) -> Row:
+    if one.event == "refused":
+        return replace(one, note=f"{times} times")
+    lost = [n for n in (one.steps_lost, other.steps_lost) if n is not None]
+    return replace(one, hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))), steps_lost=max(lost, default=None))
+
+
+# -- resizes, with what belongs to them -------------------------------------------------------------------------
+
+
+def _resizes(moments: Sequence[Moment], typical: float) -> tuple[list[Row], set[int]]:
+    """The rows of all resizes, and which moments they have told already (by ``id``)."""
+    rows: list[Row] = []
+    told: set[int] = set()
+    size = 0
+    for clock in sorted({moment.clock for moment in moments}):
+        part = [moment for moment in moments if moment.clock == clock]
+        for row, belonging in _resizes_of_one_clock(part, typical):
+            rows.append(replace(row, before=size))
+            size = size if row.after is None else row.after
+            told |= {id(moment) for moment in belonging}
+    return rows, told
+
+
+def _resizes_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Row, list[Moment]]]:
+    resized, stepped = of(part, "resized"), of(part, "stepped")
+    steps = [moment.at for moment in stepped]
+    pauses = downtimes([moment.at for moment in resized], steps, typical)
+    back = _whose(of(part, "rolled_back"), resized, steps)
+    faults = _blamed(of(part, "exited", "struck"), resized)
+    watched = bool(of(part, "stepped", "committed", "synced", "rolled_back"))
+    told = []
+    for i, moment in enumerate(resized):
+        # Journals that know better (a later launcher measures by itself) are believed.
+        pause = number(moment.record.get("downtime_s"))
+        told.append(
+            (
+                replace(
+                    _resize(moment, resized[i - 1] if i else None),
+                    downtime_s=pauses[i] if pause is None else pause,
+                    steps_lost=_lost(moment, back[i], stepped, steps) if watched else None,
+                    note=_faults_note(faults[i]) or _start_note(moment, steps),
+                ),
+                [*back[i], *faults[i]],
+            )
+        )
+    return told
+
+
+def _resize(moment: Moment, previous: Moment | None) -> Row:
+    record = moment.record
+    added, removed, failed = (names(record.get(key)) for key in ("added", "removed", "failed"))
+    cause = text(record.get("cause"))
+    if not added and cause == "start":
+        added = names(record.get("hosts"))
+    concerned = tuple(dict.fromkeys((*failed, *added, *removed)))
+    return Row(moment.at, "resized", cause, concerned, added, removed, after=whole(record.get("size")))
+
+
+def _whose(rollbacks: Sequence[Moment], resized: Sequence[Moment], steps: Sequence[float]) -> tuple[list[Moment], ...]:
+    """Give each roll-back to the resize it belongs to.
+
+    Survivors roll back before the new world is formed, newcomers perhaps after.
+    One step of grace, as a peer may fall back before the last step is journalled.
+    """
+    belonging: tuple[list[Moment], ...] = tuple([] for _ in resized)
+    places = [bisect_right(steps, moment.at) for moment in resized]
+    for rollback in rollbacks:
+        place = bisect_right(steps, rollback.at)
+        following = [i for i, m in enumerate(resized) if m.at >= rollback.at and places[i] <= place + 1]
+        before = [i for i, m in enumerate(resized) if m.at < rollback.at and places[i] == place]
+        if following or before:
+            belonging[following[0] if following else before[-1]].append(rollback)
+    return belonging
+
+
+def _blamed(faults: Sequence[Moment], resized: Sequence[Moment]) -> tuple[list[Moment], ...]:
+    """Give exits and strikes to the resize that names their host, looking at the next one, then the last one."""
+    belonging: tuple[list[Moment], ...] = tuple([] for _ in resized)
+    times = [moment.at for moment in resized]
+    for fault in faults:
+        host = text(fault.record.get("host") or fault.record.get("subject"))
+        place = bisect_right(times, fault.at)
+        for i in (place, place - 1):
+            if 0 <= i < len(resized) and host in _gone(resized[i].record):
+                belonging[i].append(fault)
+                break
+    return belonging
+
+
+def _gone(record: Record) -> tuple[str, ...]:
+    return (*names(record.get("failed")), *names(record.get("removed")))
+
+
+def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment], steps: Sequence[float]) -> int | None:
+    """Steps to do again: what a rank says it lost, or what the step numbers show, whichever is more.
+
+    The second finds the job that began again without ever saying so.
+    """
+    said = [n for m in rollbacks if (n := whole(m.record.get("steps_lost"))) is not None]
+    if rollbacks and not said:
+        return None
+    place = bisect_right(steps, moment.at)
+    numbers = [whole(m.record.get("step")) for m in stepped[max(0, place - 1) : place + 1]] if place else []
+    if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None and numbers[1] <= numbers[0]:
+        said.append(numbers[0] - numbers[1] + 1)
+    return max(said, default=0)
+
+
+def _faults_note(faults: Sequence[Moment]) -> str:
+    notes = [_exit_note(m.record) for m in faults if m.record.event == "exited" and m.record.get("code") != 0]
+    notes += [_strike_note(m.record) for m in faults if m.record.event == "struck"]
+    return "; ".join(dict.fromkeys(note for note in notes if note))
+
+
+def _exit_note(record: Record) -> str:
+    cause, code = text(record.get("cause")), whole(record.get("code"))
+    how = "" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
+    said = f"{cause} ({how})" if cause and how and how not in cause else cause or how or "ended"
+    return f"{text(record.get('host'))}: {said}"
+
+
+def _strike_note(record: Record) -> str:
+    until = number(record.get("until"))
+    if until is None:
+        return f"{text(record.get('subject'))} is out"
+    # Unix seconds and seconds of the monotonic clock are told apart by size alone.
+    left = until - (record.t if until > 1e9 else record.mono)
+    return f"{text(record.get('subject'))} is out for {max(0.0, left):.0f} s"
+
+
+def _start_note(moment: Moment, steps: Sequence[float]) -> str:
+    place = bisect_right(steps, moment.at)
+    if moment.record.get("cause") != "start" or place == len(steps):
+        return ""
+    return f"first step {steps[place] - moment.at:.1f} s later"
+
+
+# -- everything else: one moment, one row -----------------------------------------------------------------------
+
+
+def _started_again(moment: Moment) -> Row:
+    return Row(moment.at, "started", "the launcher was started again")
+
+
+def _refused(moment: Moment) -> Row:
+    return Row(moment.at, "refused", text(moment.record.get("reason")))
+
+
+def _struck(moment: Moment) -> Row:
+    record = moment.record
+    return Row(
+        moment.at, "struck", text(record.get("cause")), (text(record.get("subject")),), note=_strike_note(record)
+    )
+
+
+def _exited(moment: Moment) -> Row | None:
+    record = moment.record
+    if record.get("code") == 0:
+        return None
+    return Row(moment.at, "exited", text(record.get("cause")), (text(record.get("host")),), note=_exit_note(record))
+
+
+def _rolled_back(moment: Moment) -> Row:
+    record = moment.record
+    lost = whole(record.get("steps_lost"))
+    return Row(moment.at, "rolled back", "", (text(record.get("host")),), steps_lost=lost)
+
+
+def _with_reason(moment: Moment) -> Row:
+    record = moment.record
+    host = text(record.get("host"))
+    return Row(moment.at, record.event, text(record.get("reason")), (host,) if host else ())
+
+
+def _sealed(moment: Moment) -> Row:
+    return Row(moment.at, "sealed", f"step {text(moment.record.get('step'))}", note=text(moment.record.get("path")))
+
+
+def _finished(moment: Moment) -> Row:
+    record = moment.record
+    return Row(
+        moment.at, "finished", text(record.get("reason")), after=0, note=f"exit code {text(record.get('code')) or '?'}"
+    )
+
+
+_SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
+    "started": _started_again,
+    "refused": _refused,
+    "struck": _struck,
+    "exited": _exited,
+    "rolled_back": _rolled_back,
+    "notice": _with_reason,
+    "fenced": _with_reason,
+    "slept": _with_reason,
+    "resumed": _with_reason,
+    "sealed": _sealed,
+    "finished": _finished,
+}
+"""Events that are rows of their own unless a resize has told them already. All others are detail."""

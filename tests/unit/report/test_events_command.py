@@ -1,0 +1,175 @@
+"""``hvd-elastic events`` as its users meet it."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.report import picture
+from hvd_elastic_ext.report.main import main
+from hvd_elastic_ext.report.picture import MARKS, OTHER, draw, label_of, lanes
+from hvd_elastic_ext.report.story import tell
+from hvd_elastic_ext.report.table import show
+
+from .conftest import JournalMaker
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def path(job: JournalMaker, tmp_path: Path) -> Path:
+    return job.write(tmp_path / "journal.jsonl")
+
+
+def events(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hvd_elastic_ext.cli", "events", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_pipe_gets_plain_text(path: Path) -> None:
+    done = events(path)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+    for word in ("worker failed", "cooldown over", "2 → 3", "0.11 s", "exit code 0"):
+        assert word in done.stdout
+
+
+def test_a_pipe_that_closes_early_is_no_traceback(path: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m hvd_elastic_ext.cli events {path} --json | head -c 10",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_json_gives_rows_and_series(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [row["cause"] for row in told["rows"] if row["event"] == "resized"][2] == "worker failed"
+    assert told["world"][1] == {"at": 0.5, "size": 2}
+    assert told["code"] == 0
+    assert told["throughput"][0].keys() == {"at", "width", "steps_per_s", "samples_per_s"}
+
+
+def test_an_encoding_without_arrows_is_no_error(job: JournalMaker) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1", errors="replace")
+    show(tell(job.records), stream)
+    stream.flush()
+
+
+@pytest.mark.parametrize("kind", ["png", "svg", "html"])
+def test_a_picture_is_drawn_in_every_form(path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    target = path.with_suffix(f".{kind}")
+    assert main([str(path), "--plot", str(target)]) == 0
+    content = target.read_bytes()
+    if kind == "png":
+        assert content.startswith(PNG)
+    else:
+        drawn = content.decode()
+        for label in ("+c", "b failed", "list refused", "world size", "time since the start (s)"):
+            assert label in drawn
+    assert str(target) in capsys.readouterr().err
+
+
+def test_the_page_needs_nothing_else(path: Path) -> None:
+    target = path.with_suffix(".html")
+    main([str(path), "--plot", str(target)])
+    page = target.read_text()
+    assert "<svg" in page
+    assert "<script" not in page
+    assert "src=" not in page
+
+
+def test_the_page_shows_text_of_a_journal_as_text(journal: JournalMaker, tmp_path: Path) -> None:
+    journal.add("started").add("refused", reason="<img src=x onerror=alert(1)> $x_$").steps(3)
+    draw(tell(journal.records), tmp_path / "p.html")
+    assert "<img" not in (tmp_path / "p.html").read_text()
+
+
+def test_the_same_journal_draws_the_same_picture(path: Path) -> None:
+    one, other = path.with_name("one.svg"), path.with_name("other.svg")
+    main([str(path), "--plot", str(one)])
+    main([str(path), "--plot", str(other)])
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_job_without_steps_and_one_with_forty_events_can_be_drawn(tmp_path: Path) -> None:
+    draw(tell(JournalMaker().add("started").records), tmp_path / "none.png")
+    many = JournalMaker().add("started")
+    for i in range(40):
+        many.resized("hosts added", 2 + i % 3, after=0.5, added=[f"127.0.0.{i}"]).steps(5)
+    draw(tell(many.records), tmp_path / "many.svg")
+    # The labels stand in the key below, each with its number.
+    assert "40   39.5 s   +127.0.0.39" in (tmp_path / "many.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [(None, "cannot be read"), (b"", "empty"), (b" \n\n", "empty"), (b"hello\nworld\n", "no journal line"),
+     (b"\xff\xfe\x00\x01", "no journal line"), (b"[]\n7\n{}\n", "no journal line")],
+)  # fmt: skip
+def test_a_file_that_is_no_journal_is_one_line_and_exit_2(tmp_path: Path, content: bytes | None, says: str) -> None:
+    target = tmp_path / "j"
+    if content is not None:
+        target.write_bytes(content)
+    done = events(target)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert str(target) in done.stderr
+    assert says in done.stderr
+
+
+def test_a_directory_is_no_journal(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be read"):
+        main([str(tmp_path)])
+
+
+@pytest.mark.parametrize("target", ["p.pdf", "p", "missing/p.png"])
+def test_a_picture_that_cannot_be_written_is_one_clear_error(path: Path, target: str) -> None:
+    with pytest.raises(UsageError, match=target):
+        main([str(path), "--plot", str(path.parent / target)])
+
+
+def test_foreign_lines_are_counted_and_said(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path.write_text(f"noise\n{path.read_text()}more noise\n" + '{"t": 1, "mo')
+    assert main([str(path)]) == 0
+    assert "2 lines are no journal line" in capsys.readouterr().err
+
+
+def test_matplotlib_is_imported_only_for_a_picture(path: Path) -> None:
+    code = (
+        "import sys; from hvd_elastic_ext.report.main import main; "
+        f"main([{str(path)!r}]); sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_every_cause_has_a_marker_of_its_own() -> None:
+    markers = [mark.marker for mark in (*MARKS.values(), OTHER)]
+    assert len(set(markers)) == len(markers)
+
+
+def test_labels_say_who(job: JournalMaker) -> None:
+    labels = [label_of(row) for row in tell(job.records).rows]
+    assert labels == ["start: 2", "+c", "b failed", "+b", "−c", "list refused", "end"]
+
+
+def test_labels_that_would_cover_each_other_go_to_other_lanes() -> None:
+    assert lanes([0.0, 0.5, 0.6, 3.0], [1.0, 1.0, 1.0, 1.0], most=3) == (0, 1, 2, 0)
+
+
+def test_labels_that_do_not_fit_are_not_placed_at_all() -> None:
+    assert lanes([0.0, 0.5, 0.6], [1.0, 1.0, 1.0], most=2) is None
+    assert picture.lanes([], [], most=2) == ()

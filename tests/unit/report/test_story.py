@@ -1,0 +1,262 @@
+"""What a journal can tell, and that it never tells more."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.core.journal import EVENTS, Record, read
+from hvd_elastic_ext.report.main import to_json
+from hvd_elastic_ext.report.story import Row, Story, tell
+
+from .conftest import JournalMaker, whole_job
+
+
+def resize(story: Story, cause: str) -> Row:
+    (row,) = [row for row in story.resizes if row.cause == cause]
+    return row
+
+
+def test_every_resize_is_told_with_its_sizes_and_hosts(job: JournalMaker) -> None:
+    told = [(row.cause, row.before, row.after, row.added, row.removed) for row in tell(job.records).resizes]
+    assert told == [
+        ("start", 0, 2, ("a", "b"), ()),
+        ("hosts added", 2, 3, ("c",), ()),
+        ("worker failed", 3, 2, (), ("b",)),
+        ("cooldown over", 2, 3, ("b",), ()),
+        ("hosts removed", 3, 2, (), ("c",)),
+    ]
+
+
+def test_downtime_is_the_gap_in_the_steps_less_one_typical_step(job: JournalMaker) -> None:
+    assert resize(tell(job.records), "hosts added").downtime_s == pytest.approx(0.5 + 2.0)
+
+
+def test_steps_lost_are_those_of_the_rank_that_lost_most(job: JournalMaker) -> None:
+    assert resize(tell(job.records), "worker failed").steps_lost == 4
+
+
+def test_a_resize_without_a_roll_back_lost_nothing(job: JournalMaker) -> None:
+    assert resize(tell(job.records), "hosts removed").steps_lost == 0
+
+
+def test_exits_and_strikes_are_told_with_the_resize_they_caused(job: JournalMaker) -> None:
+    story = tell(job.records)
+    assert resize(story, "worker failed").note == "b: crashed (signal 9); b is out for 4 s"
+    assert [row.event for row in story.rows].count("exited") == 0
+    assert [row.event for row in story.rows].count("struck") == 0
+
+
+def test_a_job_that_ended_says_how(job: JournalMaker) -> None:
+    story = tell(job.records)
+    assert story.code == 0
+    assert (story.rows[-1].event, story.rows[-1].cause) == ("finished", "training reported done")
+
+
+def test_a_job_whose_launcher_was_killed_has_no_exit_code(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(5)
+    assert tell(journal.records).code is None
+
+
+def test_without_worker_lines_downtime_and_loss_are_unknown(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2, after=1).resized("worker failed", 1, after=5, failed=["b"])
+    story = tell(journal.records)
+    assert [(row.downtime_s, row.steps_lost) for row in story.resizes] == [(None, None), (None, None)]
+    assert (story.throughput, story.loss, story.steps) == ((), (), None)
+
+
+def test_resizes_in_one_gap_share_its_time(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10)
+    journal.resized("worker failed", 1, after=1.0, failed=["b"]).resized("hosts added", 2, after=2.0, added=["c"])
+    journal.mono += 3.0
+    journal.steps(10)
+    downs = [row.downtime_s for row in tell(journal.records).resizes[1:]]
+    # 6.1 s from step to step, less a step of 0.1 s; the first had it for 3 s, of which 0.1 s was still a step.
+    assert downs == pytest.approx([2.9, 3.1])
+
+
+def test_a_resize_that_training_never_came_back_from_has_unknown_downtime(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10).resized("worker failed", 1, after=1.0)
+    assert resize(tell(journal.records), "worker failed").downtime_s is None
+
+
+def test_a_job_that_never_started_tells_only_its_end(journal: JournalMaker) -> None:
+    journal.add("started").add("finished", after=30, code=1, reason="only 1 of 2 slots within 30 s")
+    story = tell(journal.records)
+    assert [(row.event, row.cause) for row in story.rows] == [("finished", "only 1 of 2 slots within 30 s")]
+    assert story.code == 1
+
+
+def test_a_journal_of_nothing_is_an_empty_story() -> None:
+    story = tell([])
+    assert (story.rows, story.world, story.duration_s, story.code) == ((), (), 0.0, None)
+
+
+def test_a_step_of_the_wall_clock_changes_nothing(job: JournalMaker) -> None:
+    stepped = [dataclasses.replace(r, t=r.t - (86_400 if i % 2 else 0)) for i, r in enumerate(job.records)]
+    before, after = tell(job.records), tell(stepped)
+    plain = [dataclasses.replace(row, note="") for row in before.rows]
+    assert [dataclasses.replace(row, note="") for row in after.rows] == plain
+    assert (after.world, after.throughput, after.loss) == (before.world, before.throughput, before.loss)
+
+
+def test_lines_that_several_processes_wrote_out_of_order_are_put_in_order(job: JournalMaker) -> None:
+    first, *rest = job.records
+    random.Random(7).shuffle(rest)
+    assert tell([first, *rest]).rows == tell(job.records).rows
+
+
+def test_a_torn_last_line_and_foreign_lines_change_nothing(job: JournalMaker) -> None:
+    torn = [*job.lines[:9], "Traceback (most recent call last):", *job.lines[9:], job.lines[-1][:17]]
+    assert tell(read(torn)) == tell(job.records)
+
+
+def test_unknown_events_change_nothing(job: JournalMaker) -> None:
+    strange = [Record(r.t, r.mono, 0, "teleported", {"host": "b"}) for r in job.records]
+    mixed = [record for pair in zip(job.records, strange, strict=True) for record in pair]
+    assert tell(mixed).rows == tell(job.records).rows
+
+
+def test_a_second_launcher_on_the_same_clock_follows_with_its_gap(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10)
+    journal.add("started", after=20.0).resized("start", 1, after=1.0)
+    journal.mono += 1.0
+    journal.steps(10)
+    story = tell(journal.records)
+    assert [row.cause for row in story.rows] == ["start", "the launcher was started again", "start"]
+    assert story.resizes[1].downtime_s == pytest.approx(22.0)
+    assert [point.size for point in story.world] == [0, 2, 0, 1]
+
+
+def test_a_second_launcher_after_a_reboot_follows_at_once(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10)
+    ended = journal.mono - 100.0
+    journal.mono = 3.0
+    journal.add("started").resized("start", 1, after=1.0).steps(10)
+    story = tell(journal.records)
+    assert story.rows[1].at == pytest.approx(ended)
+    assert story.resizes[1].at == pytest.approx(ended + 1.0)
+    assert story.resizes[1].downtime_s is None
+    assert story.duration_s == pytest.approx(ended + 2.0)
+
+
+def test_a_job_that_began_again_without_saying_so_shows_in_the_step_numbers(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(40)
+    journal.resized("worker failed", 1, after=0.1, failed=["b"])
+    journal.step = 0
+    journal.steps(5)
+    assert resize(tell(journal.records), "worker failed").steps_lost == 40
+
+
+def test_a_roll_back_that_resized_nothing_is_an_event_of_its_own(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10).back(3).back(5, rank=1, host="b", after=0.1).steps(30)
+    journal.resized("hosts added", 3, after=0.2, added=["c"]).steps(5)
+    story = tell(journal.records)
+    (row,) = [row for row in story.rows if row.event == "rolled back"]
+    assert (row.steps_lost, row.hosts) == (5, ("a", "b"))
+    assert resize(story, "hosts added").steps_lost == 0
+
+
+def test_an_exit_that_no_resize_explains_is_an_event_of_its_own(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10).add("exited", host="b", slot=0, code=7, cause="crashed")
+    (row,) = [row for row in tell(journal.records).rows if row.event == "exited"]
+    assert (row.hosts, row.note) == (("b",), "b: crashed (exit code 7)")
+
+
+def test_a_list_refused_over_and_over_is_one_row(journal: JournalMaker) -> None:
+    journal.add("started")
+    for _ in range(3):
+        journal.add("refused", after=1.0, reason="hosts:1: empty name")
+    (row,) = tell(journal.records).rows
+    assert row.note == "3 times"
+
+
+def test_sampled_steps_count_for_what_lies_between_them(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2)
+    for step in range(0, 1000, 10):
+        journal.add("stepped", after=1.0, step=step, size=2, values={"batch_size": 32})
+    rates = tell(journal.records).throughput
+    assert all(rate.steps_per_s == pytest.approx(10.0, rel=0.25) for rate in rates)
+    assert all(rate.samples_per_s == pytest.approx(rate.steps_per_s * 64) for rate in rates)
+
+
+def test_all_steps_after_the_first_are_in_the_throughput(job: JournalMaker) -> None:
+    story = tell(job.records)
+    assert sum(rate.steps_per_s * rate.width for rate in story.throughput) == pytest.approx(159)
+
+
+def test_a_loss_that_is_no_number_is_left_out(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 1)
+    for loss in (1.0, float("nan"), float("inf"), "low", None, 0.5):
+        journal.add("stepped", after=0.1, step=1, values={"loss": loss})
+    assert [point.loss for point in tell(journal.records).loss] == [1.0, 0.5]
+
+
+def test_text_from_a_journal_cannot_drive_a_terminal(journal: JournalMaker) -> None:
+    journal.add("started").add("refused", reason="\x1b[2Jgone\nsecond line " + "x" * 900)
+    (row,) = tell(journal.records).rows
+    assert row.cause.isprintable()
+    assert len(row.cause) <= 300
+
+
+WORDS = st.sampled_from(["", "a", "b", "start", "\x1b[2J", "é", "127.0.0.1"])
+ODD: st.SearchStrategy[Any] = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    WORDS,
+    st.lists(st.one_of(WORDS, st.integers()), max_size=3),
+    st.dictionaries(WORDS, st.integers(), max_size=3),
+)
+KEYS = ["cause", "added", "removed", "failed", "size", "hosts", "step", "steps_lost", "rank", "host", "subject"]
+KEYS += ["until", "reason", "code", "values", "downtime_s", "deadline", "path", "slot"]
+RECORDS = st.lists(
+    st.builds(
+        Record,
+        t=st.floats(),
+        mono=st.one_of(st.floats(), st.floats(0, 60)),
+        generation=st.integers(),
+        event=st.sampled_from([*EVENTS, "unknown"]),
+        fields=st.dictionaries(st.sampled_from(KEYS), ODD, max_size=8),
+    ),
+    max_size=25,
+)
+
+
+@given(RECORDS)
+def test_whatever_a_journal_contains_a_story_can_be_told_and_written_as_json(records: list[Record]) -> None:
+    story = tell(records)
+    json.loads(to_json(story))
+    assert [row.at for row in story.rows] == sorted(row.at for row in story.rows)
+    assert all(row.downtime_s is None or row.downtime_s >= 0 for row in story.resizes)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["step", "resize"]), st.floats(0.01, 5.0)), max_size=60))
+def test_downtimes_never_add_up_to_more_than_the_pauses(plan: list[tuple[str, float]]) -> None:
+    journal = JournalMaker().add("started")
+    steps = []
+    for what, after in plan:
+        if what == "step":
+            journal.steps(1, every=after)
+            steps.append(journal.mono)
+        else:
+            journal.resized("hosts added", 2, after=after)
+    # A resize in a line that measured by itself would be believed; none does here.
+    total = sum(row.downtime_s or 0.0 for row in tell(journal.records).resizes)
+    assert total <= (steps[-1] - steps[0] if steps else 0.0) + 1e-6
+
+
+@given(st.integers(0, 2**32))
+def test_cutting_a_journal_anywhere_tells_a_beginning_of_the_same_story(seed: int) -> None:
+    lines = whole_job(JournalMaker()).lines
+    cut = random.Random(seed).randrange(1, len(lines))
+    whole, part = tell(read(lines)), tell(read(lines[:cut]))
+    assert [row.cause for row in part.resizes] == [row.cause for row in whole.resizes][: len(part.resizes)]
+    assert part.world == whole.world[: len(part.world)]
