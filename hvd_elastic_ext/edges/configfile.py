@@ -1,0 +1,36 @@
+"""Read a YAML or TOML file of options. The only importer of yaml and tomllib."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from hvd_elastic_ext.core.errors import UsageError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def read_config(path: Path) -> Mapping[str, Any]:
+    """Read ``path``, TOML by its suffix, else YAML: one flat table of options.
+
+    Raises :class:`UsageError` naming the file and, where it can, the line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+        document = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path} cannot be read: {error}") from None
+    except (yaml.YAMLError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"--config {path}: {' '.join(str(error).split())}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise UsageError(f"--config {path} holds a {type(document).__name__}; write one table of option: value")
+    return document

@@ -1,0 +1,207 @@
+"""Start one training process on a host through its agent, and see it end.
+
+The agent is ``python -m hvd_elastic_ext.worker.agent``, run directly on this
+machine or over ssh. Its order, environment included, goes over standard input;
+closing that pipe is how a process is told to end, and what happens by itself
+when this launcher dies.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final, TextIO
+
+import psutil
+
+from hvd_elastic_ext.core.hosts import name_error
+
+AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
+AGENT_PATIENCE_S: Final = 3.0
+"""How much longer than the grace an agent may take before its own process is killed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shell:
+    """How to reach hosts. ``rsh`` is "local", "ssh" or None: local for this machine's names, else ssh."""
+
+    rsh: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    connect_timeout_s: int = 10
+    python: str = field(default=sys.executable)
+
+    def command(self, host: str) -> list[str]:
+        """The command that starts an agent on ``host``. Raises ``ValueError`` for an unsafe name."""
+        problem = name_error(host)
+        if problem is not None:
+            raise ValueError(problem)
+        agent = [self.python, "-m", AGENT_MODULE]
+        if self.rsh == "local" or (self.rsh is None and is_this_machine(host)):
+            return agent
+        return [
+            "ssh",
+            "-oBatchMode=yes",
+            "-oStrictHostKeyChecking=no",
+            f"-oConnectTimeout={self.connect_timeout_s}",
+            # A host that went away silently must not hold an ssh, and with it a slot, for hours.
+            "-oServerAliveInterval=5",
+            "-oServerAliveCountMax=3",
+            "-oControlMaster=no",
+            *(["-p", str(self.ssh_port)] if self.ssh_port else []),
+            *(["-i", self.ssh_identity_file] if self.ssh_identity_file else []),
+            "--",
+            host,
+            # A host without this directory still runs commands given by absolute path, as with horovodrun.
+            f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {shlex.join(agent)}",
+        ]
+
+
+def is_this_machine(host: str) -> bool:
+    """True for a name or address of this machine, all of 127.0.0.0/8 included; False if it does not resolve."""
+    try:
+        address = socket.gethostbyname(host)
+    except OSError:
+        return False
+    return ipaddress.ip_address(address).is_loopback or address in interface_addresses().values()
+
+
+def interface_addresses() -> dict[str, str]:
+    """IPv4 address of each network interface that has one."""
+    return {
+        name: entry.address
+        for name, entries in psutil.net_if_addrs().items()
+        for entry in entries
+        if entry.family == socket.AF_INET
+    }
+
+
+def interface_towards(hosts: Sequence[str]) -> str | None:
+    """Name the interface through which ``hosts`` are reached, or None if nothing can be said.
+
+    The loopback interface when every host is a loopback name; else the one that
+    the route to the first other resolvable host leaves through. No packet is
+    sent: connecting a datagram socket only asks the kernel for the route.
+    """
+    by_address = {address: name for name, address in interface_addresses().items()}
+    loopback = None
+    for host in hosts:
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect((host, 9))
+                own = probe.getsockname()[0]
+        except OSError:
+            continue
+        if not ipaddress.ip_address(own).is_loopback:
+            return by_address.get(own)
+        # A loopback route to one of this machine's own outer addresses is still that interface's.
+        address = socket.gethostbyname(host)
+        if not ipaddress.ip_address(address).is_loopback:
+            return by_address.get(address)
+        loopback = by_address.get("127.0.0.1")
+    return loopback
+
+
+class Worker:
+    """One training process on one host, seen from the launcher.
+
+    ``label`` is asked anew for every line of output, because a worker's rank
+    changes during its life.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        grace_s: float,
+        label: Callable[[], str],
+        out: Sequence[TextIO],
+        err: Sequence[TextIO],
+    ) -> None:
+        self._grace_s = grace_s
+        self._label = label
+        self._pipe_lock = threading.Lock()
+        self._told = False
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Ctrl-C in a terminal goes to the whole foreground group; ending workers is our decision.
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._copiers = [
+            self._copier(self._process.stdout, "stdout", out),
+            self._copier(self._process.stderr, "stderr", err),
+        ]
+        self._send({"argv": list(argv), "env": dict(env), "cwd": str(Path.cwd()), "grace_s": grace_s})
+
+    @property
+    def told_to_leave(self) -> bool:
+        """True once :meth:`stop` was called."""
+        return self._told
+
+    def wait(self) -> int:
+        """Block until the worker has ended; its exit code, 128 + N for signal N, 255 if ssh failed."""
+        code = self._process.wait()
+        for copier in self._copiers:
+            copier.join(timeout=AGENT_PATIENCE_S)
+        self._close_pipe()
+        return code if code >= 0 else 128 - code
+
+    def stop(self) -> None:
+        """Ask the worker to end and return at once: its agent kills it after the grace."""
+        self._told = True
+        self._close_pipe()
+
+    def end(self) -> None:
+        """Block until the worker has ended, killing an agent (or ssh) that did not listen."""
+        self.stop()
+        try:
+            self._process.wait(timeout=self._grace_s * 2 + AGENT_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+
+    def _send(self, order: Mapping[str, object]) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            return  # it is dead already; wait() tells its exit code and its stderr tells why
+
+    def _close_pipe(self) -> None:
+        with self._pipe_lock:
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.close()
+            except BrokenPipeError:
+                return
+
+    def _copier(self, source: IO[bytes] | None, stream: str, sinks: Sequence[TextIO]) -> threading.Thread:
+        assert source is not None
+        thread = threading.Thread(
+            target=self._copy, args=(source, stream, sinks), name=f"hvd-output-{stream}", daemon=True
+        )
+        thread.start()
+        return thread
+
+    def _copy(self, source: IO[bytes], stream: str, sinks: Sequence[TextIO]) -> None:
+        with source:
+            for line in source:
+                text = line.decode("utf-8", "replace")
+                for number, sink in enumerate(sinks):
+                    # The terminal gets the label; a file of this worker's own does not need it.
+                    sink.write(text if number else f"[{self._label()}]<{stream}>:{text}")
+                    sink.flush()

@@ -1,0 +1,82 @@
+"""The newest accepted host list, handed from whichever thread learns it to the driver."""
+
+from __future__ import annotations
+
+import threading
+
+from hvd_elastic_ext.core.errors import ElasticError
+from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.publication import Publication
+
+
+class HostFeed:
+    """Level, not edge: it holds the hosts as they are now; whoever looks late misses nothing.
+
+    A refused or unreadable list never takes a host away: the last good one stays.
+    Each reason for a refusal is journalled once, until it changes.
+    """
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._lock = threading.Lock()
+        self._accepted: Publication | None = None
+        self._hosts = HostSet()
+        self._reason: str | None = None
+        self.version = 0
+        """Grows with every change of the hosts; also the generation stamped on their journal lines."""
+        self.changed = threading.Event()
+        """Set on every change, refusal and closing; whoever waits clears it before looking."""
+        self.failure: ElasticError | None = None
+        """Set when no host list can ever come: the job cannot go on."""
+
+    def offer(self, publication: Publication) -> HostChange:
+        """Accept a publication unless it is late; say what changed (nothing, for a late one)."""
+        with self._lock:
+            if not publication.supersedes(self._accepted):
+                return HostChange()
+            hosts = keep_seniority(self._hosts, publication.hosts)
+            change = diff(self._hosts, hosts)
+            news = change or not publication.says_the_same(self._accepted)
+            self._accepted, self._hosts, self._reason = publication, hosts, None
+            if not news:
+                return change
+            self.version += 1
+            self._journal.record(
+                "published",
+                generation=self.version,
+                source=publication.source,
+                hosts=hosts.as_slots(),
+                departing=[d.host for d in publication.departing],
+                added=change.added,
+                removed=change.removed,
+                grown=change.grown,
+                shrunk=change.shrunk,
+            )
+        self.changed.set()
+        return change
+
+    def refuse(self, error: ElasticError) -> None:
+        """Note why the newest list was not accepted."""
+        with self._lock:
+            if str(error) == self._reason:
+                return
+            self._reason = str(error)
+            self._journal.record("refused", generation=self.version, reason=self._reason)
+        self.changed.set()
+
+    def hosts(self) -> HostSet:
+        """The hosts as they are now, most senior first."""
+        with self._lock:
+            return self._hosts
+
+    @property
+    def reason(self) -> str | None:
+        """Why the newest list was refused, or None if it was accepted."""
+        with self._lock:
+            return self._reason
+
+    def fail(self, error: ElasticError) -> None:
+        """Give up on this source for good."""
+        self.failure = error
+        self.changed.set()

@@ -1,0 +1,205 @@
+"""``hvd-elastic run``: options in, one job, its exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext import __version__
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.options import layered_argv
+from hvd_elastic_ext.core.publication import parse_hosts_option
+from hvd_elastic_ext.edges.appendfile import AppendFile
+from hvd_elastic_ext.edges.configfile import read_config
+from hvd_elastic_ext.launcher.feed import HostFeed
+from hvd_elastic_ext.launcher.health import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.settings import ELASTIC_TIMEOUT_S, RunSettings, Sources, job_name
+from hvd_elastic_ext.launcher.sources import (
+    FixedSource,
+    HostsFileSource,
+    HostSource,
+    PushSource,
+    ScriptSource,
+    connector,
+)
+
+PREFIX: Final = "HVD_ELASTIC_"
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE")
+"""Environment names with our prefix that are no options of ``run``: the worker reads them."""
+
+DESCRIPTION: Final = (
+    "Run an elastic Horovod job. Every option of horovodrun means here what it means there; "
+    "the group 'hvd-elastic' is ours."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a job. Raises :class:`ElasticError` with its exit code for every end but success."""
+    settings = parse(argv, os.environ)
+    logging.basicConfig(level=logging.DEBUG if settings.verbose else logging.WARNING, format="hvd-elastic: %(message)s")
+    journal = open_journal(settings.journal)
+    journal.record(
+        "started", generation=0, job=settings.job, pid=os.getpid(), version=__version__, command=settings.command[0]
+    )
+    feed = HostFeed(journal)
+    source = make_source(settings, feed)
+    try:
+        _run(settings, feed, source, journal)
+    except ElasticError as error:
+        journal.record("finished", generation=feed.version, code=error.exit_code, reason=str(error))
+        raise
+    journal.record("finished", generation=feed.version, code=0, reason="training is done")
+    return 0
+
+
+def _run(settings: RunSettings, feed: HostFeed, source: HostSource, journal: Journal) -> None:
+    from hvd_elastic_ext.launcher.job import Job
+
+    source.start()
+    try:
+        Job(settings, feed, journal=journal, clock=SystemClock()).run()
+    finally:
+        source.stop()
+
+
+def open_journal(path: Path) -> Journal:
+    """Open a journal for appending. Raises :class:`UsageError` if it cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Journal(AppendFile(path, create=True), SystemClock())
+    except OSError as error:
+        raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
+
+
+def make_source(settings: RunSettings, feed: HostFeed) -> HostSource:
+    """The one source of hosts that the settings name."""
+    sources = settings.sources
+    if sources.hosts_file is not None:
+        return HostsFileSource(sources.hosts_file, feed, default_slots=settings.default_slots)
+    if sources.discovery_url is not None:
+        return PushSource(sources.discovery_url, feed)
+    if sources.script is not None:
+        return ScriptSource(sources.script, feed, default_slots=settings.default_slots)
+    assert sources.hosts is not None
+    return FixedSource(sources.hosts, feed)
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
+    """Read options from ``argv``, ``HVD_ELASTIC_*`` and ``--config``. Raises :class:`UsageError`."""
+    try:
+        from hvd_elastic_ext.launcher import horovod_options as horovod
+    except ImportError as error:
+        raise UsageError(
+            f"Horovod cannot be imported ({error}); `hvd-elastic doctor` says what is wrong, "
+            "scripts/build-horovod builds it"
+        ) from None
+
+    def layer(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
+        config, name = _config_of(parser, given)
+        return layered_argv(
+            parser, given, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
+        )
+
+    args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
+    problem = horovod.why_not_elastic(args)
+    if problem is not None:
+        raise UsageError(problem)
+    hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
+    return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Our own options of ``run``."""
+    group = parser.add_argument_group("hvd-elastic")
+    group.add_argument("--hosts-file", metavar="PATH", help="file of host:slots lines, followed as it changes")
+    group.add_argument("--discovery", metavar="URL", help="push of hvd-discover: unix:///path or http://host:port")
+    group.add_argument(
+        "--rsh",
+        choices=("ssh", "local"),
+        help="how hosts are reached (default: this machine's names directly, else ssh)",
+    )
+    group.add_argument("--job", metavar="NAME", help="name of the job (default: that of the training script)")
+    group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
+    group.add_argument("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
+    group.add_argument("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
+
+
+def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+    """Read the file that ``--config`` names, if it stands among our options (the command may have its own)."""
+    required = [action for action in parser._actions if action.required]
+    for action in required:
+        action.required = False  # it may be given in the very file that is looked for
+    try:
+        path = parser.parse_known_args(argv)[0].config
+    finally:
+        for action in required:
+            action.required = True
+    return ({}, "") if path is None else (read_config(Path(path)), path)
+
+
+def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, str]) -> RunSettings:
+    command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
+    job = args.job or job_name(command)
+    state_dir = Path(args.state_dir or Path(".hvd-elastic") / job)
+    return RunSettings(
+        command=command,
+        sources=_sources(args, hosts),
+        num_proc=args.num_proc,
+        min_num_proc=args.min_num_proc if args.min_num_proc is not None else args.num_proc,
+        max_num_proc=args.max_num_proc,
+        default_slots=args.slots,
+        elastic_timeout_s=args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
+        reset_limit=args.reset_limit,
+        cooldown_s=DEFAULT_COOLDOWN_S
+        if args.cooldown_range is None
+        else (args.cooldown_range[0], args.cooldown_range[1]),
+        interfaces=tuple(sorted(args.nics or ())),
+        rsh=args.rsh,
+        ssh_port=args.ssh_port,
+        ssh_identity_file=args.ssh_identity_file,
+        output_dir=Path(args.output_filename) if args.output_filename else None,
+        timestamps=args.prefix_output_with_timestamp,
+        verbose=args.verbose,
+        job=job,
+        journal=Path(args.journal or state_dir / "journal.jsonl"),
+        env=env,
+    )
+
+
+def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
+    named = (args.hosts_file, args.discovery, args.host_discovery_script, hosts)
+    if args.discovery:
+        try:
+            connector(args.discovery)
+        except ValueError as error:
+            raise UsageError(f"--discovery {error}") from None
+    fixed: HostSet | None = None
+    if hosts is not None:
+        fixed = parse_hosts_option(hosts, where="--hosts", default_slots=args.slots or 1)
+    elif not any(named):
+        # As horovodrun does: without any word about hosts, this machine is the one host.
+        fixed = HostSet.of({"localhost": max(1, args.num_proc)})
+    return Sources(
+        hosts_file=Path(args.hosts_file) if args.hosts_file else None,
+        discovery_url=args.discovery,
+        script=args.host_discovery_script,
+        hosts=fixed,
+    )
+
+
+def _elastic_timeout() -> float:
+    """Horovod's own environment variable for it, as ``horovodrun`` reads it."""
+    text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT")
+    if text is None:
+        return ELASTIC_TIMEOUT_S
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a number of seconds") from None

@@ -1,0 +1,124 @@
+"""What ``hvd-elastic run`` was asked to do: frozen, complete, checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.health import DEFAULT_COOLDOWN_S
+
+ELASTIC_TIMEOUT_S = 600.0
+"""Horovod's default of ``--elastic-timeout``."""
+GRACE_S = 5.0
+"""Seconds a training process has between SIGTERM and SIGKILL; Horovod's own."""
+MAX_COOLDOWN_S = 3600
+"""Longest cooldown that Horovod accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources`."""
+
+    hosts_file: Path | None = None
+    discovery_url: str | None = None
+    script: str | None = None
+    hosts: HostSet | None = None
+
+    def __post_init__(self) -> None:
+        given = [s for s in (self.hosts_file, self.discovery_url, self.script, self.hosts) if s is not None]
+        if len(given) != 1:
+            raise UsageError(
+                f"{len(given)} sources of hosts were given; give exactly one of --hosts-file, --discovery, "
+                "--host-discovery-script, --hosts or --hostfile"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """A whole job. Raises :class:`UsageError`, one line, for what cannot work.
+
+    ``num_proc`` processes are needed to start, ``min_num_proc`` to go on,
+    ``max_num_proc`` are used at most (None: as many as there are slots).
+    ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
+    workers get on top of their host's own environment.
+    """
+
+    command: tuple[str, ...]
+    sources: Sources
+    num_proc: int
+    min_num_proc: int
+    max_num_proc: int | None = None
+    default_slots: int | None = None
+    elastic_timeout_s: float = ELASTIC_TIMEOUT_S
+    reset_limit: int | None = None
+    cooldown_s: tuple[float, float] = DEFAULT_COOLDOWN_S
+    interfaces: tuple[str, ...] = ()
+    rsh: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    output_dir: Path | None = None
+    timestamps: bool = False
+    verbose: bool = False
+    grace_s: float = GRACE_S
+    job: str = "job"
+    journal: Path = Path("journal.jsonl")
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise UsageError(problem)
+
+
+def _problems(s: RunSettings) -> list[str]:
+    """Everything wrong with ``s``, most basic first."""
+    low, high = s.cooldown_s
+    checks = [
+        (not s.command, "no command was given; write it last: hvd-elastic run [options] python train.py"),
+        (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
+        (s.min_num_proc < 1, f"--min-np is {s.min_num_proc}; at least 1 process is needed"),
+        (
+            s.min_num_proc > s.num_proc,
+            f"--min-np {s.min_num_proc} is more than -np {s.num_proc}; the job would start below its own minimum",
+        ),
+        (
+            s.max_num_proc is not None and s.max_num_proc < s.num_proc,
+            f"--max-np {s.max_num_proc} is less than -np {s.num_proc}; the job could never start",
+        ),
+        (
+            s.default_slots is not None and s.default_slots < 1,
+            f"--slots-per-host is {s.default_slots}; at least 1 is needed",
+        ),
+        (s.elastic_timeout_s <= 0, f"--elastic-timeout is {s.elastic_timeout_s:g}; give a number of seconds above 0"),
+        (
+            s.reset_limit is not None and s.reset_limit < 0,
+            f"--reset-limit is {s.reset_limit}; give 0 or more, or leave it out",
+        ),
+        (
+            not 1 <= low <= high <= MAX_COOLDOWN_S,
+            f"--blacklist-cooldown-range is {low:g} {high:g}; give two numbers of seconds, the first of at least 1, "
+            f"the second no smaller and at most {MAX_COOLDOWN_S}",
+        ),
+        (
+            s.ssh_port is not None and not 1 <= s.ssh_port <= 65535,
+            f"--ssh-port is {s.ssh_port}; ports are 1 to 65535",
+        ),
+        (
+            s.ssh_identity_file is not None and not Path(s.ssh_identity_file).is_file(),
+            f"--ssh-identity-file {s.ssh_identity_file}: there is no such file",
+        ),
+        (
+            not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", s.job),
+            f"--job {s.job!r} is not a usable name; use letters, digits, '.', '_' and '-', at most 100",
+        ),
+    ]
+    return [message for wrong, message in checks if wrong]
+
+
+def job_name(command: tuple[str, ...]) -> str:
+    """A job's name when none is given: that of the first script in its command, else of the command."""
+    script = next((word for word in command if word.endswith((".py", ".sh"))), command[0] if command else "job")
+    return re.sub(r"[^A-Za-z0-9._-]", "-", Path(script).stem).lstrip("._-") or "job"
