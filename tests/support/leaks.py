@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -87,6 +89,9 @@ def remove_leaks(mark: str, *, since: Snapshot, but: Snapshot = NOTHING, grace: 
     lines += [f"network namespace {name}" for name in spaces]
     marks.kill(pids)
     namespaces.remove(spaces)
+    for name in spaces:
+        for path in Path(tempfile.gettempdir()).glob(f"{name.rpartition('-')[0]}-*"):
+            shutil.rmtree(path, ignore_errors=True)  # the keys of these hosts
     for name in _leaked_memory(mark, known=known):
         lines.append(f"shared memory {SHARED_MEMORY / name}")
         with contextlib.suppress(OSError):

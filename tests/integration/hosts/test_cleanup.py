@@ -1,0 +1,79 @@
+"""Test hosts do not survive the session that made them, however it ends."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.support import marks, namespaces
+from tests.support.processes import run_process
+
+ROOT = Path(__file__).parents[3]
+FRESH = {
+    "PYTHONPATH": str(ROOT),
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "HVD_TEST_STRICT": None,
+    "HVD_TEST_GRACE_S": "0.1",
+}
+
+HANGS = """
+import os, time
+
+def test_hangs(nethosts):
+    hosts = nethosts(2)
+    with hosts.launcher.popen(["ssh", "h1", "echo up; exec sleep 98"]) as process:
+        process.wait_for("up")
+        print("prefix=" + hosts.prefix, "dir=" + str(hosts.directory), flush=True)
+        time.sleep(100)
+"""
+
+FORGETS = """
+from tests.support.nethosts import NetHosts
+
+def test_forgets(nethosts):
+    hosts = NetHosts(1)
+"""
+
+
+def inner(path: Path, text: str):
+    path.mkdir()
+    (path / "test_it.py").write_text(text)
+    (path / "pytest.ini").write_text("[pytest]\n")
+    plugins = ["-p", "tests.support.frame", "-p", "tests.support.nethosts", "-p", "no:cacheprovider"]
+    return run_process([sys.executable, "-m", "pytest", *plugins, "-s", str(path)], cwd=path, env=FRESH)
+
+
+def test_hosts_of_a_killed_session_are_removed_by_the_next(nethosts, tmp_path):
+    with inner(tmp_path / "first", HANGS) as process:
+        said = process.wait_for(r"prefix=(\S+) dir=(\S+)")
+        prefix, directory = said.group(1), Path(said.group(2))
+        process.kill()
+        process.popen.wait(10)
+        orphans = [pid for name in namespaces.named(prefix) for pid in namespaces.processes(name)]
+        assert any("sleep 98" in marks.command_line(pid) for pid in orphans)
+        assert directory.exists()
+        with inner(tmp_path / "second", "def test_nothing(): pass") as following:
+            assert following.wait() == 0, following.output
+        assert f"removed what a killed session had left: network namespace {prefix}h1" in following.output
+    assert [pid for pid in orphans if marks.start_time(pid) is not None] == []
+    assert namespaces.named(prefix) == []
+    assert not directory.exists()
+    assert not [name for name in os.listdir("/run/netns") if name.startswith(prefix)]
+
+
+def test_hosts_of_a_living_session_are_let_be_by_another(nethosts, tmp_path):
+    mine = nethosts(1)
+    with inner(tmp_path / "other", "def test_nothing(): pass") as other:
+        assert other.wait() == 0, other.output
+    assert "removed" not in other.output
+    assert mine.launcher.run(["ssh", "h1", "hostname"]).stdout == "h1\n"
+
+
+def test_hosts_that_a_test_forgets_fail_it_and_are_removed(nethosts, tmp_path):
+    with inner(tmp_path / "forgets", FORGETS) as process:
+        assert process.wait() == 1
+    assert "1 passed, 1 error" in process.output
+    assert "-bridge" in process.output
+    assert f"network namespace hvdt-{process.pid}-" in process.output
+    assert namespaces.named(f"hvdt-{process.pid}-") == []
+    assert list(Path(tempfile.gettempdir()).glob(f"hvdt-{process.pid}-*")) == []
