@@ -25,7 +25,7 @@ TEST_IMAGES = 360  # of 1797; the same ones on every worker and in every run
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Elastic training on scikit-learn's 8x8 handwritten digits.")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch-size", type=int, default=32, help="samples a worker takes at a time")
+    parser.add_argument("--batch-size", type=int, default=16, help="samples a worker takes at a time")
     parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--commit-every", type=int, default=5, metavar="BATCHES")
     parser.add_argument("--step-delay", type=float, default=0.0, metavar="SECONDS", help="pretend the work is heavier")
