@@ -1,0 +1,39 @@
+# Thin names over scripts/, which CI runs too. `make` alone lists them.
+#   make test TORCH_INDEX=URL     takes torch from another package index
+#   make soak REPEAT=3            three passes
+
+TORCH_INDEX ?=
+REPEAT ?= 1
+export TORCH_INDEX REPEAT
+# A killed make leaves nothing running: set-up, a direct child of make, goes down with it.
+export HVD_DIE_WITH_PARENT = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test soak lint check bench clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
+
+setup: ## make or mend .venv, Horovod included
+	@scripts/setup
+
+demo: setup ## train a real model on real data while hosts come, crash and return
+	@scripts/demo
+
+test: setup ## set up, then run the tests
+	@scripts/test
+
+soak: setup ## set up, then the slow tests: real time, repeats, random kills (REPEAT=N)
+	@scripts/soak
+
+lint: setup ## set up, then ruff
+	@scripts/lint
+
+check: setup ## set up, then ruff, mypy, import-linter, shellcheck, hadolint
+	@scripts/check
+
+bench: setup ## set up, then measure ours beside stock Horovod
+	@scripts/bench
+
+clean: ## remove what was made in the tree (not the cache of wheels)
+	@scripts/clean

@@ -1,0 +1,249 @@
+"""scripts/build-horovod: one wheel of Horovod for one Python and one torch, built once and kept in the cache."""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from . import prerequisites
+from .errors import ToolingError
+from .horovod_source import HOROVOD_VERSION, SDIST_SHA256, unpack, verify
+from .interpreter import Interpreter, add_to_path, examine
+from .processes import clean_environment, raise_on_sigterm, run_logged, say
+from .wheel_cache import WheelCache, cache_directory, locked
+from .wheel_key import build_flags, facts_of_this_machine
+
+CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
+PINNED_TORCH = "2.13.0"
+BUILD_REQUIREMENTS = ("pip", "setuptools", "wheel", "packaging")
+MEMORY_PER_COMPILER = 2 * 1024**3
+"""Bytes. One translation unit with torch's headers takes up to 1.5 GB."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Which wheel is wanted."""
+
+    python: str
+    mpi: bool = False
+    cuda: bool = False
+    torch: str | None = None
+    """None takes the torch that `python` has, or else the pinned version."""
+    torch_index: str | None = None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run from the command line: 0 with the wheel's path as the last line of stdout, or 1 with a message."""
+    raise_on_sigterm()
+    options = parser().parse_args(arguments)
+    request = Request(
+        python=options.python or sys.executable,
+        mpi=options.with_mpi,
+        cuda=options.cuda,
+        torch=options.torch,
+        torch_index=options.torch_index or os.environ.get("TORCH_INDEX") or None,
+    )
+    try:
+        wheel = ensure_wheel(request)
+        if options.out is not None:
+            wheel = copy_to(wheel, Path(os.environ.get("INVOKED_FROM", ".")) / options.out)
+    except ToolingError as error:
+        say(f"build-horovod: {error}")
+        return 1
+    except KeyboardInterrupt:
+        say("build-horovod: interrupted; nothing half-built was kept")
+        return 130
+    print(wheel)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line's parser."""
+    result = argparse.ArgumentParser(
+        prog="scripts/build-horovod",
+        description=f"Build a wheel of Horovod {HOROVOD_VERSION} for PyTorch with Gloo, once, and print its path.",
+        epilog="The wheel is kept under $XDG_CACHE_HOME/hvd-elastic-ext (or ~/.cache/hvd-elastic-ext). "
+        "Nothing is installed into PYTHON. Horovod needs numpy at run time and does not say so: install it too.",
+    )
+    result.add_argument("--python", metavar="PY", help="the Python the wheel is for (default: python3)")
+    result.add_argument(
+        "--torch",
+        metavar="VERSION",
+        help=f"the torch to build against (default: the one PY has, else {PINNED_TORCH}); "
+        "if PY has another or none, VERSION is installed into a throw-away environment for the build",
+    )
+    result.add_argument(
+        "--torch-index", metavar="URL", help="package index to take that torch from (or set TORCH_INDEX)"
+    )
+    result.add_argument("--with-mpi", action="store_true", help="with MPI beside Gloo")
+    result.add_argument("--cuda", action="store_true", help="with NCCL for GPU tensors; needs nvcc and NCCL's headers")
+    result.add_argument("--out", metavar="DIR", help="copy the wheel to DIR and print that path instead")
+    return result
+
+
+def copy_to(wheel: Path, directory: Path) -> Path:
+    """Copy a wheel into a directory and return the copy's path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return Path(shutil.copy2(wheel, directory)).resolve()
+
+
+def ensure_wheel(request: Request) -> Path:
+    """Return the path of a wheel that fits the request, from the cache or newly built."""
+    prerequisites.require(prerequisites.Purpose(python=request.python, mpi=request.mpi, cuda=request.cuda))
+    interpreter = examine(request.python)
+    if interpreter.torch is not None and fits(interpreter.torch, request.torch):
+        return _wheel_for(interpreter, request)
+    return _wheel_with_its_own_torch(interpreter, request)
+
+
+def fits(installed: str, wanted: str | None) -> bool:
+    """Say whether an installed version of torch is the wanted one; without a local tag in `wanted` any build is."""
+    return wanted is None or installed == wanted or ("+" not in wanted and installed.split("+")[0] == wanted)
+
+
+def _wheel_with_its_own_torch(interpreter: Interpreter, request: Request) -> Path:
+    version = request.torch or PINNED_TORCH
+    say(f"{interpreter.path} has {f'torch {interpreter.torch}' if interpreter.torch else 'no torch'}.")
+    say(f"Downloading torch {version} and numpy into a throw-away environment; {interpreter.path} stays as it is.")
+    with tempfile.TemporaryDirectory(prefix="hvd-torch-", dir=_scratch()) as directory:
+        environment = Path(directory) / "venv"
+        make_environment(environment, interpreter.path, log=Path(directory) / "venv.log")
+        index = ["--extra-index-url", request.torch_index] if request.torch_index else []
+        pinned = ["-c", str(CONSTRAINTS)] if version == PINNED_TORCH else []
+        pip_install(environment, [*pinned, *index, f"torch=={version}", "numpy"], label=f"Installing torch {version}")
+        return _wheel_for(examine(str(environment / "bin/python")), request)
+
+
+def _scratch() -> Path:
+    # Beside the wheels and not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
+    path = cache_directory(os.environ) / "work"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
+    assert interpreter.torch is not None
+    cache = WheelCache(cache_directory(os.environ))
+    facts = facts_of_this_machine(
+        torch=interpreter.torch, python_tag=interpreter.tag, mpi=request.mpi, cuda=request.cuda
+    )
+    settled = replace(request, python=interpreter.path)
+    if found := cache.find(facts):
+        say(f"Horovod {HOROVOD_VERSION} for torch {interpreter.torch}: built before, {found}")
+        return found
+    return cache.get_or_build(facts, lambda work: _build(work, interpreter, settled, log=cache.log(facts)))
+
+
+def _build(work: Path, interpreter: Interpreter, request: Request, *, log: Path) -> Path:
+    jobs = parallel_jobs(len(os.sched_getaffinity(0)), _available_memory())
+    say(f"Building Horovod {HOROVOD_VERSION} for torch {interpreter.torch} with {jobs} compilers at a time.")
+    say("This takes 2 to 5 minutes on two cores, and happens once.")
+    venv = work / "venv"
+    make_environment(venv, interpreter.path, log=work / "venv.log")
+    source = unpack(_sdist(venv), work)
+    add_to_path(venv, interpreter.site)
+    wheels = work / "wheel"
+    code = "import sys; from setuptools.build_meta import __legacy__ as backend; backend.build_wheel(sys.argv[1])"
+    run_logged(
+        [str(venv / "bin/python"), "-c", code, str(wheels)],
+        label=f"Building Horovod {HOROVOD_VERSION}",
+        log=log,
+        environment=build_environment(dict(os.environ), venv=venv, request=request, jobs=jobs),
+        cwd=source,
+    )
+    return next(wheels.glob("*.whl"))
+
+
+def build_environment(environment: dict[str, str], *, venv: Path, request: Request, jobs: int) -> dict[str, str]:
+    """Return the environment of the build: nothing of the user's but what the wheel's key counts in."""
+    base = {name: environment[name] for name in ("HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH") if name in environment}
+    switches = {
+        "HOROVOD_WITH_PYTORCH": "1",
+        "HOROVOD_WITHOUT_TENSORFLOW": "1",
+        "HOROVOD_WITHOUT_MXNET": "1",
+        "HOROVOD_WITH_GLOO": "1",
+        "HOROVOD_WITH_MPI" if request.mpi else "HOROVOD_WITHOUT_MPI": "1",
+    }
+    if request.cuda:
+        switches["HOROVOD_GPU_OPERATIONS"] = "NCCL"
+    path = f"{venv / 'bin'}:{environment.get('PATH', os.defpath)}"
+    return {**base, **dict(build_flags(environment)), **switches, "PATH": path, "MAKEFLAGS": f"-j{jobs}"}
+
+
+def parallel_jobs(cores: int, memory: int) -> int:
+    """Return how many compilers may run at once on so many cores and so many bytes of available memory."""
+    return max(1, min(cores, memory // MEMORY_PER_COMPILER))
+
+
+def _available_memory() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return MEMORY_PER_COMPILER
+
+
+def _sdist(venv: Path) -> Path:
+    """Return the path of the verified source distribution, downloading it if the cache lacks it."""
+    place = cache_directory(os.environ) / "sdist" / f"horovod-{HOROVOD_VERSION}.tar.gz"
+    with locked(place.with_suffix(".lock"), waiting="Another process is downloading Horovod's source"):
+        if not place.exists():
+            _download_sdist(venv, place)
+    verify(place)
+    return place
+
+
+def _download_sdist(venv: Path, place: Path) -> None:
+    say(f"Downloading the source of Horovod {HOROVOD_VERSION} (3.5 MB).")
+    with tempfile.TemporaryDirectory(prefix="sdist-", dir=_scratch()) as directory:
+        requirement = Path(directory) / "requirement.txt"
+        requirement.write_text(f"horovod=={HOROVOD_VERSION} --hash=sha256:{SDIST_SHA256}\n")
+        # pip runs the setup.py of what it downloads, to learn its name: hence the build requirements in `venv`.
+        _pip(
+            venv,
+            [
+                *("download", "--no-deps", "--no-binary", "horovod", "--no-build-isolation", "--require-hashes"),
+                *("-d", directory, "-r", str(requirement)),
+            ],
+            label="Downloading Horovod's source",
+        )
+        (Path(directory) / place.name).replace(place)
+
+
+def make_environment(place: Path, python: str, *, log: Path) -> None:
+    """Make a virtual environment with the pinned build tools in it."""
+    run_logged(
+        [python, "-m", "venv", "--clear", str(place)],
+        label="Making a virtual environment",
+        log=log,
+        environment=clean_environment(os.environ),
+    )
+    pip_install(place, ["-c", str(CONSTRAINTS), *BUILD_REQUIREMENTS], label="Installing pip, setuptools and wheel")
+
+
+def pip_install(venv: Path, arguments: list[str], *, label: str) -> None:
+    """Install into a virtual environment, showing progress."""
+    _pip(venv, ["install", *arguments], label=label)
+
+
+def _pip(venv: Path, arguments: list[str], *, label: str) -> None:
+    run_logged(
+        [str(venv / "bin/python"), "-m", "pip", *arguments],
+        label=label,
+        log=venv / "pip.log",
+        environment=clean_environment(os.environ),
+    )
+
+
+def installed_version(python: str, package: str) -> str | None:
+    """Return the version of a package in an environment, None if it is not there."""
+    code = "import importlib.metadata, sys; print(importlib.metadata.version(sys.argv[1]))"
+    done = subprocess.run([python, "-I", "-c", code, package], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Runs one command so that nothing of it outlives whoever asked for it, not even after kill -9.
+
+    python guard.py PARENT_PID COMMAND...
+
+The guard leads a process group of its own. When the process that started it dies, the kernel sends the guard
+SIGTERM, and the guard takes the whole group down: pip, cmake, make and every compiler.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(parent: int) -> None:
+    """Ask the kernel for SIGTERM when `parent`, our parent process, dies; end now if it has died already."""
+    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command and return its exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
+    die_with_parent(int(arguments[0]))
+    status = subprocess.call(arguments[1:])
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""Horovod's source distribution: which one is meant, and the changes that make it build with a current torch.
+
+torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14; and Horovod takes a CUDA build
+of torch beside any nvcc as a wish for CUDA, which is often more than the machine can build.
+"""
+
+import hashlib
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ToolingError
+
+HOROVOD_VERSION = "0.28.1"
+SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
+PATCH_VERSION = 2
+"""Goes up whenever PATCHES changes, so that older wheels are not taken for newer ones."""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One replacement, which must fit exactly once."""
+
+    path: str
+    old: str
+    new: str
+
+
+PATCHES = (
+    Patch("CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
+    Patch("horovod/torch/CMakeLists.txt", "set(CMAKE_CXX_STANDARD 14)", "set(CMAKE_CXX_STANDARD 17)"),
+    Patch(
+        "cmake/Modules/FindPytorch.cmake",
+        "(CUDA_HOME is not None)",
+        "(CUDA_HOME is not None) and 'HOROVOD_GPU_OPERATIONS' in __import__('os').environ",
+    ),
+)
+
+
+def verify(sdist: Path) -> None:
+    """Raise ToolingError unless the file is the source distribution the patches were written for."""
+    found = hashlib.sha256(sdist.read_bytes()).hexdigest()
+    if found != SDIST_SHA256:
+        raise ToolingError(
+            f"{sdist} is not Horovod {HOROVOD_VERSION} as published: its SHA-256 is {found}, expected {SDIST_SHA256}. "
+            "Delete it and try again; if it stays so, your package index serves something else."
+        )
+
+
+def unpack(sdist: Path, into: Path) -> Path:
+    """Verify, unpack and patch; return the source directory."""
+    verify(sdist)
+    with tarfile.open(sdist) as archive:
+        if hasattr(tarfile, "data_filter"):  # the first releases of 3.10 and 3.11 have no filters
+            archive.extraction_filter = tarfile.data_filter
+        archive.extractall(into)  # noqa: S202 - verified by hash, so every member is known
+    source = into / f"horovod-{HOROVOD_VERSION}"
+    apply_patches(source)
+    return source
+
+
+def apply_patches(source: Path) -> None:
+    """Change the files in place; raise ToolingError, with nothing changed, unless each patch fits exactly once."""
+    changed: dict[Path, str] = {}
+    for patch in PATCHES:
+        path = source / patch.path
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if text.count(patch.old) != 1:
+            raise ToolingError(
+                f"{path}: expected `{patch.old}` exactly once, found it {text.count(patch.old)} times; "
+                f"this is not the source of Horovod {HOROVOD_VERSION}, or it was patched before."
+            )
+        changed[path] = text.replace(patch.old, patch.new)
+    for path, text in changed.items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,59 @@
+"""Asking a Python what it is and which torch it has, without importing torch."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import ToolingError
+from .processes import clean_environment, output_of
+
+# Runs in the interpreter asked. torch/version.py is read, not imported: importing torch takes seconds.
+_QUESTION = """
+import importlib.metadata, json, re, sys, sysconfig
+from pathlib import Path
+try:
+    found = importlib.metadata.distribution("torch")
+    file = Path(found.locate_file("torch/version.py"))
+    text = file.read_text() if file.exists() else ""
+    exact = re.search(r"^__version__\\s*(?::\\s*str)?\\s*=\\s*['\\"]([^'\\"]+)", text, re.M)
+    torch = exact[1] if exact else found.version
+except importlib.metadata.PackageNotFoundError:
+    torch = None
+tag = "%s-%d%d-%s" % (sys.implementation.name, *sys.version_info[:2], sysconfig.get_config_var("SOABI") or "")
+paths = sysconfig.get_paths()
+print(json.dumps({"version": list(sys.version_info[:3]), "tag": tag, "torch": torch,
+    "site": sorted({paths["purelib"], paths["platlib"]} | {p for p in sys.path if p.endswith("-packages")})}))
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """What a Python said about itself."""
+
+    path: str
+    version: tuple[int, ...]
+    tag: str
+    torch: str | None
+    """Full version of the torch it would import, None if it has none."""
+    site: tuple[str, ...]
+    """Directories its packages are in."""
+
+
+def examine(python: str) -> Interpreter:
+    """Ask a Python; ToolingError if it does not run or is older than 3.10."""
+    try:
+        # Not -I: a user's own torch may lie in the user site.
+        answer = json.loads(output_of([python, "-c", _QUESTION], environment=clean_environment(os.environ)))
+    except (ToolingError, ValueError) as error:
+        raise ToolingError(f"{python} does not run as a Python interpreter: {error}") from error
+    version = tuple(answer["version"])
+    if version < (3, 10):
+        raise ToolingError(f"{python} is Python {'.'.join(map(str, version))}; 3.10 or newer is needed.")
+    return Interpreter(python, version, answer["tag"], answer["torch"], tuple(answer["site"]))
+
+
+def add_to_path(environment: Path, directories: tuple[str, ...]) -> None:
+    """Let a virtual environment see more package directories, after its own."""
+    for site in environment.glob("lib/python3*/site-packages"):
+        (site / "borrowed.pth").write_text("".join(f"{directory}\n" for directory in directories))

@@ -1,0 +1,105 @@
+"""Whether the tree's virtual environment must be touched at all, and how. Pure."""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from enum import Enum
+from typing import TypeVar
+
+T = TypeVar("T")
+FORMAT = 1
+
+
+class Action(Enum):
+    """What set-up has to do."""
+
+    NOTHING = "nothing"
+    """The environment is as the stamp says and as wanted."""
+    UPDATE = "update"
+    """The environment is sound; what changed is installed over it."""
+    AFRESH = "afresh"
+    """The environment cannot be trusted or is for something else; it is made again."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the user chose. None means: as it was the last time."""
+
+    torch_index: str | None = None
+    """"" is pip's own choice."""
+    mpi: bool | None = None
+    python: str | None = None
+
+    def over(self, earlier: "Options") -> "Options":
+        """Return these options, with gaps filled from an earlier choice and then from the defaults."""
+        return Options(
+            torch_index=_first(self.torch_index, earlier.torch_index, ""),
+            mpi=_first(self.mpi, earlier.mpi, False),
+            python=_first(self.python, earlier.python, ""),
+        )
+
+
+def _first(*values: T | None) -> T:
+    return next(value for value in values if value is not None)
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a finished set-up writes into the environment, last of all."""
+
+    root: str
+    """Where the tree was: virtual environments do not survive being moved."""
+    inputs: str
+    """Hash of every file that decides what is installed."""
+    options: Options
+    format: int = FORMAT
+
+    def to_text(self) -> str:
+        """Return the stamp as JSON."""
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+
+def read_stamp(text: str) -> Stamp | None:
+    """Read a stamp; None if it is none of ours, or of another format."""
+    try:
+        found = json.loads(text)
+        stamp = Stamp(found["root"], found["inputs"], Options(**found["options"]), found["format"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return stamp if stamp.format == FORMAT else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is there at the start."""
+
+    environment: bool
+    """.venv exists and its interpreter can be started."""
+    unfinished: bool
+    """An earlier set-up was interrupted while it was writing."""
+    stamp: Stamp | None
+
+
+def decide(found: Found, wanted: Stamp) -> tuple[Action, str]:
+    """Return what to do, and why."""
+    if not found.environment:
+        return Action.AFRESH, "there is no working .venv yet"
+    if found.unfinished:
+        return Action.AFRESH, "the last set-up was interrupted while installing"
+    if found.stamp is None:
+        return Action.UPDATE, "the last set-up did not finish, or .venv was made by other means"
+    if found.stamp.root != wanted.root:
+        return Action.AFRESH, f"the tree was moved here from {found.stamp.root}"
+    if found.stamp.options.python != wanted.options.python:
+        return Action.AFRESH, f"another Python is wanted: {wanted.options.python}"
+    if found.stamp.options != wanted.options:
+        return Action.UPDATE, "other options are wanted"
+    if found.stamp.inputs != wanted.inputs:
+        return Action.UPDATE, "what is to be installed has changed"
+    return Action.NOTHING, "everything is in place"
+
+
+def hash_inputs(files: dict[str, bytes]) -> str:
+    """Hash file contents by name, so that neither can stand for the other."""
+    parts = [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(files.items())]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()

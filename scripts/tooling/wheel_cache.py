@@ -1,0 +1,96 @@
+"""Where built wheels live, and the rule that one is built once, by one process, and appears whole or not at all.
+
+CACHE/wheels/KEY/horovod-….whl, facts.json      finished
+CACHE/work/KEY/                                 being built, or left by a build that was killed
+CACHE/locks/KEY                                 held while building
+CACHE/sdist/, CACHE/logs/
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from .processes import say
+from .wheel_key import WheelFacts
+
+Builder = Callable[[Path], Path]
+"""Builds a wheel inside the (empty) directory it is given, and returns the wheel's path."""
+
+
+def cache_directory(environment: "os._Environ[str] | dict[str, str]") -> Path:
+    """Return the project's cache directory, outside any tree."""
+    base = environment.get("XDG_CACHE_HOME", "")
+    # The XDG specification: a relative path is invalid and is ignored.
+    home = Path(base) if base.startswith("/") else Path("~/.cache").expanduser()
+    return home / "hvd-elastic-ext"
+
+
+class WheelCache:
+    """The wheels under one directory, which several processes may use at the same time."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def find(self, facts: WheelFacts) -> Path | None:
+        """Return the finished wheel for these facts, if there is one."""
+        found = sorted((self.directory / "wheels" / facts.key()).glob("*.whl"))
+        return found[0] if found else None
+
+    def log(self, facts: WheelFacts) -> Path:
+        """Return where the log of a build with these facts goes."""
+        return self.directory / "logs" / f"{facts.key()}.log"
+
+    def get_or_build(self, facts: WheelFacts, build: Builder) -> Path:
+        """Return the wheel, building it first if nobody has; wait for whoever is building it just now."""
+        if found := self.find(facts):
+            return found
+        with locked(
+            self.directory / "locks" / facts.key(), waiting="Another process is building the same Horovod wheel"
+        ):
+            return self.find(facts) or self._build(facts, build)
+
+    def _build(self, facts: WheelFacts, build: Builder) -> Path:
+        work = self.directory / "work" / facts.key()
+        shutil.rmtree(work, ignore_errors=True)  # left by a build that was killed; nobody else can be in it
+        work.mkdir(parents=True)
+        try:
+            wheel = build(work)
+            finished = work / "finished"
+            finished.mkdir()
+            wheel.rename(finished / wheel.name)
+            (finished / "facts.json").write_text(facts.describe())
+            _publish(finished, self.directory / "wheels" / facts.key())
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+        wheel_path = self.find(facts)
+        assert wheel_path is not None
+        return wheel_path
+
+
+def _publish(finished: Path, place: Path) -> None:
+    """Move a finished directory into place in one step, its content on disk first."""
+    for path in finished.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+    place.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(place, ignore_errors=True)  # a directory without a wheel: somebody tidied by hand
+    finished.rename(place)
+
+
+@contextlib.contextmanager
+def locked(path: Path, *, waiting: str) -> Iterator[None]:
+    """Hold an exclusive lock for the block; say `waiting` once if somebody else has it.
+
+    The kernel releases the lock when its holder ends, however it ends.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"{waiting}; waiting for it to finish …")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
