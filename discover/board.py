@@ -1,0 +1,64 @@
+"""Where the newest publication hangs for those who ask and those who wait."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from hvd_elastic_ext.core.publication import Publication
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a waiting reader has: a sequence number, and whose, if it says so."""
+
+    sequence: int
+    source: str | None = None
+
+    def outdated_by(self, current: Publication) -> bool:
+        """True if ``current`` is news to this reader.
+
+        A number this source has not reached yet comes from another life of the
+        daemon, so whatever there is is news.
+        """
+        if self.source is not None and self.source != current.source:
+            return True
+        return self.sequence != current.sequence
+
+
+class Board:
+    """A publisher for readers inside this process: the HTTP server's threads."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._current: Publication | None = None
+        self._closed = False
+
+    @property
+    def where(self) -> str:
+        return "push"
+
+    @property
+    def current(self) -> Publication | None:
+        return self._current
+
+    def publish(self, publication: Publication) -> None:
+        with self._changed:
+            if self._current != publication:
+                self._current = publication
+                self._changed.notify_all()
+
+    def wait_newer(self, known: Known, timeout: float) -> Publication | None:
+        """Block until there is news for a reader, or return None after ``timeout`` seconds or at :meth:`close`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._news(known) is not None, timeout)
+            return None if self._closed else self._news(known)
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _news(self, known: Known) -> Publication | None:
+        current = self._current
+        return current if current is not None and known.outdated_by(current) else None

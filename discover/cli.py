@@ -1,0 +1,149 @@
+"""The command ``hvd-discover``: options in, a daemon or one look out."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import os
+import secrets
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from discover import assemble
+from discover.daemon import Inbox
+from discover.settings import FileSettings, Outputs, Settings, StaticSettings, parse_listen
+from hvd_elastic_ext import __version__
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.core.options import layered_argv
+from hvd_elastic_ext.edges.configfile import read_config
+
+PREFIX = "HVD_DISCOVER_"
+
+EPILOG = """\
+Every option can also stand in the --config file (hosts-file: PATH) and in the environment
+(HVD_DISCOVER_HOSTS_FILE=PATH); a flag beats the environment, which beats the file.
+Exit codes: 0 done, or stopped by SIGTERM; 1 failed; 2 usage, or bad hosts with --once or --hosts;
+130 stopped by SIGINT.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return its exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
+        life = f"{settings.source.kind}-{secrets.token_hex(8)}"
+        if settings.once:
+            sys.stdout.write(assemble.look_once(settings, life=life))
+            return 0
+        return _serve(settings, life)
+    except ElasticError as error:
+        sys.stderr.write(f"hvd-discover: {error}\n")
+        return error.exit_code
+
+
+def _serve(settings: Settings, life: str) -> int:
+    inbox = Inbox()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, inbox.signalled)
+    return assemble.serve(settings, life=life, inbox=inbox)
+
+
+def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Fold flags, environment and configuration file into settings.
+
+    Raises :class:`UsageError` or :class:`BadHosts`.
+    """
+    parser = build_parser()
+    first, _ = _config_parser().parse_known_args(argv)
+    path = first.config or environ.get(f"{PREFIX}CONFIG")
+    layered = layered_argv(
+        parser,
+        argv,
+        config={} if path is None else read_config(Path(path)),
+        config_name=str(path),
+        environ=environ,
+        prefix=PREFIX,
+        reserved=["CONFIG"],
+    )
+    options, unknown = parser.parse_known_args(layered)
+    if unknown:
+        known = [string for action in parser._actions for string in action.option_strings]
+        near = difflib.get_close_matches(unknown[0], known, n=1) if unknown[0].startswith("-") else []
+        hint = f"did you mean {near[0]}?" if near else "see hvd-discover --help"
+        raise UsageError(f"{unknown[0]!r} is not an option; {hint}")
+    return Settings(source=_source(options), outputs=_outputs(options), once=options.once, output=options.output)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All options, documented."""
+    parser = _Parser(
+        prog="hvd-discover",
+        description="Follow a source of hosts and publish them, atomically and only when they change.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+        parents=[_config_parser()],
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    parser.add_argument("--once", action="store_true", help="look and publish once, print the outcome, and end")
+    parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="form printed by --once")
+    source = parser.add_argument_group("where hosts are seen")
+    source.add_argument("--source", choices=["file", "static"], help="file: --watch PATH; static: --hosts a:4,b:4")
+    source.add_argument("--watch", metavar="PATH", help="file of host:slots lines to follow")
+    source.add_argument("--hosts", metavar="HOST:SLOTS,...", help="hosts to publish, for ever")
+    source.add_argument("--slots", type=int, metavar="N", help="slots of hosts named without (default: an error)")
+    outputs = parser.add_argument_group("where they are published")
+    outputs.add_argument("--hosts-file", metavar="PATH", help="file to replace whenever the hosts change")
+    outputs.add_argument("--script", metavar="PATH", help="executable to write that prints the hosts file")
+    outputs.add_argument(
+        "--listen", metavar="ADDRESS", help="serve HTTP on unix:///path, HOST:PORT, or :PORT (127.0.0.1 only)"
+    )
+    return parser
+
+
+def _config_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="hvd-discover", add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE", help="options in YAML, or TOML if the name ends in .toml")
+    return parser
+
+
+def _source(options: argparse.Namespace) -> FileSettings | StaticSettings:
+    if options.source is None:
+        raise UsageError("no source of hosts; give --source file --watch PATH, or --source static --hosts a:4,b:4")
+    wanted, other = ("watch", "hosts") if options.source == "file" else ("hosts", "watch")
+    value = getattr(options, wanted)
+    if value is None:
+        raise UsageError(f"--source {options.source} needs --{wanted}")
+    if getattr(options, other) is not None:
+        raise UsageError(f"--{other} does not go with --source {options.source}; leave one of them out")
+    if options.source == "static":
+        return StaticSettings.parse(value, slots=options.slots)
+    return FileSettings(watch=_path(value, "--watch"), slots=options.slots)
+
+
+def _outputs(options: argparse.Namespace) -> Outputs:
+    return Outputs(
+        hosts_file=None if options.hosts_file is None else _path(options.hosts_file, "--hosts-file"),
+        script=None if options.script is None else _path(options.script, "--script"),
+        listen=None if options.listen is None else parse_listen(options.listen),
+    )
+
+
+def _path(value: str, option: str) -> Path:
+    if not value or "\0" in value:
+        raise UsageError(f"{option} {value!r} is not a path")
+    return Path.cwd() / value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

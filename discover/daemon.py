@@ -1,0 +1,165 @@
+"""The one loop: something happened, look at the source, decide, publish."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from discover.decide import Seen, Standing, decide
+from discover.metrics import Metrics
+from discover.outlets import Outlets
+from discover.source import Source
+from discover.vitals import Vitals
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import ElasticError
+
+LOG = logging.getLogger("hvd-discover")
+
+TICK = 1.0
+"""Seconds between turns when nothing happens: what failed is tried again, what others broke is mended."""
+
+
+class Note(Enum):
+    """CHANGED: the source may tell something new. TICK: time passed, nothing else."""
+
+    CHANGED = 1
+    TICK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A signal arrived."""
+
+    signal_number: int
+
+    @property
+    def stops(self) -> bool:
+        return self.signal_number != signal.SIGHUP
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.signal_number == signal.SIGTERM else 128 + self.signal_number
+
+
+Event = Note | Told
+
+
+class Inbox:
+    """Events for the loop, from any thread and from signal handlers (its queue is re-entrant)."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+
+    def changed(self) -> None:
+        self._queue.put(Note.CHANGED)
+
+    def signalled(self, signal_number: int, _frame: object) -> None:
+        self._queue.put(Told(signal_number))
+
+    def next(self, timeout: float) -> Event:
+        """Return the next event, ``TICK`` if there is none for ``timeout`` seconds."""
+        try:
+            return self._queue.get(timeout=timeout)
+        except queue.Empty:
+            return Note.TICK
+
+
+class Reasons:
+    """Logs a reason when it is another one than before."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def say(self, topic: str, reason: str, *, level: int) -> None:
+        if self._last.get(topic, "") != reason:
+            self._last[topic] = reason
+            LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "well again")
+
+
+class Daemon:
+    """Follows one source, until it is told to stop, whatever becomes of the source."""
+
+    def __init__(
+        self,
+        source: Source,
+        outlets: Outlets,
+        *,
+        standing: Standing,
+        vitals: Vitals,
+        metrics: Metrics,
+        clock: Clock,
+        next_event: Callable[[float], Event],
+        changed: Callable[[], None],
+    ) -> None:
+        self._source = source
+        self._outlets = outlets
+        self._standing = standing
+        self._vitals = vitals
+        self._metrics = metrics
+        self._clock = clock
+        self._next_event = next_event
+        self._changed = changed
+        self._reasons = Reasons()
+        self._problem = ""
+
+    def run(self) -> int:
+        """Run until a signal says stop; return the exit code.
+
+        Raises :class:`discover.locks.Taken` if another process owns a place to publish to.
+        """
+        self._source.start(self._changed)
+        try:
+            return self._loop()
+        finally:
+            self._source.stop()
+
+    def _loop(self) -> int:
+        look = True
+        while True:
+            if look:
+                self._look()
+            self._publish()
+            self._vitals.beat()
+            event = self._next_event(TICK)
+            if isinstance(event, Told) and event.stops:
+                LOG.info("stopping: %s; the published hosts stay", signal.Signals(event.signal_number).name)
+                return event.exit_code
+            look = event is not Note.TICK or bool(self._problem) or self._standing.unsettled_since is not None
+
+    def _look(self) -> None:
+        decision, reason = decide(self._clock.mono(), self._standing, self._see())
+        self._standing, self._problem = decision.standing, decision.problem
+        self._reasons.say("source", decision.problem, level=logging.WARNING)
+        if decision.problem:
+            self._metrics.refused()
+        if decision.news and decision.standing.last is not None:
+            self._metrics.published(decision.standing.last)
+            LOG.info("hosts: sequence=%d: %s", decision.standing.last.sequence, reason)
+
+    def _see(self) -> Seen:
+        try:
+            return self._source.read()
+        except ElasticError as error:
+            return error
+        except Exception as error:
+            # A source must never take the published hosts down with it.
+            why = f"unexpected failure, a defect of hvd-discover: {error!r}; keeping the hosts known so far"
+            if why != self._problem:
+                LOG.exception("source: unexpected failure")
+            return ElasticError(why)
+
+    def _publish(self) -> None:
+        publication = self._standing.last
+        if publication is None:
+            self._vitals.report(published=False, problem=self._problem or "nothing published yet")
+            self._metrics.fresh(False)
+            return
+        stuck = self._outlets.bring_to(publication, now=self._clock.mono())
+        self._reasons.say("publishing", stuck, level=logging.ERROR)
+        problem = "; ".join(filter(None, [self._problem, stuck]))
+        self._vitals.report(published=not stuck, problem=problem)
+        self._metrics.fresh(not problem)

@@ -1,0 +1,125 @@
+"""What the daemon was asked to do: frozen, grouped, checked when made. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import MAX_SLOTS, parse_hosts_option
+
+LONGEST_SOCKET_PATH = 107
+"""Bytes that fit into a Unix socket address on Linux."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    """A socket file, for this user's processes on this machine."""
+
+    path: Path
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class TcpAddress:
+    """One address of this machine; port 0 lets the system choose."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+Address = UnixAddress | TcpAddress
+
+
+def parse_listen(value: str) -> Address:
+    """Read ``unix:///path``, ``HOST:PORT`` or ``:PORT`` (loopback). Raises :class:`UsageError`."""
+    if value.startswith("unix:"):
+        path = value.removeprefix("unix:").removeprefix("//")
+        if not path.startswith("/") or "\0" in path:
+            raise UsageError(f"--listen {value}: write unix:///absolute/path")
+        if len(path.encode("utf-8", "surrogateescape")) > LONGEST_SOCKET_PATH:
+            raise UsageError(
+                f"--listen {value}: a socket path has at most {LONGEST_SOCKET_PATH} bytes; name a shorter one"
+            )
+        return UnixAddress(Path(path))
+    host, colon, port = value.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise UsageError(f"--listen {value}: write unix:///path or HOST:PORT, the port being 0 to 65535")
+    if ":" in host and not (host.startswith("[") and host.endswith("]")):
+        raise UsageError(f"--listen {value}: write an IPv6 address in brackets, as in [::1]:8080")
+    return TcpAddress(host.strip("[]") or "127.0.0.1", int(port))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """Follow the file ``watch``; names without slots have ``slots``, or are errors if that is None."""
+
+    watch: Path
+    slots: int | None = None
+    kind: ClassVar[str] = "file"
+
+    def __post_init__(self) -> None:
+        _check_slots(self.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticSettings:
+    """Publish ``hosts``, for ever."""
+
+    hosts: HostSet
+    kind: ClassVar[str] = "static"
+
+    @classmethod
+    def parse(cls, hosts: str, *, slots: int | None = None) -> StaticSettings:
+        """Read ``a:4,b:4``. Raises :class:`BadHosts` or :class:`UsageError`."""
+        _check_slots(slots)
+        return cls(hosts=parse_hosts_option(hosts, where="--hosts", default_slots=slots))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Where publications go: ``script`` prints ``hosts_file``; ``listen`` serves them over HTTP."""
+
+    hosts_file: Path | None = None
+    script: Path | None = None
+    listen: Address | None = None
+
+    def __post_init__(self) -> None:
+        if self.script is not None and self.hosts_file is None:
+            raise UsageError("--script prints a hosts file; name it with --hosts-file PATH")
+        if self.script is not None and self.script == self.hosts_file:
+            raise UsageError(f"--script and --hosts-file both name {self.script}; they are two files")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """``once`` looks and publishes once and prints the outcome as a ``table`` or as ``json``."""
+
+    source: FileSettings | StaticSettings
+    outputs: Outputs
+    once: bool = False
+    output: str = "table"
+
+    def __post_init__(self) -> None:
+        outputs = self.outputs
+        if self.once and outputs.listen is not None:
+            raise UsageError("--once serves nobody; leave --listen out, or run without --once")
+        if not self.once and outputs.hosts_file is None and outputs.listen is None:
+            raise UsageError(
+                "nowhere to publish to; give --hosts-file PATH, --listen ADDRESS or both, or --once to look"
+            )
+        if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):
+            raise UsageError(f"--watch {self.source.watch} is also written to; watch one file and publish to another")
+
+
+def _check_slots(slots: int | None) -> None:
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        raise UsageError(f"--slots {slots}: write a number from 1 to {MAX_SLOTS}")

@@ -1,0 +1,50 @@
+"""The port of every source of hosts, and what comes through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import Departure
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """All a source sees at one look: hosts that can be used, hosts about to go. Order says nothing."""
+
+    hosts: HostSet
+    departing: tuple[Departure, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """What is there is being changed this moment: no error, unless it stays so.
+
+    ``where`` and ``why`` are as in :class:`SourceUnavailable`.
+    """
+
+    where: str
+    why: str
+
+
+class Source(Protocol):
+    """Says which hosts there are, and when it may be worth asking again.
+
+    Level, not edge: :meth:`read` tells the whole truth of now, however many
+    changes were missed. No source decides what becomes of a bad look.
+    """
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """Begin to watch. ``changed`` is called, from any thread, for whatever :meth:`read` may now tell anew."""
+
+    def read(self) -> Sight | Unsettled:
+        """Look now.
+
+        Raises :class:`SourceUnavailable` if there is nothing to be seen just
+        now, :class:`BadHosts` if what is there is no host list.
+        """
+
+    def stop(self) -> None:
+        """End the watch and its threads. May be repeated, and come before :meth:`start`."""

@@ -1,0 +1,24 @@
+"""Hosts named once, on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from discover.source import Sight
+from hvd_elastic_ext.core.hosts import HostSet
+
+
+class StaticSource:
+    """Always sees the same hosts."""
+
+    def __init__(self, hosts: HostSet) -> None:
+        self._sight = Sight(hosts)
+
+    def start(self, changed: Callable[[], None]) -> None:
+        """Nothing to watch: ``changed`` is never called."""
+
+    def read(self) -> Sight:
+        return self._sight
+
+    def stop(self) -> None:
+        """Nothing to end."""

@@ -1,0 +1,50 @@
+"""How the daemon is doing, told by the loop and read by the probes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hvd_elastic_ext.core.clock import Clock
+
+MAX_SILENCE = 10.0
+"""Seconds without a turn of the loop after which it counts as stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    beat: float
+    started: bool = False
+    problem: str = "nothing published yet"
+
+
+class Vitals:
+    """Written by the loop only, read from any thread: one reference swapped at a time.
+
+    Each answer is ``(well, one line that says why)``.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._state = _State(beat=clock.mono())
+
+    def beat(self) -> None:
+        """The loop took a turn."""
+        self._state = replace(self._state, beat=self._clock.mono())
+
+    def report(self, *, published: bool, problem: str) -> None:
+        """``published``: the first publication got out. ``problem``: why what is published may be stale, or ''."""
+        self._state = replace(self._state, started=self._state.started or published, problem=problem)
+
+    def live(self) -> tuple[bool, str]:
+        silence = self._clock.mono() - self._state.beat
+        if silence > MAX_SILENCE:
+            return False, f"the loop has not turned for {silence:.0f} s"
+        return True, "alive"
+
+    def started(self) -> tuple[bool, str]:
+        state = self._state
+        return (True, "published") if state.started else (False, state.problem)
+
+    def ready(self) -> tuple[bool, str]:
+        state = self._state
+        return (False, state.problem) if state.problem else (True, "fresh")
