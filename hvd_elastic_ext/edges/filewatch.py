@@ -73,10 +73,11 @@ class FileWatch:
 
     Followed are renames over the file, writes in place (when their writer
     closes), files and directories that vanish and come back or do not exist
-    yet, and every symbolic link on the way. Changes made after :meth:`start`
-    returned are noticed: by inotify at once, otherwise within ``relook``
-    seconds. A relative path is taken from the working directory at
-    construction.
+    yet, and every symbolic link on the way: by inotify at once, by looking
+    within ``relook`` seconds where inotify does not reach. The first call comes
+    right after :meth:`start`, so that nothing is missed between a reader's
+    first look and the watch. A relative path is taken from the working
+    directory at construction.
 
     ``on_change`` never runs twice at a time; what it raises is logged.
     """
@@ -96,7 +97,7 @@ class FileWatch:
         if self._thread is not None:
             raise RuntimeError("a FileWatch is started once")
         self._dirs.follow()
-        self._seen = _look(self._path)
+        self._wake.set()
         self._thread = threading.Thread(target=self._run, name=f"filewatch {self._path}", daemon=True)
         self._thread.start()
 
@@ -116,7 +117,7 @@ class FileWatch:
                 return
             self._dirs.follow()
             before, self._seen = self._seen, _look(self._path)
-            if told or before != self._seen:
+            if told or before != self._seen or not self._dirs.complete:
                 self._call()
 
     def _call(self) -> None:
@@ -127,7 +128,10 @@ class FileWatch:
 
 
 class _Directories:
-    """Inotify watches on each directory through which a path leads, kept up with what is there."""
+    """Inotify watches on each directory through which a path leads, kept up with what is there.
+
+    ``complete`` is False while some of them cannot be watched.
+    """
 
     def __init__(self, path: Path, notify: Callable[[], None]) -> None:
         self._path = path
@@ -138,11 +142,13 @@ class _Directories:
         self._concerned: frozenset[str] = frozenset()
         self._observer: _Observer | None = None
         self._degraded = False
+        self.complete = False
         self._handler = _Handler(self._on_event)
 
     def follow(self) -> None:
         """Watch the directories the path leads through now, and no others."""
         # A watch shows only what happens after it was set, so look again until nothing new came up.
+        wanted: dict[str, _Identity] = {}
         for _ in range(MAX_LINKS):
             entries = lookups(self._path)
             directories = {str(entry.parent): entry.parent for entry in entries}
@@ -150,7 +156,8 @@ class _Directories:
             wanted = {name: i for name, d in directories.items() if (i := _identity(d)) is not None}
             self._drop_all_but(wanted)
             if not self._add(wanted):
-                return
+                break
+        self.complete = wanted.keys() == self._watches.keys()
 
     def close(self) -> None:
         observer, self._observer, self._degraded = self._observer, None, True

@@ -1,0 +1,119 @@
+"""Flags, environment and file become settings; every mistake becomes one line."""
+
+from pathlib import Path
+
+import pytest
+
+from discover.cli import main, settings_from
+from hvd_elastic_ext.core.errors import UsageError
+
+FILE = ["--source", "file", "--watch", "in", "--hosts-file", "out"]
+
+
+def test_relative_paths_are_taken_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = settings_from([*FILE, "--script", "s"], {})
+    assert settings.source.watch == tmp_path / "in"
+    assert settings.outputs.hosts_file == tmp_path / "out"
+    assert settings.outputs.script == tmp_path / "s"
+
+
+def test_a_flag_beats_the_environment_which_beats_the_file(tmp_path):
+    config = tmp_path / "c.yaml"
+    config.write_text("slots: 1\nhosts_file: from-file\nwatch: from-file\n")
+    environ = {"HVD_DISCOVER_HOSTS_FILE": "from-environ", "HVD_DISCOVER_WATCH": "from-environ", "HOME": "/"}
+    argv = ["--config", str(config), "--source", "file", "--watch", "from-flag"]
+    settings = settings_from(argv, environ)
+    assert settings.source.slots == 1
+    assert settings.outputs.hosts_file == Path.cwd() / "from-environ"
+    assert settings.source.watch == Path.cwd() / "from-flag"
+
+
+def test_the_environment_may_name_the_configuration_file(tmp_path):
+    config = tmp_path / "c.toml"
+    config.write_text('source = "static"\nhosts = "a:1"\nonce = true\noutput = "json"\n')
+    settings = settings_from([], {"HVD_DISCOVER_CONFIG": str(config)})
+    assert settings.once
+    assert settings.output == "json"
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        ([], "no source of hosts"),
+        (["--source", "file"], "needs --watch"),
+        (["--source", "static"], "needs --hosts"),
+        (["--source", "static", "--hosts", "a:1", "--watch", "x"], "--watch does not go with"),
+        (["--source", "kubernetes"], "invalid choice: 'kubernetes'"),
+        (["--sorce", "file"], "did you mean --source"),
+        ([*FILE, "extra"], "'extra' is not an option"),
+        (["--source", "file", "--watch", ""], "is not a path"),
+        ([*FILE, "--slots", "x"], "invalid int value"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(argv, words, capsys):
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert error.startswith("hvd-discover: ")
+
+
+def test_an_unknown_name_in_the_environment_names_its_neighbour():
+    with pytest.raises(UsageError, match=r"HVD_DISCOVER_HOST_FILE is not an option; did you mean 'hosts-file'"):
+        settings_from(FILE, {"HVD_DISCOVER_HOST_FILE": "x"})
+
+
+def test_one_look_prints_a_table(capsys):
+    assert main(["--source", "static", "--hosts", "long-name:1,b:16", "--once"]) == 0
+    assert capsys.readouterr().out == "HOST       SLOTS\nb             16\nlong-name      1\n"
+
+
+def test_one_look_prints_json_on_one_line(capsys):
+    assert main(["--source", "static", "--hosts", "a:1", "--once", "-o", "json"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("\n") == 1
+    assert '"hosts":[{"name":"a","slots":1}]' in out
+
+
+BAD = {
+    "zero": "ok:1\nhost:0\n",
+    "negative": "ok:1\nhost:-1\n",
+    "word": "ok:1\nhost:x\n",
+    "twice": "ok:1\nok:1\n",
+    "space": "ok:1\nhost :1\n",
+    "option": "ok:1\n-oProxyCommand=reboot:1\n",
+    "not ascii": "ok:1\nhöst:1\n",
+    "ipv6": "ok:1\n::1:1\n",
+    "long": f"ok:1\n{'x' * 300}:1\n",
+    "null": "ok:1\nhost\0:1\n",
+    "bare": "ok:1\nhost\n",
+}
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
+def test_bad_hosts_name_file_and_line_and_leave_the_published_file_alone(text, tmp_path, capsys):
+    (tmp_path / "in").write_text(text)
+    (tmp_path / "out").write_text("old:1\n")
+    argv = ["--source", "file", "--watch", str(tmp_path / "in"), "--hosts-file", str(tmp_path / "out"), "--once"]
+    assert main(argv) == 2
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/in:2: " in error
+    assert error.count("\n") == 1
+    assert (tmp_path / "out").read_text() == "old:1\n"
+
+
+def test_a_missing_file_is_exit_code_1_and_leaves_the_published_file_alone(tmp_path, capsys):
+    (tmp_path / "out").write_text("old:1\n")
+    argv = ["--source", "file", "--watch", str(tmp_path / "in"), "--hosts-file", str(tmp_path / "out"), "--once"]
+    assert main(argv) == 1
+    assert "does not exist" in capsys.readouterr().err
+    assert (tmp_path / "out").read_text() == "old:1\n"
+
+
+def test_one_look_publishes_in_order_of_seniority(tmp_path, capsys):
+    (tmp_path / "in").write_text("# comment\n\nnew:1\r\na:1\nb:1\n")
+    (tmp_path / "out").write_text("b:1\na:2\n")
+    argv = ["--source", "file", "--watch", str(tmp_path / "in"), "--hosts-file", str(tmp_path / "out"), "--once"]
+    assert main(argv) == 0
+    assert (tmp_path / "out").read_text() == "b:1\na:1\nnew:1\n"
