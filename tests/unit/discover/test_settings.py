@@ -64,7 +64,7 @@ def test_bare_names_have_the_slots_given():
 
 @pytest.mark.parametrize("hosts", ["a:0", "a:x", "a", "a:1,a:1", "a:1,", "-oProxyCommand=x:1", "::1:1", "a :1"])
 def test_bad_hosts_name_the_option(hosts):
-    with pytest.raises(BadHosts, match="^--hosts: "):
+    with pytest.raises(BadHosts, match=r"^--hosts: "):
         StaticSettings.parse(hosts)
 
 
