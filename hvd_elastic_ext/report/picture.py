@@ -49,6 +49,7 @@ MARKS: Final = {
     "cooldown over": Mark("cooldown over", "D", "#1f9aa0"),
     "hosts removed": Mark("hosts removed", "v", "#c78a1b"),
     "hosts changed": Mark("hosts changed", "h", "#7a6a3a"),
+    "formed again": Mark("formed again", "p", "#6b7a8f"),
     "worker failed": Mark("worker failed", "X", "#c0392b"),
     "refused": Mark("host list refused", "s", "#8e5ea2"),
     "finished": Mark("finished", "o", "#5b6470"),

@@ -25,6 +25,8 @@ from hvd_elastic_ext.report.timeline import (
     whole,
 )
 
+TOLD_TO_LEAVE: Final = "told to leave"
+"""The launcher's cause for exits that it asked for."""
 TOGETHER_S: Final = 2.0
 """Roll-backs of several ranks that lie no further apart than this are one event."""
 
@@ -238,25 +240,25 @@ def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment]
 
 
 def _faults_note(faults: Sequence[Moment]) -> str:
-    notes = [_exit_note(m.record) for m in faults if m.record.event == "exited" and m.record.get("code") != 0]
+    exits = [m.record for m in faults if m.record.event == "exited"]
+    notes = [_exit_note(record) for record in exits if record.get("cause") != TOLD_TO_LEAVE and record.get("code") != 0]
     notes += [_strike_note(m.record) for m in faults if m.record.event == "struck"]
     return "; ".join(dict.fromkeys(note for note in notes if note))
 
 
 def _exit_note(record: Record) -> str:
-    cause, code = text(record.get("cause")), whole(record.get("code"))
-    how = "" if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
-    said = f"{cause} ({how})" if cause and how and how not in cause else cause or how or "ended"
-    return f"{text(record.get('host'))}: {said}"
+    code = whole(record.get("code"))
+    return (
+        f"{text(record.get('host'))}: {text(record.get('cause')) or ('ended' if code is None else f'exit code {code}')}"
+    )
 
 
 def _strike_note(record: Record) -> str:
-    until = number(record.get("until"))
-    if until is None:
-        return f"{text(record.get('subject'))} is out"
-    # Unix seconds and seconds of the monotonic clock are told apart by size alone.
-    left = until - (record.t if until > 1e9 else record.mono)
-    return f"{text(record.get('subject'))} is out for {max(0.0, left):.0f} s"
+    seconds, until = number(record.get("cooldown_s")), number(record.get("until"))
+    if seconds is None and until is not None:
+        seconds = until - record.t
+    out = f"{text(record.get('subject'))} is out"
+    return out if seconds is None else f"{out} for {max(0.0, seconds):.0f} s"
 
 
 def _start_note(moment: Moment, steps: Sequence[float]) -> str:
@@ -286,9 +288,9 @@ def _struck(moment: Moment) -> Row:
 
 def _exited(moment: Moment) -> Row | None:
     record = moment.record
-    if record.get("code") == 0:
-        return None
-    return Row(moment.at, "exited", text(record.get("cause")), (text(record.get("host")),), note=_exit_note(record))
+    if record.get("code") == 0 or record.get("cause") == TOLD_TO_LEAVE:
+        return None  # nothing that anybody wonders about
+    return Row(moment.at, "exited", "", (text(record.get("host")),), note=_exit_note(record))
 
 
 def _rolled_back(moment: Moment) -> Row:

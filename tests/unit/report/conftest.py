@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,16 +70,18 @@ def whole_job(journal: JournalMaker) -> JournalMaker:
     journal.resized("hosts added", 3, after=0.5, generation=2, added=["c"], removed=[])
     journal.mono += 2.0
     journal.steps(30)
-    journal.add("exited", generation=2, after=0.01, host="b", slot=0, code=-9, cause="crashed")
+    journal.add("exited", generation=2, after=0.01, host="b", slot=0, code=137, cause="killed by signal 9")
     journal.back(4, after=0.05).back(3, rank=2, host="c")
-    journal.add("struck", subject="b", cause="crashed", until=journal.mono + 4)
-    journal.resized("worker failed", 2, after=0.05, generation=3, added=[], removed=["b"], failed=["b"])
+    journal.add("struck", subject="b", cause="killed by signal 9", until=journal.wall + journal.mono + 4)
+    journal.resized(
+        "worker failed", 2, after=0.05, generation=3, added=[], removed=["b"], failed={"b": "killed by signal 9"}
+    )
     journal.steps(30)
     journal.resized("cooldown over", 3, after=0.2, generation=4, added=["b"], removed=[])
     journal.mono += 2.5
     journal.steps(30)
     journal.resized("hosts removed", 2, after=0.2, generation=5, added=[], removed=["c"])
-    journal.add("exited", generation=5, after=0.02, host="c", slot=0, code=-6, cause="drained")
+    journal.add("exited", generation=5, after=0.02, host="c", slot=0, code=134, cause="told to leave")
     journal.steps(10)
     journal.add("refused", reason="hosts:1: '???' contains white space; write host:slots, nothing else")
     journal.steps(30)
@@ -90,8 +91,3 @@ def whole_job(journal: JournalMaker) -> JournalMaker:
 @pytest.fixture
 def job(journal: JournalMaker) -> JournalMaker:
     return whole_job(journal)
-
-
-@pytest.fixture
-def record_lines() -> Callable[[JournalMaker], str]:
-    return lambda maker: "".join(line + "\n" for line in maker.lines)

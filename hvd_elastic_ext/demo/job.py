@@ -1,0 +1,210 @@
+"""The job that the demo drives: a real ``hvd-elastic run`` in a child process, and the demo's folder.
+
+Whatever happens to the demo, the job must not outlive it. So the launcher runs
+under the same agent that it uses for its workers, which lives on a pipe: when
+the demo ends, even by ``SIGKILL``, the pipe closes, and the agent ends the
+launcher and everything under it, gently first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.demo.seen import Worker
+
+GRACE_S: Final = 8.0
+"""How long the launcher may take to end its workers before it is killed."""
+AGENT: Final = "hvd_elastic_ext.worker.agent"
+NEEDED: Final = ("torch", "horovod", "sklearn", "matplotlib")
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How the example is trained; see its ``--help``."""
+
+    epochs: int
+    step_delay_s: float
+    commit_every: int = 5
+    batch_size: int = 16
+    seed: int = 42
+
+    def command(self, script: Path, report: Path) -> list[str]:
+        """The command line of one worker."""
+        return [
+            sys.executable,
+            str(script),
+            f"--epochs={self.epochs}",
+            f"--step-delay={self.step_delay_s}",
+            f"--commit-every={self.commit_every}",
+            f"--batch-size={self.batch_size}",
+            f"--seed={self.seed}",
+            f"--report={report}",
+        ]
+
+
+class Folder:
+    """Where the demo puts everything, and the only place where it writes. Held by one demo at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.hosts = self.path / "hosts"
+        self.journal = self.path / "journal.jsonl"
+        self.report = self.path / "report.json"
+        self.log = self.path / "workers.log"
+        self.png = self.path / "picture.png"
+        self.html = self.path / "picture.html"
+        self._lock = -1
+
+    def __enter__(self) -> Folder:
+        """Make it, lock it, and remove what an earlier demo wrote. Raises :class:`UsageError`."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for old in (self.hosts, self.journal, self.report, self.log, self.png, self.html):
+                old.unlink(missing_ok=True)
+            self.log.touch()
+        except BlockingIOError:
+            os.close(self._lock)
+            raise UsageError(
+                f"another demo is running in {self.path}; give this one its own folder: --out DIR"
+            ) from None
+        except OSError as error:
+            raise UsageError(
+                f"{error.filename or self.path}: {error.strerror}; give a folder that can be written: --out DIR"
+            ) from None
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, tb: TracebackType | None) -> None:
+        os.close(self._lock)
+
+    def publish(self, text: str) -> None:
+        """Replace the hosts file so that no reader ever sees half of it."""
+        new = self.hosts.with_suffix(".new")
+        new.write_text(text)
+        new.replace(self.hosts)
+
+    def accuracy(self) -> float | None:
+        """What the training reported, if it did."""
+        try:
+            told = json.loads(self.report.read_text())["accuracy"]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+        return float(told) if isinstance(told, int | float) and math.isfinite(told) else None
+
+
+def example_script(package: Path, prefix: Path) -> Path:
+    """The training script: beside ``package`` in a source tree, else where ``prefix`` has data files.
+
+    Raises :class:`UsageError` if it is at neither place.
+    """
+    name = Path("examples/01-digits/train.py")
+    places = [package.parent / name, prefix / "share/hvd-elastic-ext" / name]
+    for place in places:
+        if place.is_file():
+            return place
+    raise UsageError(f"the example is at neither {places[0]} nor {places[1]}; install hvd-elastic-ext again")
+
+
+def check_installed() -> None:
+    """Raises :class:`UsageError` naming what the demo needs and is not there."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            f"the demo needs {', '.join(missing)}, not installed for {sys.executable}; "
+            "`make demo` in a clone sets everything up, `hvd-elastic doctor` says more"
+        )
+
+
+def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int, int]) -> list[str]:
+    """``hvd-elastic run`` as a user would type it, up to the training command."""
+    smallest, largest = size
+    return [
+        sys.executable,
+        *("-m", "hvd_elastic_ext.cli", "run"),
+        *("--hosts-file", str(folder.hosts), "--journal", str(folder.journal)),
+        *("-np", str(smallest), "--min-np", str(smallest), "--max-np", str(largest)),
+        *("--blacklist-cooldown-range", *map(str, cooldown_s)),
+        *("--elastic-timeout", "60"),
+    ]
+
+
+def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The demo's own environment, without options of ``run`` that a user has set for other jobs."""
+    kept = {name: value for name, value in environ.items() if not name.startswith("HVD_ELASTIC_")}
+    # Every step in the journal; one thread a worker, as they share the machine.
+    return {**kept, "HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1"}
+
+
+class Job:
+    """A launcher under an agent. Also the hands of the script: see :class:`hvd_elastic_ext.demo.drive.Hands`."""
+
+    def __init__(self, folder: Folder, command: Sequence[str], environ: Mapping[str, str]) -> None:
+        self._folder = folder
+        with folder.log.open("ab") as log:
+            # A group of its own, so that Ctrl-C reaches the demo alone, which then ends the job in order.
+            self._agent = subprocess.Popen(
+                [sys.executable, "-m", AGENT],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=dict(environ),
+                start_new_session=True,
+            )
+        order = {"argv": list(command), "cwd": str(folder.path), "grace_s": GRACE_S}
+        assert self._agent.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # `ended` will say so
+            self._agent.stdin.write(json.dumps(order).encode() + b"\n")
+            self._agent.stdin.flush()
+
+    def publish(self, text: str) -> None:
+        self._folder.publish(text)
+
+    def kill(self, worker: Worker) -> None:
+        """``kill -9``. Raises :class:`Transient` unless the pid is a process of this very job."""
+        if self._agent.pid not in ancestors(worker.pid):
+            raise Transient(f"process {worker.pid} of {worker.host} is not there")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(worker.pid, signal.SIGKILL)
+
+    def ended(self) -> int | None:
+        return self._agent.poll()
+
+    def end(self) -> None:
+        """End the job, gently first; return when nothing of it is left."""
+        assert self._agent.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._agent.stdin.close()
+        try:
+            self._agent.wait(timeout=3 * GRACE_S + 2)
+        except subprocess.TimeoutExpired:
+            self._agent.kill()  # the kernel kills the launcher with it, and the workers follow the launcher
+            self._agent.wait()
+
+
+def ancestors(pid: int) -> list[int]:
+    """``pid`` and its parents up to process 1; empty if there is no such process."""
+    line: list[int] = []
+    while pid > 0:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return []
+        line.append(pid)
+        # The name in parentheses may contain anything, parentheses too.
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return line

@@ -1,0 +1,212 @@
+"""The script of events, and the decision what comes next in it.
+
+Pure: a scene is data, :func:`decide` is ``(now, seen, …) -> (decision, reason)``.
+Scenes follow the job's own progress, never the clock; the clock only says when
+to stop waiting for an effect.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hvd_elastic_ext.demo.seen import Seen, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class SetHosts:
+    """Publish a hosts file with these hosts, one slot each."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteText:
+    """Put this text where the hosts file is."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """``kill -9`` the worker that is rank 0, or the one on the youngest other host."""
+
+    rank_0: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Do nothing: what is expected comes by itself."""
+
+
+Action = SetHosts | WriteText | Kill | Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """One event of the script and the effect it must have.
+
+    ``after_steps`` of the present world trigger ``act``. Within ``within_s``
+    seconds a new world of ``size`` for one of ``causes`` must have done
+    ``then_steps`` steps; where ``size`` is None, no new world may form, the list
+    must be refused, and the world there is must do that many. No rank may lose
+    more than ``max_lost`` steps.
+    """
+
+    name: str
+    act: Action
+    size: int | None
+    causes: tuple[str, ...] = ()
+    after_steps: int = 15
+    then_steps: int = 5
+    within_s: float = 45.0
+    max_lost: int = 0
+
+
+PATIENCE_S: Final = 60.0
+"""How long a running world may take for the steps that trigger the next scene."""
+
+FIRST, SECOND, THIRD = "localhost", "127.0.0.1", "127.0.0.2"
+START: Final = (FIRST, SECOND)
+ALL: Final = (FIRST, SECOND, THIRD)
+GARBAGE: Final = "<html>502 Bad Gateway</html>\n\x00\x01 not:a:host list\n"
+
+
+def full_script(*, commit_every: int) -> tuple[Scene, ...]:
+    """The whole demo."""
+    begin, grow, killed, back, refused, drained = _scenes(commit_every)
+    rank_0 = replace(killed, name="kill -9 of rank 0 itself", act=Kill(rank_0=True))
+    again = replace(grow, name="the drained host comes again")
+    return begin, grow, killed, back, rank_0, back, drained, refused, again
+
+
+def quick_script(*, commit_every: int) -> tuple[Scene, ...]:
+    """Each kind of event once."""
+    begin, grow, killed, back, refused, drained = (replace(scene, after_steps=8) for scene in _scenes(commit_every))
+    return begin, grow, killed, back, refused, drained
+
+
+def _scenes(commit_every: int) -> tuple[Scene, ...]:
+    return (
+        Scene("two hosts start", Watch(), size=2, causes=("start",), within_s=90.0),
+        Scene("a third host comes", SetHosts(ALL), size=3, causes=("hosts added",)),
+        Scene("kill -9 of a worker", Kill(), size=2, causes=("worker failed",), max_lost=commit_every),
+        Scene("its host is back after the cooldown", Watch(), size=3, causes=("cooldown over", "hosts added")),
+        Scene("garbage in the hosts file", WriteText(GARBAGE), size=None),
+        Scene("a host is taken away politely", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where the script is, and what had been seen when its scene began (or acted).
+
+    ``since`` is monotonic; ``worlds``, ``refused``, ``steps`` and ``lost`` count.
+    """
+
+    index: int = 0
+    acted: bool = False
+    since: float = 0.0
+    worlds: int = 0
+    refused: int = 0
+    steps: int = 0
+    lost: int = 0
+
+
+class Decision(enum.Enum):
+    """What to do now."""
+
+    WAIT = "wait"  # for steps or for an effect; look again soon
+    ACT = "act"  # perform the scene's action, then `acted`
+    NEXT = "next"  # the effect has shown, go on with `next_stage`
+    FAIL = "fail"  # it has not, and will not; the script ends here
+    OVER = "over"  # every scene has shown its effect; only the job's own end is left
+
+
+def decide(now: float, seen: Seen, stage: Stage, script: Sequence[Scene]) -> tuple[Decision, str]:
+    """Choose what to do now, and say why."""
+    if stage.index >= len(script):
+        return Decision.OVER, "every event has shown its effect; training goes on to its end"
+    scene = script[stage.index]
+    if stage.acted:
+        shown, reason = effect(seen, stage, scene)
+        if shown:
+            return Decision.NEXT, reason
+    else:
+        reason = f"{scene.after_steps} steps of this world"
+    if seen.finished is not None:
+        return Decision.FAIL, f"{scene.name}: the job ended (exit code {seen.finished}) while waiting for {reason}"
+    limit = scene.within_s if stage.acted else PATIENCE_S
+    if now - stage.since > limit:
+        return Decision.FAIL, f"{scene.name}: waited {limit:.0f} s in vain for {reason}"
+    if not stage.acted and (seen.world.steps >= scene.after_steps or isinstance(scene.act, Watch)):
+        return Decision.ACT, scene.name
+    return Decision.WAIT, reason
+
+
+def effect(seen: Seen, stage: Stage, scene: Scene) -> tuple[bool, str]:
+    """Whether the scene has had its effect; with what was seen, or what is still missing."""
+    if scene.size is None:
+        return _unmoved(seen, stage, scene)
+    match = _match(seen, stage, scene)
+    if match is None:
+        return False, f"a world of {scene.size} ({' or '.join(scene.causes)}); it is {_world_text(seen)}"
+    steps = seen.worlds[match].steps
+    if steps < scene.then_steps:
+        return False, f"{scene.then_steps - steps} more steps in the new world of {scene.size}"
+    return True, f"world of {scene.size} ({seen.worlds[match].cause}), and it trains"
+
+
+def _match(seen: Seen, stage: Stage, scene: Scene) -> int | None:
+    """Which world is the effect: the first that has done its steps, else the first that fits at all."""
+    fitting = [
+        i
+        for i, world in enumerate(seen.worlds)
+        if i >= stage.worlds and world.size == scene.size and world.cause in scene.causes
+    ]
+    return next((i for i in fitting if seen.worlds[i].steps >= scene.then_steps), fitting[0] if fitting else None)
+
+
+def _unmoved(seen: Seen, stage: Stage, scene: Scene) -> tuple[bool, str]:
+    if seen.refused == stage.refused:
+        return False, "the launcher to refuse the list"
+    if len(seen.worlds) > stage.worlds:
+        return False, f"nothing at all to happen to the world; it is {_world_text(seen)}"
+    left = scene.then_steps - (seen.steps - stage.steps)
+    return left <= 0, f"{left} more steps in the same world" if left > 0 else "refused, and training never noticed"
+
+
+def _world_text(seen: Seen) -> str:
+    return f"{seen.world.size} ({seen.world.cause})" if seen.worlds else "not formed yet"
+
+
+def acted(now: float, seen: Seen, stage: Stage, scene: Scene) -> Stage:
+    """The stage after the scene's action; only what comes from now on counts as its effect."""
+    marked = replace(stage, acted=True, since=now, refused=seen.refused, steps=seen.steps, lost=len(seen.lost))
+    if isinstance(scene.act, Watch):
+        return marked  # what comes by itself may have come already
+    return replace(marked, worlds=len(seen.worlds))
+
+
+def next_stage(now: float, seen: Seen, stage: Stage, scene: Scene) -> Stage:
+    """The stage of the scene that follows one whose effect has shown."""
+    match = None if scene.size is None else _match(seen, stage, scene)
+    return Stage(index=stage.index + 1, since=now, worlds=stage.worlds if match is None else match + 1)
+
+
+def complaint(seen: Seen, stage: Stage, scene: Scene) -> str | None:
+    """What is wrong with an effect that has shown: more steps lost than may be."""
+    lost = max(seen.lost[stage.lost :], default=0)
+    if lost <= scene.max_lost:
+        return None
+    return f"{scene.name}: {lost} steps were lost; at most {scene.max_lost} may be"
+
+
+def victim(seen: Seen, act: Kill) -> Worker | None:
+    """Whom to kill: rank 0, or the worker started last elsewhere. None while nobody suits."""
+    if not seen.rank_0_host:
+        return None
+    suited = [w for w in seen.workers if (w.host == seen.rank_0_host) is act.rank_0]
+    return suited[-1] if suited else None

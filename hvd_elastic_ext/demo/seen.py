@@ -1,0 +1,134 @@
+"""What the journal has shown so far: an immutable picture, one record folded in at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.report.timeline import names, number, text, values, whole
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One membership, and how many steps the journal shows it doing."""
+
+    size: int
+    cause: str
+    hosts: tuple[str, ...]
+    steps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A training process as the launcher announced it; ``rank`` is the one it was started with."""
+
+    host: str
+    slot: int
+    rank: int
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """``step``, ``epoch`` and ``loss`` are the newest that rank 0, on ``rank_0_host``, reported.
+
+    ``lost`` has an entry for each roll-back of any rank; ``finished`` is the
+    job's exit code once it has one; ``last`` says the last event in a few words.
+    """
+
+    worlds: tuple[World, ...] = ()
+    workers: tuple[Worker, ...] = ()
+    steps: int = 0
+    step: int = 0
+    epoch: int = 0
+    loss: float | None = None
+    rank_0_host: str = ""
+    refused: int = 0
+    lost: tuple[int, ...] = ()
+    finished: int | None = None
+    last: str = ""
+
+    @property
+    def world(self) -> World:
+        """The present one; of size 0 before the first."""
+        return self.worlds[-1] if self.worlds else World(0, "", ())
+
+
+def look(seen: Seen, records: Iterable[Record]) -> Seen:
+    """Fold records in, in the order in which they were written."""
+    for record in records:
+        fold = _FOLDS.get(record.event)
+        if fold is not None:
+            seen = fold(seen, record)
+    return seen
+
+
+def _resized(seen: Seen, record: Record) -> Seen:
+    size, cause = whole(record.get("size")) or 0, text(record.get("cause"))
+    world = World(size, cause, names(record.get("hosts")))
+    return replace(seen, worlds=(*seen.worlds, world), last=f"{cause}: world of {size}")
+
+
+def _spawned(seen: Seen, record: Record) -> Seen:
+    host, numbers = text(record.get("host")), [whole(record.get(key)) for key in ("slot", "rank", "pid")]
+    slot, rank, pid = numbers
+    if not host or slot is None or pid is None:
+        return seen
+    others = tuple(w for w in seen.workers if (w.host, w.slot) != (host, slot))
+    return replace(seen, workers=(*others, Worker(host, slot, -1 if rank is None else rank, pid)))
+
+
+def _exited(seen: Seen, record: Record) -> Seen:
+    gone = (text(record.get("host")), whole(record.get("slot")))
+    left = tuple(w for w in seen.workers if (w.host, w.slot) != gone)
+    return replace(seen, workers=left, last=f"a worker on {gone[0]} ended: {text(record.get('cause'))}")
+
+
+def _stepped(seen: Seen, record: Record) -> Seen:
+    told, worlds = values(record), seen.worlds
+    loss, epoch, step = number(told.get("loss")), whole(told.get("epoch")), whole(record.get("step"))
+    size = whole(record.get("size"))
+    # A step of the world before, journalled late, is no progress of this one.
+    if worlds and size in (None, worlds[-1].size):
+        worlds = (*worlds[:-1], replace(worlds[-1], steps=worlds[-1].steps + 1))
+    return replace(
+        seen,
+        worlds=worlds,
+        steps=seen.steps + 1,
+        step=seen.step if step is None else step,
+        epoch=seen.epoch if epoch is None else epoch,
+        loss=seen.loss if loss is None else loss,
+        rank_0_host=text(record.get("host")) or seen.rank_0_host,
+    )
+
+
+def _rolled_back(seen: Seen, record: Record) -> Seen:
+    lost = whole(record.get("steps_lost")) or 0
+    return replace(seen, lost=(*seen.lost, lost), last=f"rolled back {lost} steps")
+
+
+def _refused(seen: Seen, record: Record) -> Seen:
+    return replace(seen, refused=seen.refused + 1, last=f"host list refused: {text(record.get('reason'))}")
+
+
+def _struck(seen: Seen, record: Record) -> Seen:
+    return replace(seen, last=f"{text(record.get('subject'))} is out for a while: {text(record.get('cause'))}")
+
+
+def _finished(seen: Seen, record: Record) -> Seen:
+    code = whole(record.get("code"))
+    return replace(seen, finished=1 if code is None else code, last=f"finished: {text(record.get('reason'))}")
+
+
+_FOLDS: Final[Mapping[str, Callable[[Seen, Record], Seen]]] = {
+    "resized": _resized,
+    "spawned": _spawned,
+    "exited": _exited,
+    "stepped": _stepped,
+    "rolled_back": _rolled_back,
+    "refused": _refused,
+    "struck": _struck,
+    "finished": _finished,
+}
