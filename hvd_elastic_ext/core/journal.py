@@ -9,6 +9,7 @@ that was cut off by a crash.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -39,6 +40,9 @@ EVENTS: Final[Mapping[str, str]] = {
 """Events and what their lines carry. Writing any other name is an error of ours."""
 
 
+_OWN = frozenset({"t", "mono", "dropped"})
+
+
 class Sink(Protocol):
     """Where lines go: anything opened for appending text."""
 
@@ -62,9 +66,15 @@ class Journal:
         """Lines lost since the last one that got through."""
 
     def record(self, event: str, *, generation: int, **fields: Any) -> None:
-        """Append one event. Raises ``ValueError`` for an unknown event name."""
+        """Append one event. Numbers that JSON does not know (NaN, infinity) are written as null.
+
+        Raises ``ValueError`` for an unknown event name and for a field that every line has of its own.
+        """
         if event not in EVENTS:
             raise ValueError(f"unknown journal event {event!r}; add it to EVENTS")
+        taken = [name for name in fields if name in _OWN]
+        if taken:
+            raise ValueError(f"journal field {taken[0]!r} is every line's own; use another name")
         line: dict[str, Any] = {
             "t": round(self._clock.wall(), 6),
             "mono": round(self._clock.mono(), 6),
@@ -74,13 +84,33 @@ class Journal:
         }
         if self.dropped:
             line["dropped"] = self.dropped
+        # What failed may have been written in part: a new line keeps that from spoiling this one too.
+        text = ("\n" if self.dropped else "") + _to_line(line)
         try:
-            self._sink.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+            self._sink.write(text)
             self._sink.flush()
         except OSError:
             self.dropped += 1
         else:
             self.dropped = 0
+
+
+def _to_line(line: Mapping[str, Any]) -> str:
+    try:
+        text = json.dumps(line, separators=(",", ":"), default=str, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_finite(line), separators=(",", ":"), default=str)
+    return text + "\n"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,5 +150,5 @@ def parse_line(line: str) -> Record | None:
             event=str(entry.pop("event")),
             fields=entry,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

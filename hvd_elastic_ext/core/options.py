@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hvd_elastic_ext.core.errors import UsageError
 
+_ON = ("1", "true", "yes", "on")
+_OFF = ("0", "false", "no", "off")
+
 
 def layered_argv(
     parser: argparse.ArgumentParser,
@@ -24,25 +27,29 @@ def layered_argv(
     prefix: str,
     reserved: Iterable[str] = (),
 ) -> list[str]:
-    """Return ``argv`` preceded by the options of ``environ`` and, before them, of ``config``.
+    """Return ``argv`` preceded by the options that ``environ`` or, failing that, ``config`` gives.
 
     ``config`` maps long option names without dashes (``hosts-file`` or
     ``hosts_file``) to values; ``config_name`` names it in errors. Of ``environ``
     only names starting with ``prefix`` are looked at; ``reserved`` lists names
     (without prefix) that mean something else.
 
-    Raises :class:`UsageError` for an unknown key, naming its nearest neighbour.
+    Raises :class:`UsageError` for an unknown key, naming its nearest neighbour,
+    and for a value that cannot be one of its option.
     """
     options = _long_options(parser)
-    tokens: list[str] = []
-    for key, value in config.items():
-        tokens += _tokens(options, str(key).replace("_", "-"), value, where=f"{config_name}: {key!r}")
+    chosen: dict[str, list[str]] = {}  # by what the option sets, so that the stronger layer replaces the weaker
+    for name, value in config.items():
+        key = str(name).replace("_", "-")
+        action = _find(options, key, where=f"{config_name}: {name!r}")
+        chosen[action.dest] = _tokens(options, key, value, where=f"{config_name}: {name!r}")
     skip = set(reserved)
     for name in sorted(environ):
         if name.startswith(prefix) and name.removeprefix(prefix) not in skip:
-            key = name.removeprefix(prefix).lower().replace("_", "-")
-            tokens += _tokens(options, key, environ[name], where=f"environment variable {name}")
-    return [*tokens, *argv]
+            key, where = name.removeprefix(prefix).lower().replace("_", "-"), f"environment variable {name}"
+            action = _find(options, key, where=where)
+            chosen[action.dest] = _tokens(options, key, environ[name], where=where)
+    return [*(token for tokens in chosen.values() for token in tokens), *argv]
 
 
 def _long_options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -54,24 +61,38 @@ def _long_options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]
     }
 
 
+def _find(options: Mapping[str, argparse.Action], key: str, *, where: str) -> argparse.Action:
+    if key in options:
+        return options[key]
+    near = difflib.get_close_matches(key, options, n=1, cutoff=0.0)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"{where} is not an option{hint}")
+
+
 def _tokens(options: Mapping[str, argparse.Action], key: str, value: object, *, where: str) -> list[str]:
-    action = options.get(key)
-    if action is None:
-        near = difflib.get_close_matches(key, options, n=1, cutoff=0.0)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise UsageError(f"{where} is not an option{hint}")
+    action = options[key]
     if action.nargs == 0 or isinstance(action, argparse.BooleanOptionalAction):
         return _switch(options, key, value, where=where)
-    values = value if isinstance(value, list) else str(value).split() if action.nargs else [value]
-    if action.nargs is None or action.nargs == 1:
-        return [f"--{key}={v}" for v in values]
-    return [f"--{key}", *map(str, values)]
+    if value is None or isinstance(value, dict):
+        raise UsageError(f"{where} needs a value, not {'nothing' if value is None else 'a table'}")
+    if action.nargs in (None, 1):
+        if isinstance(value, list) and type(action) is argparse._StoreAction:
+            raise UsageError(f"{where} takes one value, not a list")
+        return [f"--{key}={v}" for v in (value if isinstance(value, list) else [value])]
+    values = [str(v) for v in value] if isinstance(value, list) else str(value).split()
+    option_like = next((v for v in values if v.startswith("-")), None)
+    if option_like is not None:
+        raise UsageError(f"{where}: {option_like!r} starts with '-' and would be read as an option")
+    return [f"--{key}", *values]
 
 
 def _switch(options: Mapping[str, argparse.Action], key: str, value: object, *, where: str) -> list[str]:
     on = str(value).strip().lower()
-    if on in ("1", "true", "yes", "on"):
+    if on not in (*_ON, *_OFF):
+        raise UsageError(f"{where} is a switch; write true or false, not {value!r}")
+    if on in _ON:
         return [f"--{key}"]
-    if on in ("0", "false", "no", "off"):
-        return [f"--no-{key}"] if f"no-{key}" in options else []
-    raise UsageError(f"{where} is a switch; write true or false, not {value!r}")
+    opposite = key.removeprefix("no-") if key.startswith("no-") else f"no-{key}"
+    # A switch without an opposite is off unless somebody turns it on.
+    paired = opposite in options and options[opposite].dest == options[key].dest
+    return [f"--{opposite}"] if paired else []

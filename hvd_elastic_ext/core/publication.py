@@ -71,7 +71,7 @@ def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
     Raises ``ValueError`` saying what is wrong.
     """
     if any(c.isspace() for c in line):
-        raise ValueError(f"{line!r} contains white space; write host:slots, nothing else")
+        raise ValueError(f"{_shown(line)} contains white space; write host:slots, nothing else")
     name, colon, slots = line.rpartition(":")
     if not colon:
         problem = name_error(line)
@@ -84,9 +84,11 @@ def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
     if problem is not None:
         raise ValueError(problem)
     if not (slots.isascii() and slots.isdigit()):
-        raise ValueError(f"host {name!r} has slots {slots!r}; write a whole number of at least 1")
+        raise ValueError(f"host {name!r} has slots {_shown(slots)}; write a whole number of at least 1")
     if len(slots) > 6 or int(slots) > MAX_SLOTS:
-        raise ValueError(f"host {name!r} has {slots} slots; the most allowed is {MAX_SLOTS}")
+        raise ValueError(
+            f"host {name!r} has {slots[:12]}{'…' if len(slots) > 12 else ''} slots; the most allowed is {MAX_SLOTS}"
+        )
     return Host(name, int(slots))
 
 
@@ -155,7 +157,7 @@ def from_json(text: str | bytes, *, where: str) -> Publication:
         raise BadPublication(f"{where}: a publication is a JSON object, not {type(document).__name__}")
     if document.get("format") != FORMAT:
         raise BadPublication(
-            f"{where}: publication format {document.get('format')!r}; this program reads {FORMAT}, "
+            f"{where}: publication format {_shown(document.get('format'))}; this program reads {FORMAT}, "
             "use the same release of hvd-elastic-ext on both sides"
         )
     try:
@@ -180,7 +182,7 @@ def _host_out(host: Host) -> dict[str, Any]:
 
 def _host_in(entry: object) -> Host:
     if not isinstance(entry, dict):
-        raise ValueError(f"a host is a JSON object, not {entry!r}")
+        raise ValueError(f"a host is a JSON object, not {_shown(entry)}")
     return Host(
         name=_typed(entry, "name", str),
         slots=_typed(entry, "slots", int),
@@ -191,10 +193,10 @@ def _host_in(entry: object) -> Host:
 
 def _departure_in(entry: object) -> Departure:
     if not isinstance(entry, dict):
-        raise ValueError(f"a departure is a JSON object, not {entry!r}")
+        raise ValueError(f"a departure is a JSON object, not {_shown(entry)}")
     deadline = entry.get("deadline")
-    if deadline is not None and (isinstance(deadline, bool) or not isinstance(deadline, int | float)):
-        raise ValueError(f"deadline {deadline!r} is not a number of Unix seconds")
+    if deadline is not None and not _is_unix_seconds(deadline):
+        raise ValueError(f"deadline {_shown(deadline)} is not a number of Unix seconds")
     return Departure(
         host=_typed(entry, "host", str),
         reason=_typed({"reason": "", **entry}, "reason", str),
@@ -202,8 +204,20 @@ def _departure_in(entry: object) -> Departure:
     )
 
 
+def _is_unix_seconds(value: object) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return abs(value) < 1e12  # false for NaN; beyond it lie milliseconds, and integers no float can hold
+
+
+def _shown(value: object) -> str:
+    """``repr``, cut to what fits into an error of one line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}… ({len(text)} characters)"
+
+
 def _typed(entry: dict[str, Any], key: str, kind: type) -> Any:
     value = entry.get(key)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise ValueError(f"{key!r} must be {kind.__name__}, not {value!r}")
+        raise ValueError(f"{key!r} must be {kind.__name__}, not {_shown(value)}")
     return value

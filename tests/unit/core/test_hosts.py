@@ -1,0 +1,156 @@
+"""Host names, host sets, and what follows from two of them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.core.hosts import Host, HostChange, HostSet, diff, fit, keep_seniority, name_error
+from tests.unit.core import strategies as some
+
+BAD_NAMES = {
+    "": "is empty",
+    "-oProxyCommand=touch": "would be read as an option",
+    "a b": "white space",
+    "a\tb": "white space",
+    "::1": "IPv6",
+    "fe80::1": "IPv6",
+    "höst": "xn--",
+    "a..b": "label ''",
+    "a.": "label ''",
+    ".a": "label ''",
+    "a-": "label 'a-'",
+    "a.-b": "label '-b'",
+    "a;rm": "label 'a;rm'",
+    "$(x)": "not a valid name",
+    "a/b": "not a valid name",
+    "a@b": "not a valid name",
+    "a\0b": "not a valid name",
+    "a\n": "white space",
+    "x" * 64: "1 to 63",
+    "x." * 150: "300 characters; the longest allowed is 253",
+}
+
+
+@given(some.names)
+def test_names_of_letters_digits_and_inner_dashes_are_accepted(name):
+    assert name_error(name) is None
+    assert Host(name, 1).name == name
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+def test_a_bad_name_is_refused_and_the_reason_given(name):
+    problem = name_error(name)
+    assert problem is not None
+    assert BAD_NAMES[name] in problem
+    assert "\n" not in problem
+    with pytest.raises(ValueError, match="host name"):
+        Host(name, 1)
+
+
+@given(st.text(max_size=300))
+def test_whatever_is_accepted_can_stand_on_a_command_line(text):
+    if name_error(text) is None:
+        assert text.isascii()
+        assert not text.startswith("-")
+        assert not set(text) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+
+
+@pytest.mark.parametrize(
+    ("slots", "why"), [(0, "at least 1"), (-1, "at least 1"), (True, "whole"), ("2", "whole"), (1.5, "whole")]
+)
+def test_slots_are_a_whole_number_of_at_least_one(slots, why):
+    with pytest.raises(ValueError, match=why):
+        Host("a", slots)
+
+
+def test_a_name_stands_once_in_a_set():
+    with pytest.raises(ValueError, match="'a' is listed twice"):
+        HostSet((Host("a", 1), Host("a", 2)))
+
+
+@given(some.host_sets)
+def test_a_set_knows_its_hosts_by_name_and_keeps_their_order(hosts):
+    assert [hosts.get(name) for name in hosts.names] == list(hosts)
+    assert all(name in hosts for name in hosts.names)
+    assert hosts.slots == sum(hosts.as_slots().values())
+    assert HostSet.of(hosts.as_slots()).as_slots() == hosts.as_slots()
+    assert len(hosts.without(hosts.names[:1])) == max(len(hosts) - 1, 0)
+
+
+def test_two_lives_of_one_name_are_told_apart_by_a_known_uid_only():
+    first, second, unknown = Host("a", 1, uid="1"), Host("a", 1, uid="2"), Host("a", 1)
+    assert not first.same_life(second)
+    assert first.same_life(unknown)
+    assert unknown.same_life(second)
+    assert not first.same_life(Host("b", 1, uid="1"))
+
+
+@given(some.host_sets)
+def test_nothing_lies_between_a_set_and_itself_in_any_order(hosts):
+    assert not diff(hosts, HostSet(hosts.hosts[::-1]))
+
+
+@given(some.small_sets, some.small_sets)
+def test_a_change_names_exactly_what_differs(before, after):
+    change = diff(before, after)
+    assert set(change.removed) - set(change.added) == set(before.names) - set(after.names)
+    assert set(change.added) - set(change.removed) == set(after.names) - set(before.names)
+    recreated = {h.name for h in before if (now := after.get(h.name)) and not h.same_life(now)}
+    assert set(change.added) & set(change.removed) == recreated
+    staying = (set(before.names) & set(after.names)) - recreated
+    assert set(change.grown) == {n for n in staying if after.get(n).slots > before.get(n).slots}
+    assert set(change.shrunk) == {n for n in staying if after.get(n).slots < before.get(n).slots}
+    assert change.gains == bool(change.added or change.grown)
+    assert change.loses == bool(change.removed or change.shrunk)
+
+
+@given(some.small_sets, some.small_sets)
+def test_what_one_way_adds_the_other_way_removes(before, after):
+    there, back = diff(before, after), diff(after, before)
+    assert (set(there.added), set(there.grown)) == (set(back.removed), set(back.shrunk))
+
+
+def test_no_change_is_false_and_any_change_is_true():
+    assert not HostChange()
+    assert all(
+        [HostChange(added=("a",)), HostChange(removed=("a",)), HostChange(grown=("a",)), HostChange(shrunk=("a",))]
+    )
+
+
+@given(some.small_sets, some.small_sets)
+def test_veterans_keep_their_order_and_newcomers_follow_by_name(before, now):
+    ordered = keep_seniority(before, now)
+    assert set(ordered) == set(now)
+    veterans = [name for name in before.names if name in now and before.get(name).same_life(now.get(name))]
+    newcomers = sorted(set(now.names) - set(veterans))
+    assert list(ordered.names) == veterans + newcomers
+
+
+@given(some.small_sets, some.small_sets)
+def test_seniority_does_not_depend_on_the_order_of_the_new_list(before, now):
+    assert keep_seniority(before, now) == keep_seniority(before, now.hosts[::-1])
+
+
+sizes = st.integers(1, 12)
+
+
+@given(some.small_sets, st.integers(1, 6), st.none() | sizes, st.lists(sizes, max_size=3))
+def test_the_world_is_the_largest_that_every_limit_allows(hosts, least, most, allowed):
+    chosen, reason = fit(hosts, min_slots=least, max_slots=most, allowed=allowed)
+    ceiling = min(hosts.slots, most) if most is not None else hosts.slots
+    possible = [size for size in range(1, ceiling + 1) if not allowed or size in allowed]
+    expected = max(possible, default=0)
+    assert chosen.slots == (expected if expected >= least else 0)
+    assert reason
+    assert ("waiting for at least" in reason) == (expected < least)
+
+
+@given(some.small_sets, st.none() | sizes)
+def test_the_world_is_filled_from_the_most_senior(hosts, most):
+    chosen, _ = fit(hosts, max_slots=most)
+    assert chosen.names == hosts.names[: len(chosen)]
+    assert chosen.hosts[:-1] == hosts.hosts[: max(len(chosen) - 1, 0)]
+    if len(chosen):
+        last, whole = chosen.hosts[-1], hosts.hosts[len(chosen) - 1]
+        assert (last.name, last.uid, last.node) == (whole.name, whole.uid, whole.node)
+        assert 1 <= last.slots <= whole.slots
