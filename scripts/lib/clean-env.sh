@@ -22,11 +22,12 @@ find_python() {
     return 1
 }
 
-# A virtual environment's python3 would make environments that die with it, so its base interpreter is used instead.
+# Environments made by a virtual environment's python3 would die with it, and those made by plain "python3" would
+# break when that name moves to the next Python: so the base interpreter, by its versioned name.
 base_python() {
     "$1" -I -c 'import os, sys
 base = os.path.join(sys.base_exec_prefix, "bin", "python%d.%d" % sys.version_info[:2])
-print(base if sys.prefix != sys.base_prefix and os.path.exists(base) else sys.executable)'
+print(base if os.path.exists(base) else sys.executable)'
 }
 
 run_tooling() {

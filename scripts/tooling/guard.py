@@ -26,7 +26,11 @@ def main(arguments: list[str]) -> int:
     """Run the command and return its exit status."""
     signal.signal(signal.SIGTERM, lambda *_: os.killpg(0, signal.SIGKILL))
     die_with_parent(int(arguments[0]))
-    status = subprocess.call(arguments[1:])
+    try:
+        status = subprocess.call(arguments[1:])
+    except OSError as error:
+        print(f"{arguments[1]}: {error.strerror}", file=sys.stderr)
+        return 127
     return status if status >= 0 else 128 - status
 
 

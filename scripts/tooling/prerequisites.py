@@ -52,6 +52,8 @@ def report(absent: list[Need]) -> str:
 
 def require(purpose: Purpose) -> None:
     """Raise one ToolingError that names everything `purpose` lacks here."""
+    if shutil.which(purpose.python) is None:
+        raise ToolingError(f"{purpose.python} is no program that can be run; give --python the path of a Python.")
     absent = missing(needs_of(purpose))
     if absent:
         raise ToolingError(report(absent))

@@ -1,0 +1,43 @@
+# Launcher and worker: hvd-elastic, Horovod built by this project's own script, and sshd for workers on other machines.
+#   docker build -f docker/worker.Dockerfile -t hvd-elastic-worker .
+# For GPUs give a CUDA development image with Python 3.10 or newer as BASE, and BUILD_OPTIONS=--cuda.
+ARG BASE=debian:12-slim
+
+FROM ${BASE} AS build
+ARG TORCH_INDEX=""
+ARG BUILD_OPTIONS=""
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends g++ gcc make cmake python3 python3-dev python3-venv \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY constraints.txt ./
+COPY scripts ./scripts
+RUN python3 -m venv /opt/hvd \
+    && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt pip setuptools wheel \
+    && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
+        torch numpy
+# hadolint ignore=DL3042,SC2086
+RUN scripts/build-horovod --python /opt/hvd/bin/python --out /wheels ${BUILD_OPTIONS} \
+    && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt /wheels/*.whl \
+    && rm -rf /root/.cache
+COPY setup.py pyproject.toml README.md ./
+COPY examples ./examples
+COPY hvd_elastic_ext ./hvd_elastic_ext
+COPY discover ./discover
+RUN /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolation ".[torch]"
+
+FROM ${BASE}
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends openssh-client openssh-server python3 tini \
+    && rm -rf /var/lib/apt/lists/* /etc/ssh/ssh_host_* \
+    && useradd --uid 10001 --create-home --shell /bin/bash trainer \
+    && mkdir -p /run/sshd
+COPY --from=build /opt/hvd /opt/hvd
+ENV PATH=/opt/hvd/bin:$PATH
+USER 10001
+WORKDIR /home/trainer
+# Host keys are made or mounted where the container runs, never baked in.
+ENTRYPOINT ["tini", "--"]
+CMD ["hvd-elastic", "--help"]

@@ -1,0 +1,73 @@
+"""constraints.txt names exact versions of everything that is installed."""
+
+import ast
+import importlib.metadata
+import re
+from pathlib import Path
+
+import pytest
+
+EXACT = re.compile(r"^([a-z0-9-]+)==([0-9][0-9a-z.]*)(?:; python_version (<|>=) '3\.11')?$")
+UNPINNED_BY_DESIGN = re.compile(r"nvidia-.*|cuda-.*|triton|hvd-elastic-ext")
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+@pytest.fixture
+def pins(root: Path) -> dict[str, list[re.Match[str]]]:
+    found: dict[str, list[re.Match[str]]] = {}
+    for line in (root / "constraints.txt").read_text().splitlines():
+        if line and not line.startswith("#"):
+            pin = EXACT.match(line)
+            assert pin, f"not an exact version: {line}"
+            found.setdefault(pin[1], []).append(pin)
+    return found
+
+
+def requirements_of(root: Path) -> set[str]:
+    """Every name that setup.py, the build system and the set-up scripts may ask pip for."""
+    from tooling.build_horovod import BUILD_REQUIREMENTS
+    from tooling.setup_tree import HOROVOD_NEEDS
+
+    calls = [node for node in ast.walk(ast.parse((root / "setup.py").read_text())) if isinstance(node, ast.Call)]
+    keywords = {word.arg: word.value for call in calls for word in call.keywords}
+    lines: list[str] = ast.literal_eval(keywords["install_requires"])
+    for extra in ast.literal_eval(keywords["extras_require"]).values():
+        lines += extra
+    build = re.search(r"^requires = (\[.*\])$", (root / "pyproject.toml").read_text(), re.M)
+    assert build
+    lines += [*ast.literal_eval(build[1]), *BUILD_REQUIREMENTS, *HOROVOD_NEEDS, "horovod"]
+    return {canonical(re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0]) for line in lines}
+
+
+def test_every_requirement_of_the_project_is_pinned(root: Path, pins: dict[str, list[re.Match[str]]]) -> None:
+    named = requirements_of(root)
+    assert {"watchdog", "torch", "pytest", "wheel", "cffi", "tomli"} <= named
+    assert named - set(pins) == set()
+
+
+def test_everything_installed_is_pinned(pins: dict[str, list[re.Match[str]]]) -> None:
+    for distribution in importlib.metadata.distributions():
+        name = canonical(distribution.name)
+        for requirement in distribution.requires or []:
+            needed = canonical(re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0])
+            if "extra ==" in requirement or UNPINNED_BY_DESIGN.fullmatch(needed) or name not in pins:
+                continue
+            try:
+                importlib.metadata.version(needed)
+            except importlib.metadata.PackageNotFoundError:
+                continue  # for another platform or Python
+            assert needed in pins, f"{name} needs {needed}, which constraints.txt does not pin"
+
+
+def test_a_package_with_two_lines_covers_every_python_once(pins: dict[str, list[re.Match[str]]]) -> None:
+    for name, lines in pins.items():
+        assert sorted(line[3] or "" for line in lines) in ([""], ["<", ">="]), name
+
+
+def test_torch_is_the_version_the_tooling_pins(pins: dict[str, list[re.Match[str]]]) -> None:
+    from tooling.build_horovod import PINNED_TORCH
+
+    assert [line[2] for line in pins["torch"]] == [PINNED_TORCH]
