@@ -10,6 +10,11 @@ pipe ends, because the launcher closed it, died, or lost the connection, the
 agent ends the training process and everything that it started: ``SIGTERM``
 first, ``SIGKILL`` after the grace.
 
+It announces the process on its standard output, in one line of its own among
+the process's::
+
+    hvd-elastic-agent: started 4711
+
 Its exit code is the training process's own, or 128 + N for one ended by signal N.
 Standard library only: it has to start in a few milliseconds.
 """
@@ -33,6 +38,9 @@ GRACE_S: Final = 5.0
 
 REFUSED: Final = 125
 """Exit code of an agent that could not start its process; the reason is on standard error."""
+
+ANNOUNCEMENT: Final = "hvd-elastic-agent: started"
+"""What the line starts with that tells the launcher the training process's pid."""
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -68,6 +76,8 @@ def main() -> int:
     try:
         order = parse_order(sys.stdin.buffer.readline())
         child = _start(order)
+        sys.stdout.write(f"{ANNOUNCEMENT} {child.pid}\n")
+        sys.stdout.flush()
     except (ValueError, OSError) as error:
         sys.stderr.write(f"hvd-elastic agent: cannot start the training process: {error}\n")
         return REFUSED

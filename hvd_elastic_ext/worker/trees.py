@@ -26,6 +26,10 @@ class Slot:
             and (tuple(tensor.shape), tensor.dtype, tensor.device.type) == (self.shape, self.dtype, self.device)
         )
 
+    def __str__(self) -> str:
+        size = "x".join(map(str, self.shape)) or "scalar"
+        return f"{size} {str(self.dtype).removeprefix('torch.')}"
+
     def empty(self) -> Tensor:
         return torch.empty(self.shape, dtype=self.dtype, device=self.device)
 
