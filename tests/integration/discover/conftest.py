@@ -1,0 +1,62 @@
+"""Real hvd-discover processes, and a client for their socket."""
+
+import contextlib
+import http.client
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import RunningProcess, run_process
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP over a socket file."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=40)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Place:
+    """A directory in which a daemon watches ``in`` and publishes ``out/hosts`` and ``s``."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.watched = directory / "in"
+        self.hosts = directory / "out" / "hosts"
+        self.socket = directory / "s"
+
+    @property
+    def options(self) -> list[str]:
+        return ["--source", "file", "--watch", str(self.watched), "--hosts-file", str(self.hosts)]
+
+    def run(self, *options: object) -> contextlib.AbstractContextManager[RunningProcess]:
+        return run_process([sys.executable, "-m", "discover.cli", *self.options, *map(str, options)])
+
+    def serve(self, *options: object) -> contextlib.AbstractContextManager[RunningProcess]:
+        return self.run("--listen", f"unix://{self.socket}", *options)
+
+    def get(self, target: str) -> tuple[int, str]:
+        with contextlib.closing(UnixConnection(self.socket)) as connection:
+            connection.request("GET", target)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def published(self) -> str | None:
+        return self.hosts.read_text() if self.hosts.exists() else None
+
+    def litter(self) -> set[str]:
+        """What lies in the published directory beside the file and its lock."""
+        return {entry.name for entry in self.hosts.parent.iterdir()} - {"hosts", ".hosts.lock"}
+
+
+@pytest.fixture
+def place(tmp_path) -> Place:
+    return Place(tmp_path)

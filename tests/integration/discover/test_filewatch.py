@@ -1,0 +1,402 @@
+"""Every way in which a file is changed in practice, on real inotify: the look by turns is switched off."""
+
+import logging
+import os
+import shutil
+import statistics
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import SourceUnavailable
+from hvd_elastic_ext.edges import filewatch
+from hvd_elastic_ext.edges.filewatch import FileWatch, read_text
+from tests.support.waiting import wait_until
+
+NEVER = 3600.0
+
+
+class Watched:
+    """A watch that remembers each text it was led to."""
+
+    def __init__(self, path: Path, *, relook: float = NEVER) -> None:
+        self.path = path
+        self.texts: list[str | None] = []
+        self.told = threading.Event()
+        self.watch = FileWatch(path, self._look, relook=relook)
+
+    def _look(self) -> None:
+        try:
+            text: str | None = read_text(self.path)
+        except SourceUnavailable:
+            text = None
+        self.texts.append(text)
+        self.told.set()
+
+    @property
+    def text(self) -> str | None:
+        return self.texts[-1] if self.texts else "not looked yet"
+
+    def __enter__(self) -> "Watched":
+        self.watch.start()
+        assert self.told.wait(10)  # the call right after the start
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.watch.stop()
+
+    def wait_for(self, text: str | None) -> None:
+        wait_until(lambda: self.text == text, what=repr(text), show=lambda: self.texts[-5:])
+
+
+@pytest.fixture
+def hosts(tmp_path) -> Path:
+    path = tmp_path / "hosts"
+    path.write_text("old:1\n")
+    return path
+
+
+def replace(path: Path, text: str) -> None:
+    new = path.with_name(f"{path.name}.tmp")
+    new.write_text(text)
+    new.replace(path)
+
+
+def write_in_place(path: Path) -> None:
+    path.write_text("new:1\n")
+
+
+def write_by_rename(path: Path) -> None:
+    replace(path, "new:1\n")
+
+
+def write_by_rename_from_another_directory(path: Path) -> None:
+    (path.parent / "aside").mkdir()
+    (path.parent / "aside/new").write_text("new:1\n")
+    (path.parent / "aside/new").replace(path)
+
+
+def write_as_vim_does(path: Path) -> None:
+    path.rename(path.with_name("hosts~"))
+    path.write_text("new:1\n")
+    path.with_name("hosts~").unlink()
+
+
+def write_as_sed_does(path: Path) -> None:
+    subprocess.run(["sed", "-i", "s/old/new/", path], check=True)
+
+
+def write_as_a_shell_does(path: Path) -> None:
+    subprocess.run(["sh", "-c", f"echo new:1 > {path}"], check=True)
+
+
+def write_as_cp_does(path: Path) -> None:
+    (path.parent / "other").write_text("new:1\n")
+    subprocess.run(["cp", path.parent / "other", path], check=True)
+
+
+def write_as_rsync_does(path: Path) -> None:
+    hidden = path.with_name(".hosts.XyZ123")
+    hidden.write_text("new:1\n")
+    os.utime(hidden, (1, 1))
+    hidden.replace(path)
+
+
+def write_slowly(path: Path) -> None:
+    with path.open("w") as file:
+        for part in ("ne", "w:", "1\n"):
+            file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def write_over_the_old_bytes(path: Path) -> None:
+    with path.open("r+") as file:
+        file.write("new:1\n")
+
+
+def link_another_file(path: Path) -> None:
+    path.with_name("other").write_text("new:1\n")
+    path.with_name("link").symlink_to("other")
+    path.with_name("link").replace(path)
+
+
+def hard_link_another_file(path: Path) -> None:
+    path.with_name("other").write_text("new:1\n")
+    path.unlink()
+    path.hardlink_to(path.with_name("other"))
+
+
+WRITERS = [
+    write_in_place,
+    write_by_rename,
+    write_by_rename_from_another_directory,
+    write_as_vim_does,
+    write_as_sed_does,
+    write_as_a_shell_does,
+    write_as_cp_does,
+    write_as_rsync_does,
+    write_slowly,
+    write_over_the_old_bytes,
+    link_another_file,
+    hard_link_another_file,
+]
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_it_notices_and_reads_only_the_old_or_the_new_text(hosts, write):
+    with Watched(hosts) as watched:
+        write(hosts)
+        watched.wait_for("new:1\n")
+    assert set(watched.texts) <= {"old:1\n", "new:1\n", None}
+
+
+@pytest.mark.parametrize("write", WRITERS, ids=lambda write: write.__name__)
+def test_it_notices_twice_in_a_row(hosts, write):
+    with Watched(hosts) as watched:
+        write(hosts)
+        watched.wait_for("new:1\n")
+        replace(hosts, "newer:1\n")
+        watched.wait_for("newer:1\n")
+
+
+def test_a_file_that_is_emptied_and_then_filled_is_never_read_empty(hosts):
+    with Watched(hosts) as watched:
+        for number in range(200):
+            hosts.write_text(f"h{number}:1\n")
+        watched.wait_for("h199:1\n")
+    assert "" not in watched.texts
+
+
+def test_a_file_that_is_made_empty_is_read_empty(hosts):
+    with Watched(hosts) as watched:
+        hosts.write_text("")
+        watched.wait_for("")
+
+
+def test_a_writer_that_takes_its_time_is_waited_for(hosts):
+    with Watched(hosts) as watched, hosts.open("w") as writer:
+        writer.write("new:1\n")
+        writer.flush()
+        watched.told.clear()
+        hosts.chmod(0o640)  # an event in the midst of it
+        assert watched.told.wait(10)
+        assert watched.text is None
+        writer.write("more:1\n")
+        writer.close()
+        watched.wait_for("new:1\nmore:1\n")
+
+
+def test_a_file_that_vanishes_and_comes_back(hosts):
+    with Watched(hosts) as watched:
+        hosts.unlink()
+        watched.wait_for(None)
+        hosts.write_text("new:1\n")
+        watched.wait_for("new:1\n")
+
+
+def test_a_directory_that_is_not_there_yet(tmp_path):
+    path = tmp_path / "a/b/hosts"
+    with Watched(path) as watched:
+        path.parent.mkdir(parents=True)
+        path.write_text("new:1\n")
+        watched.wait_for("new:1\n")
+
+
+def test_a_directory_that_is_removed_and_made_again(tmp_path):
+    path = tmp_path / "a/b/hosts"
+    path.parent.mkdir(parents=True)
+    path.write_text("old:1\n")
+    with Watched(path) as watched:
+        for number in range(5):
+            shutil.rmtree(tmp_path / "a")
+            watched.wait_for(None)
+            path.parent.mkdir(parents=True)
+            path.write_text(f"new:{number}\n")
+            watched.wait_for(f"new:{number}\n")
+
+
+def test_a_directory_that_is_swapped_for_another(tmp_path):
+    (tmp_path / "now").mkdir()
+    (tmp_path / "now/hosts").write_text("old:1\n")
+    (tmp_path / "next").mkdir()
+    (tmp_path / "next/hosts").write_text("new:1\n")
+    with Watched(tmp_path / "now/hosts") as watched:
+        (tmp_path / "now").rename(tmp_path / "before")
+        (tmp_path / "next").rename(tmp_path / "now")
+        watched.wait_for("new:1\n")
+        (tmp_path / "now/hosts").write_text("newer:1\n")
+        watched.wait_for("newer:1\n")
+
+
+class ConfigMap:
+    """A volume as the kubelet writes it: ``hosts -> ..data/hosts``, ``..data -> ..TIME``, swapped by rename."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.number = 0
+        self.path = directory / "hosts"
+        self.update("old:1\n")
+        self.path.symlink_to("..data/hosts")
+
+    def update(self, text: str) -> None:
+        self.number += 1
+        version = self.directory / f"..2026_{self.number}"
+        version.mkdir()
+        (version / "hosts").write_text(text)
+        (self.directory / "..data_tmp").symlink_to(version.name)
+        (self.directory / "..data_tmp").replace(self.directory / "..data")
+        for old in self.directory.glob("..2026_*"):
+            if old != version:
+                shutil.rmtree(old)
+
+
+def test_a_configmap_is_followed_through_many_updates(tmp_path):
+    volume = ConfigMap(tmp_path)
+    with Watched(volume.path) as watched:
+        watched.wait_for("old:1\n")
+        for number in range(10):
+            volume.update(f"h{number}:1\n")
+            watched.wait_for(f"h{number}:1\n")
+
+
+def test_a_configmap_reached_through_a_link_is_followed(tmp_path):
+    (tmp_path / "volume").mkdir()
+    volume = ConfigMap(tmp_path / "volume")
+    (tmp_path / "here").symlink_to("volume")
+    with Watched(tmp_path / "here/hosts") as watched:
+        volume.update("new:1\n")
+        watched.wait_for("new:1\n")
+
+
+def test_a_relative_path_stays_where_it_was(hosts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    seen = threading.Event()
+    watch = FileWatch(Path("hosts"), seen.set, relook=NEVER)
+    monkeypatch.chdir("/")
+    watch.start()
+    assert seen.wait(10)
+    seen.clear()
+    hosts.write_text("new:1\n")
+    assert seen.wait(10)
+    watch.stop()
+
+
+def test_neighbours_are_none_of_its_business(hosts, tmp_path):
+    with Watched(hosts) as watched:
+        for number in range(50):
+            (tmp_path / f"other{number}").write_text("x")
+        hosts.write_text("new:1\n")
+        watched.wait_for("new:1\n")
+    assert len(watched.texts) <= 1 + 2 + 1
+
+
+def test_a_reader_that_fails_is_called_again(hosts, caplog):
+    calls: list[int] = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise ValueError("a defect")
+
+    watch = FileWatch(hosts, fail, relook=NEVER)
+    watch.start()
+    wait_until(lambda: len(calls) == 1, what="the first call")
+    hosts.write_text("new:1\n")
+    wait_until(lambda: len(calls) >= 2, what="another call")
+    watch.stop()
+    assert "still watching" in caplog.text
+
+
+def test_calls_never_overlap(hosts):
+    inside = threading.Lock()
+    overlaps: list[int] = []
+    calls: list[int] = []
+
+    def slow() -> None:
+        if not inside.acquire(blocking=False):
+            overlaps.append(1)
+            return
+        time.sleep(0.005)
+        calls.append(1)
+        inside.release()
+
+    watch = FileWatch(hosts, slow, relook=0.002)
+    watch.start()
+    for number in range(100):
+        hosts.write_text(f"h{number}:1\n")
+    wait_until(lambda: len(calls) > 5, what="several calls")
+    watch.stop()
+    assert not overlaps
+
+
+def test_it_may_be_stopped_twice_unstarted_and_from_its_own_call(hosts):
+    FileWatch(hosts, lambda: None).stop()
+    stopped = threading.Event()
+
+    def stop() -> None:
+        watch.stop()
+        stopped.set()
+
+    watch = FileWatch(hosts, stop, relook=NEVER)
+    watch.start()
+    assert stopped.wait(10)
+    watch.stop()
+    watch.stop()
+
+
+def test_no_call_begins_after_stop_returned(hosts):
+    watched = Watched(hosts, relook=0.001)
+    with watched:
+        hosts.write_text("new:1\n")
+    before = len(watched.texts)
+    hosts.write_text("newer:1\n")
+    time.sleep(0.05)  # nothing to wait for: this is about what does not happen
+    assert len(watched.texts) == before
+
+
+def test_without_inotify_it_looks_by_turns_and_says_so_once(hosts, monkeypatch, caplog):
+    def no_watch(*_: object) -> None:
+        raise OSError(24, "inotify instance limit reached")
+
+    monkeypatch.setattr(filewatch, "_Observer", no_watch)
+    caplog.set_level(logging.WARNING)
+    with Watched(hosts, relook=0.02) as watched:
+        for number in range(3):
+            replace(hosts, f"h{number}:1\n")
+            watched.wait_for(f"h{number}:1\n")
+    assert len([r for r in caplog.records if "looking at it by turns" in r.getMessage()]) == 1
+
+
+def test_looking_by_turns_is_enough_by_itself_where_events_are_lost(hosts, monkeypatch):
+    monkeypatch.setattr(filewatch._Directories, "_on_event", lambda self, event: None)
+    with Watched(hosts, relook=0.02) as watched:
+        replace(hosts, "new:1\n")
+        watched.wait_for("new:1\n")
+
+
+def test_a_change_is_noticed_well_under_50_milliseconds(hosts):
+    seen: list[float] = []
+    told = threading.Event()
+
+    def note() -> None:
+        seen.append(time.perf_counter())
+        told.set()
+
+    watch = FileWatch(hosts, note, relook=NEVER)
+    watch.start()
+    assert told.wait(10)
+    delays = []
+    for number in range(40):
+        new = hosts.with_name("new")
+        new.write_text(f"h{number}:1\n")
+        time.sleep(0.005)
+        told.clear()
+        before = time.perf_counter()
+        new.replace(hosts)
+        assert told.wait(10)
+        delays.append(seen[-1] - before)
+    watch.stop()
+    assert statistics.median(delays) < 0.05
