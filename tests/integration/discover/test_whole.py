@@ -1,0 +1,134 @@
+"""Whoever reads, and whenever the daemon is killed, the hosts file is whole."""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from discover.publish import HostsFile
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
+from tests.support.processes import run_process
+from tests.support.waiting import wait_until
+
+SCRIPT = Path(__file__).parents[3] / "scripts" / "discover_hosts.sh"
+
+
+def listing(number: int) -> dict[str, int]:
+    return {f"n{number}-{index}": 1 for index in range(1 + number % 40)}
+
+
+def text_of(number: int) -> str:
+    return "".join(f"{name}:1\n" for name in listing(number))
+
+
+def test_a_reader_a_thousand_times_a_second_never_sees_a_torn_or_empty_file(tmp_path):
+    hosts_file = HostsFile(tmp_path / "hosts")
+    hosts_file.publish(Publication("life", 1, HostSet.of(listing(0))))
+    texts = {text_of(number) for number in range(2000)}
+    done = threading.Event()
+    wrong: list[str] = []
+    reads = 0
+
+    def read() -> None:
+        nonlocal reads
+        while not done.is_set():
+            text = (tmp_path / "hosts").read_text()
+            reads += 1
+            if text not in texts:
+                wrong.append(text)
+            time.sleep(0.001)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(1, 2000):
+        hosts_file.publish(Publication("life", number, HostSet.of(listing(number))))
+    done.set()
+    reader.join()
+    hosts_file.close()
+    assert wrong == []
+    assert reads > 100
+
+
+REWRITE = """
+import sys
+from pathlib import Path
+from tests.integration.discover.test_whole import HostsFile, HostSet, Publication, listing
+
+file = HostsFile(Path(sys.argv[1]))
+file.own()
+print("going", flush=True)
+for number in range(1_000_000):
+    file.publish(Publication("life", number, HostSet.of(listing(number))))
+"""
+
+
+OLD = "old:1\n"
+
+
+def kill_somewhere(directory: Path, chance: random.Random) -> None:
+    hosts = directory / "hosts"
+    root = str(Path(__file__).parents[3])
+    with run_process([sys.executable, "-c", REWRITE, hosts], cwd=root) as writer:
+        writer.wait_for("going")
+        wait_until(hosts.exists, what="the first file")
+        time.sleep(chance.random() * 0.05)
+        writer.kill()
+        writer.wait()
+    text = hosts.read_text()
+    assert text == OLD or text == text_of(int(text[1 : text.index("-")]))
+    after = HostsFile(hosts)
+    after.publish(Publication("next", 1, parse_hosts_text(OLD, where="test")))
+    after.close()
+    assert {entry.name for entry in directory.iterdir()} == {"hosts", ".hosts.lock"}
+
+
+def test_killed_at_any_moment_it_leaves_a_whole_file_and_the_next_start_no_litter(tmp_path):
+    chance = random.Random(1)
+    for _ in range(5):
+        kill_somewhere(tmp_path, chance)
+
+
+@pytest.mark.soak
+def test_killed_at_a_hundred_moments_it_leaves_a_whole_file_each_time(tmp_path):
+    chance = random.Random(2)
+    for _ in range(100):
+        kill_somewhere(tmp_path, chance)
+
+
+def test_a_watched_file_rewritten_without_pause_is_never_published_half(place):
+    texts = {text_of(number) for number in range(1, 200)}
+    place.watched.write_text(text_of(1))
+    with place.run():
+        wait_until(lambda: place.published() is not None, what="the first publication")
+        for number in range(1, 200):
+            place.watched.write_text(text_of(number))
+            assert _sorted_lines(place.published()) in {_sorted_lines(text) for text in texts}
+        wait_until(lambda: place.published() and "n199-0:1" in place.published(), what="the last list")
+
+
+def _sorted_lines(text: str) -> tuple[str, ...]:
+    return tuple(sorted(text.splitlines()))
+
+
+def run_script(path: Path | None) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": "/usr/bin:/bin"} | ({} if path is None else {"HVD_HOSTS_FILE": str(path)})
+    return subprocess.run([SCRIPT], env=environ, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", ["hosts", "with space", "-n"])
+def test_the_script_prints_the_file_the_environment_names(tmp_path, name):
+    (tmp_path / name).write_text("a:1\nb:2\n")
+    ran = run_script(tmp_path / name)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "a:1\nb:2\n", "")
+
+
+def test_the_script_prints_nothing_and_succeeds_where_there_is_no_file(tmp_path):
+    (tmp_path / "directory").mkdir()
+    for path in (tmp_path / "missing", tmp_path / "directory"):
+        ran = run_script(path)
+        assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
