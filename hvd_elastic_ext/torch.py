@@ -23,7 +23,7 @@ from horovod.torch.elastic import state as _stock
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.worker import torch_parts
-from hvd_elastic_ext.worker.comms.horovod import horovod_comms
+from hvd_elastic_ext.worker.comms.horovod import fence_horovod, horovod_comms
 from hvd_elastic_ext.worker.loop import elastic as _elastic
 from hvd_elastic_ext.worker.report import reporter_for
 from hvd_elastic_ext.worker.sampler import ElasticSampler
@@ -31,6 +31,9 @@ from hvd_elastic_ext.worker.settings import WorkerSettings
 from hvd_elastic_ext.worker.state import Keeper
 
 __all__ = ["ElasticSampler", "TorchState", "run"]
+
+_FENCE = fence_horovod()
+"""Set up on import, which comes before ``hvd.init()``: worlds joined earlier are not known to it."""
 
 _STOCK_HANDLERS = (_stock.ModelStateHandler, _stock.OptimizerStateHandler, _stock.SamplerStateHandler)
 
@@ -72,7 +75,13 @@ class TorchState(hvd.elastic.TorchState):  # type: ignore[misc]
         self._saved_state = dict(self._keeper.committed_values)
 
     def restore(self) -> None:
-        """Return everything to the last commit; doing it twice gives the same bytes."""
+        """Return everything to the last commit; doing it twice gives the same bytes.
+
+        Horovod calls this when a peer was lost. The world is of no use any more
+        then, so this process's part of it is closed first, for peers that have
+        not noticed yet.
+        """
+        _FENCE.cut()
         self._keeper.restore()
 
     def sync(self) -> None:

@@ -51,6 +51,11 @@ class Reporter:
         self._host = host
         self._last: dict[str, float] = {}
 
+    @property
+    def active(self) -> bool:
+        """True if there is a journal."""
+        return self._journal is not None
+
     def due(self, event: str) -> bool:
         """True if a frequent ``event`` may be written now; whoever asks then writes."""
         if self._journal is None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from hvd_elastic_ext.worker.comms.horovod import StockSampler
+from hvd_elastic_ext.worker.comms.horovod import StockSampler, horovod_comms
 
 
 def share(remaining: Sequence[int], *, rank: int, size: int, drop_last: bool) -> list[int]:
@@ -38,9 +39,18 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.drop_last = drop_last
         super().__init__(dataset, shuffle=shuffle, seed=seed)
 
+    def world(self) -> tuple[int, int]:
+        """This process's rank, and the number of ranks to deal to."""
+        comms = horovod_comms()
+        return comms.rank(), comms.size()
+
     def reset(self) -> None:
         """Deal the samples not yet processed among the ranks of the present world."""
-        super().reset()
+        self.rank, self.num_replicas = self.world()
+        order = list(range(len(self.dataset)))
+        if self.shuffle:
+            random.Random(self.seed + self.epoch).shuffle(order)  # noqa: S311 - the same on every rank, not secret
+        self.remaining_indices = order[self.processed_num :]
         self.num_samples = samples_each(len(self.remaining_indices), size=self.num_replicas, drop_last=self.drop_last)
         self.total_size = self.num_samples * self.num_replicas
 

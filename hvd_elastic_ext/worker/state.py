@@ -91,7 +91,7 @@ class Keeper:
 
     def synced(self) -> None:
         """Journal that the world agreed."""
-        if self._comms.rank() == 0:
+        if self._reporter.active and self._comms.rank() == 0:
             self._record("synced", values=plain(self._values()))
 
     def hosts_changed(self) -> bool:
@@ -158,6 +158,8 @@ class Keeper:
             self._record("stepped", values=plain(self._values()))
 
     def _record(self, event: str, **fields: Any) -> None:
+        if not self._reporter.active:
+            return
         where = {"rank": self._comms.rank(), "size": self._comms.size()}
         self._reporter.record(event, step=self._steps.done, **where, **fields)
 

@@ -11,6 +11,7 @@ from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 
 from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.fence import Fence
 
 _PREFIX = "hvd_elastic_ext"
 
@@ -65,6 +66,22 @@ class HorovodComms:
 def _bytes_of(tensor: Tensor) -> Tensor:
     """View a tensor's memory as bytes, so that any type can be sent; a copy if it is not contiguous."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def fence_horovod() -> Fence:
+    """From now on the connections of every world that ``hvd.init()`` joins are known; the fence that knows them.
+
+    The function is replaced where users and Horovod's own loop look it up.
+    Calling this again gives the same fence.
+    """
+    known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
+    if known is not None:
+        return known
+    fence = Fence()
+    watched: Any = fence.watching(hvd.init)
+    watched.hvd_elastic_fence = fence
+    hvd.init = hvd.elastic.init = watched
+    return fence
 
 
 def horovod_comms() -> Comms:
