@@ -20,7 +20,7 @@ try:
     torch = exact[1] if exact else found.version
 except importlib.metadata.PackageNotFoundError:
     torch = None
-tag = "%s-%d%d-%s" % (sys.implementation.name, *sys.version_info[:2], sysconfig.get_config_var("SOABI") or "")
+tag = sysconfig.get_config_var("SOABI") or "%s-%d%d" % (sys.implementation.name, *sys.version_info[:2])
 paths = sysconfig.get_paths()
 print(json.dumps({"version": list(sys.version_info[:3]), "tag": tag, "torch": torch,
     "site": sorted({paths["purelib"], paths["platlib"]} | {p for p in sys.path if p.endswith("-packages")})}))
