@@ -63,6 +63,7 @@ _FRAME = pytest.StashKey[Frame]()
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FRAME] = Frame()
+    config.add_cleanup(leaks.watch_thread_starts())
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

@@ -10,9 +10,11 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 import psutil
 
@@ -22,7 +24,10 @@ GRACE_S = float(os.environ.get("HVD_TEST_GRACE_S", "2"))
 """How long processes and threads that are on their way out may take after a test."""
 
 OUR_PACKAGES = ("hvd_elastic_ext", "discover", "tests", "watchdog")
-"""Daemon threads whose code lives here must end with the test that started them; other daemons are let be."""
+"""Daemon threads that these started, or whose code lives in them, must end with the test; other daemons are let be."""
+
+_PLUMBING = ("threading", "concurrent", "socketserver", "multiprocessing", "logging", "asyncio")
+"""Standard modules that start threads on behalf of whoever called them."""
 
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -126,7 +131,11 @@ def _must_end(thread: threading.Thread) -> bool:
         return False
     if isinstance(thread, threading._DummyThread):  # C code called into Python from a thread of its own
         return False
-    return not thread.daemon or _home(thread).startswith(OUR_PACKAGES)
+    return not thread.daemon or _package(_home(thread)) in OUR_PACKAGES or _package(_starter(thread)) in OUR_PACKAGES
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _home(thread: threading.Thread) -> str:
@@ -135,10 +144,34 @@ def _home(thread: threading.Thread) -> str:
     return str(getattr(target, "__module__", None) or type(thread).__module__)
 
 
+_starters: weakref.WeakKeyDictionary[threading.Thread, str] = weakref.WeakKeyDictionary()
+
+
+def _starter(thread: threading.Thread) -> str:
+    """The module that started the thread, if that was seen."""
+    return _starters.get(thread, "")
+
+
+def watch_thread_starts() -> Callable[[], None]:
+    """Remember from now on which module starts each thread; the function that comes back ends that."""
+    original = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and _package(frame.f_globals.get("__name__", "")) in _PLUMBING:
+            frame = frame.f_back
+        _starters[thread] = "" if frame is None else str(frame.f_globals.get("__name__", ""))
+        original(thread)
+
+    threading.Thread.start = start  # type: ignore[method-assign]
+    return lambda: setattr(threading.Thread, "start", original)
+
+
 def _describe(thread: threading.Thread) -> str:
     frame = sys._current_frames().get(thread.ident or 0)
     where = "".join(traceback.format_stack(frame)[-3:]) if frame is not None else ""
-    return f"thread {thread.name!r} (daemon={thread.daemon}, {_home(thread)})\n{where.rstrip()}"
+    origin = f"daemon={thread.daemon}, runs {_home(thread)}, started by {_starter(thread) or '?'}"
+    return f"thread {thread.name!r} ({origin})\n{where.rstrip()}"
 
 
 def _shared_memory() -> Iterator[str]:

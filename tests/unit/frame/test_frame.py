@@ -106,7 +106,7 @@ def test_a_leaked_thread_fails_the_test_and_is_named(pytest_on):
         assert "2 passed, 1 error" in process.output
 
 
-def test_a_leaked_daemon_thread_fails_the_test_only_if_the_code_is_ours(pytest_on):
+def test_a_leaked_daemon_thread_fails_the_test_only_if_it_is_ours(pytest_on):
     text = """
         from tests.support.waiting import wait_until
         stop = threading.Event()
@@ -114,15 +114,21 @@ def test_a_leaked_daemon_thread_fails_the_test_only_if_the_code_is_ours(pytest_o
         def test_foreign():
             threading.Thread(target=stop.wait, name="foreign", daemon=True).start()
 
-        def test_ours():
+        def test_our_code():
             def ours():
                 wait_until(stop.is_set, what="the end", timeout=100)
             ours.__module__ = "hvd_elastic_ext.something"
-            threading.Thread(target=ours, name="ours", daemon=True).start()
+            threading.Thread(target=ours, name="runs our code", daemon=True).start()
+
+        def test_our_start():
+            globals_of_ours = {"__name__": "discover.serve", "threading": threading, "stop": stop}
+            exec("threading.Thread(target=stop.wait, name='started by us', daemon=True).start()", globals_of_ours)
     """
     with pytest_on(text) as process:
         assert process.wait() == 1
-        assert "thread 'ours'" in process.output
+        assert "thread 'runs our code'" in process.output
+        assert "thread 'started by us'" in process.output
+        assert "started by discover.serve" in process.output
         assert "thread 'foreign'" not in process.output
 
 
