@@ -6,6 +6,8 @@ matplotlib is imported when a picture is drawn, so that telling a story needs no
 from __future__ import annotations
 
 import io
+import itertools
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 KINDS: Final = ("svg", "png", "html")
 WIDTH_IN: Final = 11.0
 LEFT, RIGHT = 0.075, 0.975
-HEAD_IN, STRIP_IN, LANE_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.85, 0.45, 0.19, 5.4, 0.62, 0.17
+HEAD_IN, STRIP_IN, LANE_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.8, 0.45, 0.19, 5.4, 0.9, 0.17
 """Heights in inches, from the top down; the strip above the panels grows with the lanes of labels in it."""
 KEY_COLUMNS: Final = 3
 MOST_LANES: Final = 5
@@ -198,7 +200,7 @@ def _compose(figure: Figure, story: Story, *, title: str) -> None:
         _label_events(strip, story.rows, labels=labels, lanes=placed, span=span, inches=inches)
     figure.text(LEFT, 1 - 0.32 / height, title, size=14, weight="bold", va="center")
     figure.text(LEFT, 1 - 0.58 / height, summary(story), size=9, color=FAINT, va="center")
-    _key(figure, story.rows, height)
+    _key(figure, story.rows, key_lines=key_lines, height=height)
 
 
 def _frame(axes: Sequence[Axes], span: float) -> None:
@@ -250,9 +252,12 @@ def _draw_loss(ax: Axes, story: Story) -> None:
         return
     times, raw = [point.at for point in story.loss], [point.loss for point in story.loss]
     ax.plot(times, raw, ".", color=LOSS, alpha=0.35, markersize=3.5, markeredgewidth=0)
-    ax.plot(times, smooth(raw), color=LOSS, linewidth=1.6)
+    pauses = [row.at for row in story.resizes]
+    trend = smooth(raw)
+    for begin, end in stretches(times, pauses):
+        ax.plot(times[begin:end], trend[begin:end], color=LOSS, linewidth=1.6)
     if min(raw) >= 0:
-        ax.set_ylim(0, max(max(smooth(raw)) * 1.12, 1e-9))
+        ax.set_ylim(0, max(max(trend) * 1.12, 1e-9))
 
 
 def _nothing(ax: Axes, why: str) -> None:
@@ -266,6 +271,12 @@ def smooth(raw: Sequence[float], *, weight: float = 0.25) -> list[float]:
     for value in raw:
         kept.append(value if not kept else kept[-1] + weight * (value - kept[-1]))
     return kept
+
+
+def stretches(times: Sequence[float], pauses: Sequence[float]) -> list[tuple[int, int]]:
+    """Index ranges of ``times`` (ascending) with no pause inside: a line drawn through a pause would invent steps."""
+    cuts = sorted({0, len(times), *(bisect_right(times, pause) for pause in pauses)})
+    return list(itertools.pairwise(cuts))
 
 
 def _mark_events(strip: Axes, panels: Sequence[Axes], rows: Sequence[Row]) -> None:
@@ -314,7 +325,7 @@ def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, labels: 
         )
 
 
-def _key(figure: Figure, rows: Sequence[Row], height: float) -> None:
+def _key(figure: Figure, rows: Sequence[Row], *, key_lines: int, height: float) -> None:
     """Which marker means what, for those that appear."""
     from matplotlib.lines import Line2D
 
@@ -327,8 +338,8 @@ def _key(figure: Figure, rows: Sequence[Row], height: float) -> None:
     ]
     figure.legend(
         handles=handles,
-        loc="center right",
-        bbox_to_anchor=(RIGHT, 1 - 0.32 / height),
+        loc="center left",
+        bbox_to_anchor=(LEFT, (0.24 + KEY_LINE_IN * key_lines) / height),
         ncols=len(marks),
         frameon=False,
         fontsize=8,

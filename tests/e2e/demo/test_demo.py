@@ -1,0 +1,147 @@
+"""The demo for real: Horovod trains, hosts come and go, and nothing is left behind."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.demo.drive import Tail
+from hvd_elastic_ext.demo.job import Folder
+from hvd_elastic_ext.demo.main import Plan, plan_of, play
+from hvd_elastic_ext.demo.script import Scene, Watch
+from hvd_elastic_ext.demo.seen import Seen, look
+from hvd_elastic_ext.report.main import read_journal
+from hvd_elastic_ext.report.story import tell
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+BOOT_S = 90.0
+"""Two workers that import torch on a busy machine."""
+
+pytest.importorskip("torch", reason="the demo trains with torch; scripts/setup installs it")
+pytest.importorskip("horovod", reason="the demo runs Horovod; scripts/setup builds it")
+
+
+def demo(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "hvd_elastic_ext.cli", "demo", *map(str, arguments)]
+
+
+def until_it_trains(process: RunningProcess, out: Path) -> None:
+    tail = Tail(out / "journal.jsonl")
+    seen = Seen()
+
+    def trains() -> bool:
+        nonlocal seen
+        seen = look(seen, tail.read())
+        assert process.returncode is None, process.output
+        return seen.steps > 3
+
+    wait_until(trains, what="the first steps", timeout=BOOT_S, show=lambda: process.output)
+
+
+def check_a_whole_demo(out: Path, text: str) -> None:
+    records, foreign = read_journal(out / "journal.jsonl")
+    story = tell(records)
+    assert foreign == 0
+    assert story.code == 0
+    assert all(row.downtime_s is not None for row in story.resizes if row.cause != "start")
+    for word in ("hosts added", "worker failed", "cooldown over", "hosts removed", "refused", "Test accuracy: 0.9"):
+        assert word in text
+    assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (out / "picture.html").read_text()
+    assert str(out / "picture.png") in text
+
+
+@pytest.mark.timeout(300)
+def test_the_quick_demo_shows_every_event(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with run_process(demo("--quick", "--out", out), cwd=tmp_path) as process:
+        assert process.wait(280.0) == 0, process.output
+        check_a_whole_demo(out, process.stdout)
+        assert process.tree() == []
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "the demo wrote outside its folder"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_the_whole_demo_shows_every_event(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with run_process(demo("--out", out), cwd=tmp_path) as process:
+        assert process.wait(580.0) == 0, process.output
+        check_a_whole_demo(out, process.stdout)
+        records, _ = read_journal(out / "journal.jsonl")
+        assert [row.cause for row in tell(records).resizes].count("worker failed") == 2
+
+
+@pytest.mark.timeout(200)
+def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody adds a third host, and the script expects one."""
+    plan = plan_of(quick=True, seed=1)
+    never = Scene("a host that nobody adds", Watch(), size=3, causes=("hosts added",), within_s=1.0)
+    with Folder(tmp_path / "out") as folder:
+        code = play(replace(plan, script=(plan.script[0], never)), folder, stream=io.StringIO(), plain=True)
+    assert code == 1
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "FAILED: a host that nobody adds: waited 1 s in vain for a world of 3" in said
+
+
+@pytest.mark.timeout(200)
+def test_an_accuracy_below_the_mark_is_one_clear_line_and_exit_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(quick=True, seed=1)
+    short = Plan(replace(plan.training, epochs=1, step_delay_s=0.0), plan.script[:1], least_accuracy=1.01)
+    stream = io.StringIO()
+    with Folder(tmp_path / "out") as folder:
+        code = play(short, folder, stream=stream, plain=True)
+    assert code == 1
+    assert "FAILED: test accuracy is 0." in capsys.readouterr().err
+    assert "Picture:" in stream.getvalue()
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(
+    ("end", "number"),
+    [(RunningProcess.kill, signal.SIGKILL), (RunningProcess.terminate, signal.SIGTERM)],
+    ids=["SIGKILL", "SIGTERM"],
+)
+def test_a_demo_that_is_killed_leaves_no_process(
+    tmp_path: Path, end: Callable[[RunningProcess], None], number: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    with run_process(demo("--out", out)) as process:
+        until_it_trains(process, out)
+        assert len(process.tree()) >= 4  # an agent, the launcher, two workers at least
+        end(process)
+        code = process.wait(40.0)
+        assert code == (-number if number == signal.SIGKILL else 128 + number), process.output
+        wait_until(lambda: process.tree() == [], what="the end of every process", timeout=40.0, show=process.tree)
+    assert "Traceback" not in process.stderr
+
+
+def test_ctrl_c_before_anything_trains_ends_the_demo_in_order(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with run_process(demo("--out", out)) as process:
+        wait_until((out / "journal.jsonl").exists, what="the launcher's start", timeout=60.0)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(40.0) == 130, process.output
+        assert process.tree() == []
+    assert process.stderr.count("\n") == 1
+    assert "told to stop" in process.stderr
+
+
+def test_a_second_demo_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    with Folder(tmp_path), run_process(demo("--out", tmp_path), env=dict(os.environ)) as process:
+        assert process.wait(60.0) == 2
+        assert "another demo is running" in process.stderr
+        assert process.stderr.count("\n") == 1

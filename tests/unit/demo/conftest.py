@@ -1,0 +1,145 @@
+"""A launcher in miniature: it answers hosts files and kills with journal records, in virtual time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.errors import BadHosts, Transient
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.core.publication import parse_hosts_text
+from hvd_elastic_ext.demo.drive import Drive, Frame, Outcome
+from hvd_elastic_ext.demo.script import START, Scene
+from hvd_elastic_ext.demo.seen import Worker
+
+
+class SelfMovingClock(ManualClock):
+    """Waiting is what moves it, so a loop that waits runs at once."""
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        assert timeout is not None, "would wait for ever"
+        self.advance(timeout)
+        return event.is_set()
+
+
+class Launcher:
+    """The job as the script meets it. Attributes are its faults; by default it has none."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.boot_s = 3.0
+        self.cooldown_s = 4.0
+        self.losing = 2
+        self.deaf_to_hosts = False
+        self.deaf_to_kills = False
+        self.resizes_on_garbage = False
+        self.absent_kills = 0
+        self.ends_after_steps = 2000
+        self.code = 0
+        self.killed: list[Worker] = []
+        self._hosts = START
+        self._world: tuple[str, ...] = ()
+        self._blocked: dict[str, float] = {}
+        self._paused_until = clock.mono() + self.boot_s
+        self._pending: list[Record] = []
+        self._step = 0
+        self._pid = 4000
+        self._ended: int | None = None
+
+    # -- the two doors --
+
+    def tail(self) -> list[Record]:
+        self._live()
+        said, self._pending = self._pending, []
+        return said
+
+    def publish(self, text: str) -> None:
+        try:
+            hosts = parse_hosts_text(text, where="hosts").names
+        except BadHosts as error:
+            self._say("refused", reason=str(error))
+            if self.resizes_on_garbage:
+                self._resize("hosts removed", self._world[:1])
+            return
+        if not self.deaf_to_hosts:
+            self._hosts = hosts
+
+    def kill(self, worker: Worker) -> None:
+        if self.absent_kills:
+            self.absent_kills -= 1
+            raise Transient("not there")
+        self.killed.append(worker)
+        if self.deaf_to_kills:
+            return
+        self._say("exited", host=worker.host, slot=0, code=137, cause="killed by signal 9")
+        self._say("rolled_back", step=self._step - self.losing, steps_lost=self.losing, rank=0, host="x")
+        self._say("struck", subject=worker.host, cause="killed by signal 9", until=0.0)
+        self._blocked[worker.host] = self.clock.mono() + self.cooldown_s
+        self._resize("worker failed", tuple(h for h in self._world if h != worker.host), failed=[worker.host])
+
+    def ended(self) -> int | None:
+        return self._ended
+
+    # -- its life --
+
+    def _live(self) -> None:
+        now = self.clock.mono()
+        if self._ended is not None or now < self._paused_until:
+            return
+        over = [host for host, until in self._blocked.items() if until <= now]
+        for host in over:
+            del self._blocked[host]
+        wanted = tuple(host for host in self._hosts if host not in self._blocked)
+        if set(wanted) != set(self._world):
+            self._reconcile(wanted, over)
+            return
+        self._step += 1
+        told = {"epoch": self._step // 20, "loss": 1.0 / self._step}
+        self._say("stepped", step=self._step, rank=0, size=len(self._world), host=self._world[0], values=told)
+        if self._step >= self.ends_after_steps:
+            self._say("finished", code=self.code, reason="training is done")
+            self._ended = self.code
+
+    def _reconcile(self, wanted: tuple[str, ...], over: Sequence[str]) -> None:
+        added = [host for host in wanted if host not in self._world]
+        cause = "start" if not self._world else "cooldown over" if over else "hosts added" if added else "hosts removed"
+        self._resize(cause, tuple(h for h in self._world if h in wanted) + tuple(added))
+        self._paused_until = self.clock.mono() + (self.boot_s if added else 0.2)
+
+    def _resize(self, cause: str, world: tuple[str, ...], failed: Sequence[str] = ()) -> None:
+        newcomers = [host for host in world if host not in self._world]
+        self._world = world
+        self._say("resized", cause=cause, size=len(world), hosts=dict.fromkeys(world, 1), failed=list(failed))
+        for host in newcomers:
+            self._pid += 1
+            self._say("spawned", host=host, slot=0, rank=world.index(host), pid=self._pid)
+
+    def _say(self, event: str, **fields: Any) -> None:
+        self._pending.append(Record(self.clock.wall(), self.clock.mono(), 1, event, fields))
+
+
+@pytest.fixture
+def clock() -> SelfMovingClock:
+    return SelfMovingClock()
+
+
+@pytest.fixture
+def launcher(clock: SelfMovingClock) -> Launcher:
+    return Launcher(clock)
+
+
+@pytest.fixture
+def frames() -> list[Frame]:
+    return []
+
+
+@pytest.fixture
+def play(launcher: Launcher, clock: SelfMovingClock, frames: list[Frame]) -> Callable[[Sequence[Scene]], Outcome]:
+    def run(script: Sequence[Scene]) -> Outcome:
+        return Drive(script, launcher.tail, hands=launcher, clock=clock, watch=frames.append).run(lambda: False)
+
+    return run

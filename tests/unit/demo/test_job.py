@@ -1,0 +1,130 @@
+"""The demo's folder and the child it runs its job in; the job is a stand-in that needs no Horovod."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.demo.job import Folder, Job, ancestors, example_script, job_environ
+from hvd_elastic_ext.demo.main import parser, plan_of
+from hvd_elastic_ext.demo.seen import Worker
+from tests.support.marks import start_time
+from tests.support.waiting import wait_until
+
+
+def test_a_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "journal.jsonl").write_text("old")
+    (tmp_path / "mine.txt").write_text("keep")
+    with Folder(tmp_path) as folder:
+        assert not folder.journal.exists()
+    assert (tmp_path / "mine.txt").read_text() == "keep"
+
+
+def test_two_demos_cannot_share_a_folder(tmp_path: Path) -> None:
+    with Folder(tmp_path), pytest.raises(UsageError, match="another demo is running"), Folder(tmp_path):
+        pytest.fail("both got it")
+
+
+def test_a_folder_is_free_again_after_a_demo(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Folder(tmp_path):
+            pass
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="--out DIR"), Folder(tmp_path / "file" / "out"):
+        pytest.fail("made it")
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"accuracy": "high"}', '{"accuracy": NaN}'])
+def test_a_report_that_says_no_accuracy_is_none(tmp_path: Path, content: str | None) -> None:
+    with Folder(tmp_path) as folder:
+        if content is not None:
+            folder.report.write_text(content)
+        assert folder.accuracy() is None
+        folder.report.write_text('{"accuracy": 0.98}')
+        assert folder.accuracy() == 0.98
+
+
+def test_the_example_is_found_beside_the_package_or_among_the_data_files(tmp_path: Path) -> None:
+    prefix, source = tmp_path / "prefix", tmp_path / "source"
+    with pytest.raises(UsageError, match="is at neither"):
+        example_script(source / "hvd_elastic_ext", prefix)
+    for root, name in ((prefix, "share/hvd-elastic-ext/examples/01-digits"), (source, "examples/01-digits")):
+        (root / name).mkdir(parents=True)
+        (root / name / "train.py").touch()
+        assert example_script(source / "hvd_elastic_ext", prefix) == root / name / "train.py"
+
+
+def test_options_a_user_set_for_other_jobs_do_not_reach_this_one() -> None:
+    environ = job_environ({"HVD_ELASTIC_MAX_NP": "1", "PATH": "/bin"})
+    assert environ == {"PATH": "/bin", "HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1"}
+
+
+def test_the_seed_reaches_the_training() -> None:
+    command = plan_of(quick=True, seed=7).training.command(Path("train.py"), Path("report"))
+    assert "--seed=7" in command
+    assert parser().parse_args([]).out == Path("demo-out")
+
+
+STUBBORN = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN) if "stubborn" in sys.argv else None
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def child_of(folder: Folder) -> int:
+    text = wait_until(lambda: "child" in folder.log.read_text() and folder.log.read_text(), what="the child's pid")
+    assert isinstance(text, str)
+    return int(text.split("child")[1].split()[0])
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def test_ending_the_job_ends_everything_under_it(tmp_path: Path, environ: dict[str, str]) -> None:
+    with Folder(tmp_path) as folder:
+        job = Job(folder, [sys.executable, "-c", STUBBORN], environ)
+        child = child_of(folder)
+        assert job.ended() is None
+        job.end()
+        assert job.ended() is not None
+        assert start_time(child) is None
+
+
+def test_only_processes_of_this_job_are_ever_killed(tmp_path: Path, environ: dict[str, str]) -> None:
+    with Folder(tmp_path) as folder:
+        job = Job(folder, [sys.executable, "-c", STUBBORN], environ)
+        try:
+            with pytest.raises(Transient, match="is not there"):
+                job.kill(Worker("localhost", 0, 0, os.getppid()))
+            child = child_of(folder)
+            job.kill(Worker("localhost", 0, 1, child))
+            wait_until(lambda: start_time(child) is None, what="the end of the child")
+        finally:
+            job.end()
+
+
+def test_a_job_that_ends_by_itself_says_its_exit_code(tmp_path: Path, environ: dict[str, str]) -> None:
+    with Folder(tmp_path) as folder:
+        job = Job(folder, [sys.executable, "-c", "raise SystemExit(3)"], environ)
+        wait_until(lambda: job.ended() is not None, what="the end of the job")
+        assert job.ended() == 3
+        job.end()
+
+
+def test_ancestors_lead_to_the_first_process() -> None:
+    line = ancestors(os.getpid())
+    assert line[0] == os.getpid()
+    assert line[1] == os.getppid()
+    assert ancestors(2**22 + 1) == []

@@ -1,0 +1,188 @@
+"""The script against a launcher in miniature: what it does, and that it notices what did not happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from hvd_elastic_ext.demo.drive import TO_THE_END_S, Drive, Frame, Outcome
+from hvd_elastic_ext.demo.script import (
+    PATIENCE_S,
+    Decision,
+    Kill,
+    Scene,
+    SetHosts,
+    Stage,
+    Watch,
+    decide,
+    full_script,
+    quick_script,
+    victim,
+)
+from hvd_elastic_ext.demo.seen import Seen, Worker, World
+from hvd_elastic_ext.demo.view import changes, panel
+
+from .conftest import Launcher, SelfMovingClock
+
+Play = Callable[[Sequence[Scene]], Outcome]
+FULL = full_script(commit_every=5)
+QUICK = quick_script(commit_every=5)
+
+
+@pytest.mark.parametrize("script", [FULL, QUICK], ids=["full", "quick"])
+def test_every_event_shows_its_effect_with_a_launcher_that_works(play: Play, script: tuple[Scene, ...]) -> None:
+    outcome = play(script)
+    assert outcome.failures == ()
+    assert outcome.code == 0
+    assert len(outcome.frame.done) == len(script)
+
+
+def test_the_full_demo_kills_rank_0_and_another(play: Play, launcher: Launcher) -> None:
+    play(FULL)
+    assert [worker.host for worker in launcher.killed] == ["127.0.0.2", "localhost"]
+
+
+def test_a_scene_waits_for_its_steps(play: Play, frames: list[Frame]) -> None:
+    play(QUICK)
+    acted = next(frame for frame in frames if frame.did.startswith("kill"))
+    assert acted.seen.world.steps >= QUICK[2].after_steps
+
+
+def test_a_new_host_that_is_never_used_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.deaf_to_hosts = True
+    (failure,) = play(QUICK).failures
+    assert failure == "a third host comes: waited 45 s in vain for a world of 3 (hosts added); it is 2 (start)"
+
+
+def test_a_worker_that_survives_its_kill_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.deaf_to_kills = True
+    (failure,) = play(QUICK).failures
+    assert failure.startswith("kill -9 of a worker: waited 45 s in vain for a world of 2 (worker failed)")
+
+
+def test_a_host_that_never_comes_back_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.cooldown_s = 1e9
+    (failure,) = play(QUICK).failures
+    assert failure.startswith("its host is back after the cooldown: waited")
+
+
+def test_garbage_that_changes_the_world_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.resizes_on_garbage = True
+    (failure,) = play(QUICK).failures
+    assert failure.startswith("garbage in the hosts file: waited")
+    assert "nothing at all to happen to the world" in failure
+
+
+def test_losing_more_steps_than_a_commit_protects_is_a_failure_and_the_script_goes_on(
+    play: Play, launcher: Launcher
+) -> None:
+    launcher.losing = 9
+    outcome = play(FULL)
+    assert outcome.failures == (
+        "kill -9 of a worker: 9 steps were lost; at most 5 may be",
+        "kill -9 of rank 0 itself: 9 steps were lost; at most 5 may be",
+    )
+    assert len(outcome.frame.done) == len(FULL)
+
+
+def test_a_job_that_ends_before_its_script_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.ends_after_steps = 20
+    (failure,) = play(QUICK).failures
+    assert "the job ended (exit code 0)" in failure
+
+
+def test_a_job_that_fails_at_the_end_keeps_its_exit_code(play: Play, launcher: Launcher) -> None:
+    launcher.code = 1
+    assert play(QUICK).code == 1
+
+
+def test_a_job_that_never_ends_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.ends_after_steps = 10**9
+    outcome = play(QUICK)
+    assert outcome.failures == (f"the job did not end by itself within {TO_THE_END_S:.0f} s of the last event",)
+    assert outcome.code is None
+
+
+def test_a_job_that_never_trains_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.boot_s = 1e9
+    (failure,) = play(QUICK).failures
+    assert failure == "two hosts start: waited 90 s in vain for 5 more steps in the new world of 2"
+
+
+def test_a_worker_that_is_not_there_just_now_is_tried_again(play: Play, launcher: Launcher) -> None:
+    launcher.absent_kills = 3
+    assert play(QUICK).failures == ()
+
+
+def test_a_worker_that_is_never_there_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.absent_kills = 10**9
+    (failure,) = play(QUICK).failures
+    assert failure.startswith(f"kill -9 of a worker: waited {PATIENCE_S:.0f} s in vain")
+
+
+def test_a_host_that_is_back_before_anybody_looked_counts_as_back(play: Play, launcher: Launcher) -> None:
+    # So short a cooldown is over while the scene before still waits for steps of the smaller world.
+    launcher.cooldown_s = 0.5
+    assert play(QUICK).failures == ()
+
+
+def test_told_to_stop_the_script_stops(launcher: Launcher, clock: SelfMovingClock) -> None:
+    drive = Drive(FULL, launcher.tail, hands=launcher, clock=clock, watch=lambda _: None)
+    outcome = drive.run(lambda: clock.mono() > 110.0)
+    assert outcome.code is None
+    assert outcome.failures == ()
+    assert outcome.frame.at == pytest.approx(10.0, abs=0.2)
+
+
+def test_nothing_is_done_to_a_job_that_has_finished() -> None:
+    scene = Scene("grow", SetHosts(("a",)), size=3, causes=("hosts added",), after_steps=5)
+    seen = Seen(worlds=(World(2, "start", ("a", "b"), steps=50),), finished=0)
+    decision, reason = decide(10.0, seen, Stage(), [scene])
+    assert decision is Decision.FAIL
+    assert "the job ended (exit code 0)" in reason
+
+
+def test_an_effect_seen_in_the_last_moment_counts_even_if_the_job_ended_with_it() -> None:
+    scene = Scene("come back", Watch(), size=3, causes=("cooldown over",), then_steps=5)
+    seen = Seen(worlds=(World(3, "cooldown over", (), steps=5),), finished=0)
+    decision, _ = decide(1e6, seen, Stage(acted=True), [scene])
+    assert decision is Decision.NEXT
+
+
+def test_worlds_from_before_the_action_are_no_effect_of_it() -> None:
+    scene = Scene("grow", SetHosts(("a",)), size=3, causes=("hosts added",))
+    seen = Seen(worlds=(World(3, "hosts added", (), steps=50),))
+    decision, _ = decide(0.0, seen, Stage(acted=True, worlds=1), [scene])
+    assert decision is Decision.WAIT
+
+
+def test_the_victim_is_rank_0_only_when_asked_for() -> None:
+    workers = (Worker("b", 0, 0, 11), Worker("a", 0, 1, 12), Worker("c", 0, 2, 13))
+    seen = Seen(workers=workers, rank_0_host="a")  # the rank at the start says nothing of the rank now
+    assert victim(seen, Kill(rank_0=True)) == workers[1]
+    assert victim(seen, Kill()) == workers[2]
+
+
+def test_nobody_is_killed_while_rank_0_is_unknown() -> None:
+    assert victim(Seen(workers=(Worker("b", 0, 0, 11),)), Kill()) is None
+
+
+def test_plain_lines_tell_every_act_world_and_effect(play: Play, frames: list[Frame]) -> None:
+    play(QUICK)
+    told = [line for before, after in zip([None, *frames], frames, strict=False) for line in changes(before, after)]
+    assert len([line for line in told if line.startswith("shown: ")]) == len(QUICK)
+    assert len([line for line in told if line.startswith("--> ")]) == 4
+    assert len([line for line in told if line.startswith("world of ")]) == 5
+    assert "next: training goes on to its end" in told
+
+
+def test_a_frame_without_change_has_nothing_to_tell(play: Play, frames: list[Frame]) -> None:
+    play(QUICK)
+    assert changes(frames[-1], replace(frames[-1], at=1e9)) == []
+
+
+def test_every_frame_can_be_shown(play: Play, frames: list[Frame]) -> None:
+    play(FULL)
+    assert all(panel(frame).renderable is not None for frame in frames[:: len(frames) // 20])
