@@ -25,6 +25,8 @@ import psutil
 from hvd_elastic_ext.core.hosts import name_error
 
 AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
+ANNOUNCEMENT: Final = b"hvd-elastic-agent: started "
+"""Start of the one line of an agent's output that is not the training process's; its pid follows."""
 AGENT_PATIENCE_S: Final = 3.0
 """How much longer than the grace an agent may take before its own process is killed."""
 
@@ -114,7 +116,8 @@ class Worker:
     """One training process on one host, seen from the launcher.
 
     ``label`` is asked anew for every line of output, because a worker's rank
-    changes during its life.
+    changes during its life; ``on_start`` is told the training process's pid on
+    its host once it runs.
     """
 
     def __init__(
@@ -125,11 +128,13 @@ class Worker:
         env: Mapping[str, str],
         grace_s: float,
         label: Callable[[], str],
+        on_start: Callable[[int], None],
         out: Sequence[TextIO],
         err: Sequence[TextIO],
     ) -> None:
         self._grace_s = grace_s
         self._label = label
+        self._on_start: Callable[[int], None] | None = on_start
         self._pipe_lock = threading.Lock()
         self._told = False
         self._process = subprocess.Popen(
@@ -140,7 +145,6 @@ class Worker:
             # Ctrl-C in a terminal goes to the whole foreground group; ending workers is our decision.
             start_new_session=True,
         )
-        self.pid = self._process.pid
         self._copiers = [
             self._copier(self._process.stdout, "stdout", out),
             self._copier(self._process.stderr, "stderr", err),
@@ -200,6 +204,10 @@ class Worker:
     def _copy(self, source: IO[bytes], stream: str, sinks: Sequence[TextIO]) -> None:
         with source:
             for line in source:
+                if self._on_start is not None and line.startswith(ANNOUNCEMENT):
+                    self._on_start(int(line.removeprefix(ANNOUNCEMENT)))
+                    self._on_start = None
+                    continue
                 text = line.decode("utf-8", "replace")
                 for number, sink in enumerate(sinks):
                     # The terminal gets the label; a file of this worker's own does not need it.

@@ -54,9 +54,6 @@ class WorkerProcess(Protocol):
     """What the driver needs of a worker: see :class:`hvd_elastic_ext.launcher.agents.Worker`."""
 
     @property
-    def pid(self) -> int: ...
-
-    @property
     def told_to_leave(self) -> bool: ...
 
     def wait(self) -> int: ...
@@ -332,16 +329,11 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
         assert self._create_worker_fn is not None
         host, local_rank = slot.hostname, slot.local_rank
         worker = self._workers[(host, local_rank)] = self._create_worker_fn(slot)
-        self._journal.record(
-            "spawned", generation=self.generation, host=host, slot=local_rank, rank=slot.rank, pid=worker.pid
-        )
         if self._shutdown.is_set():
             worker.stop()
         code = worker.wait()
         cause = exit_cause(code, told_to_leave=worker.told_to_leave)
-        self._journal.record(
-            "exited", generation=self.generation, host=host, slot=local_rank, pid=worker.pid, code=code, cause=cause
-        )
+        self._journal.record("exited", generation=self.generation, host=host, slot=local_rank, code=code, cause=cause)
         if self._workers.get((host, local_rank)) is not worker:
             return  # its slot was given to another process meanwhile, which this exit says nothing about
         if code != 0 and not worker.told_to_leave and self.has_rank_assignment(host, local_rank):
@@ -351,6 +343,17 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
             self._handle_worker_exit(slot, code, time.time())
         except (RuntimeError, threading.BrokenBarrierError) as error:
             log.debug("exit of %s[%s] came after the end: %s", host, local_rank, error)
+
+    def started(self, slot: SlotInfo, pid: int) -> None:
+        """Note that the training process of ``slot`` runs, as ``pid`` on its host."""
+        self._journal.record(
+            "spawned",
+            generation=self.generation,
+            host=slot.hostname,
+            slot=slot.local_rank,
+            rank=slot.rank,
+            pid=pid,
+        )
 
     # --- endings -----------------------------------------------------------------------------------
 

@@ -133,6 +133,7 @@ class Job:
             env={**self._env, **slot_env(slot)},
             grace_s=self._settings.grace_s,
             label=label,
+            on_start=lambda pid: self._driver.started(slot, pid),
             out=out,
             err=err,
         )
