@@ -49,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ElasticError as error:
         sys.stderr.write(f"hvd-discover: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:  # only while looking once: the daemon takes signals as events
+        return 130
 
 
 def _serve(settings: Settings, life: str) -> int:

@@ -54,7 +54,7 @@ class AtomicFile:
     """
 
     def __init__(self, path: Path, *, mode: int, wrote: Callable[[], None]) -> None:
-        self.path = path.resolve()
+        self.path = Path(os.path.realpath(path))  # unlike Path.resolve, it bears links in a circle
         self._mode = mode
         self._wrote = wrote
         self._temporary = self.path.with_name(f".{self.path.name}.new")

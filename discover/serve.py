@@ -27,12 +27,18 @@ IDLE = 15.0
 """Seconds a connection may stand still between or within requests."""
 
 
+HANG_UP = 0.5
+"""Seconds to wait for a connection's thread at the end; what still runs then ends with the process."""
+
+
 class CannotListen(Permanent):
     """The address cannot be served."""
 
 
 class Server:
-    """Serves from construction's socket once started, a thread a connection.
+    """Owns its socket from construction, and serves it once started, a thread a connection.
+
+    Close the routes first: whoever waits there holds a connection.
 
     Raises :class:`CannotListen`, or :class:`Taken` if another daemon serves the
     socket file.
@@ -65,6 +71,7 @@ class Server:
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
+        self._server.hang_up()
         self._server.server_close()
         self._remove_socket_file()
         self._unlock()
@@ -119,6 +126,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server_version = "hvd-discover"
     sys_version = ""
     timeout = IDLE
+    wbufsize = -1  # an answer leaves in one piece
     server: _Server
 
     def do_GET(self) -> None:
@@ -155,6 +163,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     def __init__(self, address: Any, routes: Routes) -> None:
         self.routes = routes
         self._free = threading.BoundedSemaphore(MAX_CLIENTS)
+        self._open: dict[socket.socket, threading.Thread] = {}
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -167,10 +176,19 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        self._open[request] = threading.current_thread()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            del self._open[request]
             self._free.release()
+
+    def hang_up(self) -> None:
+        """End every connection, once no more are accepted, and join their threads."""
+        for request, thread in list(self._open.items()):
+            with contextlib.suppress(OSError):
+                request.shutdown(socket.SHUT_RDWR)
+            thread.join(HANG_UP)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         LOG.debug("http: a connection broke", exc_info=True)

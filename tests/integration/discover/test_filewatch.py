@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import shutil
 import statistics
 import subprocess
@@ -368,6 +369,19 @@ def test_without_inotify_it_looks_by_turns_and_says_so_once(hosts, monkeypatch, 
             replace(hosts, f"h{number}:1\n")
             watched.wait_for(f"h{number}:1\n")
     assert len([r for r in caplog.records if "looking at it by turns" in r.getMessage()]) == 1
+
+
+def test_out_of_file_descriptors_it_looks_by_turns(hosts):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    watch = Watched(hosts, relook=0.02)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # no more than the standard streams
+    try:
+        watch.watch.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    replace(hosts, "new:1\n")
+    watch.wait_for("new:1\n")
+    watch.watch.stop()
 
 
 def test_looking_by_turns_is_enough_by_itself_where_events_are_lost(hosts, monkeypatch):

@@ -75,7 +75,8 @@ BAD = [
 def test_whatever_nonsense_the_file_holds_the_last_good_hosts_stay(place):
     place.watched.write_text("good:1\n")
     with place.serve() as daemon:
-        wait_published(place, "good:1\n")
+        daemon.wait_for("listening")
+        wait_until(lambda: place.get("/readyz")[0] == 200, what="the first publication")
         for text in [*BAD, "nul\0:1\n"]:
             place.watched.write_text(text)
             wait_until(lambda: place.get("/readyz")[0] == 503, what=f"{text!r} to be refused")
@@ -91,7 +92,7 @@ def test_whatever_nonsense_the_file_holds_the_last_good_hosts_stay(place):
         assert "Traceback" not in daemon.output
         place.watched.write_text("good:1\nnew:1\n")
         wait_published(place, "good:1\nnew:1\n")
-        assert place.get("/readyz")[0] == 200
+        wait_until(lambda: place.get("/readyz")[0] == 200, what="to be well again")
 
 
 def test_started_on_a_bad_file_it_stays_and_leaves_what_stands_there_until_it_is_good(place):

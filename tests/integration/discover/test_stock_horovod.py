@@ -70,7 +70,10 @@ def test_a_job_of_stock_horovodrun_grows_when_the_watched_file_does(place, horov
 NAMES = st.from_regex(r"\A[a-z0-9_]([a-z0-9_-]{0,30}[a-z0-9_])?(\.[a-z0-9]{1,8}){0,3}\Z")
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW_IS_FINE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=SLOW_IS_FINE)
 @given(st.dictionaries(NAMES, st.integers(1, 4096), max_size=20))
 def test_whatever_is_published_horovods_own_reader_understands(tmp_path, horovodrun, slots):
     from horovod.runner.elastic.discovery import HostDiscoveryScript

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import hypothesis.strategies as st
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 
 from discover.decide import Limits, Standing, decide
 from discover.source import Sight, Unsettled
@@ -14,6 +14,8 @@ from hvd_elastic_ext.core.publication import Departure, Publication
 ERROR = SourceUnavailable("hosts", "does not exist")
 HALF = Unsettled("hosts", "is being written")
 
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 hosts = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 8), max_size=6).map(HostSet.of)
 seen = st.one_of(hosts.map(Sight), st.just(ERROR), st.just(BadHosts("hosts", 3, "bad")), st.just(HALF))
 
@@ -23,6 +25,7 @@ def standing(**slots: int) -> Standing:
     return Standing("life", seniority=current, last=Publication("life", 1, current))
 
 
+@PATIENT
 @given(st.lists(seen, max_size=12))
 def test_after_any_history_the_last_good_hosts_stand(history):
     state = Standing("life")
@@ -37,6 +40,7 @@ def test_after_any_history_the_last_good_hosts_stand(history):
         assert state.last is None
 
 
+@PATIENT
 @given(st.lists(seen, max_size=12))
 def test_the_sequence_grows_by_one_with_each_news_and_never_otherwise(history):
     state, sequence = Standing("life"), 0
@@ -48,6 +52,7 @@ def test_the_sequence_grows_by_one_with_each_news_and_never_otherwise(history):
         assert decision.news == (state.last != before.last)
 
 
+@PATIENT
 @given(hosts, hosts)
 def test_who_was_there_keeps_its_place_before_all_newcomers(before, now):
     decision, _ = decide(0.0, Standing("life", seniority=before), Sight(now))
@@ -57,6 +62,7 @@ def test_who_was_there_keeps_its_place_before_all_newcomers(before, now):
     assert list(names[len(veterans) :]) == sorted(set(now.names) - set(veterans))
 
 
+@PATIENT
 @given(seen)
 def test_looking_twice_at_the_same_is_no_news(look):
     first, _ = decide(0.0, standing(a=1), look)

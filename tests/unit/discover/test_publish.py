@@ -134,6 +134,14 @@ def test_a_directory_that_is_none_is_a_failure_not_a_crash(tmp_path):
         HostsFile(tmp_path / "file/hosts").publish(of(a=1))
 
 
+def test_links_in_a_circle_are_a_failure_not_a_crash(tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    file = HostsFile(tmp_path / "a/hosts")
+    with pytest.raises(PublishFailed, match="cannot write it"):
+        file.publish(of(a=1))
+
+
 def test_a_second_owner_is_refused_by_name(hosts_file, tmp_path):
     hosts_file.own()
     second = HostsFile(tmp_path / "hosts")
@@ -180,7 +188,10 @@ def test_an_earlier_file_that_is_none_gives_no_order(hosts_file, tmp_path, left)
     assert len(hosts_file.standing()) == 0
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+SLOW_IS_FINE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=SLOW_IS_FINE)
 @given(
     st.dictionaries(
         st.from_regex(r"\A[a-z0-9_]([a-z0-9_-]{0,20}[a-z0-9_])?(\.[a-z0-9]{1,8}){0,3}\Z"),
