@@ -63,12 +63,16 @@ def load_horovod():
     if not hasattr(hvd, "init"):
         raise ImportError("it was built without PyTorch")
     return {"version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "nccl": bool(hvd.nccl_built())}
+def load_ours():
+    import hvd_elastic_ext
+    return {"version": hvd_elastic_ext.__version__}
 name = socket.gethostname()
 try:
     addresses = sorted({info[4][0] for info in socket.getaddrinfo(name, None, socket.AF_INET)})
 except OSError:
     addresses = []
 say("python", version="%d.%d.%d" % sys.version_info[:3], hostname=name, addresses=addresses)
+attempt("hvd-elastic-ext", load_ours, version=version("hvd-elastic-ext"))
 attempt("numpy", load_numpy, version=version("numpy"))
 attempt("torch", load_torch, version=version("torch"))
 attempt("horovod", load_horovod, version=version("horovod"))
@@ -155,7 +159,8 @@ class Reach:
             *(["-i", self.ssh_identity_file] if self.ssh_identity_file else []),
             "--",
             host,
-            f"exec {shlex.quote(self.python)} -",
+            # In the directory of this command where there is one of that name, as the launcher does it.
+            f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {shlex.quote(self.python)} -",
         ]
 
 

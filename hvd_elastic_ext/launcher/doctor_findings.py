@@ -63,9 +63,11 @@ def interpreter(answer: Answer, *, on: str = "") -> Iterator[Finding]:
         yield Finding("error", f"{on}Python does not run", said, "give the interpreter's absolute path with --python")
         return
     yield _python(str(python["version"]), on=on)
-    yield _numpy(answer, on=on)
-    yield _torch(answer, on=on)
-    yield from _horovod(answer, on=on)
+    for step, judge_step in (("hvd-elastic-ext", _ours), ("numpy", _numpy), ("torch", _torch), ("horovod", _horovod)):
+        if step in answer.steps:
+            yield from judge_step(answer, on=on)
+        else:  # a consequence of what is named above, so no error of its own
+            yield Finding("note", f"{on}{step} was not looked at", f"the interpreter ended in {answer.crashed_in}")
 
 
 def _python(version: str, *, on: str) -> Finding:
@@ -74,23 +76,25 @@ def _python(version: str, *, on: str) -> Finding:
     return Finding("ok", f"{on}Python {version}")
 
 
-def _numpy(answer: Answer, *, on: str) -> Finding:
+def _numpy(answer: Answer, *, on: str) -> Iterator[Finding]:
     why, version = _failure(answer, "numpy")
     if why is None:
-        return Finding("ok", f"{on}numpy {version}")
-    if version is None:
-        why = "Horovod's broadcast_object needs it and does not declare it"
-    what = f"{on}numpy is not installed" if version is None else f"{on}numpy {version} cannot be imported"
-    return Finding("error", what, why, "pip install numpy")
+        yield Finding("ok", f"{on}numpy {version}")
+    elif version is None:
+        reason = "Horovod's broadcast_object needs it and does not declare it"
+        yield Finding("error", f"{on}numpy is not installed", reason, "pip install numpy")
+    else:
+        yield Finding("error", f"{on}numpy {version} cannot be imported", why, "pip install --force-reinstall numpy")
 
 
-def _torch(answer: Answer, *, on: str) -> Finding:
+def _torch(answer: Answer, *, on: str) -> Iterator[Finding]:
     why, version = _failure(answer, "torch")
     if why is None:
-        return Finding("ok", f"{on}torch {version}")
-    if version is None:
-        return Finding("error", f"{on}torch is not installed", why, "pip install torch, before Horovod is built")
-    return Finding("error", f"{on}torch {version} cannot be imported", why, "pip install --force-reinstall torch")
+        yield Finding("ok", f"{on}torch {version}")
+    elif version is None:
+        yield Finding("error", f"{on}torch is not installed", why, "pip install torch, before Horovod is built")
+    else:
+        yield Finding("error", f"{on}torch {version} cannot be imported", why, "pip install --force-reinstall torch")
 
 
 def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:
@@ -115,6 +119,15 @@ def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:
         yield Finding("warning", f"{on}Horovod has no NCCL", reason, "scripts/build-horovod --cuda")
 
 
+def _ours(answer: Answer, *, on: str) -> Iterator[Finding]:
+    why, version = _failure(answer, "hvd-elastic-ext")
+    if why is None:
+        yield Finding("ok", f"{on}hvd-elastic-ext {version}")
+    else:
+        reason = f"hvd-elastic run starts its agent from it ({why})"
+        yield Finding("error", f"{on}hvd-elastic-ext cannot be imported", reason, "pip install it in this environment")
+
+
 def _why_horovod_fails(answer: Answer, why: str) -> tuple[str, str]:
     torch_broken = _failure(answer, "torch")[0] is not None
     if torch_broken:
@@ -137,8 +150,6 @@ def _failure(answer: Answer, step: str) -> tuple[str | None, str | None]:
         death = f"signal {-answer.code}" if answer.code < 0 else f"exit code {answer.code}"
         said = f": {answer.stderr}" if answer.stderr else ""
         return f"the import crashed the interpreter ({death}{said})", version
-    if not facts:
-        return f"it was not reached: the interpreter died while importing {answer.crashed_in}", version
     return facts.get("error"), version
 
 
@@ -274,6 +285,7 @@ def differences(there: Answer, here: Answer, *, on: str) -> Iterator[Finding]:
     """Versions that must be the same on every host and are not."""
     for step, name, level, reason in (
         ("horovod", "Horovod", "error", "ranks of different releases do not understand one another"),
+        ("hvd-elastic-ext", "hvd-elastic-ext", "error", "launcher and agent are parts of one release"),
         ("torch", "torch", "error", "Horovod and checkpoints are bound to one torch"),
         ("python", "Python", "warning", "objects are sent as pickles, which may not load in another Python"),
     ):

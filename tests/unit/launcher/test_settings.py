@@ -1,0 +1,170 @@
+"""Options that cannot work are refused, one clear line each."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import BadHosts, UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher import run
+from hvd_elastic_ext.launcher.settings import RunSettings, Sources, job_name
+
+COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
+
+
+def settings(**changes: Any) -> RunSettings:
+    given = {
+        "command": ("python", "train.py"),
+        "sources": Sources(hosts=HostSet.of({"a": 2})),
+        "num_proc": 2,
+        "min_num_proc": 1,
+    }
+    return RunSettings(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"command": ()}, "no command"),
+        ({"num_proc": 0}, "-np is 0"),
+        ({"min_num_proc": 0}, "--min-np is 0"),
+        ({"min_num_proc": 3}, "--min-np 3 is more than -np 2"),
+        ({"max_num_proc": 1}, "--max-np 1 is less than -np 2"),
+        ({"default_slots": 0}, "--slots-per-host is 0"),
+        ({"elastic_timeout_s": 0.0}, "--elastic-timeout is 0"),
+        ({"reset_limit": -1}, "--reset-limit is -1"),
+        ({"cooldown_s": (0.0, 10.0)}, "--blacklist-cooldown-range is 0 10"),
+        ({"cooldown_s": (20.0, 10.0)}, "--blacklist-cooldown-range is 20 10"),
+        ({"cooldown_s": (1.0, 3601.0)}, "at most 3600"),
+        ({"ssh_port": 0}, "--ssh-port is 0"),
+        ({"ssh_identity_file": "/nowhere/key"}, "no such file"),
+        ({"job": "../x"}, "--job '../x'"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match="(?s).*") as refused:
+        settings(**changes)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_hosts_come_from_one_source() -> None:
+    with pytest.raises(UsageError, match="2 sources"):
+        Sources(hosts_file=Path("hosts"), script="./discover.sh")
+    with pytest.raises(UsageError, match="0 sources"):
+        Sources()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "a/train_digits.py", "--x"), "train_digits"),
+        (("bash", "run.sh"), "run"),
+        (("./worker",), "worker"),
+        (("python", "-m", "pkg"), "python"),
+        (("..",), "job"),
+    ],
+)
+def test_a_job_is_named_after_its_script(command: tuple[str, ...], name: str) -> None:
+    assert job_name(command) == name
+
+
+def parse(*argv: str, env: dict[str, str] | None = None) -> RunSettings:
+    return run.parse([*argv, *COMMAND], env or {})
+
+
+def test_horovods_own_options_keep_their_names_and_meaning() -> None:
+    parsed = parse(
+        *["-np", "4", "--min-np", "2", "--max-num-proc", "8", "--slots-per-host", "2", "--reset-limit", "5"],
+        *["--blacklist-cooldown-range", "20", "200", "--elastic-timeout", "60", "--network-interfaces", "eth0,eth1"],
+        *["-p", "2222", "--fusion-threshold-mb", "32", "--gloo-timeout-seconds", "12"],
+        *["--host-discovery-script", "./discover.sh", "--output-filename", "out", "--verbose"],
+    )
+    assert (parsed.num_proc, parsed.min_num_proc, parsed.max_num_proc) == (4, 2, 8)
+    assert (parsed.default_slots, parsed.reset_limit, parsed.cooldown_s) == (2, 5, (20, 200))
+    assert (parsed.elastic_timeout_s, parsed.interfaces, parsed.ssh_port) == (60, ("eth0", "eth1"), 2222)
+    assert parsed.sources == Sources(script="./discover.sh")
+    assert (parsed.output_dir, parsed.verbose) == (Path("out"), True)
+    assert parsed.env["HOROVOD_FUSION_THRESHOLD"] == str(32 * 1024 * 1024)
+    assert parsed.env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "12"
+    assert parsed.command == tuple(COMMAND)
+
+
+def test_the_commands_own_options_are_left_to_it() -> None:
+    assert parse("-np", "1", "--").command == tuple(COMMAND)
+    assert parse("-np", "1", "--verbose").command == tuple(COMMAND)
+
+
+def test_without_a_word_about_hosts_this_machine_is_the_one_host() -> None:
+    assert parse("-np", "3").sources == Sources(hosts=HostSet.of({"localhost": 3}))
+
+
+def test_the_smallest_world_is_the_starting_world_unless_said() -> None:
+    assert parse("-np", "3").min_num_proc == 3
+
+
+def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("a slots=2\nb slots=4\n")
+    assert parse("-np", "1", "--hostfile", str(hostfile)).sources == Sources(hosts=HostSet.of({"a": 2, "b": 4}))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["-np", "2", "--mpi"], "cannot be elastic"),
+        (["-np", "2", "--autotune"], "--autotune"),
+        (["-np", "2", "--hosts-file", "h", "-H", "a:1"], "2 sources"),
+        (["-np", "2", "--discovery", "ftp://x"], "neither unix:///path nor http://host:port"),
+        (["-np", "2", "--hostfile", "/nowhere/hostfile"], "/nowhere/hostfile"),
+        (["-np", "2", "--config-file", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
+        (["-np", "2", "--config", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
+    ],
+)
+def test_options_that_contradict_are_refused(argv: list[str], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(*argv)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("hosts", ["a:0", "a:-1", "a:x", "a:1,a:1", "-oProxyCommand=x:1", "a b:1", "fe80::1:1", "ü:1"])
+def test_hosts_on_the_command_line_are_checked(hosts: str) -> None:
+    with pytest.raises(BadHosts):
+        parse("-np", "1", f"--hosts={hosts}")
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
+    config = tmp_path / "job.yaml"
+    config.write_text("num-proc: 2\nmax-np: 20\nelastic_timeout: 100\nhosts-file: from-file\n")
+    env = {"HVD_ELASTIC_MAX_NP": "30", "HVD_ELASTIC_ELASTIC_TIMEOUT": "200", "HVD_ELASTIC_SAMPLE": "0"}
+    parsed = parse("--config", str(config), "--elastic-timeout", "300", env=env)
+    assert parsed.num_proc == 2
+    assert parsed.max_num_proc == 30
+    assert parsed.elastic_timeout_s == 300
+    assert parsed.sources == Sources(hosts_file=Path("from-file"))
+
+
+def test_toml_is_read_too_and_lists_and_switches_work(tmp_path: Path) -> None:
+    config = tmp_path / "job.toml"
+    config.write_text('num-proc = 2\nblacklist-cooldown-range = [5, 50]\nverbose = true\njob = "x"\n')
+    parsed = parse("--config", str(config))
+    assert (parsed.cooldown_s, parsed.verbose, parsed.job) == ((5, 50), True, "x")
+
+
+@pytest.mark.parametrize(
+    ("env", "text", "said"),
+    [
+        ({"HVD_ELASTIC_MIN_NPP": "2"}, "", "did you mean 'min-np'?"),
+        ({}, "reset-limt: 3\n", "did you mean 'reset-limit'?"),
+        ({}, "- 1\n- 2\n", "one table"),
+        ({}, "a: [1\n", "job.yaml"),
+    ],
+)
+def test_an_unknown_key_names_its_neighbour(tmp_path: Path, env: dict[str, str], text: str, said: str) -> None:
+    config = tmp_path / "job.yaml"
+    config.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        parse("-np", "1", "--config", str(config), env=env)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
