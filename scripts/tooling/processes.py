@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping
@@ -122,19 +123,28 @@ def _start(
 
 
 class _ended:
-    """However the block is left, the process group it covers is gone afterwards."""
+    """However the block is left, and whatever becomes of the guard, its process group is gone afterwards."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
+        self._watch = threading.Thread(target=self._end_with_guard, name="guard-watch", daemon=True)
 
     def __enter__(self) -> None:
-        return
+        self._watch.start()
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() != 0:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        if self._process.poll() is None:
+            self._kill_group()
+        self._watch.join()
         for stream in (self._process.stdout, self._process.stderr):
             if stream is not None:
                 stream.close()
+
+    def _end_with_guard(self) -> None:
+        # A guard that is killed leaves the group behind, which would hold its output open, and us reading it.
+        self._process.wait()
+        self._kill_group()
+
+    def _kill_group(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)

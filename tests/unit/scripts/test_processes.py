@@ -49,12 +49,12 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_whoever_ends_the_supervisor_ends_its_whole_tree(tmp_path: Path, root: Path, how: signal.Signals) -> None:
-    log = tmp_path / "log"
-    command = [sys.executable, "-c", SUPERVISOR, str(root / "scripts"), str(log)]
+@pytest.mark.parametrize("whom", ["supervisor", "guard"])
+def test_whoever_is_ended_the_whole_tree_goes(tmp_path: Path, root: Path, how: signal.Signals, whom: str) -> None:
+    command = [sys.executable, "-c", SUPERVISOR, str(root / "scripts"), str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as supervisor:
         pids = tree_below(supervisor.pid, at_least=3)
-        supervisor.send_signal(how)
+        os.kill(supervisor.pid if whom == "supervisor" else pids[0], how)
         supervisor.wait(20)
     deadline = time.monotonic() + 10
     while not all(map(gone, pids)):
