@@ -12,6 +12,7 @@ STEPS = {
     "numpy": {"version": "2.4.6"},
     "torch": {"version": "2.13.0", "cuda": False},
     "horovod": {"version": "0.28.1", "gloo": True, "nccl": False},
+    "hvd-elastic-ext": {"version": "0.1.0"},
     "done": {},
 }
 
@@ -144,6 +145,13 @@ BROKEN = [
         "build",
     ),
     (
+        {"answer": answer(**{"hvd-elastic-ext": {"error": "ModuleNotFoundError: x"}})},
+        "error",
+        "hvd-elastic-ext cannot be imported",
+        "agent",
+        "pip",
+    ),
+    (
         {"answer": answer(python={"addresses": ["127.0.1.1"]})},
         "error",
         "hostname 'node1' resolves to 127.0.1.1",
@@ -181,12 +189,14 @@ def test_what_is_wrong_here_is_named_with_reason_and_remedy(change, level, what,
     assert breaks_a_job(found) == (level == "error")
 
 
-def test_a_crash_in_torch_is_blamed_on_torch_and_not_on_horovod():
+def test_a_crash_in_torch_is_blamed_on_torch_and_what_came_after_was_not_looked_at():
     found = judge(facts(answer=without("horovod", "done", code=-4, trying="torch")))
-    torch, horovod = [f for f in found if f.level == "error"]
+    torch, horovod = [f for f in found if f.level != "ok"]
+    assert (torch.level, horovod.level) == ("error", "note")
     assert "torch 2.13.0 cannot be imported" in torch.what
     assert "signal 4" in torch.why
-    assert horovod.what == "Horovod is not installed" or "torch" in horovod.why
+    assert horovod.what == "horovod was not looked at"
+    assert "torch" in horovod.why
 
 
 def test_a_broken_torch_explains_a_broken_horovod():
@@ -272,6 +282,7 @@ def test_a_missing_interpreter_there_is_named():
     ("step", "version", "level", "what"),
     [
         ("horovod", "0.28.0", "error", "h1: Horovod is 0.28.0, here it is 0.28.1"),
+        ("hvd-elastic-ext", "0.0.9", "error", "h1: hvd-elastic-ext is 0.0.9, here it is 0.1.0"),
         ("torch", "2.12.0", "error", "h1: torch is 2.12.0, here it is 2.13.0"),
         ("python", "3.12.1", "warning", "h1: Python is 3.12, here it is 3.11"),
     ],
