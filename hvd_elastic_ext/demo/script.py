@@ -61,7 +61,7 @@ class Scene:
     causes: tuple[str, ...] = ()
     after_steps: int = 15
     then_steps: int = 5
-    within_s: float = 45.0
+    within_s: float = 60.0
     max_lost: int = 0
 
 

@@ -13,7 +13,9 @@ from rich.text import Text
 
 from hvd_elastic_ext.demo.drive import Frame
 
-EPOCHS_A_LINE: Final = 10
+EPOCHS_A_LINE: Final = 5
+WIDEST: Final = 110
+"""Columns of the live panel on a wide terminal."""
 COLOURS: Final = ("cyan", "magenta", "green", "yellow")
 
 Watch = Callable[[Frame], None]
@@ -43,7 +45,9 @@ class LiveView:
     """Keeps one panel up to date."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._live = Live(console=Console(file=stream, highlight=False), refresh_per_second=8, transient=False)
+        console = Console(file=stream, highlight=False)
+        console.width = min(console.width, WIDEST)
+        self._live = Live(console=console, refresh_per_second=8)
 
     def __enter__(self) -> Watch:
         self._live.__enter__()
@@ -97,7 +101,7 @@ def panel(frame: Frame) -> Panel:
     top.add_row("last", Text(frame.seen.last or "starting", overflow="ellipsis", no_wrap=True))
     top.add_row("next", Text(next_text(frame)))
     title = f"hvd-elastic demo · {frame.at:.0f} s"
-    return Panel(Group(top, Text(), _scenes(frame)), title=title, title_align="left", border_style="blue", width=100)
+    return Panel(Group(top, Text(), _scenes(frame)), title=title, title_align="left", border_style="blue")
 
 
 def _world(frame: Frame) -> Text:

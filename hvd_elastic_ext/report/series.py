@@ -65,7 +65,7 @@ def losses(moments: Sequence[Moment]) -> tuple[Loss, ...]:
 def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]:
     """Steps (and samples) per second in equal bins from the first step to the last; empty below two steps.
 
-    Where only every n-th step was journalled, each line counts as n steps.
+    Where only some steps were journalled, each line counts for those since the line before.
     """
     steps = of(moments, "stepped")
     if len(steps) < 2 or steps[-1].at <= steps[0].at:
@@ -74,19 +74,18 @@ def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]
     wanted = max(SHORTEST_BIN_S, STEPS_A_BIN * typical, span / MOST_BINS)
     count = max(1, int(span / wanted))
     width = span / count
-    bins: list[list[Moment]] = [[] for _ in range(count)]
+    bins: list[list[tuple[Moment, int]]] = [[] for _ in range(count)]
     # The first step ended at the very edge: its work lies before the first bin.
-    for step in steps[1:]:
-        bins[min(count - 1, int((step.at - begin) / width))].append(step)
-    stride = _stride(steps)
-    return tuple(_rate(inside, begin + i * width, width=width, stride=stride) for i, inside in enumerate(bins))
+    for step, done in zip(steps[1:], _steps_done(steps), strict=True):
+        bins[min(count - 1, int((step.at - begin) / width))].append((step, done))
+    return tuple(_rate(inside, begin + i * width, width=width) for i, inside in enumerate(bins))
 
 
-def _rate(steps: Sequence[Moment], at: float, *, width: float, stride: int) -> Rate:
-    samples = [_samples(step) for step in steps]
-    known = [n for n in samples if n is not None]
-    per_s = stride * sum(known) / width if len(known) == len(samples) and known else None
-    return Rate(at, width, stride * len(steps) / width, per_s)
+def _rate(steps: Sequence[tuple[Moment, int]], at: float, *, width: float) -> Rate:
+    samples = [(_samples(step), done) for step, done in steps]
+    known = [each * done for each, done in samples if each is not None]
+    per_s = sum(known) / width if known and len(known) == len(samples) else None
+    return Rate(at, width, sum(done for _, done in steps) / width, per_s)
 
 
 def _samples(step: Moment) -> float | None:
@@ -98,8 +97,15 @@ def _samples(step: Moment) -> float | None:
     return None if batch is None or size is None else batch * size
 
 
-def _stride(steps: Sequence[Moment]) -> int:
-    """How many steps one line stands for."""
-    numbers = [n for step in steps if (n := whole(step.record.get("step"))) is not None]
-    ahead = [after - before for before, after in itertools.pairwise(numbers) if after > before]
-    return int(statistics.median(ahead)) if ahead else 1
+def _steps_done(steps: Sequence[Moment]) -> list[int]:
+    """How many steps each line but the first stands for: those since the line before.
+
+    Where the numbers go back or are missing (after a roll-back), as many as a line usually stands for.
+    """
+    numbers = [whole(step.record.get("step")) for step in steps]
+    ahead = [
+        None if before is None or after is None or after <= before else after - before
+        for before, after in itertools.pairwise(numbers)
+    ]
+    usual = int(statistics.median([n for n in ahead if n is not None] or [1]))
+    return [usual if n is None else n for n in ahead]

@@ -53,13 +53,13 @@ def test_a_scene_waits_for_its_steps(play: Play, frames: list[Frame]) -> None:
 def test_a_new_host_that_is_never_used_is_a_failure(play: Play, launcher: Launcher) -> None:
     launcher.deaf_to_hosts = True
     (failure,) = play(QUICK).failures
-    assert failure == "a third host comes: waited 45 s in vain for a world of 3 (hosts added); it is 2 (start)"
+    assert failure == "a third host comes: waited 60 s in vain for a world of 3 (hosts added); it is 2 (start)"
 
 
 def test_a_worker_that_survives_its_kill_is_a_failure(play: Play, launcher: Launcher) -> None:
     launcher.deaf_to_kills = True
     (failure,) = play(QUICK).failures
-    assert failure.startswith("kill -9 of a worker: waited 45 s in vain for a world of 2 (worker failed)")
+    assert failure.startswith("kill -9 of a worker: waited 60 s in vain for a world of 2 (worker failed)")
 
 
 def test_a_host_that_never_comes_back_is_a_failure(play: Play, launcher: Launcher) -> None:

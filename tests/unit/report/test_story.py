@@ -189,6 +189,14 @@ def test_sampled_steps_count_for_what_lies_between_them(journal: JournalMaker) -
     assert all(rate.samples_per_s == pytest.approx(rate.steps_per_s * 64) for rate in rates)
 
 
+def test_lines_that_stand_for_different_numbers_of_steps_are_weighed(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2)
+    for step in (0, 10, 40, 50, 45, 55):  # the last but one after a roll-back: counted as a line usually is
+        journal.add("stepped", after=1.0, step=step, size=2)
+    rates = tell(journal.records).throughput
+    assert sum(rate.steps_per_s * rate.width for rate in rates) == pytest.approx(10 + 30 + 10 + 10 + 10)
+
+
 def test_all_steps_after_the_first_are_in_the_throughput(job: JournalMaker) -> None:
     story = tell(job.records)
     assert sum(rate.steps_per_s * rate.width for rate in story.throughput) == pytest.approx(159)
