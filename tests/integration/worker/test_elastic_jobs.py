@@ -9,6 +9,8 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.integration.worker.conftest import DIGITS, HOROVODRUN, ElasticJob
 from tests.support.processes import run_process
 from tests.support.waiting import wait_until
@@ -55,13 +57,14 @@ def test_digits_grow_then_lose_a_worker_and_finish(job: ElasticJob, tmp_path: Pa
     assert [event.get("size") for event in job.events("synced")] == [1, 2, 1]
 
 
-def test_our_state_serves_horovods_own_loop(job: ElasticJob) -> None:
+@pytest.mark.parametrize(("state", "loop"), [("ours", "stock"), ("stock", "ours")])
+def test_our_state_and_our_loop_serve_with_horovods_own_counterpart(job: ElasticJob, state: str, loop: str) -> None:
     job.set_hosts("localhost:1")
-    with job.run(HERE / "stock_loop.py", "200") as process:
-        wait_until(lambda: job.size() == 1, what="a first step", timeout=60, show=lambda: process.output)
+    with job.run(HERE / "mixed.py", state, loop, "150") as process:
+        process.wait_for("world of 1", timeout=60)
         job.set_hosts("localhost:1", "127.0.0.1:1")
-        wait_until(lambda: job.size() == 2, what="a world of two", timeout=60, show=lambda: process.output)
+        process.wait_for("world of 2", timeout=60)
         assert process.wait(60) == 0, process.output
     prints = re.findall(r"done (\w+)", process.stdout)
     assert len(prints) == 2
-    assert len(set(prints)) == 1, "the newcomer ended with another state than the veteran"
+    assert len(set(prints)) == 1, "the newcomer ended with another model than the veteran"
