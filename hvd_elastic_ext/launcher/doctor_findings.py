@@ -67,7 +67,8 @@ def interpreter(answer: Answer, *, on: str = "") -> Iterator[Finding]:
         if step in answer.steps:
             yield from judge_step(answer, on=on)
         else:  # a consequence of what is named above, so no error of its own
-            yield Finding("note", f"{on}{step} was not looked at", f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}")
+            reason = f"the interpreter ended before, in {answer.crashed_in or 'an earlier step'}"
+            yield Finding("note", f"{on}{step} was not looked at", reason)
 
 
 def _python(version: str, *, on: str) -> Finding:

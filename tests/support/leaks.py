@@ -20,7 +20,7 @@ import psutil
 
 from tests.support import marks, namespaces
 
-GRACE_S = float(os.environ.get("HVD_TEST_GRACE_S", "2"))
+GRACE_S = float(os.environ.get("HVD_TEST_GRACE_S", "5"))
 """How long processes and threads that are on their way out may take after a test."""
 
 OUR_PACKAGES = ("hvd_elastic_ext", "discover", "tests", "watchdog")

@@ -78,7 +78,7 @@ def command_line(pid: int) -> str:
     return " ".join(raw.decode(errors="replace").split("\0")).strip() or f"[{pid}]"
 
 
-def kill(victims: Iterable[int], *, timeout: float = 5.0) -> None:
+def kill(victims: Iterable[int], *, timeout: float = 30.0) -> None:
     """SIGKILL each process by number and wait until all are gone (or zombies of another parent)."""
     alive = {pid: started for pid in victims if (started := start_time(pid)) is not None}
     for pid in alive:

@@ -46,11 +46,11 @@ def processes(name: str) -> list[int]:
     return [int(pid) for pid in done.stdout.split()]
 
 
-def kill_everything(name: str, *, timeout: float = 5.0) -> None:
+def kill_everything(name: str, *, timeout: float = 60.0) -> None:
     """SIGKILL by number whatever runs in the namespace, until nothing does."""
     deadline = time.monotonic() + timeout
     while (inside := processes(name)) and time.monotonic() < deadline:
-        marks.kill(inside, timeout=1.0)
+        marks.kill(inside, timeout=2.0)
 
 
 def remove(names: Iterable[str]) -> None:

@@ -87,6 +87,15 @@ def _which(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
+def _made(folder: Path) -> bool:
+    """Make a folder and those above it; False if another session removed an empty one of them meanwhile."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        return False
+    return True
+
+
 class NetHost:
     """One host. ``name`` and ``address`` are known to all hosts of its network."""
 
@@ -214,7 +223,7 @@ class NetHost:
     def _write_etc(self) -> None:
         """What ``ip netns exec`` mounts over this host's /etc."""
         etc = ETC / self.namespace
-        (etc / "ssh").mkdir(parents=True)
+        wait_until(functools.partial(_made, etc / "ssh"), what=f"{etc}")
         self._write_hosts_file({})
         (etc / "ssh" / "ssh_config").write_text(self._network.ssh_config)
         if Path("/etc/nsswitch.conf").exists():
@@ -265,7 +274,7 @@ class NetHost:
     def _reap(self) -> None:
         for process in (self._sshd, self._init):
             if process is not None:
-                process.wait(5)
+                process.wait(60)
                 if process.stdout is not None:
                     process.stdout.close()
         self._sshd = self._init = None

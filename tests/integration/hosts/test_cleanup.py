@@ -1,9 +1,13 @@
 """Test hosts do not survive the session that made them, however it ends."""
 
 import os
+import random
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+import pytest
 
 from tests.support import marks, namespaces
 from tests.support.processes import run_process
@@ -77,3 +81,31 @@ def test_hosts_that_a_test_forgets_fail_it_and_are_removed(nethosts, tmp_path):
     assert f"network namespace hvdt-{process.pid}-" in process.output
     assert namespaces.named(f"hvdt-{process.pid}-") == []
     assert list(Path(tempfile.gettempdir()).glob(f"hvdt-{process.pid}-*")) == []
+
+
+BUILDS = """
+def test_builds(nethosts):
+    print("start", flush=True)
+    while True:
+        hosts = nethosts(1)
+        hosts.launcher.run(["ssh", "h1", "true"])
+        hosts.close()
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_a_session_killed_at_any_moment_leaves_nothing_to_the_next_but_one(nethosts, tmp_path):
+    seed = int(os.environ.get("HVD_TEST_SEED", time.time_ns() % 10**6))
+    draw = random.Random(seed)
+    for attempt in range(15):
+        with inner(tmp_path / f"killed-{attempt}", BUILDS) as process:
+            process.wait_for("start")
+            time.sleep(draw.uniform(0, 1.5))
+            process.kill()
+            process.popen.wait(10)
+            prefix = f"hvdt-{process.pid}-"
+            with inner(tmp_path / f"next-{attempt}", "def test_nothing(): pass") as following:
+                assert following.wait(60) == 0, following.output
+        left = namespaces.named(prefix) + [str(p) for p in Path(tempfile.gettempdir()).glob(f"{prefix}*")]
+        assert left == [], f"seed {seed}, attempt {attempt}"
