@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from horovod.torch.elastic.sampler import ElasticSampler as StockSampler
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.sampler import ElasticSampler, share
@@ -20,6 +20,7 @@ def deal(count: int, size: int, *, drop_last: bool) -> list[list[int]]:
     return [share(range(count), rank=rank, size=size, drop_last=drop_last) for rank in range(size)]
 
 
+@settings(deadline=None)
 @given(count=COUNTS, size=SIZES)
 def test_every_rank_gets_equally_many_and_every_sample_is_dealt(count: int, size: int) -> None:
     hands = deal(count, size, drop_last=False)
@@ -31,6 +32,7 @@ def test_every_rank_gets_equally_many_and_every_sample_is_dealt(count: int, size
         assert sum(dealt.values()) - count < size
 
 
+@settings(deadline=None)
 @given(count=COUNTS, size=SIZES)
 def test_with_drop_last_nothing_is_dealt_twice_and_less_than_one_round_is_left(count: int, size: int) -> None:
     hands = deal(count, size, drop_last=True)
@@ -60,6 +62,7 @@ def move(samplers: list[Placed], size: int) -> list[Placed]:
     return moved
 
 
+@settings(deadline=None)
 @given(
     count=st.integers(1, 80),
     worlds=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3)), min_size=1, max_size=6),
