@@ -34,7 +34,7 @@ from hvd_elastic_ext.demo.script import (
 from hvd_elastic_ext.demo.seen import Seen, Worker, look
 
 LOOK_EVERY_S: Final = 0.05
-TO_THE_END_S: Final = 180.0
+TO_THE_END_S: Final = 300.0
 """How long the job may take to end by itself once every scene is over."""
 
 

@@ -86,8 +86,8 @@ def play(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
     with stop_signals() as stop:
         outcome = _drive(plan, folder, stop=stop, view=PlainView(stream) if plain else LiveView(stream))
         stop.check("the demo was told to stop; the job has been ended")
-    failures = [*outcome.failures, *_shortcomings(plan, folder, outcome)]
-    conclude(folder, stream)
+        failures = [*outcome.failures, *_shortcomings(plan, folder, outcome)]
+        conclude(folder, stream)
     for failure in failures:
         sys.stderr.write(f"hvd-elastic demo: FAILED: {failure}\n")
     return 1 if failures else 0

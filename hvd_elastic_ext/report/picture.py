@@ -79,17 +79,15 @@ def label_of(row: Row) -> str:
 def lanes(starts: Sequence[float], widths: Sequence[float], *, most: int) -> tuple[int, ...] | None:
     """Stack labels so that none covers another: a lane for each, or None if ``most`` lanes are not enough.
 
-    Labels begin at ``starts`` (ascending) and are ``widths`` wide, in the same unit.
+    Labels begin at ``starts`` (ascending) and are ``widths`` wide, in the same
+    unit. A label lies above all that begin under it, so that their stems, which
+    rise from below, never cross it.
     """
-    ends = [float("-inf")] * most
-    chosen = []
-    for start, width in zip(starts, widths, strict=True):
-        lane = next((i for i, end in enumerate(ends) if end <= start), None)
-        if lane is None:
-            return None
-        ends[lane] = start + width
-        chosen.append(lane)
-    return tuple(chosen)
+    chosen = [0] * len(starts)
+    for i in reversed(range(len(starts))):
+        below = [chosen[j] for j in range(i + 1, len(starts)) if starts[j] < starts[i] + widths[i]]
+        chosen[i] = max(below, default=-1) + 1
+    return tuple(chosen) if max(chosen, default=0) < most else None
 
 
 def draw(story: Story, path: Path, *, title: str = "Elastic training") -> None:
@@ -125,7 +123,7 @@ svg {{ width: 100%; height: auto }}
 table {{ border-collapse: collapse; font-size: 13px; width: 100% }}
 th, td {{ text-align: left; padding: .3em .7em; border-bottom: 1px solid {GRID}; vertical-align: top }}
 th {{ color: {FAINT}; font-weight: 600 }}
-td:nth-child(1), td:nth-child(6), td:nth-child(7) {{ text-align: right; white-space: nowrap }}
+td:nth-child(1), td:nth-child(5), td:nth-child(6) {{ text-align: right; white-space: nowrap }}
 </style></head><body>
 <h1>{escape(title)}</h1>
 <p>{escape(summary(story))}</p>

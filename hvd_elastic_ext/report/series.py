@@ -54,11 +54,15 @@ def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
 
 
 def losses(moments: Sequence[Moment]) -> tuple[Loss, ...]:
-    """Every loss that a worker reported and that is a finite number."""
+    """Every loss that a worker reported and that is a finite number.
+
+    A step's line carries the values as they stood when the optimizer stepped, so
+    the very first one knows of no loss yet, only of what the script began with.
+    """
     return tuple(
         Loss(moment.at, whole(moment.record.get("step")), loss)
         for moment in of(moments, "stepped")
-        if (loss := number(values(moment.record).get("loss"))) is not None
+        if (loss := number(values(moment.record).get("loss"))) is not None and moment.record.get("step") != 1
     )
 
 

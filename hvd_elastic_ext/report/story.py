@@ -211,7 +211,7 @@ def _blamed(faults: Sequence[Moment], resized: Sequence[Moment]) -> tuple[list[M
     belonging: tuple[list[Moment], ...] = tuple([] for _ in resized)
     times = [moment.at for moment in resized]
     for fault in faults:
-        host = text(fault.record.get("host") or fault.record.get("subject"))
+        host = _host(fault.record)
         place = bisect_right(times, fault.at)
         for i in (place, place - 1):
             if 0 <= i < len(resized) and host in _gone(resized[i].record):
@@ -240,25 +240,33 @@ def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment]
 
 
 def _faults_note(faults: Sequence[Moment]) -> str:
-    exits = [m.record for m in faults if m.record.event == "exited"]
-    notes = [_exit_note(record) for record in exits if record.get("cause") != TOLD_TO_LEAVE and record.get("code") != 0]
-    notes += [_strike_note(m.record) for m in faults if m.record.event == "struck"]
-    return "; ".join(dict.fromkeys(note for note in notes if note))
+    """What happened to whom, without the name where there is only one."""
+    exits = [m.record for m in faults if m.record.event == "exited" and not _expected(m.record)]
+    notes = [(_host(record), _exit_note(record)) for record in exits]
+    notes += [(_host(m.record), _strike_note(m.record)) for m in faults if m.record.event == "struck"]
+    alone = len({host for host, _ in notes}) == 1
+    return "; ".join(dict.fromkeys(note if alone else f"{host}: {note}" for host, note in notes))
+
+
+def _host(record: Record) -> str:
+    return text(record.get("host") or record.get("subject"))
+
+
+def _expected(record: Record) -> bool:
+    """An exit that nobody wonders about."""
+    return whole(record.get("code")) == 0 or text(record.get("cause")) == TOLD_TO_LEAVE
 
 
 def _exit_note(record: Record) -> str:
     code = whole(record.get("code"))
-    return (
-        f"{text(record.get('host'))}: {text(record.get('cause')) or ('ended' if code is None else f'exit code {code}')}"
-    )
+    return text(record.get("cause")) or ("ended" if code is None else f"exit code {code}")
 
 
 def _strike_note(record: Record) -> str:
     seconds, until = number(record.get("cooldown_s")), number(record.get("until"))
     if seconds is None and until is not None:
         seconds = until - record.t
-    out = f"{text(record.get('subject'))} is out"
-    return out if seconds is None else f"{out} for {max(0.0, seconds):.0f} s"
+    return "left out" if seconds is None else f"left out for {max(0.0, seconds):.0f} s"
 
 
 def _start_note(moment: Moment, steps: Sequence[float]) -> str:
@@ -281,16 +289,12 @@ def _refused(moment: Moment) -> Row:
 
 def _struck(moment: Moment) -> Row:
     record = moment.record
-    return Row(
-        moment.at, "struck", text(record.get("cause")), (text(record.get("subject")),), note=_strike_note(record)
-    )
+    return Row(moment.at, "struck", text(record.get("cause")), (_host(record),), note=_strike_note(record))
 
 
 def _exited(moment: Moment) -> Row | None:
     record = moment.record
-    if record.get("code") == 0 or record.get("cause") == TOLD_TO_LEAVE:
-        return None  # nothing that anybody wonders about
-    return Row(moment.at, "exited", "", (text(record.get("host")),), note=_exit_note(record))
+    return None if _expected(record) else Row(moment.at, "exited", _exit_note(record), (_host(record),))
 
 
 def _rolled_back(moment: Moment) -> Row:

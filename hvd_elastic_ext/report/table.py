@@ -22,7 +22,7 @@ STYLES: Final = {
     "hosts changed": "yellow",
     "worker failed": "red",
 }
-HEADINGS: Final = ("at", "event", "cause", "hosts", "size", "downtime", "steps lost", "note")
+HEADINGS: Final = ("at", "event", "hosts", "size", "downtime", "steps lost", "note")
 TO_THE_RIGHT: Final = ("at", "downtime", "steps lost")
 
 
@@ -61,8 +61,9 @@ def cells(row: Row) -> tuple[str, ...]:
         downtime, lost = downtime or "?", lost or "?"
     elif row.cause == "start" and not row.downtime_s:
         lost = lost if row.steps_lost else ""
-    cause, note = (row.cause, row.note) if resized else ("", "; ".join(filter(None, (row.cause, row.note))))
-    return f"{row.at:.1f} s", row.event, cause, hosts_text(row), size_text(row), downtime, lost, note
+    # A resize goes by its cause; of anything else the cause is a remark.
+    event, note = (row.cause, row.note) if resized else (row.event, "; ".join(filter(None, (row.cause, row.note))))
+    return f"{row.at:.1f} s", event, hosts_text(row), size_text(row), downtime, lost, note
 
 
 def hosts_text(row: Row) -> str:

@@ -99,7 +99,7 @@ def test_a_job_that_fails_at_the_end_keeps_its_exit_code(play: Play, launcher: L
 
 
 def test_a_job_that_never_ends_is_a_failure(play: Play, launcher: Launcher) -> None:
-    launcher.ends_after_steps = 10**9
+    launcher.ends_after_steps = 10**9  # in virtual time
     outcome = play(QUICK)
     assert outcome.failures == (f"the job did not end by itself within {TO_THE_END_S:.0f} s of the last event",)
     assert outcome.code is None

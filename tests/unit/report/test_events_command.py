@@ -166,8 +166,8 @@ def test_labels_say_who(job: JournalMaker) -> None:
     assert labels == ["start: 2", "+c", "b failed", "+b", "−c", "list refused", "end"]
 
 
-def test_labels_that_would_cover_each_other_go_to_other_lanes() -> None:
-    assert lanes([0.0, 0.5, 0.6, 3.0], [1.0, 1.0, 1.0, 1.0], most=3) == (0, 1, 2, 0)
+def test_labels_that_would_cover_each_other_go_to_other_lanes_the_first_on_top() -> None:
+    assert lanes([0.0, 0.5, 0.6, 3.0], [1.0, 1.0, 1.0, 1.0], most=3) == (2, 1, 0, 0)
 
 
 def test_labels_that_do_not_fit_are_not_placed_at_all() -> None:

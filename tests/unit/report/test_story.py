@@ -48,9 +48,17 @@ def test_a_resize_without_a_roll_back_lost_nothing(job: JournalMaker) -> None:
 
 def test_exits_and_strikes_are_told_with_the_resize_they_caused(job: JournalMaker) -> None:
     story = tell(job.records)
-    assert resize(story, "worker failed").note == "b: killed by signal 9; b is out for 4 s"
+    assert resize(story, "worker failed").note == "killed by signal 9; left out for 4 s"
     assert [row.event for row in story.rows].count("exited") == 0
     assert [row.event for row in story.rows].count("struck") == 0
+
+
+def test_two_hosts_that_fail_together_are_told_apart(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 3).steps(10)
+    for host, cause in (("b", "killed by signal 9"), ("c", "unreachable")):
+        journal.add("exited", after=0.01, host=host, slot=0, code=1, cause=cause)
+    journal.resized("worker failed", 1, after=0.1, removed=["b", "c"], failed={"b": "", "c": ""}).steps(5)
+    assert resize(tell(journal.records), "worker failed").note == "b: killed by signal 9; c: unreachable"
 
 
 def test_a_job_that_ended_says_how(job: JournalMaker) -> None:
@@ -169,7 +177,7 @@ def test_an_exit_that_no_resize_explains_is_an_event_of_its_own(journal: Journal
         "exited", host="b", slot=0, code=7, cause="crashed with exit code 7"
     )
     (row,) = [row for row in tell(journal.records).rows if row.event == "exited"]
-    assert (row.hosts, row.note) == (("b",), "b: crashed with exit code 7")
+    assert (row.hosts, row.cause) == (("b",), "crashed with exit code 7")
 
 
 def test_a_list_refused_over_and_over_is_one_row(journal: JournalMaker) -> None:
@@ -205,8 +213,15 @@ def test_all_steps_after_the_first_are_in_the_throughput(job: JournalMaker) -> N
 def test_a_loss_that_is_no_number_is_left_out(journal: JournalMaker) -> None:
     journal.add("started").resized("start", 1)
     for loss in (1.0, float("nan"), float("inf"), "low", None, 0.5):
-        journal.add("stepped", after=0.1, step=1, values={"loss": loss})
+        journal.add("stepped", after=0.1, step=7, values={"loss": loss})
     assert [point.loss for point in tell(journal.records).loss] == [1.0, 0.5]
+
+
+def test_the_first_step_knows_no_loss_yet(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 1)
+    for step, loss in ((1, 0.0), (2, 2.3)):
+        journal.add("stepped", after=0.1, step=step, values={"loss": loss})
+    assert [point.loss for point in tell(journal.records).loss] == [2.3]
 
 
 def test_text_from_a_journal_cannot_drive_a_terminal(journal: JournalMaker) -> None:
