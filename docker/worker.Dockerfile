@@ -18,9 +18,9 @@ RUN python3 -m venv /opt/hvd \
     && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} \
         torch numpy
 # hadolint ignore=DL3042,SC2086
-RUN scripts/build-horovod --python /opt/hvd/bin/python --out /wheels ${BUILD_OPTIONS} \
+RUN XDG_CACHE_HOME=/cache scripts/build-horovod --python /opt/hvd/bin/python --out /wheels ${BUILD_OPTIONS} \
     && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt /wheels/*.whl \
-    && rm -rf /root/.cache
+    && rm -rf /cache
 COPY setup.py pyproject.toml README.md ./
 COPY examples ./examples
 COPY hvd_elastic_ext ./hvd_elastic_ext
