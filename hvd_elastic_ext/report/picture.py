@@ -28,7 +28,8 @@ LEFT, RIGHT = 0.075, 0.975
 HEAD_IN, STRIP_IN, LANE_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.8, 0.45, 0.19, 5.4, 0.9, 0.17
 """Heights in inches, from the top down; the strip above the panels grows with the lanes of labels in it."""
 KEY_COLUMNS: Final = 3
-MOST_LANES: Final = 5
+MOST_LANES: Final = 8
+NUMBER_LANES: Final = 4
 CHARACTER_IN: Final = 0.073
 """Mean width of one character of a label at 8 points, on the safe side."""
 
@@ -171,7 +172,7 @@ def _compose(figure: Figure, story: Story, *, title: str) -> None:
     widths = [len(label) * CHARACTER_IN + 0.24 for label in labels]
     placed = lanes(_kept_inside(starts, widths, inches), widths, most=MOST_LANES)
     key_lines = 0 if placed is not None else -(-len(labels) // KEY_COLUMNS)
-    strip_in = STRIP_IN + LANE_IN * (max(placed, default=0) if placed is not None else MOST_LANES - 1)
+    strip_in = STRIP_IN + LANE_IN * (max(placed, default=0) if placed is not None else NUMBER_LANES - 1)
     height = HEAD_IN + strip_in + PANELS_IN + FOOT_IN + KEY_LINE_IN * key_lines
     figure.set_size_inches(WIDTH_IN, height)
     panel = PANELS_IN / 3.4
@@ -310,7 +311,7 @@ def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, labels: 
     lines = -(-len(rows) // KEY_COLUMNS)
     for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
         mark = mark_of(row)
-        y = 0.35 + (i % 4) * LANE_IN
+        y = 0.35 + (i % NUMBER_LANES) * LANE_IN
         strip.annotate(str(i + 1), (row.at, y), size=7, color=mark.colour, ha="center", va="center")
         column, line = divmod(i, lines)
         figure.text(
