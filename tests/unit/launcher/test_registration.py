@@ -30,7 +30,8 @@ def test_code_is_refused_and_not_run(entry: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [None, (), ({}, "text"), ([], b"key"), ({1: []}, b"key"), ({"lo": [("a",)]}, b"k"), ({"lo": [(1, 2)]}, b"")]
+    "entry",
+    [None, (), ({}, "text"), ([], b"key"), ({1: []}, b"key"), ({"lo": [("a",)]}, b"k"), ({"lo": [(1, 2)]}, b"")],
 )
 def test_anything_of_another_shape_is_refused(entry: object) -> None:
     with pytest.raises(ValueError, match="not a registration"):

@@ -43,7 +43,7 @@ def settings(**changes: Any) -> RunSettings:
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match="(?s).*") as refused:
+    with pytest.raises(UsageError, match=r".") as refused:
         settings(**changes)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -1,0 +1,29 @@
+"""What one lost worker does to the others."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.integration.launcher.conftest import COUNTER, Launched, launched
+
+__all__ = ["launched"]
+
+GLOO_TIMEOUT_S = 90
+"""So long that a survivor which waits for it cannot be taken for one that does not."""
+
+
+@pytest.mark.parametrize("victim", ["127.0.0.1", "127.0.0.2", "localhost"])  # ranks 0, 1 and 2
+def test_no_survivor_waits_for_gloos_timeout(launched: Launched, victim: str) -> None:
+    """On the stock State, in 5 of 7 tries one of the two survivors waited out the timeout."""
+    launched.set_hosts("127.0.0.1:1", "127.0.0.2:1", "localhost:1")
+    options = ("-np", "3", "--min-np", "1", "--gloo-timeout-seconds", str(GLOO_TIMEOUT_S))
+    with launched.run(*options, sys.executable, COUNTER):
+        launched.wait_for_steps(3)
+        os.kill(launched.pids()[victim], signal.SIGKILL)
+        launched.wait_for("the death being noted", lambda: launched.events("rolled_back"))
+        launched.wait_for_steps(2, timeout=GLOO_TIMEOUT_S / 3)
+    assert [record.get("cause") for record in launched.events("resized")][:2] == ["start", "worker failed"]

@@ -1,0 +1,77 @@
+"""Real ``hvd-elastic run`` processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.journal import Record, read
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+ELASTIC = [sys.executable, "-m", "hvd_elastic_ext.cli"]
+COUNTER = Path(__file__).with_name("counter.py")
+
+
+class Launched:
+    """One job: its hosts file, which the test rewrites, and its journal."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.hosts = directory / "hosts"
+        self.journal = directory / "journal.jsonl"
+        self.process: RunningProcess
+
+    def set_hosts(self, *lines: str) -> None:
+        fresh = self.hosts.with_suffix(".new")
+        fresh.write_text("".join(f"{line}\n" for line in lines))
+        fresh.rename(self.hosts)
+
+    @contextlib.contextmanager
+    def run(self, *arguments: str | Path, source: tuple[str, ...] = ()) -> Iterator[RunningProcess]:
+        """``arguments`` are options and the command; hosts come from the hosts file unless ``source`` says else."""
+        source = source or ("--hosts-file", str(self.hosts))
+        command = [*ELASTIC, "run", *source, "--journal", str(self.journal), *map(str, arguments)]
+        with run_process(command, env={"HVD_ELASTIC_SAMPLE": "0"}, cwd=self.directory) as process:
+            self.process = process
+            yield process
+
+    def events(self, *names: str) -> list[Record]:
+        if not self.journal.exists():
+            return []
+        with self.journal.open() as lines:
+            return [record for record in read(lines) if record.event in names]
+
+    def wait_for(self, what: str, found: Callable[[], object], *, timeout: float = 60.0) -> None:
+        wait_until(found, what=what, timeout=timeout, show=lambda: self.process.output)
+
+    def steps_at(self, size: int) -> int:
+        """Steps that a world of ``size`` has done since the last world formed."""
+        formed = self.events("resized")
+        since = formed[-1].mono if formed else 0.0
+        return sum(r.get("size") == size and r.mono > since for r in self.events("stepped"))
+
+    def wait_for_steps(self, size: int, *, timeout: float = 60.0) -> None:
+        self.wait_for(f"steps of a world of {size}", lambda: self.steps_at(size) > 2, timeout=timeout)
+
+    def pids(self) -> dict[str, int]:
+        """The newest training process of each host."""
+        return {record.get("host"): record.get("pid") for record in self.events("spawned")}
+
+
+@pytest.fixture
+def launched(tmp_path: Path) -> Launched:
+    return Launched(tmp_path)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True

@@ -1,0 +1,199 @@
+"""``hvd-elastic run`` with real Horovod on loopback hosts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+
+from tests.integration.launcher.conftest import COUNTER, ELASTIC, Launched, alive
+from tests.support import marks
+from tests.support.processes import run_process
+from tests.support.waiting import wait_until
+
+PYTHON = sys.executable
+ENDLESS = [PYTHON, "-c", "import time\nwhile True: time.sleep(1)"]
+
+
+def test_one_host_without_network_interfaces_is_enough(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run("-np", "2", PYTHON, COUNTER, "10") as process:
+        assert process.wait(60) == 0, process.output
+    assert process.stdout.count("done 10") == 2
+    finished = launched.events("finished")[-1]
+    assert (finished.get("code"), finished.get("reason")) == (0, "training is done")
+
+
+def test_a_job_grows_shrinks_and_survives_a_kill_and_garbage(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    options = ("-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "2", "10")
+    with launched.run(*options, PYTHON, COUNTER) as process:
+        launched.wait_for_steps(2)
+        launched.set_hosts("localhost:1", "127.0.0.1:1", "127.0.0.2:1")
+        launched.wait_for_steps(3)
+        launched.set_hosts("localhost:1", "-oProxyCommand=touch pwned:1", "127.0.0.2:x")
+        launched.wait_for("a refusal", lambda: launched.events("refused"))
+        os.kill(launched.pids()["127.0.0.2"], signal.SIGKILL)
+        launched.wait_for("the world without it", lambda: launched.events("resized")[-1].get("size") == 2)
+        launched.wait_for("its return", lambda: launched.events("resized")[-1].get("size") == 3)
+        launched.wait_for_steps(3)
+        launched.set_hosts("localhost:1", "127.0.0.2:1")
+        launched.wait_for_steps(2)
+        assert process.returncode is None
+    causes = [(record.get("cause"), record.get("size")) for record in launched.events("resized")]
+    assert causes == [
+        ("start", 2),
+        ("hosts added", 3),
+        ("worker failed", 2),
+        ("cooldown over", 3),
+        ("hosts removed", 2),
+    ]
+    refused = launched.events("refused")[0].get("reason")
+    assert "hosts:2: " in refused
+    assert "(and 1 more bad line)" in refused
+    assert launched.events("struck")[0].get("cooldown_s") == pytest.approx(2, abs=0.1)
+    gone = [record for record in launched.events("exited") if record.get("host") == "127.0.0.1"]
+    assert [record.get("cause") for record in gone] == ["told to leave"]
+    steps = [record.get("steps_lost") for record in launched.events("rolled_back")]
+    assert steps
+    assert max(steps) <= 5
+
+
+def test_a_change_that_comes_while_a_world_forms_is_not_lost(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--min-np", "1", PYTHON, COUNTER):
+        launched.wait_for_steps(1)
+        launched.set_hosts("localhost:1", "127.0.0.1:1")
+        launched.wait_for("the second world", lambda: launched.events("resized")[-1].get("size") == 2)
+        launched.set_hosts("localhost:1", "127.0.0.1:1", "127.0.0.2:1")  # the newcomer has not even booted
+        launched.wait_for_steps(3, timeout=90)
+
+
+def test_a_failing_script_ends_the_job_with_exit_code_1_and_names_the_first_cause(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", PYTHON, "-c", "raise SystemExit(7)") as process:
+        assert process.wait(60) == 1
+    assert "rank 0 on localhost: crashed with exit code 7" in process.stderr
+    assert "Traceback" not in process.output
+    assert launched.events("finished")[-1].get("code") == 1
+
+
+def test_a_command_that_does_not_exist_is_named(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "/nowhere/python", "train.py") as process:
+        assert process.wait(60) == 1
+    assert "cannot start the training process: " in process.stderr
+    assert "/nowhere/python" in process.stderr
+    assert "Traceback" not in process.output
+
+
+def test_too_few_slots_end_the_job_after_the_elastic_timeout_and_say_what_there_was(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "3", "--elastic-timeout", "2", *ENDLESS) as process:
+        assert process.wait(60) == 1
+    assert "3 slots are needed and 1 were there (localhost) after 2 s" in process.stderr
+
+
+def test_a_discovery_script_that_fails_at_first_ends_the_job_at_once(launched: Launched) -> None:
+    with launched.run("-np", "1", *ENDLESS, source=("--host-discovery-script", "/nowhere/discover.sh")) as process:
+        assert process.wait(60) == 1
+    assert "/nowhere/discover.sh: ended with exit code 127" in process.stderr
+
+
+def test_a_discovery_script_that_hangs_later_takes_no_host_away(launched: Launched) -> None:
+    script = launched.directory / "discover.sh"
+    script.write_text("#!/bin/sh\n[ -e hang ] && exec sleep 1000\necho localhost:1\n")
+    script.chmod(0o755)
+    with launched.run("-np", "1", PYTHON, COUNTER, "150", source=("--host-discovery-script", str(script))) as process:
+        launched.wait_for_steps(1)
+        (launched.directory / "hang").touch()
+        assert process.wait(60) == 0, process.output
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, number: int, code: int) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run("-np", "2", *ENDLESS) as process:
+        launched.wait_for("two workers", lambda: len(launched.events("spawned")) == 2)
+        process.send_signal(number)
+        assert process.wait(20) == code
+        assert process.tree() == []
+    assert launched.events("finished")[-1].get("code") == code
+
+
+def test_workers_that_ignore_sigterm_and_run_off_are_killed_after_the_grace(launched: Launched) -> None:
+    stubborn = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "if os.fork() == 0: os.setsid()\n"
+        "while True: time.sleep(1)\n"
+    )
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", PYTHON, "-c", stubborn) as process:
+        launched.wait_for("a worker", lambda: launched.events("spawned"))
+        wait_until(lambda: len(process.tree()) >= 3, what="an agent, its process and that one's child")
+        process.terminate()
+        assert process.wait(30) == 143
+        assert process.tree() == []
+
+
+def test_killing_the_launcher_leaves_no_worker(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run("-np", "2", *ENDLESS) as process:
+        launched.wait_for("two workers", lambda: len(launched.events("spawned")) == 2)
+        process.kill()
+        wait_until(lambda: process.tree() == [], what="the end of all workers", timeout=20)
+
+
+def test_killing_an_agent_ends_its_training_process(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", *ENDLESS) as process:
+        launched.wait_for("a worker", lambda: launched.events("spawned"))
+        worker = launched.pids()["localhost"]
+        agent = next(pid for pid in process.tree() if "worker.agent" in marks.command_line(pid))
+        os.kill(agent, signal.SIGKILL)
+        wait_until(lambda: not alive(worker), what="the end of the training process")
+        assert process.wait(30) == 1
+
+
+def test_no_setting_stands_on_a_command_line(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    arguments = ["run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", *ENDLESS]
+    with run_process([*ELASTIC, *arguments], env={"MY_SECRET": "hunter2"}, cwd=launched.directory) as process:
+        launched.process = process
+        launched.wait_for("a worker", lambda: launched.events("spawned"))
+        lines = [marks.command_line(pid) for pid in process.tree()]
+        worker = launched.pids()["localhost"]
+        assert marks.environment(worker)["MY_SECRET"] == "hunter2"
+    assert len(lines) >= 2
+    assert not any("hunter2" in line for line in lines)
+    assert "hunter2" not in launched.journal.read_text()
+
+
+def test_output_carries_the_rank_and_files_are_appended_to(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    output = launched.directory / "out"
+    for _ in range(2):
+        with launched.run("-np", "1", "--output-filename", output, "echo", "hello") as process:
+            assert process.wait(60) == 0, process.output
+        assert "[0]<stdout>:hello" in process.stdout
+    assert (output / "rank.0/stdout").read_text() == "hello\nhello\n"
+
+
+def test_the_daemons_push_reaches_a_running_job(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    socket = launched.directory / "push.sock"
+    daemon = [PYTHON, "-m", "discover.cli", "--source", "file", "--watch", launched.hosts]
+    daemon += ["--hosts-file", launched.directory / "published", "--listen", f"unix://{socket}"]
+    with run_process(daemon) as discover:
+        wait_until(socket.exists, what="the daemon's socket", show=lambda: discover.output)
+        with launched.run("-np", "1", "--min-np", "1", PYTHON, COUNTER, source=("--discovery", f"unix://{socket}")):
+            launched.wait_for_steps(1)
+            launched.set_hosts("localhost:1", "127.0.0.1:1")
+            launched.wait_for_steps(2)
+            discover.kill()
+            launched.wait_for("the loss of the daemon being noted", lambda: launched.events("refused"))
+            before = launched.steps_at(2)
+            launched.wait_for("more steps", lambda: launched.steps_at(2) > before + 5)
