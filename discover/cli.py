@@ -39,6 +39,8 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    # It complains when it is told to forget a directory that has just vanished, which is daily business here.
+    logging.getLogger("watchdog").setLevel(logging.CRITICAL)
     try:
         settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
         life = f"{settings.source.kind}-{secrets.token_hex(8)}"

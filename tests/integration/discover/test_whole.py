@@ -94,6 +94,7 @@ def test_killed_at_any_moment_it_leaves_a_whole_file_and_the_next_start_no_litte
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_killed_at_a_hundred_moments_it_leaves_a_whole_file_each_time(tmp_path):
     chance = random.Random(2)
     for _ in range(100):
