@@ -16,6 +16,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+YAMLError = yaml.YAMLError
+"""What a YAML file that is none raises in any reader, Horovod's own included."""
+
 
 def read_config(path: Path) -> Mapping[str, Any]:
     """Read ``path``, TOML by its suffix, else YAML: one flat table of options.

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import yaml
 from horovod.runner import launch
 from horovod.runner.common.util import config_parser, hosts
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.edges.configfile import YAMLError
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
 Layer = Callable[[argparse.ArgumentParser, Sequence[str]], Sequence[str]]
@@ -43,7 +43,7 @@ def parse(
     launch.argparse = SimpleNamespace(**{**vars(argparse), "ArgumentParser": Parser})
     try:
         args = launch.parse_args()
-    except (ValueError, OSError, yaml.YAMLError) as error:
+    except (ValueError, OSError, YAMLError) as error:
         raise UsageError(f"Horovod refuses these options: {error}") from None
     finally:
         launch.argparse = theirs

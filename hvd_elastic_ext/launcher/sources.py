@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
-from hvd_elastic_ext.edges.filewatch import FileWatch, read_text
+from hvd_elastic_ext.edges.filewatch import BeingWritten, FileWatch, read_text
 from hvd_elastic_ext.launcher.feed import HostFeed
 
 SCRIPT_INTERVAL_S: Final = 1.0
@@ -66,8 +66,7 @@ class HostsFileSource:
         self._watch = FileWatch(path, self._read)
 
     def start(self) -> None:
-        self._read()
-        self._watch.start()
+        self._watch.start()  # looks at the file first of all
 
     def stop(self) -> None:
         self._watch.stop()
@@ -75,6 +74,8 @@ class HostsFileSource:
     def _read(self) -> None:
         try:
             hosts = parse_hosts_text(read_text(self._path), where=str(self._path), default_slots=self._default_slots)
+        except BeingWritten:
+            return  # the watch calls again when the writer is done
         except ElasticError as error:
             self._feed.refuse(error)
             return

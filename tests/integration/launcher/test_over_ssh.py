@@ -1,0 +1,100 @@
+"""``hvd-elastic run`` across real hosts: namespaces with an sshd each, and links that can be cut."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.journal import Record, read
+from tests.integration.launcher.conftest import COUNTER, ELASTIC
+from tests.support import marks
+from tests.support.nethosts import NetHosts
+from tests.support.processes import RunningProcess
+from tests.support.waiting import wait_until
+
+MakeHosts = Callable[[int], NetHosts]
+
+
+def records(journal: Path, *names: str) -> list[Record]:
+    if not journal.exists():
+        return []
+    with journal.open() as lines:
+        return [record for record in read(lines) if record.event in names]
+
+
+def command(hosts: NetHosts, directory: Path, *words: str | Path) -> list[str]:
+    options = ["--journal", str(directory / "journal.jsonl"), "--hosts-file", str(directory / "hosts")]
+    key = ["--ssh-identity-file", hosts.horovodrun_options[hosts.horovodrun_options.index("--ssh-identity-file") + 1]]
+    return [*ELASTIC, "run", *options, *key, *map(str, words)]
+
+
+def wait_for_size(directory: Path, job: RunningProcess, size: int) -> None:
+    """Wait for a few steps of a world of ``size``, the newest that formed. (The file system is shared by all hosts.)"""
+
+    def stepping() -> bool:
+        formed = records(directory / "journal.jsonl", "resized")
+        since = formed[-1].mono if formed else 0.0
+        steps = [r for r in records(directory / "journal.jsonl", "stepped") if r.mono > since]
+        return sum(r.get("size") == size for r in steps) > 2
+
+    wait_until(stepping, what=f"steps of a world of {size}", timeout=80, show=lambda: job.output)
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "hosts").write_text("h1:1\n")
+    return tmp_path
+
+
+def test_a_job_trains_over_ssh_and_finds_the_interface_by_itself(nethosts: MakeHosts, directory: Path) -> None:
+    hosts = nethosts(2)
+    env = {"HVD_ELASTIC_SAMPLE": "0", "MY_SECRET": "hunter2"}
+    words = ["-np", "1", "--min-np", "1", sys.executable, COUNTER]
+    with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory, env=env) as job:
+        wait_for_size(directory, job, 1)
+        (directory / "hosts").write_text("h1:1\nh2:1\n")
+        wait_for_size(directory, job, 2)
+        spawned = records(directory / "journal.jsonl", "spawned")
+        assert [record.get("host") for record in spawned] == ["h1", "h2"]
+        for record in spawned:
+            pid = record.get("pid")
+            assert pid in hosts[record.get("host")].pids()
+            assert marks.environment(pid)["MY_SECRET"] == "hunter2"
+            assert marks.environment(pid)["HOROVOD_GLOO_IFACE"] == "eth0"
+        lines = [marks.command_line(pid) for host in hosts for pid in host.pids()]
+        assert not any("hunter2" in line for line in lines)
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(30) == 143
+        assert not any(map(marks.start_time, [record.get("pid") for record in spawned]))
+
+
+def test_killing_the_launcher_ends_the_workers_on_every_host(nethosts: MakeHosts, directory: Path) -> None:
+    hosts = nethosts(2)
+    (directory / "hosts").write_text("h1:1\nh2:1\n")
+    words = ["-np", "2", sys.executable, "-c", "import time\nwhile True: time.sleep(1)"]
+    with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory) as job:
+        wait_until(
+            lambda: len(records(directory / "journal.jsonl", "spawned")) == 2,
+            what="two workers",
+            timeout=60,
+            show=lambda: job.output,
+        )
+        workers = [record.get("pid") for record in records(directory / "journal.jsonl", "spawned")]
+        launcher = next(pid for pid in hosts.launcher.pids() if "hvd_elastic_ext.cli" in marks.command_line(pid))
+        os.kill(launcher, signal.SIGKILL)
+        wait_until(lambda: not any(map(marks.start_time, workers)), what="the end of both workers", timeout=30)
+
+
+def test_a_host_that_cannot_be_reached_is_named(nethosts: MakeHosts, directory: Path) -> None:
+    hosts = nethosts(1)
+    hosts["h1"].kill()
+    words = ["-np", "1", "--elastic-timeout", "20", sys.executable, COUNTER]
+    with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory) as job:
+        assert job.wait(60) == 1
+    assert "rank 0 on h1: unreachable" in job.stderr
+    assert "Traceback" not in job.output
