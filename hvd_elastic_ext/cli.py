@@ -53,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ElasticError as error:
         sys.stderr.write(f"hvd-elastic {name}: {error}\n")
         return error.exit_code
+    except KeyboardInterrupt:
+        return 130  # what the shell reports for SIGINT
     except BrokenPipeError:
         return 141  # the reader of our output went away; what the shell reports for SIGPIPE
     return int(code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -17,9 +18,16 @@ class AppendFile:
     def __init__(self, path: Path, *, create: bool) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         self._descriptor = os.open(path, flags, 0o644)
+        self._torn = False
 
     def write(self, text: str, /) -> int:
-        return os.write(self._descriptor, text.encode())
+        # A line that a full disk cut short must not swallow the next one.
+        data = (b"\n" if self._torn else b"") + text.encode()
+        written = os.write(self._descriptor, data)
+        self._torn = written < len(data)
+        if self._torn:
+            raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes could be written")
+        return written
 
     def flush(self) -> None:
         """Nothing is buffered here."""

@@ -15,7 +15,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,8 +25,8 @@ import psutil
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.launcher.doctor_types import SHARED_MEMORY, Answer, Facts, HostFacts, Steps
 
-SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - measured, not written to
 CONNECT_TIMEOUT_S: Final = 5
 PROBE_TIMEOUT_S: Final = 90.0
 """Importing torch from a cold network file system may take this long; a hung host must not take longer."""
@@ -79,59 +79,6 @@ attempt("horovod", load_horovod, version=version("horovod"))
 say("done")
 """
 """Asked of an interpreter over standard input. It says what it is about to try, so that a crash has a name."""
-
-Steps = Mapping[str, Mapping[str, Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What an interpreter said of itself: the last word of each step, and how it ended.
-
-    ``code`` is its exit code (negative: the signal that ended it, 255: ssh
-    failed, None: it did not end in time); ``stderr`` its last complaint.
-    """
-
-    steps: Steps
-    code: int | None
-    stderr: str = ""
-
-    @property
-    def crashed_in(self) -> str | None:
-        """The step it died in, if it died in one."""
-        return next((name for name, facts in self.steps.items() if facts.get("trying")), None)
-
-    @property
-    def hostname(self) -> str:
-        return str(self.steps.get("python", {}).get("hostname", ""))
-
-    @property
-    def addresses(self) -> tuple[str, ...]:
-        """What the machine takes its own hostname for; empty if it does not resolve."""
-        return tuple(self.steps.get("python", {}).get("addresses", ()))
-
-
-@dataclass(frozen=True, slots=True)
-class HostFacts:
-    """One host of the job as seen from here. ``answer`` is None for names of this machine: no ssh is needed."""
-
-    name: str
-    addresses: tuple[str, ...]
-    answer: Answer | None
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Everything a finding may rest on. Sizes in bytes; None where it could not be learnt."""
-
-    answer: Answer
-    compiler: str | None
-    cmake: str | None
-    ssh: str | None
-    shared_memory: int | None
-    open_files: int
-    directory: str
-    writable: bool
-    hosts: tuple[HostFacts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

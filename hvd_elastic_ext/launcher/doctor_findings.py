@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from hvd_elastic_ext.launcher.doctor_facts import SHARED_MEMORY, Answer, Facts, HostFacts
+from hvd_elastic_ext.launcher.doctor_types import SHARED_MEMORY, Answer, Facts, HostFacts
 
 HOROVOD: Final = "0.28.1"
 OLDEST_PYTHON: Final = (3, 10)

@@ -3,39 +3,16 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.edges.appendfile import AppendFile
 from hvd_elastic_ext.worker.settings import WorkerSettings
 
 LONGEST_TEXT = 200
 """Longer strings of the State are left out of the journal."""
-
-
-class AppendSink:
-    """Appends to a file that exists, one write a line, so that many processes can share it.
-
-    Raises ``OSError`` if the file cannot be opened or written.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        self._torn = False
-
-    def write(self, text: str, /) -> None:
-        # A line that a full disk cut short must not swallow the next one.
-        data = ("\n" if self._torn else "").encode() + text.encode()
-        written = os.write(self._fd, data)
-        self._torn = written < len(data)
-        if self._torn:
-            raise OSError("the journal took only part of a line")
-
-    def flush(self) -> None:
-        """Nothing is buffered here."""
 
 
 class Reporter:
@@ -77,7 +54,7 @@ def reporter_for(settings: WorkerSettings, clock: Clock) -> Reporter:
     journal = None
     if settings.journal is not None:
         try:
-            journal = Journal(AppendSink(settings.journal), clock)
+            journal = Journal(AppendFile(settings.journal, create=False), clock)
         except OSError:
             journal = None
     return Reporter(journal, clock, sample=settings.sample, host=settings.host)

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from hvd_elastic_ext.launcher.doctor_facts import Answer, Facts, HostFacts
+from hvd_elastic_ext.launcher.doctor_types import Answer, Facts, HostFacts
 from hvd_elastic_ext.launcher.doctor_findings import breaks_a_job, judge
 
 STEPS = {

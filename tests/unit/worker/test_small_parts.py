@@ -11,9 +11,10 @@ import torch
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Journal, read
+from hvd_elastic_ext.edges.appendfile import AppendFile
 from hvd_elastic_ext.worker.fingerprint import fingerprint
 from hvd_elastic_ext.worker.inbox import Inbox
-from hvd_elastic_ext.worker.report import AppendSink, Reporter, plain
+from hvd_elastic_ext.worker.report import Reporter, plain
 from hvd_elastic_ext.worker.settings import WorkerSettings
 from hvd_elastic_ext.worker.trees import fill, split
 
@@ -84,7 +85,7 @@ def test_settings_have_defaults() -> None:
 def test_frequent_events_are_due_once_an_interval_each_kind_by_itself(tmp_path: Path) -> None:
     (tmp_path / "journal").touch()
     clock = ManualClock()
-    reporter = Reporter(Journal(AppendSink(tmp_path / "journal"), clock), clock, sample=1.0, host="h1")
+    reporter = Reporter(Journal(AppendFile(tmp_path / "journal", create=False), clock), clock, sample=1.0, host="h1")
     assert [reporter.due("stepped"), reporter.due("stepped"), reporter.due("committed")] == [True, False, True]
     clock.advance(1.0)
     assert reporter.due("stepped")
@@ -98,7 +99,7 @@ def test_only_what_a_line_can_hold_is_journalled() -> None:
 def test_a_line_cut_short_by_a_full_disk_does_not_swallow_the_next(tmp_path: Path) -> None:
     journal = tmp_path / "journal"
     journal.touch()
-    sink = AppendSink(journal)
+    sink = AppendFile(journal, create=False)
     fd = os.open(journal, os.O_WRONLY | os.O_APPEND)
     os.write(fd, b'{"t": 1, "mono"')
     os.close(fd)
