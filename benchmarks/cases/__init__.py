@@ -1,0 +1,10 @@
+"""The cases by name, in the order in which they run. A case measures; it never decides what is good enough."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks.cases import growth, hosts_change, kill, removal
+from benchmarks.model import Case
+
+CASES: Final[tuple[Case, ...]] = (hosts_change.CASE, growth.CASE, kill.case(2), kill.case(3), removal.CASE)

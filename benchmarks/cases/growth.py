@@ -1,0 +1,46 @@
+"""A second host comes: how long the first one stands still for it, and how long until both train."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks import jobs, steps
+from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
+
+STALL: Final = "survivor's longest pause"
+JOINED: Final = "hosts file to first step at size 2"
+DEADLINE_S: Final = 90.0
+STEPS, QUICK_STEPS = 60, 20
+
+
+def measure(trial: Trial) -> Values:
+    """One growth from 1 to 2."""
+    settle = QUICK_STEPS if trial.quick else STEPS
+    with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:1], max_np=2)) as job:
+        job.settle(1, steps_each=settle)
+        survivor = steps.members(job.stamps())[0].pid
+        changed = job.set_hosts(jobs.lines(jobs.HOSTS[:2])).mono
+        try:
+            job.settle(2, steps_each=settle, timeout=DEADLINE_S)
+        except jobs.TooLate:
+            return {STALL: [Timing(DEADLINE_S, at_least=True)], JOINED: [Timing(DEADLINE_S, at_least=True)]}
+        return figures(job.stamps(), survivor=survivor, changed=changed)
+
+
+def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Values:
+    """Both quantities. Raises :class:`BenchmarkError` if the survivor did not survive."""
+    first = steps.first_at(stamps, size=2, after=changed)
+    if first is None or not any(s.pid == survivor and s.size == 2 for s in stamps):
+        raise BenchmarkError("the first worker did not live to see the second")
+    return {
+        STALL: [Timing(steps.stall(stamps, pid=survivor, changed=changed))],
+        JOINED: [Timing(first.mono - changed)],
+    }
+
+
+CASE: Final = Case(
+    name="growth-stall",
+    about="a second host comes; the first goes on with it",
+    figures=(Figure(STALL), Figure(JOINED)),
+    measure=measure,
+)

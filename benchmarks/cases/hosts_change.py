@@ -1,0 +1,73 @@
+"""From the hosts file's change to the driver that knows of it.
+
+Ours: the ``published`` line of the journal. Stock: the first run of its discovery
+script that answers the new list; the stamp is taken before the answer is given,
+so stock's figure is a little too low.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from typing import Final
+
+from benchmarks import jobs
+from benchmarks.model import Case, Figure, Timing, Trial, Values
+
+QUANTITY: Final = "hosts file to driver"
+CHANGES, QUICK_CHANGES = 30, 4
+LONGEST_PAUSE_S: Final = 1.0
+"""Pauses are random up to stock's poll interval, so that changes come at any moment between two polls."""
+DEADLINE_S: Final = 10.0
+BAR_S: Final = 0.05
+SLEEPER: Final = "import time\ntime.sleep(240)"
+"""A worker that is of no interest here and takes no CPU from the launcher."""
+
+
+def measure(trial: Trial) -> Values:
+    """The time of each of many changes of one job's hosts file."""
+    shape = jobs.Shape(hosts=jobs.HOSTS[:1], max_np=1)
+    pauses = random.Random(trial.number)
+    found = []
+    with jobs.running(trial, shape, [sys.executable, "-c", SLEEPER]) as job:
+        job.wait_for("first look at the hosts", lambda: known(job), timeout=jobs.START_TIMEOUT_S)
+        for change in range(QUICK_CHANGES if trial.quick else CHANGES):
+            time.sleep(pauses.uniform(0.0, LONGEST_PAUSE_S))
+            found.append(one_change(job, slots=2 + change))
+    return {QUANTITY: found}
+
+
+def one_change(job: jobs.Job, *, slots: int) -> Timing:
+    """Give a second host ``slots`` slots, and wait until the driver knows."""
+    wanted = (f"{jobs.HOSTS[0]}:1", f"{jobs.HOSTS[1]}:{slots}")
+    changed = job.set_hosts(wanted)
+    try:
+        seen = job.wait_for("news at the driver", lambda: known(job).get(wanted), timeout=DEADLINE_S)
+    except jobs.TooLate:
+        return Timing(DEADLINE_S, at_least=True)
+    return Timing(seen - (changed.mono if job.side == "ours" else changed.wall))
+
+
+def known(job: jobs.Job) -> dict[tuple[str, ...], float]:
+    """When the driver first knew of each host list; on the scale of its side's stamps."""
+    if job.side == "ours":
+        lists = [
+            (record.mono, tuple(f"{host}:{slots}" for host, slots in record.get("hosts").items()))
+            for record in job.records("published")
+        ]
+    else:
+        lists = job.answers()
+    first: dict[tuple[str, ...], float] = {}
+    for moment, hosts in lists:
+        first.setdefault(hosts, moment)
+    return first
+
+
+CASE: Final = Case(
+    name="hosts-change-to-driver",
+    about="the hosts file is rewritten; the driver knows",
+    figures=(Figure(QUANTITY, "median", bar_s=BAR_S), Figure(QUANTITY, "p99", bar_s=BAR_S)),
+    measure=measure,
+    repeats=2,
+)

@@ -1,0 +1,55 @@
+"""``kill -9`` of one worker: how long until the others train on without it.
+
+Which rank is killed goes round with the repetitions, the same on both sides:
+rank 0 coordinates Horovod's worlds, so its loss may cost another time than that
+of the rest. Extremes are reported beside the median, because what matters here
+is the survivor that notices last.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from benchmarks import jobs, steps
+from benchmarks.model import Case, Figure, Timing, Trial, Values
+
+DEADLINE_S: Final = 60.0
+STEPS, QUICK_STEPS = 40, 20
+
+
+def quantity(size: int) -> str:
+    """What the table calls a recovery from ``size`` workers."""
+    return f"kill to next step, {size} to {size - 1} workers"
+
+
+def measure(trial: Trial, *, size: int) -> Values:
+    """One kill in a world of ``size``."""
+    with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:size], max_np=size)) as job:
+        job.settle(size, steps_each=QUICK_STEPS if trial.quick else STEPS)
+        victim = steps.members(job.stamps())[trial.number % size]
+        killed = job.kill(victim.pid).mono
+        return {quantity(size): [recovery(job, size=size - 1, killed=killed)]}
+
+
+def recovery(job: jobs.Job, *, size: int, killed: float) -> Timing:
+    """From the kill to the first step of a world of ``size``."""
+    try:
+        first = job.wait_for(
+            f"step of a world of {size}",
+            lambda: steps.first_at(job.stamps(), size=size, after=killed),
+            timeout=DEADLINE_S,
+        )
+    except jobs.TooLate:
+        return Timing(DEADLINE_S, at_least=True)
+    return Timing(first.mono - killed)
+
+
+def case(size: int) -> Case:
+    """The case for a world of ``size``."""
+    return Case(
+        name=f"kill-recovery-{size}",
+        about=f"kill -9 of one of {size} workers; the others train on",
+        figures=(Figure(quantity(size), "median"), Figure(quantity(size), "maximum")),
+        measure=lambda trial: measure(trial, size=size),
+        repeats=6,  # each rank of 2 and of 3 is killed as often
+    )

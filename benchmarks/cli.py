@@ -1,0 +1,114 @@
+"""Options in; progress on standard error, the report on standard output."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks import model, runner, table
+from benchmarks.cases import CASES
+from benchmarks.machine import Machine, this_machine
+from benchmarks.model import Case, Repetition, Row
+
+USAGE: Final = 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run cases and print the report; 1 if a repetition failed, 130 if interrupted."""
+    options = parse(argv)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    machine = this_machine()
+    done: list[Repetition] = []
+    interrupted = False
+    try:
+        for case in options.cases:
+            measure(case, done, repeats=options.repeat or (1 if options.quick else case.repeats), quick=options.quick)
+    except KeyboardInterrupt:
+        interrupted = True
+        progress("interrupted; what was measured until now:")
+    rows = [row for case in options.cases for row in model.rows(case, done)]
+    publish(options, machine, rows, done)
+    if interrupted:
+        return 128 + signal.SIGINT
+    return 1 if any(repetition.failure is not None for repetition in done) else 0
+
+
+def measure(case: Case, done: list[Repetition], *, repeats: int, quick: bool) -> None:
+    """Do all repetitions of a case, adding each to ``done`` and telling how it went."""
+    progress(f"{case.name}: {case.about}; {repeats} on each side")
+    for repetition in runner.run(case, repeats=repeats, quick=quick):
+        done.append(repetition)
+        progress(f"  {repetition.number + 1}/{repeats} {repetition.side}: {told(repetition)}")
+
+
+def told(repetition: Repetition) -> str:
+    """How a repetition went, in one line."""
+    if repetition.failure is not None:
+        return f"FAILED: {repetition.failure}"
+    parts = []
+    for quantity, timings in repetition.values.items():
+        median = model.statistic("median", timings)
+        parts.append(f"{quantity} {'none' if median is None else table.time_text(median)}")
+    return ", ".join(parts)
+
+
+def publish(options: argparse.Namespace, machine: Machine, rows: Sequence[Row], done: Sequence[Repetition]) -> None:
+    """Print the report, and write the files that were asked for."""
+    text = table.report(machine, rows, done)
+    print(text, end="")
+    if options.markdown is not None:
+        options.markdown.write_text(text)
+    if options.json is not None:
+        options.json.write_text(json.dumps(as_json(machine, rows, done), indent=1) + "\n")
+
+
+def as_json(machine: Machine, rows: Sequence[Row], done: Sequence[Repetition]) -> dict[str, Any]:
+    """Everything that was measured, and what was made of it."""
+    return {
+        "machine": dataclasses.asdict(machine),
+        "rows": [dataclasses.asdict(row) for row in rows],
+        "repetitions": [dataclasses.asdict(repetition) for repetition in done],
+    }
+
+
+def progress(text: str) -> None:
+    """Tell whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """Read the options; ends with one line for a case that does not exist."""
+    names = {case.name: case for case in CASES}
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measure ours beside stock Horovod.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="cases:\n" + "\n".join(f"  {case.name:24} {case.about}" for case in CASES),
+    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="which cases (default: all, see below)")
+    parser.add_argument(
+        "--repeat", type=positive, metavar="N", help="repetitions on each side (default: the case's own)"
+    )
+    parser.add_argument("--quick", action="store_true", help="one short repetition on each side; no figures to trust")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the report to FILE")
+    options = parser.parse_args(argv)
+    unknown = [name for name in options.cases if name not in names]
+    if unknown:
+        parser.exit(USAGE, f"benchmarks: there is no case {unknown[0]!r}; there are {', '.join(names)}\n")
+    options.cases = [names[name] for name in options.cases] or list(CASES)
+    return options
+
+
+def positive(text: str) -> int:
+    """A whole number of at least 1."""
+    number = int(text)
+    if number < 1:
+        raise ValueError(text)
+    return number

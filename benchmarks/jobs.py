@@ -1,0 +1,263 @@
+"""One elastic job of either side, in a folder of its own, that leaves nothing behind.
+
+Either launcher runs under the agent that our own launcher uses for its workers:
+when its pipe closes, which the benchmark's death does too, it ends whatever the
+launcher started, even processes that put themselves into sessions of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import psutil
+
+from benchmarks import steps
+from benchmarks.model import BenchmarkError, Side, Trial
+from hvd_elastic_ext.core.journal import Record, read
+
+T = TypeVar("T")
+
+HOSTS: Final = ("localhost", "127.0.0.1", "127.1")
+"""Names of this machine that *both* launchers take for hosts of their own and start directly, without ssh."""
+AGENT: Final = "hvd_elastic_ext.worker.agent"
+GRACE_S: Final = 2.0
+START_TIMEOUT_S: Final = 90.0
+"""Until a job steps: interpreters that import torch, on a machine that may be busy."""
+LOOK_S: Final = 0.02
+"""Pause between looks at files. Figures come from stamps, not from when they were looked at."""
+TRAINEE: Final = Path(__file__).with_name("trainee.py")
+TRAINEE_LIMIT_S: Final = 240
+ELASTIC_TIMEOUT_S: Final = 120
+SCRIPT: Final = """#!/bin/sh
+# What it is about to say, with the time in nanoseconds, then the saying of it.
+list=$(cat "{hosts}")
+echo "$(date +%s%N)" $list >>"{asked}"
+echo "$list"
+"""
+
+
+class TooLate(BenchmarkError):
+    """What was waited for did not come before the deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One moment on two scales: ``mono`` for our journal and the stamps, ``wall`` for shell scripts."""
+
+    mono: float
+    wall: float
+
+
+def now() -> Instant:
+    """This moment."""
+    return Instant(time.monotonic(), time.time())
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Which hosts a job starts with, one process each, and how many processes it may have at most."""
+
+    hosts: tuple[str, ...]
+    max_np: int
+    np: int = 0
+
+    @property
+    def num_proc(self) -> int:
+        return self.np or len(self.hosts)
+
+
+class Job:
+    """A running job: its hosts file, its steps, its journal (ours) or what its script was asked (stock)."""
+
+    def __init__(self, side: Side, folder: Path) -> None:
+        self.side = side
+        self._folder = folder
+        self.hosts = folder / "hosts"
+        self.journal = folder / "journal.jsonl"
+        self.asked = folder / "asked"
+        self.stamps_file = folder / "stamps"
+        self._log = folder / "log"
+        self._stamps: list[steps.Stamp] = []
+        self._offset = 0
+        self._agent: subprocess.Popen[bytes] | None = None
+
+    def set_hosts(self, lines: Sequence[str]) -> Instant:
+        """Replace the hosts file; the moment just before."""
+        fresh = self._folder / "hosts.new"
+        fresh.write_text("".join(f"{line}\n" for line in lines))
+        moment = now()
+        fresh.replace(self.hosts)
+        return moment
+
+    def start(self, shape: Shape, command: Sequence[str]) -> None:
+        """Start the launcher; return at once."""
+        with self._log.open("ab") as log:
+            self._agent = subprocess.Popen(
+                [sys.executable, "-m", AGENT],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=environ(os.environ),
+                start_new_session=True,
+            )
+        argv = [*self._launcher(shape), *command]
+        order = {"argv": argv, "cwd": str(self._folder), "grace_s": GRACE_S}
+        assert self._agent.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # whoever waits for the job will see that it ended
+            self._agent.stdin.write(json.dumps(order).encode() + b"\n")
+            self._agent.stdin.flush()
+
+    def _launcher(self, shape: Shape) -> list[str]:
+        size = ["-np", str(shape.num_proc), "--min-np", "1", "--max-np", str(shape.max_np)]
+        size += ["--elastic-timeout", str(ELASTIC_TIMEOUT_S)]
+        if self.side == "ours":
+            source = ["--hosts-file", str(self.hosts), "--journal", str(self.journal)]
+            return [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *source, *size]
+        script = self._folder / "discover.sh"
+        script.write_text(SCRIPT.format(hosts=self.hosts, asked=self.asked))
+        script.chmod(0o755)
+        return [horovodrun(), *size, "--host-discovery-script", str(script), "--network-interfaces", "lo"]
+
+    def stamps(self) -> list[steps.Stamp]:
+        """Every step so far, in the order of writing."""
+        with contextlib.suppress(FileNotFoundError), self.stamps_file.open("rb") as file:
+            file.seek(self._offset)
+            for line in file:
+                stamp = steps.parse(line.decode())
+                if stamp is None:
+                    break
+                self._offset += len(line)
+                self._stamps.append(stamp)
+        return self._stamps
+
+    def records(self, event: str) -> list[Record]:
+        """The journal's lines of one event (ours only)."""
+        try:
+            with self.journal.open() as lines:
+                return [record for record in read(lines) if record.event == event]
+        except FileNotFoundError:
+            return []
+
+    def answers(self) -> list[tuple[float, tuple[str, ...]]]:
+        """When the discovery script answered (Unix seconds), and what (stock only)."""
+        try:
+            lines = self.asked.read_text().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        whole = [line.split() for line in lines if line.endswith("\n")]
+        return [(int(words[0]) / 1e9, tuple(words[1:])) for words in whole]
+
+    def wait_for(self, what: str, found: Callable[[], T | None], *, timeout: float) -> T:
+        """The first true value of ``found``.
+
+        Raises :class:`TooLate` after ``timeout`` seconds and :class:`BenchmarkError` if the job ends first.
+        """
+        deadline = time.monotonic() + timeout
+        while True:
+            value = found()
+            if value:
+                return value
+            if self._agent is None or self._agent.poll() is not None:
+                raise BenchmarkError(f"the job ended while {what} was waited for: {self.last_words()}")
+            if time.monotonic() > deadline:
+                raise TooLate(f"no {what} in {timeout:g} s: {self.last_words()}")
+            time.sleep(LOOK_S)
+
+    def settle(self, size: int, *, steps_each: int, timeout: float = START_TIMEOUT_S) -> None:
+        """Wait until a world of ``size`` has stepped for a while."""
+
+        def found() -> bool:
+            return steps.settled(self.stamps(), size=size, steps=steps_each)
+
+        self.wait_for(f"steady world of {size}", found, timeout=timeout)
+
+    def kill(self, pid: int) -> Instant:
+        """``kill -9``; the moment just before. Raises :class:`BenchmarkError` if it is no process of this job."""
+        assert self._agent is not None
+        try:
+            if self._agent.pid not in [parent.pid for parent in psutil.Process(pid).parents()]:
+                raise BenchmarkError(f"process {pid} is none of this job's")
+            moment = now()
+            os.kill(pid, signal.SIGKILL)
+        except (psutil.NoSuchProcess, ProcessLookupError):
+            raise BenchmarkError(f"process {pid} ended before it could be killed") from None
+        return moment
+
+    def last_words(self) -> str:
+        """The last line that the job wrote, for reasons of failures."""
+        try:
+            lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        except OSError:
+            lines = []
+        return lines[-1].strip()[:300] if lines else "it wrote nothing"
+
+    def end(self) -> None:
+        """End the job and all its processes; return when they have ended."""
+        if self._agent is None:
+            return
+        assert self._agent.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._agent.stdin.close()
+        try:
+            self._agent.wait(timeout=5 * GRACE_S + 10)
+        except subprocess.TimeoutExpired:
+            _kill_tree(self._agent.pid)
+            self._agent.wait()
+
+
+def _kill_tree(pid: int) -> None:
+    root = psutil.Process(pid)
+    for process in [*root.children(recursive=True), root]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+@contextlib.contextmanager
+def training(trial: Trial, shape: Shape) -> Iterator[Job]:
+    """A job of the trainee, ended on leaving."""
+    command = [sys.executable, str(TRAINEE), trial.side, str(trial.folder / "stamps"), str(TRAINEE_LIMIT_S)]
+    with running(trial, shape, command) as job:
+        yield job
+
+
+@contextlib.contextmanager
+def running(trial: Trial, shape: Shape, command: Sequence[str]) -> Iterator[Job]:
+    """A job of ``command``, ended on leaving."""
+    job = Job(trial.side, trial.folder)
+    job.set_hosts(lines(shape.hosts))
+    try:
+        job.start(shape, command)
+        yield job
+    finally:
+        job.end()
+
+
+def lines(hosts: Sequence[str]) -> list[str]:
+    """A hosts file with one slot a host."""
+    return [f"{host}:1" for host in hosts]
+
+
+def environ(base: Mapping[str, str]) -> dict[str, str]:
+    """``base`` without settings that a user has made for other jobs, and one thread a process."""
+    kept = {name: value for name, value in base.items() if not name.startswith(("HVD_ELASTIC_", "HOROVOD_"))}
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def horovodrun() -> str:
+    """Stock Horovod's launcher of this very interpreter. Raises :class:`BenchmarkError` if there is none."""
+    beside = Path(sys.executable).with_name("horovodrun")
+    found = str(beside) if beside.is_file() else shutil.which("horovodrun")
+    if found is None:
+        raise BenchmarkError("horovodrun is not installed; scripts/setup brings it")
+    return found

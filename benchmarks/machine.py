@@ -1,0 +1,70 @@
+"""Where and with what it was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from hvd_elastic_ext import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """``load`` is the load average of 1, 5 and 15 minutes before the run began."""
+
+    cpu: str
+    cores: int
+    kernel: str
+    python: str
+    torch: str
+    horovod: str
+    ours: str
+    load: tuple[float, float, float]
+
+    def lines(self) -> list[str]:
+        """For people."""
+        load = " ".join(f"{value:.2f}" for value in self.load)
+        return [
+            f"Machine: {self.cpu}, {self.cores} cores, {self.kernel}; load average before the run: {load}.",
+            f"Versions: Python {self.python}, torch {self.torch}, Horovod {self.horovod}, hvd-elastic-ext {self.ours}.",
+        ]
+
+
+def this_machine() -> Machine:
+    """The machine that this process runs on, as it is now."""
+    return Machine(
+        cpu=cpu_model(_text(Path("/proc/cpuinfo"))),
+        cores=len(os.sched_getaffinity(0)),
+        kernel=f"{platform.system()} {platform.release()}",
+        python=platform.python_version(),
+        torch=_version("torch"),
+        horovod=_version("horovod"),
+        ours=__version__,
+        load=os.getloadavg(),
+    )
+
+
+def cpu_model(cpuinfo: str) -> str:
+    """The model that ``/proc/cpuinfo`` names, else the architecture."""
+    for line in cpuinfo.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model", "cpu model") and value.strip():
+            return " ".join(value.split())
+    return platform.machine()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

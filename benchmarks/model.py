@@ -1,0 +1,165 @@
+"""What is measured and what is made of it: values and arithmetic, nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+Side = Literal["stock", "ours"]
+SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
+
+Statistic = Literal["median", "p99", "maximum"]
+
+
+class BenchmarkError(Exception):
+    """A repetition that cannot be measured; its text is the reason that is reported."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """Seconds; ``at_least`` if they are only a lower bound, because the deadline came first."""
+
+    seconds: float
+    at_least: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One line of the table: a statistic of one of a case's quantities.
+
+    ``bar_s`` is the most seconds that ours may take, ``bar_ratio`` the highest
+    ratio of ours to stock; None where no bar is set.
+    """
+
+    quantity: str
+    statistic: Statistic = "median"
+    bar_s: float | None = None
+    bar_ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What one repetition is told: side, number (from 0), a folder of its own, and whether to be quick."""
+
+    side: Side
+    number: int
+    folder: Path
+    quick: bool = False
+
+
+Values = Mapping[str, Sequence[Timing]]
+"""Measured timings by quantity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Something measured in the same way on both sides.
+
+    ``measure`` raises :class:`BenchmarkError` for a repetition that failed.
+    ``repeats`` is how often it is done on each side unless the user says otherwise.
+    """
+
+    name: str
+    about: str
+    figures: tuple[Figure, ...]
+    measure: Callable[[Trial], Values]
+    repeats: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """How one repetition went: what it measured, or why it failed."""
+
+    case: str
+    side: Side
+    number: int
+    values: Values = field(default_factory=dict)
+    failure: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One side of one figure; ``value`` is None if nothing was measured."""
+
+    value: Timing | None
+    low: Timing | None
+    high: Timing | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    case: str
+    figure: Figure
+    ours: Summary
+    stock: Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """Ours over stock; ``bound`` is "<" or ">" where a deadline hides the true value."""
+
+    value: float
+    bound: Literal["", "<", ">"] = ""
+
+
+def statistic(kind: Statistic, values: Sequence[Timing]) -> Timing | None:
+    """``kind`` of ``values``; None if there are none. A bound stays a bound."""
+    ordered = sorted(values, key=lambda timing: (timing.seconds, timing.at_least))
+    if not ordered:
+        return None
+    if kind == "median":
+        return _median(ordered)
+    share = 0.99 if kind == "p99" else 1.0
+    return ordered[math.ceil(share * len(ordered)) - 1]
+
+
+def _median(ordered: Sequence[Timing]) -> Timing:
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return Timing((low.seconds + high.seconds) / 2, low.at_least or high.at_least)
+
+
+def summary(kind: Statistic, values: Sequence[Timing]) -> Summary:
+    """``kind`` of ``values`` with their spread."""
+    ordered = sorted(values, key=lambda timing: (timing.seconds, timing.at_least))
+    ends = (ordered[0], ordered[-1]) if ordered else (None, None)
+    return Summary(statistic(kind, values), ends[0], ends[1], len(ordered))
+
+
+def ratio(ours: Timing | None, stock: Timing | None) -> Ratio | None:
+    """Ours over stock; None if it cannot be said."""
+    if ours is None or stock is None or stock.seconds <= 0 or (ours.at_least and stock.at_least):
+        return None
+    value = ours.seconds / stock.seconds
+    if stock.at_least:
+        return Ratio(value, "<")
+    return Ratio(value, ">" if ours.at_least else "")
+
+
+def meets_bar(row: Row) -> bool | None:
+    """Whether ours is within every bar of its figure; None if none is set or nothing was measured."""
+    figure, ours = row.figure, row.ours.value
+    if ours is None or (figure.bar_s is None and figure.bar_ratio is None):
+        return None
+    within = figure.bar_s is None or (not ours.at_least and ours.seconds <= figure.bar_s)
+    if figure.bar_ratio is None:
+        return within
+    compared = ratio(ours, row.stock.value)
+    if compared is None:
+        return None
+    return within and compared.bound != ">" and compared.value <= figure.bar_ratio
+
+
+def rows(case: Case, repetitions: Sequence[Repetition]) -> list[Row]:
+    """The case's lines of the table."""
+
+    def side(figure: Figure, which: Side) -> Summary:
+        own = [r for r in repetitions if r.case == case.name and r.side == which]
+        return summary(figure.statistic, [t for r in own for t in r.values.get(figure.quantity, ())])
+
+    return [Row(case.name, figure, ours=side(figure, "ours"), stock=side(figure, "stock")) for figure in case.figures]

@@ -1,0 +1,92 @@
+"""The report as people read it: a table that is Markdown and lines up in a terminal too."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.machine import Machine
+from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing, meets_bar, ratio
+
+HEADER = ("case", "what", "ours / stock", "ours", "stock", "bar for ours")
+
+
+def report(machine: Machine, rows: Sequence[Row], repetitions: Sequence[Repetition]) -> str:
+    """The whole report: table, what failed, where it was measured."""
+    parts = [table(rows), legend(), failures(repetitions), "\n".join(machine.lines())]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One line for each row under :data:`HEADER`."""
+    cells = [HEADER, *(_cells(row) for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    lines = [
+        "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |" for line in cells
+    ]
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def legend() -> str:
+    """What the cells mean."""
+    return "In brackets: lowest to highest, number of measurements. `> 60 s`: had not happened when the deadline came."
+
+
+def failures(repetitions: Sequence[Repetition]) -> str:
+    """Every repetition that failed, with its reason; empty if none did."""
+    failed = [r for r in repetitions if r.failure is not None]
+    if not failed:
+        return ""
+    lines = [f"- {r.case}, {r.side}, repetition {r.number + 1}: {r.failure}" for r in failed]
+    return "\n".join([f"Failed repetitions: {len(failed)} of {len(repetitions)}; not in the table.", "", *lines])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.case,
+        f"{row.figure.quantity}, {row.figure.statistic}",
+        ratio_text(ratio(row.ours.value, row.stock.value)),
+        side_text(row.figure, row.ours),
+        side_text(row.figure, row.stock),
+        bar_text(row),
+    )
+
+
+def side_text(figure: Figure, side: Summary) -> str:
+    """``312 ms (290 ms to 350 ms, 5)``; extremes stand alone."""
+    if side.value is None or side.low is None or side.high is None:
+        return "no figure"
+    if figure.statistic != "median":
+        return time_text(side.value)
+    return f"{time_text(side.value)} ({time_text(side.low)} to {time_text(side.high)}, {side.count})"
+
+
+def time_text(timing: Timing) -> str:
+    """Three digits at most, in ms below one second."""
+    bound = "> " if timing.at_least else ""
+    ms = timing.seconds * 1000
+    if ms < 999.5:
+        return f"{bound}{ms:.0f} ms" if ms >= 99.5 else f"{bound}{ms:.1f} ms"
+    return f"{bound}{timing.seconds:.2f} s" if timing.seconds < 9.995 else f"{bound}{timing.seconds:.1f} s"
+
+
+def ratio_text(value: Ratio | None) -> str:
+    """``0.12``, ``< 0.12`` or ``?``."""
+    if value is None:
+        return "?"
+    digits = 3 if value.value < 0.0995 else 2
+    return f"{value.bound} {value.value:.{digits}f}".strip()
+
+
+def bar_text(row: Row) -> str:
+    """The bar and whether ours keeps it; empty if none is set."""
+    figure, verdict = row.figure, meets_bar(row)
+    bars = []
+    if figure.bar_s is not None:
+        bars.append(f"at most {time_text(Timing(figure.bar_s))}")
+    if figure.bar_ratio is not None:
+        bars.append(f"at most {figure.bar_ratio:g} × stock")
+    if not bars:
+        return ""
+    kept = "not measured" if verdict is None else "kept" if verdict else "MISSED"
+    return f"{', '.join(bars)}: {kept}"

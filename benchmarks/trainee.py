@@ -1,0 +1,53 @@
+"""The smallest training there is, for stock Horovod and for ours alike: it stamps each of its steps.
+
+    trainee.py SIDE STAMPS SECONDS
+
+One line a step is appended to STAMPS; see ``benchmarks/steps.py``. Both sides do
+the very same: nothing but State and decorator differ.
+"""
+
+import importlib
+import os
+import sys
+import time
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+
+SIDE, STAMPS, LIMIT_S = sys.argv[1], sys.argv[2], float(sys.argv[3])
+PAUSE_S = 0.02
+COMMIT_EVERY = 5
+
+elastic = importlib.import_module("hvd_elastic_ext.torch" if SIDE == "ours" else "horovod.torch.elastic")
+
+hvd.init()
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
+state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
+stamps = os.open(STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+started = time.monotonic()
+
+
+def stamp() -> None:
+    """One write a line, so that processes never mix theirs."""
+    who = f"{os.getpid()} {hvd.rank()} {hvd.size()} {state.count} {os.environ['HOROVOD_HOSTNAME']}"
+    os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
+
+
+def train(state: Any) -> None:
+    while time.monotonic() < started + LIMIT_S:  # whatever happens to the benchmark, this ends
+        optimizer.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        state.count += 1
+        stamp()
+        if state.count % COMMIT_EVERY == 0:
+            state.commit()
+        else:
+            state.check_host_updates()
+        time.sleep(PAUSE_S)
+
+
+elastic.run(train)(state)
