@@ -36,7 +36,7 @@ from hvd_elastic_ext.report.table import show
 
 LEAST_ACCURACY: Final = 0.96
 COOLDOWN_S: Final = (3, 10)
-FULL: Final = Training(epochs=24, step_delay_s=0.05)
+FULL: Final = Training(epochs=14, step_delay_s=0.05)
 QUICK: Final = Training(epochs=12, step_delay_s=0.04)
 """Long enough to outlast their scripts even when no event costs a step's time, and to learn the digits."""
 

@@ -92,7 +92,15 @@ def _scenes(commit_every: int) -> tuple[Scene, ...]:
     return (
         Scene("two hosts start", Watch(), size=2, causes=("start",), within_s=90.0),
         Scene("a third host comes", SetHosts(ALL), size=3, causes=("hosts added",)),
-        Scene("kill -9 of a worker", Kill(), size=2, causes=("worker failed",), max_lost=commit_every),
+        # Not a multiple of commit_every: a kill right after a commit would hide what one can cost.
+        Scene(
+            "kill -9 of a worker",
+            Kill(),
+            size=2,
+            causes=("worker failed",),
+            after_steps=3 * commit_every + 3,
+            max_lost=commit_every,
+        ),
         Scene("its host is back after the cooldown", Watch(), size=3, causes=("cooldown over", "hosts added")),
         Scene("garbage in the hosts file", WriteText(GARBAGE), size=None),
         Scene("a host is taken away politely", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
