@@ -187,18 +187,36 @@ def _leaked_memory(mark: str, *, known: Snapshot) -> list[str]:
     if not names:
         return []
     strangers = _held_by_strangers(mark)
-    return sorted(name for name in names if str(SHARED_MEMORY / name) not in strangers)
+    return sorted(name for name in names if (SHARED_MEMORY / name).exists() and _inode(name) not in strangers)
 
 
-def _held_by_strangers(mark: str) -> set[str]:
-    """Shared-memory files which processes outside this test use: another user of this machine, another session."""
-    held: set[str] = set()
+def _inode(name: str) -> int:
+    try:
+        return (SHARED_MEMORY / name).stat().st_ino
+    except OSError:
+        return 0
+
+
+def _held_by_strangers(mark: str) -> set[int]:
+    """Inodes of shared memory which processes outside this test use: another user, another session.
+
+    Inodes and not names, because a semaphore is mapped under another name than the one it gets.
+    """
+    device = SHARED_MEMORY.stat().st_dev
+    held: set[int] = {0}
     for pid in marks.pids():
         if pid == os.getpid() or _carries(marks.environment(pid).get(marks.MARK, ""), mark):
             continue
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-                held.add(line.partition(str(SHARED_MEMORY))[1] + line.partition(str(SHARED_MEMORY))[2])
+                _, _, _, where, inode, *_ = line.split()
+                major, _, minor = where.partition(":")
+                if os.makedev(int(major, 16), int(minor, 16)) == device:
+                    held.add(int(inode))
         with contextlib.suppress(OSError):
-            held.update(os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd"))
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    facts = entry.stat()
+                    if facts.st_dev == device:
+                        held.add(facts.st_ino)
     return held

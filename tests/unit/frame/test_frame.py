@@ -144,23 +144,34 @@ def test_leaked_shared_memory_fails_the_test_and_is_removed(pytest_on):
     assert not Path("/dev/shm", name).exists()
 
 
-def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path):
-    path = Path("/dev/shm", f"hvd-frame-{os.getpid()}")
-    stranger = f"import time; f = open({str(path)!r}, 'w'); print('open', flush=True); time.sleep(100)"
+HOLDERS = {
+    "an open file": "f = open({path!r}, 'w')",
+    # A semaphore has no open file, and is mapped under another name than its own.
+    "a semaphore": "import multiprocessing; e = multiprocessing.get_context('spawn').Event(); open({path!r}, 'w')",
+}
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path, holder):
+    came = tmp_path / "came" if holder == "a semaphore" else Path("/dev/shm", f"hvd-frame-{os.getpid()}")
+    stranger = f"import time; {HOLDERS[holder].format(path=str(came))}; time.sleep(100)"
     text = f"""
         def test_looks_on():
             open({str(tmp_path / "go")!r}, "w").close()
-            while not os.path.exists({str(path)!r}):
+            while not os.path.exists({str(came)!r}):
                 time.sleep(0.01)
     """
     try:
         with pytest_on(text) as process:
             wait_until((tmp_path / "go").exists, what="the inner test")
+            before = set(os.listdir("/dev/shm"))
             with run_process([sys.executable, "-c", stranger]):
+                wait_until(came.exists, what="the stranger")
+                theirs = set(os.listdir("/dev/shm")) - before
                 assert process.wait() == 0, process.output
-                assert path.exists()
+                assert theirs <= set(os.listdir("/dev/shm"))
     finally:
-        path.unlink(missing_ok=True)
+        came.unlink(missing_ok=True)
 
 
 def test_what_a_wider_fixture_starts_may_outlive_its_first_test_but_not_the_session(pytest_on):
