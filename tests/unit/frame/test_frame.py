@@ -161,6 +161,7 @@ def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path, holder):
             while not os.path.exists({str(came)!r}):
                 time.sleep(0.01)
     """
+    theirs: set[str] = set()
     try:
         with pytest_on(text) as process:
             wait_until((tmp_path / "go").exists, what="the inner test")
@@ -172,6 +173,8 @@ def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path, holder):
                 assert theirs <= set(os.listdir("/dev/shm"))
     finally:
         came.unlink(missing_ok=True)
+        for name in theirs:  # a killed process leaves its semaphores
+            Path("/dev/shm", name).unlink(missing_ok=True)
 
 
 def test_what_a_wider_fixture_starts_may_outlive_its_first_test_but_not_the_session(pytest_on):
