@@ -22,7 +22,6 @@ USAGE: Final = 2
 def main(argv: Sequence[str]) -> int:
     """Run cases and print the report; 1 if a repetition failed, 130 if interrupted."""
     options = parse(argv)
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     machine = this_machine()
     done: list[Repetition] = []
     interrupted = False

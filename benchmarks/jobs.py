@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -36,6 +37,8 @@ START_TIMEOUT_S: Final = 90.0
 """Until a job steps: interpreters that import torch, on a machine that may be busy."""
 LOOK_S: Final = 0.02
 """Pause between looks at files. Figures come from stamps, not from when they were looked at."""
+POLL_S: Final = 1.0
+"""Stock's pause between two runs of its script. Changes come at random moments of it, or its phase would decide."""
 TRAINEE: Final = Path(__file__).with_name("trainee.py")
 TRAINEE_LIMIT_S: Final = 240
 ELASTIC_TIMEOUT_S: Final = 120
@@ -241,6 +244,11 @@ def running(trial: Trial, shape: Shape, command: Sequence[str]) -> Iterator[Job]
         yield job
     finally:
         job.end()
+
+
+def between_polls(trial: Trial) -> None:
+    """Pause up to one poll interval of stock's; the same on both sides, another in each repetition."""
+    time.sleep(random.Random(trial.number).uniform(0.0, POLL_S))
 
 
 def lines(hosts: Sequence[str]) -> list[str]:

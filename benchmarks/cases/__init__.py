@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.cases import growth, hosts_change, kill, removal
+from benchmarks.cases import commit, growth, hosts_change, kill, removal
 from benchmarks.model import Case
 
-CASES: Final[tuple[Case, ...]] = (hosts_change.CASE, growth.CASE, kill.case(2), kill.case(3), removal.CASE)
+CASES: Final[tuple[Case, ...]] = (hosts_change.CASE, growth.CASE, kill.case(2), kill.case(3), removal.CASE, commit.CASE)

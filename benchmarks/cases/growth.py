@@ -19,6 +19,7 @@ def measure(trial: Trial) -> Values:
     with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:1], max_np=2)) as job:
         job.settle(1, steps_each=settle)
         survivor = steps.members(job.stamps())[0].pid
+        jobs.between_polls(trial)
         changed = job.set_hosts(jobs.lines(jobs.HOSTS[:2])).mono
         try:
             job.settle(2, steps_each=settle, timeout=DEADLINE_S)
@@ -32,10 +33,11 @@ def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Valu
     first = steps.first_at(stamps, size=2, after=changed)
     if first is None or not any(s.pid == survivor and s.size == 2 for s in stamps):
         raise BenchmarkError("the first worker did not live to see the second")
-    return {
-        STALL: [Timing(steps.stall(stamps, pid=survivor, changed=changed))],
-        JOINED: [Timing(first.mono - changed)],
-    }
+    try:
+        stall = steps.stall(stamps, pid=survivor, changed=changed)
+    except ValueError as error:
+        raise BenchmarkError(str(error)) from None
+    return {STALL: [Timing(stall)], JOINED: [Timing(first.mono - changed)]}
 
 
 CASE: Final = Case(

@@ -17,8 +17,6 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 
 QUANTITY: Final = "hosts file to driver"
 CHANGES, QUICK_CHANGES = 30, 4
-LONGEST_PAUSE_S: Final = 1.0
-"""Pauses are random up to stock's poll interval, so that changes come at any moment between two polls."""
 DEADLINE_S: Final = 10.0
 BAR_S: Final = 0.05
 SLEEPER: Final = "import time\ntime.sleep(240)"
@@ -33,7 +31,7 @@ def measure(trial: Trial) -> Values:
     with jobs.running(trial, shape, [sys.executable, "-c", SLEEPER]) as job:
         job.wait_for("first look at the hosts", lambda: known(job), timeout=jobs.START_TIMEOUT_S)
         for change in range(QUICK_CHANGES if trial.quick else CHANGES):
-            time.sleep(pauses.uniform(0.0, LONGEST_PAUSE_S))
+            time.sleep(pauses.uniform(0.0, jobs.POLL_S))
             found.append(one_change(job, slots=2 + change))
     return {QUANTITY: found}
 
