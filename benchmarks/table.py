@@ -66,7 +66,7 @@ def time_text(timing: Timing) -> str:
     bound = "> " if timing.at_least else ""
     ms = timing.seconds * 1000
     if ms < 999.5:
-        return f"{bound}{ms:.0f} ms" if ms >= 99.5 else f"{bound}{ms:.1f} ms"
+        return f"{bound}{ms:.0f} ms" if ms >= 99.95 else f"{bound}{ms:.1f} ms"
     return f"{bound}{timing.seconds:.2f} s" if timing.seconds < 9.995 else f"{bound}{timing.seconds:.1f} s"
 
 

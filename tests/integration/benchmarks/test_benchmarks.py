@@ -1,0 +1,67 @@
+"""``python -m benchmarks`` for real. What is measured is not judged here: only that it is measured and told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import marks
+from tests.support.processes import run_process
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[3]
+BENCHMARKS = [sys.executable, "-m", "benchmarks", "--quick"]
+
+
+def table_cells(report: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in report.splitlines() if line[:1] == "|"]
+
+
+def test_a_quick_run_of_the_cheapest_case_prints_a_row_for_each_figure(tmp_path: Path) -> None:
+    data = tmp_path / "report.json"
+    command = [*BENCHMARKS, "hosts-change-to-driver", "--json", str(data)]
+    with run_process(command, cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
+        assert process.wait(100) == 0, process.output
+        assert process.tree() == []
+    header, rule, *rows = table_cells(process.stdout)
+    assert header == ["case", "what", "ours / stock", "ours", "stock", "bar for ours"]
+    assert set("".join(rule)) == {"-"}
+    assert [row[1] for row in rows] == ["hosts file to driver, median", "hosts file to driver, p99"]
+    assert all(len(row) == 6 and "no figure" not in row for row in rows)
+    assert "load average before the run" in process.stdout
+    measured = json.loads(data.read_text())["repetitions"]
+    assert [(r["side"], len(r["values"]["hosts file to driver"])) for r in measured] == [("stock", 4), ("ours", 4)]
+    assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
+    command = [*BENCHMARKS, "hosts-change-to-driver"]
+    with run_process(command, cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
+        wait_until(
+            lambda: any("import time" in marks.command_line(pid) for pid in process.tree()),
+            what="a worker of the job",
+            timeout=60,
+            show=lambda: process.output,
+        )
+        process.kill()
+        wait_until(lambda: process.tree() == [], what="the end of every process", timeout=30)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_a_quick_run_of_every_case_measures_both_sides(tmp_path: Path) -> None:
+    with run_process(BENCHMARKS, cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
+        assert process.wait(840) == 0, process.output
+    rows = table_cells(process.stdout)[2:]
+    assert {row[0] for row in rows} == {
+        "hosts-change-to-driver",
+        "growth-stall",
+        "kill-recovery-2",
+        "kill-recovery-3",
+        "graceful-removal",
+        "commit-cost",
+    }
+    assert not any("no figure" in cell for row in rows for cell in row)

@@ -1,0 +1,128 @@
+"""Statistics, ratios and bars of the benchmarks."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.model import (
+    BenchmarkError,
+    Case,
+    Figure,
+    Ratio,
+    Repetition,
+    Row,
+    Summary,
+    Timing,
+    meets_bar,
+    ratio,
+    rows,
+    statistic,
+    summary,
+)
+
+TIMINGS = st.lists(st.floats(0.0, 1e6).map(Timing), min_size=1, max_size=40)
+
+
+def timings(*seconds: float) -> list[Timing]:
+    return [Timing(value) for value in seconds]
+
+
+def row(figure: Figure, *, ours: Timing | None, stock: Timing | None = None) -> Row:
+    return Row("case", figure, ours=Summary(ours, ours, ours, 1), stock=Summary(stock, stock, stock, 1))
+
+
+def unused(*_: object) -> dict[str, list[Timing]]:
+    raise BenchmarkError("never asked")
+
+
+def test_the_median_of_an_odd_number_is_the_middle_one() -> None:
+    assert statistic("median", timings(3.0, 1.0, 9.0)) == Timing(3.0)
+
+
+def test_the_median_of_an_even_number_lies_between_the_two_in_the_middle() -> None:
+    assert statistic("median", timings(4.0, 1.0, 2.0, 9.0)) == Timing(3.0)
+
+
+def test_a_median_that_rests_on_a_deadline_is_only_a_lower_bound() -> None:
+    assert statistic("median", [Timing(1.0), Timing(60.0, at_least=True)]) == Timing(30.5, at_least=True)
+    assert statistic("median", [Timing(1.0), Timing(2.0), Timing(60.0, at_least=True)]) == Timing(2.0)
+
+
+def test_p99_of_thirty_is_the_largest_and_of_two_hundred_is_not() -> None:
+    assert statistic("p99", timings(*range(30))) == Timing(29)
+    assert statistic("p99", timings(*range(200))) == Timing(197)
+
+
+def test_the_maximum_is_a_deadline_if_one_was_met() -> None:
+    assert statistic("maximum", [Timing(60.0, at_least=True), Timing(60.0)]) == Timing(60.0, at_least=True)
+
+
+def test_nothing_measured_gives_no_figure() -> None:
+    assert statistic("median", []) is None
+    assert summary("median", []) == Summary(None, None, None, 0)
+
+
+@given(TIMINGS)
+def test_every_statistic_lies_within_the_spread(values: list[Timing]) -> None:
+    found = summary("median", values)
+    assert found.value is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low.seconds <= found.value.seconds <= found.high.seconds
+    assert found.count == len(values)
+    assert statistic("p99", values) in values
+    assert statistic("maximum", values) == found.high
+
+
+@pytest.mark.parametrize(
+    ("ours", "stock", "expected"),
+    [
+        (Timing(1.0), Timing(4.0), Ratio(0.25)),
+        (Timing(3.0), Timing(60.0, at_least=True), Ratio(0.05, "<")),
+        (Timing(60.0, at_least=True), Timing(30.0), Ratio(2.0, ">")),
+        (Timing(60.0, at_least=True), Timing(60.0, at_least=True), None),
+        (None, Timing(1.0), None),
+        (Timing(1.0), None, None),
+        (Timing(1.0), Timing(0.0), None),
+    ],
+)
+def test_a_ratio_is_ours_over_stock_and_says_when_it_is_a_bound(
+    ours: Timing | None, stock: Timing | None, expected: Ratio | None
+) -> None:
+    assert ratio(ours, stock) == expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "kept"),
+    [(Timing(0.05), True), (Timing(0.051), False), (Timing(0.01, at_least=True), False), (None, None)],
+)
+def test_a_bar_in_seconds_is_kept_only_by_what_is_known_to_be_within_it(ours: Timing | None, kept: bool | None) -> None:
+    assert meets_bar(row(Figure("q", bar_s=0.05), ours=ours)) is kept
+
+
+@pytest.mark.parametrize(
+    ("stock", "kept"),
+    [(Timing(4.0), True), (Timing(1.5), False), (Timing(4.0, at_least=True), True), (None, None)],
+)
+def test_a_bar_against_stock_needs_stock_to_be_measured(stock: Timing | None, kept: bool | None) -> None:
+    assert meets_bar(row(Figure("q", bar_ratio=0.5), ours=Timing(1.0), stock=stock)) is kept
+
+
+def test_a_figure_without_a_bar_has_no_verdict() -> None:
+    assert meets_bar(row(Figure("q"), ours=Timing(1.0), stock=Timing(2.0))) is None
+
+
+def test_rows_put_each_sides_own_repetitions_together_and_leave_failures_out() -> None:
+    case = Case("a", "about", (Figure("q"), Figure("q", "maximum")), measure=unused)
+    done = [
+        Repetition("a", "stock", 0, {"q": timings(4.0)}),
+        Repetition("a", "ours", 0, {"q": timings(1.0, 2.0)}),
+        Repetition("a", "ours", 1, failure="it ended"),
+        Repetition("a", "ours", 2, {"q": timings(3.0), "other": timings(99.0)}),
+        Repetition("b", "ours", 0, {"q": timings(77.0)}),
+    ]
+    median, maximum = rows(case, done)
+    assert (median.ours.value, median.ours.count) == (Timing(2.0), 3)
+    assert (maximum.ours.value, maximum.stock.value) == (Timing(3.0), Timing(4.0))

@@ -1,0 +1,104 @@
+"""The benchmarks' report as text."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from benchmarks import table
+from benchmarks.machine import Machine, cpu_model, this_machine
+from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing
+
+MACHINE = Machine("Some CPU", 2, "Linux 6.1", "3.11.7", "2.13.0", "0.28.1", "0.1.0", (0.5, 0.25, 0.125))
+
+
+def one(seconds: float, *, at_least: bool = False) -> Summary:
+    timing = Timing(seconds, at_least)
+    return Summary(timing, timing, timing, 1)
+
+
+@pytest.mark.parametrize(
+    ("timing", "text"),
+    [
+        (Timing(0.0014), "1.4 ms"),
+        (Timing(0.0999), "99.9 ms"),
+        (Timing(0.3124), "312 ms"),
+        (Timing(0.9996), "1.00 s"),
+        (Timing(2.314), "2.31 s"),
+        (Timing(30.68), "30.7 s"),
+        (Timing(60.0, at_least=True), "> 60.0 s"),
+    ],
+)
+def test_times_have_three_digits_and_say_when_they_are_a_bound(timing: Timing, text: str) -> None:
+    assert table.time_text(timing) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(Ratio(0.5), "0.50"), (Ratio(0.0114), "0.011"), (Ratio(0.05, "<"), "< 0.050"), (None, "?")],
+)
+def test_ratios_are_short_and_say_when_they_are_a_bound(value: Ratio | None, text: str) -> None:
+    assert table.ratio_text(value) == text
+
+
+def test_every_row_stands_under_the_header_in_columns_that_line_up() -> None:
+    rows = [
+        Row("growth-stall", Figure("pause"), ours=one(0.3), stock=one(3.0)),
+        Row("kill", Figure("kill to next step", "maximum"), ours=one(0.2), stock=one(60.0, at_least=True)),
+    ]
+    lines = table.table(rows).splitlines()
+    assert len(lines) == 4
+    assert len({len(line) for line in lines}) == 1
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0] == list(table.HEADER)
+    assert cells[2] == [
+        "growth-stall",
+        "pause, median",
+        "0.10",
+        "300 ms (300 ms to 300 ms, 1)",
+        "3.00 s (3.00 s to 3.00 s, 1)",
+        "",
+    ]
+    assert cells[3][2:5] == ["< 0.003", "200 ms", "> 60.0 s"]
+
+
+@pytest.mark.parametrize(
+    ("ours", "text"),
+    [(one(0.01), "at most 50.0 ms: kept"), (one(0.06), "at most 50.0 ms: MISSED")],
+)
+def test_a_bar_stands_beside_whether_it_was_kept(ours: Summary, text: str) -> None:
+    assert table.bar_text(Row("c", Figure("q", bar_s=0.05), ours=ours, stock=one(1.0))) == text
+
+
+def test_a_side_without_measurements_says_so_and_so_does_its_bar() -> None:
+    row = Row("c", Figure("q", bar_ratio=0.5), ours=Summary(None, None, None, 0), stock=one(1.0))
+    line = table.table([row]).splitlines()[-1]
+    assert "no figure" in line
+    assert "at most 0.5 × stock: not measured" in line
+
+
+def test_failed_repetitions_are_told_with_their_reasons() -> None:
+    done = [Repetition("kill", "stock", 0), Repetition("kill", "stock", 1, failure="the job ended")]
+    report = table.report(MACHINE, [], done)
+    assert "Failed repetitions: 1 of 2" in report
+    assert "- kill, stock, repetition 2: the job ended" in report
+
+
+def test_a_report_without_failures_speaks_of_none_and_names_machine_and_versions() -> None:
+    report = table.report(MACHINE, [], [Repetition("kill", "stock", 0)])
+    assert "Failed" not in report
+    assert "Some CPU, 2 cores, Linux 6.1; load average before the run: 0.50 0.25 0.12." in report
+    assert "Python 3.11.7, torch 2.13.0, Horovod 0.28.1, hvd-elastic-ext 0.1.0." in report
+
+
+def test_the_cpu_is_what_proc_cpuinfo_names_or_else_the_architecture() -> None:
+    assert cpu_model("processor\t: 0\nmodel name\t: Big   CPU @ 3 GHz\n") == "Big CPU @ 3 GHz"
+    assert cpu_model("model name\t:\n") == platform.machine()
+
+
+def test_this_machine_is_described_in_full() -> None:
+    machine = this_machine()
+    assert machine.cores >= 1
+    assert machine.horovod != "not installed"
+    assert len(machine.load) == 3
