@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
         interrupted = True
         progress("interrupted; what was measured until now:")
     rows = [row for case in options.cases for row in model.rows(case, done)]
-    publish(options, machine, rows, done)
+    publish(options, machine, rows=rows, done=done)
     if interrupted:
         return 128 + signal.SIGINT
     return 1 if any(repetition.failure is not None for repetition in done) else 0
@@ -57,17 +57,17 @@ def told(repetition: Repetition) -> str:
     return ", ".join(parts)
 
 
-def publish(options: argparse.Namespace, machine: Machine, rows: Sequence[Row], done: Sequence[Repetition]) -> None:
+def publish(options: argparse.Namespace, machine: Machine, *, rows: Sequence[Row], done: Sequence[Repetition]) -> None:
     """Print the report, and write the files that were asked for."""
-    text = table.report(machine, rows, done)
+    text = table.report(machine, rows, repetitions=done)
     print(text, end="")
     if options.markdown is not None:
         options.markdown.write_text(text)
     if options.json is not None:
-        options.json.write_text(json.dumps(as_json(machine, rows, done), indent=1) + "\n")
+        options.json.write_text(json.dumps(as_json(machine, rows, done=done), indent=1) + "\n")
 
 
-def as_json(machine: Machine, rows: Sequence[Row], done: Sequence[Repetition]) -> dict[str, Any]:
+def as_json(machine: Machine, rows: Sequence[Row], *, done: Sequence[Repetition]) -> dict[str, Any]:
     """Everything that was measured, and what was made of it."""
     return {
         "machine": dataclasses.asdict(machine),

@@ -8,11 +8,13 @@ launcher started, even processes that put themselves into sessions of their own.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import random
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -38,7 +40,7 @@ START_TIMEOUT_S: Final = 90.0
 LOOK_S: Final = 0.02
 """Pause between looks at files. Figures come from stamps, not from when they were looked at."""
 POLL_S: Final = 1.0
-"""Stock's pause between two runs of its script. Changes come at random moments of it, or its phase would decide."""
+"""Pause of stock between two runs of its script; the time from run to run is longer and is measured."""
 TRAINEE: Final = Path(__file__).with_name("trainee.py")
 TRAINEE_LIMIT_S: Final = 240
 ELASTIC_TIMEOUT_S: Final = 120
@@ -230,12 +232,12 @@ def _kill_tree(pid: int) -> None:
 def training(trial: Trial, shape: Shape) -> Iterator[Job]:
     """A job of the trainee, ended on leaving."""
     command = [sys.executable, str(TRAINEE), trial.side, str(trial.folder / "stamps"), str(TRAINEE_LIMIT_S)]
-    with running(trial, shape, command) as job:
+    with running(trial, shape, command=command) as job:
         yield job
 
 
 @contextlib.contextmanager
-def running(trial: Trial, shape: Shape, command: Sequence[str]) -> Iterator[Job]:
+def running(trial: Trial, shape: Shape, *, command: Sequence[str]) -> Iterator[Job]:
     """A job of ``command``, ended on leaving."""
     job = Job(trial.side, trial.folder)
     job.set_hosts(lines(shape.hosts))
@@ -246,9 +248,15 @@ def running(trial: Trial, shape: Shape, command: Sequence[str]) -> Iterator[Job]
         job.end()
 
 
-def between_polls(trial: Trial) -> None:
-    """Pause up to one poll interval of stock's; the same on both sides, another in each repetition."""
-    time.sleep(random.Random(trial.number).uniform(0.0, POLL_S))
+def poll_period(moments: Sequence[float]) -> float:
+    """Seconds from one run of stock's script to the next, as seen in ``moments``; its pause if nothing was seen."""
+    between = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    return statistics.median(between) if between else POLL_S
+
+
+def between_polls(job: Job, chance: random.Random) -> None:
+    """Wait for a random moment between two polls of stock's, or the poll's phase would decide what is measured."""
+    time.sleep(chance.uniform(0.0, poll_period([moment for moment, _ in job.answers()])))
 
 
 def lines(hosts: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing, me
 HEADER = ("case", "what", "ours / stock", "ours", "stock", "bar for ours")
 
 
-def report(machine: Machine, rows: Sequence[Row], repetitions: Sequence[Repetition]) -> str:
+def report(machine: Machine, rows: Sequence[Row], *, repetitions: Sequence[Repetition]) -> str:
     """The whole report: table, what failed, where it was measured."""
     parts = [table(rows), legend(), failures(repetitions), "\n".join(machine.lines())]
     return "\n\n".join(part for part in parts if part) + "\n"

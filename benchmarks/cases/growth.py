@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from benchmarks import jobs, steps
@@ -19,7 +20,7 @@ def measure(trial: Trial) -> Values:
     with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:1], max_np=2)) as job:
         job.settle(1, steps_each=settle)
         survivor = steps.members(job.stamps())[0].pid
-        jobs.between_polls(trial)
+        jobs.between_polls(job, random.Random(trial.number))
         changed = job.set_hosts(jobs.lines(jobs.HOSTS[:2])).mono
         try:
             job.settle(2, steps_each=settle, timeout=DEADLINE_S)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 import sys
-import time
 from typing import Final
 
 from benchmarks import jobs
@@ -26,12 +25,12 @@ SLEEPER: Final = "import time\ntime.sleep(240)"
 def measure(trial: Trial) -> Values:
     """The time of each of many changes of one job's hosts file."""
     shape = jobs.Shape(hosts=jobs.HOSTS[:1], max_np=1)
-    pauses = random.Random(trial.number)
+    chance = random.Random(trial.number)
     found = []
-    with jobs.running(trial, shape, [sys.executable, "-c", SLEEPER]) as job:
+    with jobs.running(trial, shape, command=[sys.executable, "-c", SLEEPER]) as job:
         job.wait_for("first look at the hosts", lambda: known(job), timeout=jobs.START_TIMEOUT_S)
         for change in range(QUICK_CHANGES if trial.quick else CHANGES):
-            time.sleep(pauses.uniform(0.0, jobs.POLL_S))
+            jobs.between_polls(job, chance)
             found.append(one_change(job, slots=2 + change))
     return {QUANTITY: found}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Final
 
 from benchmarks import jobs, steps
@@ -16,7 +17,7 @@ def measure(trial: Trial) -> Values:
     """One removal, 2 to 1: the host of rank 1 goes."""
     with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:2], max_np=2)) as job:
         job.settle(2, steps_each=QUICK_STEPS if trial.quick else STEPS)
-        jobs.between_polls(trial)
+        jobs.between_polls(job, random.Random(trial.number))
         changed = job.set_hosts(jobs.lines([steps.members(job.stamps())[0].host])).mono
         try:
             first = job.wait_for(

@@ -155,6 +155,11 @@ def test_stocks_first_answer_with_a_list_is_when_its_driver_knew(tmp_path: Path)
     assert hosts_change.known(job) == {("localhost:1",): 1.0, ("localhost:1", "127.0.0.1:2"): 2.5}
 
 
+def test_the_poll_period_is_what_was_seen_or_else_stocks_pause() -> None:
+    assert jobs.poll_period([1.0, 2.5, 3.75, 9.0]) == 1.5
+    assert jobs.poll_period([1.0]) == jobs.POLL_S
+
+
 def test_our_published_line_is_when_our_driver_knew(tmp_path: Path) -> None:
     job = jobs.Job("ours", tmp_path)
     job.journal.write_text(

@@ -80,13 +80,13 @@ def test_a_side_without_measurements_says_so_and_so_does_its_bar() -> None:
 
 def test_failed_repetitions_are_told_with_their_reasons() -> None:
     done = [Repetition("kill", "stock", 0), Repetition("kill", "stock", 1, failure="the job ended")]
-    report = table.report(MACHINE, [], done)
+    report = table.report(MACHINE, [], repetitions=done)
     assert "Failed repetitions: 1 of 2" in report
     assert "- kill, stock, repetition 2: the job ended" in report
 
 
 def test_a_report_without_failures_speaks_of_none_and_names_machine_and_versions() -> None:
-    report = table.report(MACHINE, [], [Repetition("kill", "stock", 0)])
+    report = table.report(MACHINE, [], repetitions=[Repetition("kill", "stock", 0)])
     assert "Failed" not in report
     assert "Some CPU, 2 cores, Linux 6.1; load average before the run: 0.50 0.25 0.12." in report
     assert "Python 3.11.7, torch 2.13.0, Horovod 0.28.1, hvd-elastic-ext 0.1.0." in report
