@@ -113,7 +113,7 @@ class Job:
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
-                env=environ(os.environ),
+                env=environ(os.environ, self._folder),
                 start_new_session=True,
             )
         argv = [*self._launcher(shape), *command]
@@ -264,10 +264,10 @@ def lines(hosts: Sequence[str]) -> list[str]:
     return [f"{host}:1" for host in hosts]
 
 
-def environ(base: Mapping[str, str]) -> dict[str, str]:
-    """``base`` without settings that a user has made for other jobs, and one thread a process."""
+def environ(base: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """``base`` without settings for other jobs, one thread a process, temporary files in ``folder``."""
     kept = {name: value for name, value in base.items() if not name.startswith(("HVD_ELASTIC_", "HOROVOD_"))}
-    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return {**kept, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def horovodrun() -> str:

@@ -30,7 +30,12 @@ def measure(trial: Trial) -> Values:
     command = [sys.executable, str(COMMITTER), trial.side, *map(str, size)]
     try:
         ended = subprocess.run(
-            command, env=jobs.environ(os.environ), cwd=trial.folder, capture_output=True, text=True, timeout=TIMEOUT_S
+            command,
+            env=jobs.environ(os.environ, trial.folder),
+            cwd=trial.folder,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
         raise BenchmarkError(f"no end of {COMMITTER.name} in {TIMEOUT_S:g} s") from None

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.support import marks
-from tests.support.processes import run_process
+from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]
 BENCHMARKS = [sys.executable, "-m", "benchmarks", "--quick"]
+WORKER = f"{sys.executable} -c import time"
+"""How the command line of a training process of ``hosts-change-to-driver`` begins; its launchers' only contain it."""
 
 
 def table_cells(report: str) -> list[list[str]]:
@@ -37,15 +39,32 @@ def test_a_quick_run_of_the_cheapest_case_prints_a_row_for_each_figure(tmp_path:
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
 
+def wait_for_worker(process: RunningProcess) -> None:
+    wait_until(
+        lambda: any(marks.command_line(pid).startswith(WORKER) for pid in process.tree()),
+        what="a worker of the job",
+        timeout=60,
+        show=lambda: process.output,
+    )
+
+
+def test_a_run_that_is_told_to_end_ends_its_job_and_reports_what_there_is(tmp_path: Path) -> None:
+    # In the background of a shell SIGINT is ignored: SIGTERM must not rest on it.
+    command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *BENCHMARKS, "hosts-change-to-driver"]
+    with run_process(command, cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
+        wait_for_worker(process)
+        process.terminate()
+        assert process.wait(60) == 130, process.output
+        assert process.tree() == []
+    assert "interrupted" in process.stderr
+    assert table_cells(process.stdout)[2][3:5] == ["no figure", "no figure"]
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_killed_run_leaves_no_process(tmp_path: Path) -> None:
     command = [*BENCHMARKS, "hosts-change-to-driver"]
     with run_process(command, cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
-        wait_until(
-            lambda: any("import time" in marks.command_line(pid) for pid in process.tree()),
-            what="a worker of the job",
-            timeout=60,
-            show=lambda: process.output,
-        )
+        wait_for_worker(process)
         process.kill()
         wait_until(lambda: process.tree() == [], what="the end of every process", timeout=30)
 

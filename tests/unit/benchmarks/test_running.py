@@ -134,9 +134,9 @@ def test_names_of_cases_are_unique() -> None:
     assert len({known.name for known in CASES}) == len(CASES)
 
 
-def test_settings_for_other_jobs_do_not_reach_a_measured_one() -> None:
-    kept = jobs.environ({"HVD_ELASTIC_JOURNAL": "x", "HOROVOD_TIMELINE": "x", "PATH": "/bin"})
-    assert kept == {"PATH": "/bin", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+def test_settings_for_other_jobs_do_not_reach_a_measured_one(tmp_path: Path) -> None:
+    kept = jobs.environ({"HVD_ELASTIC_JOURNAL": "x", "HOROVOD_TIMELINE": "x", "PATH": "/bin"}, tmp_path)
+    assert kept == {"PATH": "/bin", "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def test_stamps_are_read_as_they_come_and_never_by_halves(tmp_path: Path) -> None:
