@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from hvd_elastic_ext.launcher.doctor_types import Answer, Facts, HostFacts
 from hvd_elastic_ext.launcher.doctor_findings import breaks_a_job, judge
+from hvd_elastic_ext.launcher.doctor_types import Answer, Facts, HostFacts
 
 STEPS = {
     "python": {"version": "3.11.7", "hostname": "node1", "addresses": ["10.0.0.1"]},
