@@ -1,5 +1,6 @@
 """Files replaced as a whole, by one owner, only when they say something else."""
 
+import contextlib
 import os
 import resource
 import stat
@@ -26,13 +27,15 @@ def hosts_file(tmp_path):
     made.close()
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk():
-    """Writing any byte to a file fails, as it does on a full volume."""
+    """No file may grow. Within it nothing else must be written: pytest's own output may be a file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def names(directory) -> set[str]:
@@ -108,21 +111,16 @@ def test_what_a_killed_owner_left_is_removed_by_the_next(tmp_path):
     file.close()
 
 
-def test_a_full_disk_keeps_the_old_file_and_leaves_no_litter(hosts_file, tmp_path, full_disk):
-    with pytest.raises(PublishFailed, match="what stood there before still stands"):
+def test_a_full_disk_keeps_the_old_file_and_leaves_no_litter(hosts_file, tmp_path):
+    with full_disk(), pytest.raises(PublishFailed, match="what stood there before still stands"):
         hosts_file.publish(of(a=1))
     assert names(tmp_path) == {".hosts.lock"}
 
 
 def test_after_a_full_disk_the_next_call_gets_through(tmp_path, hosts_file):
     hosts_file.publish(of(old=1))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    try:
-        with pytest.raises(PublishFailed):
-            hosts_file.publish(of(new=1))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(), pytest.raises(PublishFailed):
+        hosts_file.publish(of(new=1))
     assert (tmp_path / "hosts").read_text() == "old:1\n"
     hosts_file.publish(of(new=1))
     assert (tmp_path / "hosts").read_text() == "new:1\n"
