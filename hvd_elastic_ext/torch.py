@@ -13,12 +13,13 @@ Both work with Horovod's own counterparts too: this State under
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import horovod.torch as hvd
 from horovod.common.elastic import notification_manager
-from horovod.common.exceptions import HostsUpdatedInterrupt
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from horovod.torch.elastic import state as _stock
 
 from hvd_elastic_ext.core.clock import SystemClock
@@ -77,11 +78,12 @@ class TorchState(hvd.elastic.TorchState):  # type: ignore[misc]
     def restore(self) -> None:
         """Return everything to the last commit; doing it twice gives the same bytes.
 
-        Horovod calls this when a peer was lost. The world is of no use any more
-        then, so this process's part of it is closed first, for peers that have
-        not noticed yet.
+        Horovod's loop and ours call this when a peer was lost. The world is of no
+        use any more then, so this process's part of it is closed first, for
+        peers that have not noticed yet. Called by yourself, it leaves the world alone.
         """
-        _FENCE.cut()
+        if isinstance(sys.exc_info()[1], HorovodInternalError):
+            _FENCE.cut()
         self._keeper.restore()
 
     def sync(self) -> None:

@@ -8,13 +8,17 @@ when this launcher dies.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import json
+import logging
+import os
 import shlex
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +27,8 @@ from typing import IO, Final, TextIO
 import psutil
 
 from hvd_elastic_ext.core.hosts import name_error
+
+log = logging.getLogger(__name__)
 
 AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
 ANNOUNCEMENT: Final = b"hvd-elastic-agent: started "
@@ -112,6 +118,44 @@ def interface_towards(hosts: Sequence[str]) -> str | None:
     return loopback
 
 
+class Output:
+    """Where lines of one stream of one worker go: the ``terminal``, labelled, and if given a ``file`` of its own.
+
+    A full disk or a reader that went away never stops training: what cannot be
+    written any more is dropped, and said once. Closing closes the file only.
+    """
+
+    def __init__(self, terminal: TextIO, file: TextIO | None = None, *, timestamps: bool = False) -> None:
+        self._terminal: TextIO | None = terminal
+        self._file = self._opened = file
+        self._timestamps = timestamps
+
+    def write(self, text: str, *, label: str) -> None:
+        time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it
+        self._terminal = _written(self._terminal, f"{time_of_day}{label}{text}")
+        self._file = _written(self._file, text)
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+def _written(sink: TextIO | None, text: str) -> TextIO | None:
+    """Write to ``sink``; it, or None if it takes nothing any more."""
+    if sink is None:
+        return None
+    try:
+        sink.write(text)
+        sink.flush()
+    except OSError as error:
+        log.warning("output of workers is dropped from here on: %s: %s", getattr(sink, "name", "?"), error)
+        # What is left in the buffer must not fail again when the file is closed.
+        with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sink.fileno())
+        return None
+    return sink
+
+
 class Worker:
     """One training process on one host, seen from the launcher.
 
@@ -129,27 +173,32 @@ class Worker:
         grace_s: float,
         label: Callable[[], str],
         on_start: Callable[[int], None],
-        out: Sequence[TextIO],
-        err: Sequence[TextIO],
+        out: Output,
+        err: Output,
     ) -> None:
         self._grace_s = grace_s
         self._label = label
         self._on_start: Callable[[int], None] | None = on_start
         self._pipe_lock = threading.Lock()
         self._told = False
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            # Ctrl-C in a terminal goes to the whole foreground group; ending workers is our decision.
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                # Ctrl-C in a terminal goes to the whole foreground group; ending workers is our decision.
+                start_new_session=True,
+            )
+        except OSError:
+            out.close()
+            err.close()
+            raise
         self._copiers = [
             self._copier(self._process.stdout, "stdout", out),
             self._copier(self._process.stderr, "stderr", err),
         ]
-        self._send({"argv": list(argv), "env": dict(env), "cwd": str(Path.cwd()), "grace_s": grace_s})
+        self._send({"argv": list(argv), "env": dict(env), "grace_s": grace_s})
 
     @property
     def told_to_leave(self) -> bool:
@@ -193,23 +242,19 @@ class Worker:
             except BrokenPipeError:
                 return
 
-    def _copier(self, source: IO[bytes] | None, stream: str, sinks: Sequence[TextIO]) -> threading.Thread:
+    def _copier(self, source: IO[bytes] | None, stream: str, output: Output) -> threading.Thread:
         assert source is not None
         thread = threading.Thread(
-            target=self._copy, args=(source, stream, sinks), name=f"hvd-output-{stream}", daemon=True
+            target=self._copy, args=(source, stream, output), name=f"hvd-output-{stream}", daemon=True
         )
         thread.start()
         return thread
 
-    def _copy(self, source: IO[bytes], stream: str, sinks: Sequence[TextIO]) -> None:
-        with source:
+    def _copy(self, source: IO[bytes], stream: str, output: Output) -> None:
+        with source, contextlib.closing(output):
             for line in source:
                 if self._on_start is not None and line.startswith(ANNOUNCEMENT):
                     self._on_start(int(line.removeprefix(ANNOUNCEMENT)))
                     self._on_start = None
                     continue
-                text = line.decode("utf-8", "replace")
-                for number, sink in enumerate(sinks):
-                    # The terminal gets the label; a file of this worker's own does not need it.
-                    sink.write(text if number else f"[{self._label()}]<{stream}>:{text}")
-                    sink.flush()
+                output.write(line.decode("utf-8", "replace"), label=f"[{self._label()}]<{stream}>:")

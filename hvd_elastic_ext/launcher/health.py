@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 DEFAULT_COOLDOWN_S = (10.0, 300.0)
 """Cooldown range when ``--blacklist-cooldown-range`` is absent. Stock Horovod blocks for ever."""
 
+NOT_STARTED = 125
+"""What counts as the exit code of a process that could not be started; an agent ends with it too."""
 SSH_FAILED = 255
 """What ssh itself ends with when it could not connect, or lost the connection."""
 SIGNALLED = 128

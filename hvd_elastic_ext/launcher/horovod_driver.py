@@ -15,6 +15,7 @@ The driver is bent from outside, by subclasses, where it must be:
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -34,8 +35,9 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.feed import HostFeed
-from hvd_elastic_ext.launcher.health import HostRecord, exit_cause
+from hvd_elastic_ext.launcher.health import NOT_STARTED, HostRecord, exit_cause
 from hvd_elastic_ext.launcher.horovod_hosts import OrderedHostManager
+from hvd_elastic_ext.launcher.horovod_notify import Place, WorkerClient
 from hvd_elastic_ext.launcher.plan import World, describe_resize, must_tell
 from hvd_elastic_ext.launcher.settings import RunSettings
 
@@ -47,6 +49,8 @@ RETRY_S: Final = 0.05
 """Pause before trying again to tell workers what they could not be told."""
 TELL_AGAIN_S: Final = 5.0
 """Workers that have not acted on a message for this long are sent it again."""
+JOIN_S: Final = 5.0
+"""How long the threads that attend to workers may take once the workers have ended."""
 
 
 class WorkerProcess(Protocol):
@@ -93,6 +97,7 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
         self._journal = journal
         self._clock = clock
         self._workers: dict[tuple[str, int], WorkerProcess] = {}
+        self._threads: list[threading.Thread] = []
         self._failed: dict[str, str] = {}
         self._cooled_down: set[str] = set()
         self._told: tuple[int, World, float] | None = None
@@ -151,13 +156,22 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
             if self._feed.failure is not None:
                 self.fail(str(self._feed.failure))
                 return
-            with self._wait_hosts_cond:
-                self._cooled_down |= self._host_manager.cooled_down()
-                if self._host_manager.update_available_hosts() != HostUpdateResult.no_update:
-                    self._wait_hosts_cond.notify_all()
-                desired = self._desired()
-            untold = self._must_tell(desired) and not self._tell(desired)
-            self._clock.wait(self._feed.changed, RETRY_S if untold else self._pause())
+            try:
+                pause = self._look()
+            except Exception:
+                log.exception("looking at the hosts failed; this is a defect of hvd-elastic; looking again")
+                pause = LOOK_S
+            self._clock.wait(self._feed.changed, pause)
+
+    def _look(self) -> float:
+        """Compare the hosts with the world and tell workers what they have to know; seconds to the next look."""
+        with self._wait_hosts_cond:
+            self._cooled_down |= self._host_manager.cooled_down()
+            if self._host_manager.update_available_hosts() != HostUpdateResult.no_update:
+                self._wait_hosts_cond.notify_all()
+            desired = self._desired()
+        untold = self._must_tell(desired) and not self._tell(desired)
+        return RETRY_S if untold else self._pause()
 
     def _pause(self) -> float:
         release = self._host_manager.seconds_to_next_release()
@@ -186,7 +200,7 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
     def _tell(self, desired: World) -> bool:
         """Send rank 0 the news; False if it cannot be told just now."""
         coordinator = self.get_coordinator_info()
-        client = coordinator and self.get_worker_client(coordinator)
+        client: WorkerClient | None = coordinator and self.get_worker_client(coordinator)
         if client is None:
             return False
         if self._told is None or self._told[:2] != (self.generation, desired):
@@ -195,11 +209,14 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
         try:
             # "Removed" alone would let Horovod's workers skip their sync: newcomers would wait for them for ever.
             client.notify_hosts_updated(self._stamp, HostUpdateResult.mixed)
-        except (OSError, EOFError) as error:
+        except OSError as error:
             log.info("rank 0 could not be told of new hosts, trying again: %s", error)
             return False
         self._told = (self.generation, desired, self._clock.mono())
         return True
+
+    def register_worker_server(self, host: str, slot: int, addresses: Mapping[str, list[Place]], key: bytes) -> None:
+        self._worker_clients[(host, slot)] = WorkerClient(itertools.chain(*addresses.values()), key)
 
     # --- worlds ------------------------------------------------------------------------------------
 
@@ -259,25 +276,38 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
         thread = threading.Thread(target=self._run_worker, args=(slot_info,), name="hvd-worker", daemon=True)
         thread.start()
         self._results.expect(thread)
+        self._threads.append(thread)
 
     def _run_worker(self, slot: SlotInfo) -> None:
-        assert self._create_worker_fn is not None
         host, local_rank = slot.hostname, slot.local_rank
-        worker = self._workers[(host, local_rank)] = self._create_worker_fn(slot)
-        if self._shutdown.is_set():
-            worker.stop()
-        code = worker.wait()
-        cause = exit_cause(code, told_to_leave=worker.told_to_leave)
+        worker, code, cause = self._serve_worker(slot)
         self._journal.record("exited", generation=self.generation, host=host, slot=local_rank, code=code, cause=cause)
         if self._workers.get((host, local_rank)) is not worker:
             return  # its slot was given to another process meanwhile, which this exit says nothing about
-        if code != 0 and not worker.told_to_leave and self.has_rank_assignment(host, local_rank):
+        told_to_leave = worker is not None and worker.told_to_leave
+        if code != 0 and not told_to_leave and self.has_rank_assignment(host, local_rank):
             self._failed.setdefault(host, cause)
             self.first_cause = self.first_cause or f"rank {self.current_rank(host, local_rank)} on {host}: {cause}"
         try:
             self._handle_worker_exit(slot, code, time.time())
         except (RuntimeError, threading.BrokenBarrierError) as error:
             log.debug("exit of %s[%s] came after the end: %s", host, local_rank, error)
+
+    def _serve_worker(self, slot: SlotInfo) -> tuple[WorkerProcess | None, int, str]:
+        """Start a worker and wait for its end: it, its exit code, and why it ended."""
+        assert self._create_worker_fn is not None
+        key = (slot.hostname, slot.local_rank)
+        try:
+            worker = self._create_worker_fn(slot)
+        except OSError as error:  # this machine's: no ssh here, no more processes, no place for its output
+            self._workers.pop(key, None)
+            log.warning("no process could be started for %s: %s", slot.hostname, error)
+            return None, NOT_STARTED, f"could not be started: {error}"
+        self._workers[key] = worker
+        if self._shutdown.is_set():
+            worker.stop()
+        code = worker.wait()
+        return worker, code, exit_cause(code, told_to_leave=worker.told_to_leave)
 
     def started(self, slot: SlotInfo, pid: int) -> None:
         """Note that the training process of ``slot`` runs, as ``pid`` on its host."""
@@ -317,10 +347,13 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
             worker.stop()
 
     def end_workers(self) -> None:
-        """End every worker and return when all have ended."""
+        """End every worker and return when all have ended, their last output is out and their ends are journalled."""
         self.stop_workers()
         for worker in list(self._workers.values()):
             worker.end()
+        deadline = self._clock.mono() + JOIN_S
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - self._clock.mono()))
 
 
 def check_gloo() -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import ipaddress
 import logging
 import pickle
 import threading
@@ -57,13 +58,19 @@ def read_registration(value: bytes) -> tuple[Addresses, bytes]:
         raise ValueError("not a registration: addresses and a key were expected")
     addresses, key = entry
     for interface, places in addresses.items():
-        if not isinstance(interface, str) or not all(_is_place(place) for place in places):
+        if not isinstance(interface, str) or not isinstance(places, list) or not all(map(_is_place, places)):
             raise ValueError("not a registration: addresses are (IP, port) by interface")
     return addresses, key
 
 
 def _is_place(place: object) -> bool:
-    return isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int)
+    if not (isinstance(place, tuple) and len(place) == 2 and isinstance(place[0], str) and isinstance(place[1], int)):
+        return False
+    try:
+        ipaddress.IPv4Address(place[0])
+    except ValueError:
+        return False
+    return 0 < place[1] < 65536
 
 
 class Rendezvous(RendezvousServer):  # type: ignore[misc]

@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.agents import Shell, Worker, interface_addresses, interface_towards
+from hvd_elastic_ext.launcher.agents import Output, Shell, Worker, interface_addresses, interface_towards
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.horovod_driver import PushedDriver, check_gloo, slot_env, worker_env
 from hvd_elastic_ext.launcher.horovod_rendezvous import Rendezvous
@@ -138,13 +138,17 @@ class Job:
             err=err,
         )
 
-    def _outputs(self, rank: int) -> tuple[list[TextIO], list[TextIO]]:
+    def _outputs(self, rank: int) -> tuple[Output, Output]:
         """Where a worker's output goes: the terminal, and files that are appended to."""
+        timestamps = self._settings.timestamps
         if self._settings.output_dir is None:
-            return [sys.stdout], [sys.stderr]
+            return Output(sys.stdout, timestamps=timestamps), Output(sys.stderr, timestamps=timestamps)
         folder = self._settings.output_dir / f"rank.{rank}"
         folder.mkdir(parents=True, exist_ok=True)
-        return [sys.stdout, _append(folder / "stdout")], [sys.stderr, _append(folder / "stderr")]
+        return (
+            Output(sys.stdout, _append(folder / "stdout"), timestamps=timestamps),
+            Output(sys.stderr, _append(folder / "stderr"), timestamps=timestamps),
+        )
 
 
 def _append(path: Path) -> TextIO:
@@ -153,10 +157,14 @@ def _append(path: Path) -> TextIO:
 
 @contextmanager
 def _signals_into(events: queue.SimpleQueue[Event]) -> Iterator[None]:
-    """Signals become events; a second one does nothing more, the grace is short enough."""
+    """Signals become events; a second one does nothing more, the grace is short enough.
+
+    One that whoever started us had us ignore (``nohup``) stays ignored.
+    """
     before = {}
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        before[number] = signal.signal(number, lambda n, _: events.put(Told(n)))
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            before[number] = signal.signal(number, lambda n, _: events.put(Told(n)))
     try:
         yield
     finally:

@@ -30,6 +30,8 @@ SCRIPT_TIMEOUT_S: Final = 30.0
 LONG_POLL_S: Final = 30
 RETRY_S: Final = (0.2, 5.0)
 """First and longest pause before asking a discovery URL again."""
+STOP_S: Final = 2.0
+"""How long a source's thread may take to end; what it blocks on is closed or killed first, where that can be done."""
 MAX_BODY: Final = 4 * 1024 * 1024
 
 
@@ -98,7 +100,8 @@ class _Looping:
         self._stopped.set()
         self._interrupt()
         if self._thread.is_alive():
-            self._thread.join()
+            # It may be inside a connect or a name look-up, which nothing can interrupt; it is a daemon thread.
+            self._thread.join(STOP_S)
 
     def _loop(self) -> None:
         while not self._stopped.is_set():
@@ -165,6 +168,8 @@ class ScriptSource(_Looping):
         except OSError as error:
             raise SourceUnavailable(self._command, f"cannot be run ({error})") from None
         with self._running as process:
+            if self._stopped.is_set():  # after stop() had looked for something to kill
+                self._kill(process)
             try:
                 output, _ = process.communicate(timeout=self._timeout_s)
             except subprocess.TimeoutExpired:

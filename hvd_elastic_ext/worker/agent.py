@@ -21,6 +21,7 @@ Standard library only: it has to start in a few milliseconds.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -49,7 +50,7 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to run: ``env`` is added to the agent's own; an unknown ``cwd`` is an error."""
+    """What to run: ``env`` is added to the agent's own; without ``cwd`` it runs where the agent does."""
 
     argv: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
@@ -76,14 +77,21 @@ def main() -> int:
     try:
         order = parse_order(sys.stdin.buffer.readline())
         child = _start(order)
-        sys.stdout.write(f"{ANNOUNCEMENT} {child.pid}\n")
-        sys.stdout.flush()
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, subprocess.SubprocessError) as error:
         sys.stderr.write(f"hvd-elastic agent: cannot start the training process: {error}\n")
         return REFUSED
+    _announce(child.pid)
     code = _attend(child, wake, order)
     _end_tree(order.grace_s)
     return code if code >= 0 else 128 - code
+
+
+def _announce(pid: int) -> None:
+    line = f"{ANNOUNCEMENT} {pid}\n".encode()
+    # The child writes to the same pipe already: a line in one call does not mix with its lines. A launcher
+    # that is gone is noticed by the end of standard input.
+    with contextlib.suppress(BrokenPipeError):
+        os.write(sys.stdout.fileno(), line)
 
 
 def _signals_as_bytes() -> int:

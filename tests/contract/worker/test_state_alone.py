@@ -11,6 +11,7 @@ from typing import Any
 import horovod.torch as hvd
 import pytest
 import torch
+from horovod.common.exceptions import HorovodInternalError
 from horovod.torch.elastic import state as stock
 from torch import nn
 
@@ -200,6 +201,23 @@ def test_a_handler_the_user_registered_with_horovod_is_used() -> None:
         assert ema.average == 10.0
     finally:
         stock.set_handler_registry(registry)
+
+
+def test_a_roll_back_of_the_users_own_leaves_the_world_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts: list[str] = []
+    monkeypatch.setattr(elastic._FENCE, "cut", lambda: cuts.append("cut"))
+    state = elastic.TorchState(batch=0)
+    state.restore()
+    try:
+        raise ArithmeticError("the loss is not a number")
+    except ArithmeticError:
+        state.restore()
+    assert cuts == []
+    try:
+        raise HorovodInternalError("a peer was lost")
+    except HorovodInternalError:
+        state.restore()
+    assert cuts == ["cut"]
 
 
 def test_assigning_the_same_model_again_commits_nothing() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 
@@ -180,6 +181,49 @@ def test_output_carries_the_rank_and_files_are_appended_to(launched: Launched) -
             assert process.wait(60) == 0, process.output
         assert "[0]<stdout>:hello" in process.stdout
     assert (output / "rank.0/stdout").read_text() == "hello\nhello\n"
+
+
+def test_options_of_horovodrun_about_output_are_kept(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--prefix-output-with-timestamp", "echo", "hello") as process:
+        assert process.wait(60) == 0, process.output
+    assert re.search(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:hello$", process.stdout, re.MULTILINE)
+
+
+def test_a_machine_without_ssh_is_told_so(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(launched.directory))
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--rsh", "ssh", *ENDLESS) as process:
+        assert process.wait(60) == 1
+    assert "rank 0 on localhost: could not be started: " in process.stderr
+    assert "'ssh'" in process.stderr
+    assert "Traceback" not in process.output
+
+
+def test_a_host_without_the_launchers_directory_runs_commands_given_by_absolute_path(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = launched.directory / "ssh"  # on a "host" where the directory of the launcher is not
+    ssh.write_text('#!/bin/sh\nfor last; do :; done\ncd /\nexec sh -c "cd /nowhere; ${last#*; }"\n')
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{launched.directory}:{os.environ['PATH']}")
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--rsh", "ssh", "/bin/pwd") as process:
+        assert process.wait(60) == 0, process.output
+    assert "[0]<stdout>:/\n" in process.stdout
+
+
+def test_a_job_under_nohup_outlives_its_terminal(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    nohup = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"]
+    arguments = ["run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1"]
+    waiting = [PYTHON, "-c", "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)"]
+    with run_process([*nohup, *ELASTIC, *map(str, arguments), *waiting], cwd=launched.directory) as process:
+        launched.process = process
+        launched.wait_for("a worker", lambda: launched.events("spawned"))
+        process.send_signal(signal.SIGHUP)
+        (launched.directory / "go").touch()
+        assert process.wait(30) == 0, process.output
 
 
 def test_the_daemons_push_reaches_a_running_job(launched: Launched) -> None:

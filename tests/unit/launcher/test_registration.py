@@ -31,7 +31,11 @@ def test_code_is_refused_and_not_run(entry: object) -> None:
 
 @pytest.mark.parametrize(
     "entry",
-    [None, (), ({}, "text"), ([], b"key"), ({1: []}, b"key"), ({"lo": [("a",)]}, b"k"), ({"lo": [(1, 2)]}, b"")],
+    [
+        *[None, (), ({}, "text"), ([], b"key"), ({1: []}, b"key"), ({"lo": [("a",)]}, b"k"), ({"lo": [(1, 2)]}, b"")],
+        *[({"lo": 1}, b"k"), ({"lo": [("10.0.0.1", 0)]}, b"k"), ({"lo": [("10.0.0.1", 65536)]}, b"k")],
+        ({"lo": [("a-name-to-be-resolved", 1)]}, b"k"),
+    ],
 )
 def test_anything_of_another_shape_is_refused(entry: object) -> None:
     with pytest.raises(ValueError, match="not a registration"):

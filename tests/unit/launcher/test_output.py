@@ -1,0 +1,70 @@
+"""Where lines of workers' output go."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TextIO
+
+import pytest
+
+from hvd_elastic_ext.launcher.agents import Output
+
+
+class Broken(io.StringIO):
+    """A terminal that went away."""
+
+    tried = 0
+
+    def write(self, text: str, /) -> int:
+        self.tried += 1
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> TextIO:
+    return (tmp_path / "stdout").open("a", encoding="utf-8")
+
+
+def test_the_terminal_gets_labels_and_the_file_does_not(file: TextIO) -> None:
+    terminal = io.StringIO()
+    output = Output(terminal, file)
+    output.write("hello\n", label="[0]<stdout>:")
+    output.close()
+    assert terminal.getvalue() == "[0]<stdout>:hello\n"
+    assert Path(file.name).read_text() == "hello\n"
+    assert file.closed
+    assert not terminal.closed
+
+
+def test_timestamps_come_before_labels() -> None:
+    terminal = io.StringIO()
+    Output(terminal, timestamps=True).write("hello\n", label="[0]<stdout>:")
+    stamp, rest = terminal.getvalue().split("[", 1)
+    assert rest == "0]<stdout>:hello\n"
+    assert len(stamp.split()) == 5  # day, month, date, time, year
+
+
+def test_a_reader_that_went_away_is_written_to_once_and_the_file_goes_on(
+    file: TextIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    terminal = Broken()
+    output = Output(terminal, file)
+    for line in ("one\n", "two\n"):
+        output.write(line, label="")
+    output.close()
+    assert Path(file.name).read_text() == "one\ntwo\n"
+    assert terminal.tried == 1
+    assert len(caplog.records) == 1
+    assert "Broken pipe" in caplog.text
+
+
+def test_a_full_disk_stops_neither_the_terminal_nor_the_closing(caplog: pytest.LogCaptureFixture) -> None:
+    terminal = io.StringIO()
+    full = Path("/dev/full").open("a", encoding="utf-8")  # noqa: SIM115 - the output closes it
+    output = Output(terminal, full)
+    for line in ("one\n", "two\n"):
+        output.write(line, label="")
+    output.close()
+    assert terminal.getvalue() == "one\ntwo\n"
+    assert "No space left on device" in caplog.text
