@@ -28,7 +28,7 @@ class FileSource:
 
     def read(self) -> Sight | Unsettled:
         try:
-            text = read_text(self._path).removeprefix("\ufeff")  # a byte-order mark, as some editors write
+            text = read_text(self._path)
         except BeingWritten as error:
             return Unsettled(error.where, error.why)
         return Sight(parse_hosts_text(text, where=str(self._path), default_slots=self._slots))

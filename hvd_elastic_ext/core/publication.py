@@ -93,14 +93,14 @@ def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
 
 
 def parse_hosts_text(text: str, *, where: str, default_slots: int | None = None) -> HostSet:
-    """Read a hosts file. Blank lines and lines starting with ``#`` are skipped.
+    """Read a hosts file. Blank lines, lines starting with ``#`` and a byte-order mark are skipped.
 
     ``where`` names the file in errors. Raises :class:`BadHosts` naming the first
     bad line and counting the others: a list with one bad line is no list.
     """
     hosts: dict[str, tuple[Host, int]] = {}
     problems: list[tuple[int, str]] = []
-    for number, raw in enumerate(text.split("\n"), start=1):
+    for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         line = raw.removesuffix("\r")
         if not line.strip() or line.startswith("#"):
             continue

@@ -156,9 +156,10 @@ class StopSignals:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Catch SIGINT, SIGTERM and SIGHUP; put back what was there before."""
+    """Catch SIGINT, SIGTERM and, unless under ``nohup``, SIGHUP; put back what was there before."""
     stop = StopSignals()
-    before = {number: signal.signal(number, stop.note) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    before = {number: signal.signal(number, stop.note) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
     try:
         yield stop
     finally:

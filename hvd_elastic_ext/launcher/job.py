@@ -159,12 +159,12 @@ def _append(path: Path) -> TextIO:
 def _signals_into(events: queue.SimpleQueue[Event]) -> Iterator[None]:
     """Signals become events; a second one does nothing more, the grace is short enough.
 
-    One that whoever started us had us ignore (``nohup``) stays ignored.
+    A terminal that hangs up does not matter to a job under ``nohup``.
     """
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
     before = {}
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            before[number] = signal.signal(number, lambda n, _: events.put(Told(n)))
+    for number in (signal.SIGINT, signal.SIGTERM, *hangup):
+        before[number] = signal.signal(number, lambda n, _: events.put(Told(n)))
     try:
         yield
     finally:

@@ -62,9 +62,11 @@ def main(argv: Sequence[str]) -> int:
 def _run(settings: RunSettings, feed: HostFeed, source: HostSource, journal: Journal) -> None:
     from hvd_elastic_ext.launcher.job import Job
 
+    # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
+    job = Job(settings, feed, journal=journal, clock=SystemClock())
     source.start()
     try:
-        Job(settings, feed, journal=journal, clock=SystemClock()).run()
+        job.run()
     finally:
         source.stop()
 

@@ -69,6 +69,12 @@ def test_a_hosts_file_reads_back_as_it_was_written(hosts):
     assert parse_hosts_text(render_hosts_text(hosts), where="f") == slots_only(hosts)
 
 
+def test_a_byte_order_mark_at_the_start_is_no_part_of_the_first_name():
+    assert parse_hosts_text("\ufeffa:1\r\nb:2\r\n", where="f") == HostSet.of({"a": 1, "b": 2})
+    with pytest.raises(BadHosts, match=r"f:2: .*not ASCII"):
+        parse_hosts_text("a:1\n\ufeffb:2\n", where="f")
+
+
 @given(some.host_sets)
 def test_a_hosts_file_holds_bare_lines_that_horovod_reads_too(hosts):
     lines = render_hosts_text(hosts).splitlines()
