@@ -292,33 +292,38 @@ def _whole(fd: int, where: str, *, pause: Callable[[float], None]) -> bytes:
         raise SourceUnavailable(where, f"is {kind}; name a text file of host:slots lines")
     if before.st_size > MAX_BYTES:
         raise SourceUnavailable(where, f"has {before.st_size} bytes; a host list has at most {MAX_BYTES}")
-    writing = _open_for_writing(fd)
-    if writing:
-        raise BeingWritten(where, "is being written; it is read when its writer closes it")
-    data = os.pread(fd, MAX_BYTES + 1, 0)
-    if writing is None:
-        pause(SETTLE if data.strip() else SETTLE_EMPTY)
+    try:
+        leased = _lease(fd)
+        if leased is False:
+            raise BeingWritten(where, "is being written; it is read when its writer closes it")
+        data = os.pread(fd, MAX_BYTES + 1, 0)
+        if leased:
+            return data
+    finally:
+        with contextlib.suppress(OSError):  # closing the descriptor gives it back too
+            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    pause(SETTLE if data.strip() else SETTLE_EMPTY)
     # A writer may have come between: what it did shows in the time, the size or the text.
     if _print(os.fstat(fd)) != _print(before) or os.pread(fd, MAX_BYTES + 1, 0) != data:
         raise BeingWritten(where, "is being written; it is read when it stands still")
     return data
 
 
-def _open_for_writing(fd: int) -> bool | None:
-    """Say whether anybody has the file open for writing, or None if the kernel will not tell.
+def _lease(fd: int) -> bool | None:
+    """Take a read lease: True if it is ours, False if somebody writes the file, None if the kernel will not tell.
 
-    A read lease is refused while there is a writer. It is given back at once: a
-    writer that comes in between waits for those microseconds, and the signal
-    that then tells us so is one that does nothing.
+    It is refused while the file is open for writing. While it is held, a writer
+    that comes waits in its ``open``, before it can empty the file; so it is held
+    for one read, some microseconds. (Asking first and reading then is not
+    enough: file times are too coarse to show a writer that came in between.)
+    The signal that tells us of a waiting writer is one that does nothing.
     """
     try:
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
-        return True if error.errno == errno.EAGAIN else None
-    with contextlib.suppress(OSError):  # closing the descriptor gives it back too
-        fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-    return False
+        return False if error.errno == errno.EAGAIN else None
+    return True
 
 
 def _print(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -18,7 +18,7 @@ def no_pause(seconds: float) -> None:
 @pytest.fixture
 def mute_kernel(monkeypatch):
     """The kernel says nothing about writers, as on network file systems."""
-    monkeypatch.setattr(filewatch, "_open_for_writing", lambda fd: None)
+    monkeypatch.setattr(filewatch, "_lease", lambda fd: None)
 
 
 def test_a_file_nobody_writes_is_read_at_once(tmp_path):
