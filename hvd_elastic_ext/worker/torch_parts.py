@@ -57,7 +57,8 @@ class StatefulPart:
         self.value.load_state_dict(copy.deepcopy(captured))
 
     def sync(self, comms: Comms, *, name: str) -> None:
-        self.value.load_state_dict(receive_tree(self.value.state_dict(), comms, name=name))
+        # A copy: a state dict often holds the live containers, which the user's loading may empty first.
+        self.value.load_state_dict(copy.deepcopy(receive_tree(self.value.state_dict(), comms, name=name)))
 
 
 class OptimizerPart(StatefulPart):
@@ -76,7 +77,8 @@ class OptimizerPart(StatefulPart):
         self._drop_gradients()
 
     def sync(self, comms: Comms, *, name: str) -> None:
-        super().sync(comms, name=name)
+        # Without a copy, which would take the optimizer's memory once more: torch's loading needs none.
+        self.value.load_state_dict(receive_tree(self.value.state_dict(), comms, name=name))
         self._drop_gradients()
 
     def _drop_gradients(self) -> None:

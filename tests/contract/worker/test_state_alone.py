@@ -220,6 +220,24 @@ def test_a_roll_back_of_the_users_own_leaves_the_world_alone(monkeypatch: pytest
     assert cuts == ["cut"]
 
 
+def test_a_sync_does_not_empty_an_object_whose_loading_begins_by_emptying_it() -> None:
+    class Seen:
+        def __init__(self) -> None:
+            self.items = [1, 2]
+
+        def state_dict(self) -> dict[str, list[int]]:
+            return {"items": self.items}
+
+        def load_state_dict(self, state: dict[str, list[int]]) -> None:
+            self.items.clear()
+            self.items.extend(state["items"])
+
+    state = elastic.TorchState(seen=Seen())
+    state.sync()
+    state.restore()
+    assert state.seen.items == [1, 2]
+
+
 def test_assigning_the_same_model_again_commits_nothing() -> None:
     net = nn.Linear(1, 1)
     state = elastic.TorchState(model=net)
