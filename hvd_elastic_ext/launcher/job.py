@@ -95,9 +95,9 @@ class Job:
         driver, settings = self._driver, self._settings
         try:
             driver.wait_for_slots(settings.num_proc)
+            interface, address = self._address(driver.available_hosts())
         except JobFailed as error:
             return str(error)
-        interface, address = self._address(list(driver.available_hosts()))
         port = self._rendezvous.serve(driver, address)
         self._env = {
             **worker_env(os.environ, server=address, port=port, interface=interface),
@@ -112,9 +112,9 @@ class Job:
         own = interface_addresses()
         interface = self._settings.interfaces[0] if self._settings.interfaces else interface_towards(hosts)
         if interface is None or interface not in own:
+            wrong = f"{interface} has no IPv4 address here" if interface else f"none leads to {', '.join(hosts)}"
             raise JobFailed(
-                f"no network interface {interface or 'leads'} {'has an IPv4 address here' if interface else 'to'} "
-                f"{'' if interface else ', '.join(hosts)}; name one that every host has with --network-interfaces "
+                f"network interface: {wrong}; name one that every host has with --network-interfaces "
                 f"(this machine has: {', '.join(sorted(own))})"
             )
         return interface, own[interface]

@@ -97,6 +97,15 @@ def test_too_few_slots_end_the_job_after_the_elastic_timeout_and_say_what_there_
     assert "3 slots are needed and 1 were there (localhost) after 2 s" in process.stderr
 
 
+def test_a_network_interface_that_is_not_there_is_named_with_those_that_are(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", "--network-interfaces", "nowhere0", *ENDLESS) as process:
+        assert process.wait(60) == 1
+    assert "network interface: nowhere0 has no IPv4 address here; " in process.stderr
+    assert "(this machine has: " in process.stderr
+    assert "Traceback" not in process.output
+
+
 def test_a_discovery_script_that_fails_at_first_ends_the_job_at_once(launched: Launched) -> None:
     with launched.run("-np", "1", *ENDLESS, source=("--host-discovery-script", "/nowhere/discover.sh")) as process:
         assert process.wait(60) == 1
