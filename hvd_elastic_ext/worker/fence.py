@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import os
 import socket
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -68,13 +69,15 @@ def _shut_down(known: Socket) -> bool:
     descriptor, inode = known
     try:
         # A duplicate cannot be closed under our hands, so what is checked is what is shut down.
-        copy = socket.socket(fileno=os.dup(descriptor))
+        duplicate = os.dup(descriptor)
     except OSError:
         return False
-    with copy:
+    status = os.fstat(duplicate)
+    if not stat.S_ISSOCK(status.st_mode) or status.st_ino != inode:
+        os.close(duplicate)
+        return False
+    with socket.socket(fileno=duplicate) as copy:
         try:
-            if os.fstat(copy.fileno()).st_ino != inode:
-                return False
             copy.shutdown(socket.SHUT_RDWR)
         except OSError:
             return False  # not connected (any more)

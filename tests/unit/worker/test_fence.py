@@ -65,6 +65,19 @@ def test_a_descriptor_that_was_used_again_is_left_alone(pairs: list[Pair]) -> No
     assert not closed(other)
 
 
+def test_a_descriptor_that_is_a_file_now_is_left_alone_and_costs_none(pairs: list[Pair]) -> None:
+    fence = Fence()
+    ours, peer = fence.watching(join)(pairs)
+    ours.close()
+    peer.close()
+    with open(os.devnull) as one, open(os.devnull) as other:
+        before = set(os.listdir("/proc/self/fd"))
+        assert fence.cut() == 0
+        assert set(os.listdir("/proc/self/fd")) == before
+        assert not one.closed
+        assert not other.closed
+
+
 def test_a_world_that_could_not_be_joined_is_cut_too(pairs: list[Pair]) -> None:
     fence = Fence()
 
