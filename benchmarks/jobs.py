@@ -34,7 +34,8 @@ T = TypeVar("T")
 HOSTS: Final = ("localhost", "127.0.0.1", "127.1")
 """Names of this machine that *both* launchers take for hosts of their own and start directly, without ssh."""
 AGENT: Final = "hvd_elastic_ext.worker.agent"
-GRACE_S: Final = 2.0
+GRACE_S: Final = 10.0
+"""Rarely used up, but long: a launcher of stock's that has to be killed leaves its semaphores in /dev/shm."""
 START_TIMEOUT_S: Final = 90.0
 """Until a job steps: interpreters that import torch, on a machine that may be busy."""
 LOOK_S: Final = 0.02
@@ -215,7 +216,7 @@ class Job:
         with contextlib.suppress(BrokenPipeError):
             self._agent.stdin.close()
         try:
-            self._agent.wait(timeout=5 * GRACE_S + 10)
+            self._agent.wait(timeout=3 * GRACE_S + 10)
         except subprocess.TimeoutExpired:
             _kill_tree(self._agent.pid)
             self._agent.wait()
