@@ -131,6 +131,7 @@ def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, num
         assert process.wait(20) == code
         assert process.tree() == []
     assert launched.events("finished")[-1].get("code") == code
+    assert '"event":"finished"' in launched.journal.read_text().splitlines()[-1]
 
 
 def test_workers_that_ignore_sigterm_and_run_off_are_killed_after_the_grace(launched: Launched) -> None:
