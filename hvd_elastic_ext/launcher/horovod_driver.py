@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -358,7 +359,11 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
 
 def check_gloo() -> None:
     """Raises :class:`JobFailed` if this Horovod cannot be elastic."""
-    if not gloo_built():
+    try:
+        built = gloo_built()
+    except queue.Empty:  # Horovod looks in a process of its own, and takes its word for granted
+        raise JobFailed("Horovod crashed while it was looked at; `hvd-elastic doctor` says more") from None
+    if not built:
         raise JobFailed(
             "Horovod was built without Gloo, which elastic jobs need; scripts/build-horovod builds one that has it"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hvd_elastic_ext.core.errors import JobFailed, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Publication
+from hvd_elastic_ext.launcher import horovod_driver
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.horovod_driver import PushedDriver
 from hvd_elastic_ext.launcher.settings import RunSettings, Sources
@@ -64,6 +66,15 @@ def test_a_defect_while_looking_at_the_hosts_does_not_end_the_looking(
     feed.offer(Publication("file", 1, HostSet.of({"a": 1, "b": 2})))
     wait_until(lambda: driver.available_hosts() == ["a", "b"], what="the hosts after the defect")
     assert "this is a defect of hvd-elastic" in caplog.text
+
+
+def test_a_horovod_that_crashes_when_looked_at_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def crashes() -> bool:
+        raise queue.Empty
+
+    monkeypatch.setattr(horovod_driver, "gloo_built", crashes)
+    with pytest.raises(JobFailed, match="hvd-elastic doctor"):
+        horovod_driver.check_gloo()
 
 
 def test_a_source_that_can_never_give_hosts_ends_the_wait_for_them(driver: PushedDriver, feed: HostFeed) -> None:
