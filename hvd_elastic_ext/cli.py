@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -57,6 +58,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130  # what the shell reports for SIGINT
     except BrokenPipeError:
         return 141  # the reader of our output went away; what the shell reports for SIGPIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        sys.stderr.write(f"hvd-elastic {name}: no space is left where the output goes\n")
+        return 1
     return int(code)
 
 

@@ -116,10 +116,6 @@ class HostSet:
         """Name to slots, in order of seniority: the form Horovod knows."""
         return {host.name: host.slots for host in self.hosts}
 
-    def without(self, names: Iterable[str]) -> HostSet:
-        gone = set(names)
-        return HostSet(tuple(host for host in self.hosts if host.name not in gone))
-
 
 @dataclass(frozen=True, slots=True)
 class HostChange:
@@ -135,16 +131,6 @@ class HostChange:
 
     def __bool__(self) -> bool:
         return bool(self.added or self.removed or self.grown or self.shrunk)
-
-    @property
-    def gains(self) -> bool:
-        """True if there is room now that was not there before."""
-        return bool(self.added or self.grown)
-
-    @property
-    def loses(self) -> bool:
-        """True if room that was there is gone."""
-        return bool(self.removed or self.shrunk)
 
 
 def diff(before: HostSet, after: HostSet) -> HostChange:

@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.clock import Clock
 
 EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; options (no secrets), versions",
-    "published": "a new host list was accepted; hosts, departing, added, removed, grown, shrunk",
+    "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason",
     "spawned": "a training process was started; host, slot, rank",
     "standby": "a newcomer's processes were started without interrupting anyone; host",

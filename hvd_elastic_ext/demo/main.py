@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -73,6 +74,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Run the demo. 0 if every event showed its effect, 1 if not, 128 + signal if told to stop."""
     options = parser().parse_args(argv)
+    if os.environ.get("HVD_DIE_WITH_PARENT") == "1":
+        die_with_parent()
     check_installed()
     plain = options.plain or not sys.stdout.isatty()
     if hasattr(sys.stdout, "reconfigure"):
@@ -134,6 +137,12 @@ def conclude(folder: Folder, stream: TextIO) -> None:
         stream.write(f"Test accuracy: {accuracy:.4f}\n")
     stream.write(f"Picture: {folder.png}\n         {folder.html}\n")
     stream.flush()
+
+
+def die_with_parent() -> None:
+    """Have the kernel send ``SIGTERM`` when our parent dies, so that a killed ``make`` takes the demo with it."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
 
 
 class StopSignals:

@@ -23,8 +23,9 @@ class HostFeed:
         self._accepted: Publication | None = None
         self._hosts = HostSet()
         self._reason: str | None = None
-        self.version = 0
-        """Grows with every change of the hosts; also the generation stamped on their journal lines."""
+        self._number = 0
+        self.generation = 0
+        """That of the present world, set by the driver; journal lines carry it."""
         self.changed = threading.Event()
         """Set on every change, refusal and closing; whoever waits clears it before looking."""
         self.failure: ElasticError | None = None
@@ -41,10 +42,11 @@ class HostFeed:
             self._accepted, self._hosts, self._reason = publication, hosts, None
             if not news:
                 return change
-            self.version += 1
+            self._number += 1
             self._journal.record(
                 "published",
-                generation=self.version,
+                generation=self.generation,
+                number=self._number,
                 source=publication.source,
                 hosts=hosts.as_slots(),
                 departing=[d.host for d in publication.departing],
@@ -62,7 +64,7 @@ class HostFeed:
             if str(error) == self._reason:
                 return
             self._reason = str(error)
-            self._journal.record("refused", generation=self.version, reason=self._reason)
+            self._journal.record("refused", generation=self.generation, reason=self._reason)
         self.changed.set()
 
     def hosts(self) -> HostSet:

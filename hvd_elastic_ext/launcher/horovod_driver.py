@@ -232,6 +232,7 @@ class PushedDriver(stock.ElasticDriver):  # type: ignore[misc]
         before = self.world() or None
         pending: list[SlotInfo] = super()._update_host_assignments(current_hosts)
         self.generation += 1
+        self._feed.generation = self.generation
         resize = describe_resize(before, self.world(), failed=self._failed, cooled_down=self._cooled_down)
         self._journal.record(
             "resized",

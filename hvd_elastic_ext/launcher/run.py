@@ -53,9 +53,9 @@ def main(argv: Sequence[str]) -> int:
     try:
         _run(settings, feed, source, journal)
     except ElasticError as error:
-        journal.record("finished", generation=feed.version, code=error.exit_code, reason=str(error))
+        journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
-    journal.record("finished", generation=feed.version, code=0, reason="training is done")
+    journal.record("finished", generation=feed.generation, code=0, reason="training is done")
     return 0
 
 
@@ -110,6 +110,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
         )
 
     args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
+    _check_sample(environ)
     problem = horovod.why_not_elastic(args)
     if problem is not None:
         raise UsageError(problem)
@@ -194,6 +195,17 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
         script=args.host_discovery_script,
         hosts=fixed,
     )
+
+
+def _check_sample(environ: Mapping[str, str]) -> None:
+    """Workers read it, but a wrong one should stop the job here, and once."""
+    text = environ.get(f"{PREFIX}SAMPLE", "0")
+    try:
+        wrong = not 0 <= float(text) < float("inf")
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise UsageError(f"HVD_ELASTIC_SAMPLE is {text!r}; write a number of seconds, 0 for every step")
 
 
 def _elastic_timeout() -> float:

@@ -129,6 +129,18 @@ def test_a_demo_that_is_killed_leaves_no_process(
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.timeout(200)
+def test_a_make_that_is_killed_takes_the_demo_with_it(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    makefile = tmp_path / "Makefile"
+    makefile.write_text(f"demo:\n\t@exec {' '.join(demo('--out', out))}\n")
+    make = ["make", "--silent", f"--file={makefile}", "demo"]
+    with run_process(make, env={"HVD_DIE_WITH_PARENT": "1"}, cwd=Path(__file__).parents[3]) as process:
+        until_it_trains(process, out)
+        process.kill()
+        wait_until(lambda: process.tree() == [], what="the end of every process", timeout=40.0, show=process.tree)
+
+
 def test_ctrl_c_before_anything_trains_ends_the_demo_in_order(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with run_process(demo("--out", out)) as process:

@@ -168,3 +168,9 @@ def test_an_unknown_key_names_its_neighbour(tmp_path: Path, env: dict[str, str],
         parse("-np", "1", "--config", str(config), env=env)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sample", ["x", "-1", "inf", "nan", ""])
+def test_a_wrong_sample_interval_stops_the_job_here_and_not_in_each_worker(sample: str) -> None:
+    with pytest.raises(UsageError, match="HVD_ELASTIC_SAMPLE"):
+        parse("-np", "1", env={"HVD_ELASTIC_SAMPLE": sample})
