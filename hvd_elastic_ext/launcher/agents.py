@@ -13,7 +13,6 @@ import ipaddress
 import json
 import logging
 import os
-import shlex
 import socket
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from typing import IO, Final, TextIO
 import psutil
 
 from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.launcher.ssh import Ssh
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,6 @@ class Shell:
     rsh: str | None = None
     ssh_port: int | None = None
     ssh_identity_file: str | None = None
-    connect_timeout_s: int = 10
     python: str = field(default=sys.executable)
 
     def command(self, host: str) -> list[str]:
@@ -55,22 +54,7 @@ class Shell:
         agent = [self.python, "-m", AGENT_MODULE]
         if self.rsh == "local" or (self.rsh is None and is_this_machine(host)):
             return agent
-        return [
-            "ssh",
-            "-oBatchMode=yes",
-            "-oStrictHostKeyChecking=no",
-            f"-oConnectTimeout={self.connect_timeout_s}",
-            # A host that went away silently must not hold an ssh, and with it a slot, for hours.
-            "-oServerAliveInterval=5",
-            "-oServerAliveCountMax=3",
-            "-oControlMaster=no",
-            *(["-p", str(self.ssh_port)] if self.ssh_port else []),
-            *(["-i", self.ssh_identity_file] if self.ssh_identity_file else []),
-            "--",
-            host,
-            # A host without this directory still runs commands given by absolute path, as with horovodrun.
-            f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {shlex.join(agent)}",
-        ]
+        return Ssh(Path.cwd(), self.ssh_port, self.ssh_identity_file).command(host, agent)
 
 
 def is_this_machine(host: str) -> bool:

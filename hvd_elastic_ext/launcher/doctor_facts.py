@@ -10,7 +10,6 @@ import ipaddress
 import json
 import os
 import resource
-import shlex
 import shutil
 import socket
 import subprocess
@@ -24,8 +23,8 @@ from typing import Any, Final
 import psutil
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.launcher.doctor_types import SHARED_MEMORY, Answer, Facts, HostFacts, Steps
+from hvd_elastic_ext.launcher.ssh import Ssh
 
 CONNECT_TIMEOUT_S: Final = 5
 PROBE_TIMEOUT_S: Final = 90.0
@@ -91,24 +90,11 @@ class Reach:
 
     def command(self, host: str) -> list[str]:
         """ssh to an interpreter on ``host`` that reads its program from standard input."""
-        problem = name_error(host)
-        if problem is not None:
-            raise UsageError(problem)
-        return [
-            "ssh",
-            "-oBatchMode=yes",
-            "-oStrictHostKeyChecking=no",
-            f"-oConnectTimeout={CONNECT_TIMEOUT_S}",
-            "-oServerAliveInterval=5",
-            "-oServerAliveCountMax=3",
-            "-oControlMaster=no",
-            *(["-p", str(self.ssh_port)] if self.ssh_port else []),
-            *(["-i", self.ssh_identity_file] if self.ssh_identity_file else []),
-            "--",
-            host,
-            # In the directory of this command where there is one of that name, as the launcher does it.
-            f"cd {shlex.quote(str(Path.cwd()))} 2>/dev/null; exec {shlex.quote(self.python)} -",
-        ]
+        ssh = Ssh(Path.cwd(), self.ssh_port, self.ssh_identity_file, CONNECT_TIMEOUT_S)
+        try:
+            return ssh.command(host, [self.python, "-"])
+        except ValueError as error:
+            raise UsageError(str(error)) from None
 
 
 def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> Facts:
