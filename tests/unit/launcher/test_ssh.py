@@ -27,5 +27,5 @@ def test_ssh_never_asks_and_gives_up() -> None:
 
 @given(st.text(max_size=20).map(lambda tail: "-" + tail))
 def test_nothing_that_looks_like_an_option_is_taken_for_a_host(name: str) -> None:
-    with pytest.raises(ValueError, match="option|characters|ASCII"):
+    with pytest.raises(ValueError, match=r"option|characters|ASCII"):
         Ssh(Path("/")).command(name, ["true"])
