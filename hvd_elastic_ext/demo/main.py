@@ -130,6 +130,8 @@ def conclude(folder: Folder, stream: TextIO) -> None:
     records, _ = read_journal(folder.journal)
     story = tell(records)
     show(story, stream)
+    # Matplotlib keeps fonts it found in the user's home; the demo writes nowhere but into its folder.
+    os.environ.setdefault("MPLCONFIGDIR", str(folder.path / ".matplotlib"))
     for picture in (folder.png, folder.html):
         draw(story, picture, title="Handwritten digits on hosts that come and go")
     accuracy = folder.accuracy()
