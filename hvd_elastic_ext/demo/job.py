@@ -67,6 +67,7 @@ class Folder:
         self.log = self.path / "workers.log"
         self.png = self.path / "picture.png"
         self.html = self.path / "picture.html"
+        self.temporary = self.path / "tmp"
         self._lock = -1
 
     def __enter__(self) -> Folder:
@@ -78,6 +79,7 @@ class Folder:
             for old in (self.hosts, self.journal, self.report, self.log, self.png, self.html):
                 old.unlink(missing_ok=True)
             self.log.touch()
+            self.temporary.mkdir(exist_ok=True)
         except BlockingIOError:
             os.close(self._lock)
             raise UsageError(
@@ -143,11 +145,14 @@ def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int,
     ]
 
 
-def job_environ(environ: Mapping[str, str]) -> dict[str, str]:
-    """The demo's own environment, without options of ``run`` that a user has set for other jobs."""
+def job_environ(environ: Mapping[str, str], *, temporary: Path) -> dict[str, str]:
+    """The demo's own environment, without options of ``run`` that a user has set for other jobs.
+
+    ``temporary`` is where the job puts what else would stay in ``/tmp``: torch leaves a folder there.
+    """
     kept = {name: value for name, value in environ.items() if not name.startswith("HVD_ELASTIC_")}
     # Every step in the journal; one thread a worker, as they share the machine.
-    return {**kept, "HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1"}
+    return {**kept, "HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
 
 
 class Job:

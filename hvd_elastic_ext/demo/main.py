@@ -38,7 +38,7 @@ from hvd_elastic_ext.report.table import show
 LEAST_ACCURACY: Final = 0.96
 COOLDOWN_S: Final = (3, 10)
 FULL: Final = Training(epochs=14, step_delay_s=0.05)
-QUICK: Final = Training(epochs=12, step_delay_s=0.04)
+QUICK: Final = Training(epochs=15, step_delay_s=0.04)
 """Long enough to outlast their scripts even when no event costs a step's time, and to learn the digits."""
 
 
@@ -99,8 +99,9 @@ def play(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
 def _drive(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainView | LiveView) -> Outcome:
     script = example_script(Path(hvd_elastic_ext.__file__).parent, Path(sys.prefix))
     folder.publish(render_hosts_text(HostSet.of(dict.fromkeys(START, 1))))
+    environ = job_environ(os.environ, temporary=folder.temporary)
     command = run_command(folder, cooldown_s=COOLDOWN_S, size=(2, 3))
-    job = Job(folder, [*command, *plan.training.command(script, folder.report)], job_environ(os.environ))
+    job = Job(folder, [*command, *plan.training.command(script, folder.report)], environ)
     try:
         with view as watch:
             drive = Drive(plan.script, Tail(folder.journal).read, hands=job, clock=SystemClock(), watch=watch)

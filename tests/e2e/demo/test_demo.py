@@ -62,11 +62,16 @@ def check_a_whole_demo(out: Path, text: str) -> None:
 @pytest.mark.timeout(300)
 def test_the_quick_demo_shows_every_event(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with run_process(demo("--quick", "--out", out), cwd=tmp_path) as process:
+    elsewhere = {name: str(tmp_path / name) for name in ("HOME", "TMPDIR")}
+    for folder in elsewhere.values():
+        Path(folder).mkdir()
+    env = {**elsewhere, "XDG_CACHE_HOME": None, "XDG_CONFIG_HOME": None}
+    with run_process(demo("--quick", "--out", out), cwd=tmp_path, env=env) as process:
         assert process.wait(280.0) == 0, process.output
         check_a_whole_demo(out, process.stdout)
         assert process.tree() == []
-    assert [path.name for path in tmp_path.iterdir()] == ["out"], "the demo wrote outside its folder"
+    outside = [path for path in tmp_path.rglob("*") if out not in (path, *path.parents)]
+    assert sorted(outside) == sorted(map(Path, elsewhere.values())), "the demo wrote outside its folder"
 
 
 @pytest.mark.soak

@@ -62,7 +62,8 @@ def test_the_example_is_found_beside_the_package_or_among_the_data_files(tmp_pat
 
 
 def test_options_a_user_set_for_other_jobs_do_not_reach_this_one() -> None:
-    environ = job_environ({"HVD_ELASTIC_MAX_NP": "1", "PATH": "/bin"})
+    environ = job_environ({"HVD_ELASTIC_MAX_NP": "1", "PATH": "/bin"}, temporary=Path("/out/tmp"))
+    assert environ.pop("TMPDIR") == "/out/tmp"
     assert environ == {"PATH": "/bin", "HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1"}
 
 
