@@ -138,7 +138,8 @@ def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int,
     return [
         sys.executable,
         *("-m", "hvd_elastic_ext.cli", "run"),
-        *("--hosts-file", str(folder.hosts), "--journal", str(folder.journal)),
+        # By name alone, as the job runs in its folder: messages that name them stay short.
+        *("--hosts-file", folder.hosts.name, "--journal", folder.journal.name),
         *("-np", str(smallest), "--min-np", str(smallest), "--max-np", str(largest)),
         *("--blacklist-cooldown-range", *map(str, cooldown_s)),
         *("--elastic-timeout", "60"),
