@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +43,9 @@ DESCRIPTION: Final = (
 
 def main(argv: Sequence[str]) -> int:
     """Run a job. Raises :class:`ElasticError` with its exit code for every end but success."""
+    # Until the job takes signals over, there is nothing to end but this process.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end_at_once)
     settings = parse(argv, os.environ)
     logging.basicConfig(level=logging.DEBUG if settings.verbose else logging.WARNING, format="hvd-elastic: %(message)s")
     journal = open_journal(settings.journal)
@@ -55,8 +59,19 @@ def main(argv: Sequence[str]) -> int:
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
+    except _EndedAtOnce as end:
+        journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
+        raise
     journal.record("finished", generation=feed.generation, code=0, reason="training is done")
     return 0
+
+
+class _EndedAtOnce(SystemExit):
+    """No ``Exception``, so that no library that is being imported can take it for a failure of its own."""
+
+
+def _end_at_once(number: int, _: object) -> None:
+    raise _EndedAtOnce(128 + number)
 
 
 def _run(settings: RunSettings, feed: HostFeed, source: HostSource, journal: Journal) -> None:

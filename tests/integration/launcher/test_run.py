@@ -134,6 +134,20 @@ def test_a_signal_ends_every_worker_and_is_the_exit_code(launched: Launched, num
     assert '"event":"finished"' in launched.journal.read_text().splitlines()[-1]
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_the_launcher_is_still_importing_ends_it_in_order(
+    launched: Launched, number: int, code: int
+) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run("-np", "1", *ENDLESS) as process:
+        launched.wait_for("the first line of the journal", lambda: launched.events("started"))
+        process.send_signal(number)
+        assert process.wait(20) == code
+        assert process.tree() == []
+    assert "Traceback" not in process.output
+    assert launched.events("finished")[-1].get("code") == code
+
+
 def test_workers_that_ignore_sigterm_and_run_off_are_killed_after_the_grace(launched: Launched) -> None:
     stubborn = (
         "import os, signal, time\n"
