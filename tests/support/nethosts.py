@@ -244,10 +244,15 @@ class NetHost:
         if not config.exists():
             key = self._network.new_key(self._dir / "host_key")
             self._network.know(f"{self.name},{self.address}", key)
+            # A home of its own: what the user's shell does at start-up is slow, may wait for locks, and
+            # leaves them behind when a test kills it.
+            home = self._dir / "home"
+            home.mkdir()
             config.write_text(
                 f"Port 22\nHostKey {self._dir}/host_key\nAuthorizedKeysFile {self._network.identity}.pub\n"
                 "StrictModes no\nUsePAM no\nUseDNS no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
                 "PermitRootLogin prohibit-password\nPidFile none\nPrintMotd no\nLogLevel ERROR\n"
+                f"PermitUserRC no\nSetEnv HOME={home}\n"
             )
         sshd = _which("sshd")
         assert sshd is not None

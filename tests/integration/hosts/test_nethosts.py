@@ -18,6 +18,14 @@ def ask(host, name, *command, timeout=20.0):
     return host.run(["ssh", "-o", "ConnectTimeout=2", name, *command], timeout=timeout)
 
 
+def test_a_shell_on_a_host_reads_nothing_of_the_users_home(nethosts):
+    hosts = nethosts(1)
+    home = ask(hosts.launcher, "h1", "echo $HOME").stdout.strip()
+    assert home != str(Path.home())
+    assert Path(home).is_dir()
+    assert not list(Path(home).iterdir())
+
+
 def test_ssh_reaches_every_host_by_its_name(nethosts):
     hosts = nethosts(2)
     for host in hosts:
