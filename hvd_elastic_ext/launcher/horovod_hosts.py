@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from horovod.runner.elastic.discovery import HostDiscovery, HostManager
+from horovod.runner.elastic.worker import HostUpdateResult
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.launcher.feed import HostFeed
@@ -62,10 +63,15 @@ class OrderedHostManager(HostManager):  # type: ignore[misc]
         if after != before:
             self._on_strike(host, after)
 
-    @staticmethod
-    def order_available_hosts(available_hosts: set[str], prev_host_assignment_order: list[str]) -> list[str]:
-        veterans = [host for host in prev_host_assignment_order if host in available_hosts]
-        return [*veterans, *sorted(available_hosts.difference(veterans))]
+    def update_available_hosts(self) -> HostUpdateResult:
+        veterans = list(self._current_hosts.host_assignment_order)
+        result = super().update_available_hosts()
+        # Horovod appends newcomers in the order of a set, by a static method that no subclass can replace.
+        found = self._current_hosts
+        there = set(found.host_assignment_order)
+        stayed = [host for host in veterans if host in there]
+        found._host_assignment_order = [*stayed, *sorted(there.difference(stayed))]
+        return result
 
     def cooled_down(self) -> set[str]:
         return {host for host, health in list(self._hosts_state.items()) if health.is_resurrected()}

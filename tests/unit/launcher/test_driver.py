@@ -68,6 +68,15 @@ def test_a_defect_while_looking_at_the_hosts_does_not_end_the_looking(
     assert "this is a defect of hvd-elastic" in caplog.text
 
 
+def test_newcomers_follow_veterans_and_are_ordered_by_name(driver: PushedDriver, feed: Stumbling) -> None:
+    names = list("hgfedcba")
+    feed.offer(Publication("file", 1, HostSet.of(dict.fromkeys(names[:4], 1))))
+    wait_until(lambda: driver.available_hosts() == list("efgh"), what="the first hosts, by name")
+    feed.offer(Publication("file", 2, HostSet.of(dict.fromkeys(names, 1))))
+    wait_until(lambda: driver.available_hosts() == list("efghabcd"), what="newcomers by name behind them")
+    assert driver.world() == {}
+
+
 def test_a_horovod_that_crashes_when_looked_at_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def crashes() -> bool:
         raise queue.Empty
