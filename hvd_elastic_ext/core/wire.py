@@ -1,0 +1,262 @@
+"""The frames between launcher and agents: JSON objects, signed, numbered and limited in size. Pure: no socket here.
+
+A connection begins with 16 bytes that name this protocol and 32 random ones of
+the launcher, then 32 random ones of the agent. Both and the job's key make the
+key of this one connection. Everything after is frames::
+
+    4 bytes    length of the rest, big endian
+    32 bytes   HMAC-SHA256(session key, direction + 8 bytes sequence number + payload)
+    payload    one JSON object, ASCII
+
+Each direction counts its frames from 0, so nothing can be replayed, reordered,
+left out or sent back. Frames are signed, not secret: no secret goes into one.
+
+:class:`LauncherWire` and :class:`AgentWire` are the two ends. Whatever is wrong
+with what a peer sends is a :class:`WireError`; nothing after it can be trusted,
+so the connection is to be closed. Agents import this module: it must load fast.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+MAGIC: Final = b"hvd-elastic-ctl\x01"
+"""How a launcher begins; the last byte is the version of the protocol."""
+NONCE_SIZE: Final = 32
+KEY_SIZE: Final = 32
+"""Bytes of a job's key."""
+MAX_FIRST: Final = 64 << 10
+"""Largest first frame of either direction in bytes, without its length: what a stranger can make us keep."""
+MAX_FRAME: Final = 8 << 20
+"""Largest later frame in bytes, without its length."""
+
+FROM_AGENT: Final = b"a"
+FROM_LAUNCHER: Final = b"l"
+
+_HEAD: Final = 4
+_MAC: Final = 32
+
+
+class WireError(Exception):
+    """Why a connection must end, or why a message cannot be sent, in one line without a word of the message."""
+
+
+def new_key() -> bytes:
+    """A key for a new job."""
+    return os.urandom(KEY_SIZE)
+
+
+def key_from_hex(text: object) -> bytes:
+    """The job's key as it stands in a join line. Raises :class:`WireError`, which does not quote it."""
+    try:
+        key = bytes.fromhex(text) if isinstance(text, str) else b""
+    except ValueError:
+        key = b""
+    return _checked(key)
+
+
+def _checked(key: bytes) -> bytes:
+    if len(key) != KEY_SIZE:
+        raise WireError(f"the job's key must be {KEY_SIZE} bytes, written as {2 * KEY_SIZE} hexadecimal digits")
+    return key
+
+
+def _session_key(job_key: bytes, launcher_nonce: bytes, agent_nonce: bytes) -> bytes:
+    return hmac.digest(job_key, b"session" + launcher_nonce + agent_nonce, "sha256")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError("a number is out of range")
+    return number
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+_decode = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant).decode
+
+
+class Sealer:
+    """Makes frames of messages, for one direction of one connection."""
+
+    def __init__(self, key: bytes, direction: bytes) -> None:
+        self._key = key
+        self._direction = direction
+        self._sequence = 0
+
+    def seal(self, message: Mapping[str, Any]) -> bytes:
+        """One frame. Raises :class:`WireError`, having changed nothing, if ``message`` is no JSON or too large."""
+        try:
+            payload = _encode(dict(message)).encode("ascii")
+        except (TypeError, ValueError, RecursionError) as error:
+            raise WireError(f"a message that is no JSON cannot be sent ({type(error).__name__})") from None
+        size, limit = _MAC + len(payload), _limit(self._sequence)
+        if size > limit:
+            raise WireError(f"a message of {size} bytes cannot be sent; the limit is {limit}")
+        mac = _sign(self._key, self._direction, self._sequence, payload=payload)
+        self._sequence += 1
+        return size.to_bytes(_HEAD, "big") + mac + payload
+
+
+class Opener:
+    """Makes messages of the bytes of one direction of one connection, in whatever pieces they come."""
+
+    def __init__(self, key: bytes, direction: bytes) -> None:
+        self._key = key
+        self._direction = direction
+        self._sequence = 0
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that ``data`` completes. Raises :class:`WireError` if any of it is wrong."""
+        buffer = self._buffer
+        buffer += data
+        messages = []
+        start = 0
+        while (end := self._frame_end(start)) is not None:
+            messages.append(self._open(bytes(memoryview(buffer)[start + _HEAD : end])))
+            self._sequence += 1
+            start = end
+        del buffer[:start]
+        return messages
+
+    def _frame_end(self, start: int) -> int | None:
+        """Where the frame at ``start`` ends, or None if it is not all there."""
+        if len(self._buffer) - start < _HEAD:
+            return None
+        size, limit = int.from_bytes(self._buffer[start : start + _HEAD], "big"), _limit(self._sequence)
+        if size > limit:
+            raise WireError(f"a frame is too large: more than {limit} bytes")
+        if size < _MAC:
+            raise WireError("a frame is too short to be signed")
+        end = start + _HEAD + size
+        return end if end <= len(self._buffer) else None
+
+    def _open(self, frame: bytes) -> dict[str, Any]:
+        mac, payload = frame[:_MAC], frame[_MAC:]
+        if not hmac.compare_digest(mac, _sign(self._key, self._direction, self._sequence, payload=payload)):
+            raise WireError("a frame is not signed with this job's key, or was altered, replayed or left out")
+        try:
+            message = _decode(payload.decode("ascii"))
+        except (ValueError, RecursionError) as error:
+            raise WireError(f"a frame holds no JSON ({type(error).__name__})") from None
+        if not isinstance(message, dict):
+            raise WireError("a frame holds JSON that is no object")
+        return message
+
+
+def _limit(sequence: int) -> int:
+    return MAX_FRAME if sequence else MAX_FIRST
+
+
+def _sign(key: bytes, direction: bytes, sequence: int, *, payload: bytes) -> bytes:
+    return hmac.digest(key, direction + sequence.to_bytes(8, "big") + payload, "sha256")
+
+
+class _End:
+    """What both ends have in common: a greeting in the clear, frames after it, and an end at the first error."""
+
+    def __init__(self, key: bytes, nonce: bytes | None) -> None:
+        self._key = _checked(key)
+        self._nonce = os.urandom(NONCE_SIZE) if nonce is None else nonce
+        self._greeting = bytearray()
+        self._sealer: Sealer | None = None
+        self._opener: Opener | None = None
+        self._broken: str | None = None
+
+    @property
+    def ready(self) -> bool:
+        """True once the other end's greeting is there: from then on messages can be sealed."""
+        return self._sealer is not None
+
+    def feed(self, data: bytes) -> list[dict[str, Any]]:
+        """The messages that ``data`` completes. After a :class:`WireError` there is only the same error again."""
+        if self._broken is not None:
+            raise WireError(self._broken)
+        try:
+            return self._opener.feed(data) if self._opener is not None else self._greeted(data)
+        except WireError as error:
+            self._broken = str(error)
+            raise
+
+    def seal(self, message: Mapping[str, Any]) -> bytes:
+        """The bytes of ``message``. Raises :class:`WireError` before :attr:`ready`, and for what cannot be sent."""
+        if self._sealer is None:
+            raise WireError("nothing can be sent before the other end has greeted")
+        return self._sealer.seal(message)
+
+    def _greeted(self, data: bytes) -> list[dict[str, Any]]:
+        self._greeting += data
+        nonce = self._nonce_in(self._greeting)
+        if nonce is None:
+            return []
+        rest = bytes(self._greeting[self._greeting_size :])
+        self._greeting.clear()
+        self._sealer, self._opener = self._keyed(nonce)
+        return self._opener.feed(rest)
+
+    _greeting_size: int
+
+    def _nonce_in(self, greeting: bytearray) -> bytes | None:
+        """The other end's nonce, or None if it is not all there. Raises :class:`WireError` for another protocol."""
+        raise NotImplementedError
+
+    def _keyed(self, nonce: bytes) -> tuple[Sealer, Opener]:
+        raise NotImplementedError
+
+
+class LauncherWire(_End):
+    """The launcher's end: send :attr:`greeting` on accept, then feed. ``key`` is the job's."""
+
+    _greeting_size = NONCE_SIZE
+
+    def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
+        super().__init__(key, nonce)
+
+    @property
+    def greeting(self) -> bytes:
+        """What the launcher sends first."""
+        return MAGIC + self._nonce
+
+    def _nonce_in(self, greeting: bytearray) -> bytes | None:
+        return bytes(greeting[:NONCE_SIZE]) if len(greeting) >= NONCE_SIZE else None
+
+    def _keyed(self, nonce: bytes) -> tuple[Sealer, Opener]:
+        key = _session_key(self._key, self._nonce, nonce)
+        return Sealer(key, FROM_LAUNCHER), Opener(key, FROM_AGENT)
+
+
+class AgentWire(_End):
+    """The agent's end: feed until :attr:`ready`, then seal the hello. ``key`` is the job's."""
+
+    _greeting_size = len(MAGIC) + NONCE_SIZE
+
+    def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
+        super().__init__(key, nonce)
+        self._said_nonce = False
+
+    def seal(self, message: Mapping[str, Any]) -> bytes:
+        """See the base; the first message carries the agent's greeting in front of it."""
+        frame = super().seal(message)
+        if self._said_nonce:
+            return frame
+        self._said_nonce = True
+        return self._nonce + frame
+
+    def _nonce_in(self, greeting: bytearray) -> bytes | None:
+        if not MAGIC.startswith(greeting[: len(MAGIC)]):
+            raise WireError("the other end is no launcher of this version")
+        return bytes(greeting[len(MAGIC) : self._greeting_size]) if len(greeting) >= self._greeting_size else None
+
+    def _keyed(self, nonce: bytes) -> tuple[Sealer, Opener]:
+        key = _session_key(self._key, nonce, self._nonce)
+        return Sealer(key, FROM_AGENT), Opener(key, FROM_LAUNCHER)
