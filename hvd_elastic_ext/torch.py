@@ -12,34 +12,54 @@ Both work with Horovod's own counterparts too: this State under
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import horovod.torch as hvd
 from horovod.common.elastic import notification_manager
-from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
-from horovod.torch.elastic import state as _stock
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.worker import torch_parts
+from hvd_elastic_ext.worker import horovod_hook, standby, state, world
+from hvd_elastic_ext.worker.averaging import wrap
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.comms import choose
+from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
 from hvd_elastic_ext.worker.comms.horovod import fence_horovod, horovod_comms
+from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
+from hvd_elastic_ext.worker.data.learning_rate import ScaledLearningRate
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+from hvd_elastic_ext.worker.data.stream import ElasticStream
+from hvd_elastic_ext.worker.face import Choices, ElasticMixin, Face, keeper_for, part_for
 from hvd_elastic_ext.worker.loop import elastic as _elastic
-from hvd_elastic_ext.worker.report import reporter_for
-from hvd_elastic_ext.worker.sampler import ElasticSampler
-from hvd_elastic_ext.worker.settings import WorkerSettings
-from hvd_elastic_ext.worker.state import Keeper
+from hvd_elastic_ext.worker.torch_parts import ParameterNames
 
-__all__ = ["ElasticSampler", "TorchState", "run"]
+__all__ = [
+    "ElasticMixin",
+    "ElasticSampler",
+    "ElasticStream",
+    "GlobalBatches",
+    "ScaledLearningRate",
+    "TorchState",
+    "admit",
+    "check_alive",
+    "heartbeat",
+    "init",
+    "local_rank",
+    "on_removed",
+    "rank",
+    "run",
+    "size",
+    "wrap",
+]
 
+horovod_hook.install()
+_WAY = standby.current()
 _FENCE = fence_horovod()
 """Set up on import, which comes before ``hvd.init()``: worlds joined earlier are not known to it."""
 
-_STOCK_HANDLERS = (_stock.ModelStateHandler, _stock.OptimizerStateHandler, _stock.SamplerStateHandler)
 
-
-class TorchState(hvd.elastic.TorchState):  # type: ignore[misc]
+class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
     """Horovod's ``TorchState`` that keeps its word: what was committed or synced is exactly what comes back.
 
     ``model``, ``optimizer`` and every keyword become attributes. Modules,
@@ -47,78 +67,53 @@ class TorchState(hvd.elastic.TorchState):  # type: ignore[misc]
     their state; other values are copied deeply. Assign to the attributes as
     training goes (``state.batch += 1``).
 
-    Raises :class:`hvd_elastic_ext.core.errors.Permanent` for a value that cannot be copied.
+    ``rng``: also commit and roll back this rank's random generators (Python,
+    NumPy, torch, CUDA); they are never synced. ``comms``: the library whose
+    world this is, "auto", "horovod", "torch" or "mpi". (Anything but a bool, or a
+    string, of these names is a value like others.)
+
+    Raises :class:`hvd_elastic_ext.core.errors.Permanent` for a value that cannot be committed.
     """
 
-    def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, model: Any = None, optimizer: Any = None, *, rng: Any = True, comms: Any = "auto", **kwargs: Any
+    ) -> None:
         given = {"model": model, "optimizer": optimizer, **kwargs}
-        found = {name: _part_for(value) for name, value in given.items()}
+        # Scripts written for Horovod's State may have values of these names.
+        if not isinstance(rng, bool):
+            given["rng"], rng = rng, True
+        if not isinstance(comms, str):
+            given["comms"], comms = comms, "auto"
+        names = ParameterNames()
+        found = {name: part_for(value, names) for name, value in given.items()}
         parts = {name: part for name, part in found.items() if part is not None}
+        values = {name: value for name, value in given.items() if name not in parts}
         # The stock class sees the plain values only: it would hold a second copy of everything else.
-        super().__init__(**{name: value for name, value in given.items() if name not in parts})
-        self._saved_state: dict[str, Any]
+        super().__init__(**values)
+        for name in ("model", "optimizer"):
+            if name in parts:
+                self._saved_state.pop(name, None)
         for name, part in parts.items():
-            self._saved_state.pop(name, None)
             setattr(self, name, part.value)
-        clock = SystemClock()
-        self._keeper = Keeper(
-            self,
-            parts,
-            names=tuple(name for name in given if name not in parts),
-            part_for=_part_for,
-            comms=horovod_comms(),
-            reporter=reporter_for(WorkerSettings.from_environ(os.environ), clock),
-        )
+        choices = Choices(rng=rng, comms=comms)
+        self._keeper = keeper_for(self, parts, values=tuple(values), names=names, choices=choices)
 
     def save(self) -> None:
         """Commit everything to memory, without looking for host updates."""
-        self._keeper.save()
-        self._saved_state = dict(self._keeper.committed_values)
+        super().save()
+        self._saved_state = self._keeper.values()
 
-    def restore(self) -> None:
-        """Return everything to the last commit; doing it twice gives the same bytes.
 
-        Horovod's loop and ours call this when a peer was lost. The world is of no
-        use any more then, so this process's part of it is closed first, for
-        peers that have not noticed yet. Called by yourself, it leaves the world alone.
-        """
-        if isinstance(sys.exc_info()[1], HorovodInternalError):
-            _FENCE.cut()
-        self._keeper.restore()
+def init(comms: str = "auto") -> None:
+    """Join the world of whichever launcher started this process: Horovod's, torchrun's or ``mpirun``'s.
 
-    def sync(self) -> None:
-        """Make everything rank 0's live state on every rank, and commit that."""
-        self._keeper.sync()
-        self.save()
-        self._keeper.synced()
+    Under Horovod it is ``hvd.init()``, which does as well. ``comms``: "auto", "horovod", "torch" or "mpi".
 
-    def check_host_updates(self) -> None:
-        """Raise Horovod's ``HostsUpdatedInterrupt`` on all ranks if any of them has heard of a change.
-
-        Every rank must call it at the same point, best between two steps. The
-        interrupt never asks to skip the sync.
-        """
-        if self._keeper.hosts_changed():
-            raise HostsUpdatedInterrupt(skip_sync=False)
-
-    def on_hosts_updated(self, timestamp: Any, update_res: Any) -> None:
-        """Horovod's notification thread calls this; times are not compared, so none is ever too old."""
-        self._keeper.inbox.put()
-
-    def on_reset(self) -> None:
-        """A new world has formed: run the reset callbacks. Notices that came meanwhile are kept."""
-        self._keeper.inbox.entered()
-        super().on_reset()
-
-    def fingerprint(self) -> str:
-        """Hash all shared state: after a sync it is the same on every rank."""
-        return self._keeper.fingerprint()
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        keeper = self.__dict__.get("_keeper")
-        if keeper is not None:
-            keeper.assigning(name, value)
-        super().__setattr__(name, value)
+    Raises :class:`hvd_elastic_ext.core.errors.UsageError` for a library that cannot be had here, and
+    :class:`~hvd_elastic_ext.core.errors.Permanent` for a world of one where there should be more.
+    """
+    choose.init(comms)
+    world.use(choose.world())
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,12 +124,55 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     A failure while the next world forms leads to another attempt, five at
     most, with growing pauses; then its error is raised.
     """
-    return _elastic(func, reset=horovod_comms().reset, notifications=notification_manager, clock=SystemClock())
+    return _elastic(
+        func,
+        reset=_next_world,
+        notifications=notification_manager,
+        clock=SystemClock(),
+        whole=_whole,
+        synced=_WAY.synced,
+    )
 
 
-def _part_for(value: object) -> torch_parts.Part | None:
-    """A handler the user registered with Horovod goes first; Horovod's own three are replaced by ours."""
-    for kind, handler in _stock.get_handler_registry():
-        if handler not in _STOCK_HANDLERS and isinstance(value, kind):
-            return torch_parts.HandlerPart(handler(value))
-    return torch_parts.part_for(value)
+def check_alive() -> bool:
+    """False once this process has been told to leave: it will not be in the next world. Cheap enough for every batch.
+
+    ``commit`` and ``check_host_updates`` end the training function then; nothing has to be done about it.
+    """
+    _WAY.link.vitals.progress += 1
+    return not _WAY.leaving
+
+
+def heartbeat() -> None:
+    """Say that work goes on, in code that is long without a step, a commit or a check (evaluation, compilation)."""
+    _WAY.link.vitals.progress += 1
+
+
+def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
+    """Call ``callback()`` when this process has been told to leave and its world has ended; it exits with 0 then.
+
+    What was changed since the last commit is part of a new one by then. May be
+    used as a decorator. Callbacks run in the order in which they were given; what one raises is logged.
+    """
+    _WAY.on_removed(callback)
+    return callback
+
+
+def admit(*kinds: Any) -> None:
+    """Let values of these types (or functions) come from other ranks, though no State of this process holds one yet.
+
+    Plain data, what a State holds when it is built, and records (dataclasses,
+    enumerations, named tuples) of the script's own modules need not be named.
+    """
+    state.admitted_by_user.update(manifest.names_of(kinds))
+
+
+@contextmanager
+def _whole(state: Any) -> Iterator[None]:
+    with _WAY.training():
+        horovod_hook.begin(state, _next_world)
+        yield
+
+
+def _next_world() -> None:
+    (world.comms() or horovod_comms()).reset()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import pickle
+from collections import deque
 from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
@@ -37,10 +38,19 @@ def _pieces(node: Any) -> Iterator[bytes]:
         yield repr(sorted(map(repr, node))).encode()
     elif node is None or isinstance(node, bool | int | float | str | bytes):
         yield repr(node).encode()
+    elif isinstance(node, deque):
+        yield f"deque {node.maxlen}".encode()
+        yield from _pieces(list(node))
+    elif hasattr(node, "__dict__") and not isinstance(node, type):
+        # By its attributes: pickled, a set within would differ from process to process.
+        yield f"{type(node).__module__}.{type(node).__qualname__}".encode()
+        yield from _pieces(vars(node))
     else:
         yield pickle.dumps(node, protocol=4)
 
 
 def _content(tensor: Tensor) -> bytes:
     dense = tensor.detach().to("cpu").to_dense() if tensor.layout != torch.strided else tensor.detach().to("cpu")
-    return dense.contiguous().view(-1).view(torch.uint8).numpy().tobytes()
+    plain = dense.resolve_conj().resolve_neg().contiguous()
+    # Of a single element any stride is contiguous to torch, but not to its views.
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().tobytes()

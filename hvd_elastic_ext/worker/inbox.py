@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+from hvd_elastic_ext.core.updates import HostsUpdate
+
 
 class Inbox:
     """Counts notices instead of comparing their times.
@@ -20,11 +22,28 @@ class Inbox:
         self._arrived = 0
         self._covered = 0
         self._leaving = 0
+        self._generation = -1
+        self._deadline: float | None = None
 
-    def put(self) -> None:
-        """A notice came in; called from Horovod's notification thread."""
+    def put(self, update: HostsUpdate | None = None) -> None:
+        """A notice came in; called from any thread. One of a generation that is known already is dropped.
+
+        Horovod's own notices carry no generation: each of them counts.
+        """
         with self._lock:
+            if update is not None:
+                if update.generation <= self._generation:
+                    return
+                self._generation = update.generation
+                known = [at for at in (self._deadline, update.deadline) if at is not None]
+                self._deadline = min(known, default=None)
             self._arrived += 1
+
+    @property
+    def deadline(self) -> float | None:
+        """When the first of the pending notices' hosts will be gone; None if nothing hurries."""
+        with self._lock:
+            return self._deadline
 
     @property
     def pending(self) -> int:
@@ -37,7 +56,9 @@ class Inbox:
         with self._lock:
             self._leaving = self._arrived
 
-    def entered(self) -> None:
-        """The next world has formed."""
+    def entered(self, generation: int | None = None) -> None:
+        """The next world has formed; ``generation`` if its number is known: then notices of it are covered, too."""
         with self._lock:
-            self._covered = max(self._covered, self._leaving)
+            covered = self._generation >= 0 and generation is not None and self._generation <= generation
+            self._covered = self._arrived if covered else max(self._covered, self._leaving)
+            self._deadline = None if self._covered == self._arrived else self._deadline

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from hvd_elastic_ext.core.clock import Clock
+
+log = logging.getLogger(__name__)
 
 
 class Trainable(Protocol):
@@ -75,6 +79,7 @@ class Loop:
                 return train()
             except tuple(REACTIONS) as interrupt:
                 if REACTIONS[_kind(interrupt)].roll_back:
+                    log.warning("a peer was lost, rolling back: %s", interrupt)
                     state.restore()
             self._next_world(state)
 
@@ -97,17 +102,36 @@ def _kind(interrupt: Exception) -> type[Exception]:
 
 
 def elastic(
-    train: Callable[..., Any], *, reset: Callable[[], None], notifications: Notifications, clock: Clock
+    train: Callable[..., Any],
+    *,
+    reset: Callable[[], None],
+    notifications: Notifications,
+    clock: Clock,
+    whole: Callable[[Any], AbstractContextManager[None]] = nullcontext,
+    synced: Callable[[], None] = lambda: None,
 ) -> Callable[..., Any]:
-    """Wrap a training function whose first argument is the State."""
+    """Wrap a training function whose first argument is the State; ``whole`` is entered with it around all of it.
+
+    ``synced`` is called in every world when its ranks have agreed, before the training function is.
+    """
+
+    def after_sync(state: Any, *args: Any, **kwargs: Any) -> Any:
+        synced()
+        return train(state, *args, **kwargs)
 
     @functools.wraps(train)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
-        notifications.init()
-        notifications.register_listener(state)
+        notifications.register_listener(state)  # first: a notice may come as soon as the launcher knows the address
         try:
-            return Loop(reset, clock=clock).run(state, lambda: train(state, *args, **kwargs))
+            notifications.init()
+            with whole(state):
+                return Loop(reset, clock=clock).run(state, lambda: after_sync(state, *args, **kwargs))
         finally:
             notifications.remove_listener(state)
+            getattr(state, "ended", _nothing)()
 
     return wrapper
+
+
+def _nothing() -> None:
+    """What a State of Horovod's own has to do at the end."""

@@ -4,15 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.edges.appendfile import AppendFile
+from hvd_elastic_ext.worker.link import Link
 from hvd_elastic_ext.worker.settings import WorkerSettings
 
 LONGEST_TEXT = 200
 """Longer strings of the State are left out of the journal."""
+
+
+class Recorder(Protocol):
+    """Where lines go: a journal, or the link to the agent."""
+
+    def record(self, event: str, *, generation: int, **fields: Any) -> None: ...
+
+
+class OverLink:
+    """Has the launcher write the lines: it knows the generation, and there need be no shared file."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def record(self, event: str, *, generation: int, **fields: Any) -> None:
+        self._link.say("record", event=event, fields=fields)
 
 
 class Reporter:
@@ -21,7 +38,7 @@ class Reporter:
     Without a journal it does nothing, and no failure of a journal reaches training.
     """
 
-    def __init__(self, journal: Journal | None, clock: Clock, *, sample: float, host: str) -> None:
+    def __init__(self, journal: Recorder | None, clock: Clock, *, sample: float, host: str) -> None:
         self._journal = journal
         self._clock = clock
         self._sample = sample
@@ -44,15 +61,15 @@ class Reporter:
         return True
 
     def record(self, event: str, **fields: Any) -> None:
-        """Append one event. The generation is 0: Horovod's own driver does not tell it to workers."""
+        """Append one event. The generation is 0 in a file: Horovod's own driver does not tell it to workers."""
         if self._journal is not None:
             self._journal.record(event, generation=0, host=self._host, **fields)
 
 
-def reporter_for(settings: WorkerSettings, clock: Clock) -> Reporter:
-    """Open the journal the launcher made, if it is on this machine; elsewhere nothing is journalled, by design."""
-    journal = None
-    if settings.journal is not None:
+def reporter_for(settings: WorkerSettings, clock: Clock, link: Link) -> Reporter:
+    """Report over the link; without one to the journal the launcher made, if it is on this machine, else nowhere."""
+    journal: Recorder | None = OverLink(link) if link.connected else None
+    if journal is None and settings.journal is not None:
         try:
             journal = Journal(AppendFile(settings.journal, create=False), clock)
         except OSError:

@@ -24,6 +24,15 @@ class WorkerSettings:
     sample: float = 1.0
     """Seconds between two journalled steps or commits (``HVD_ELASTIC_SAMPLE``); 0 journals each."""
 
+    incarnation: int = 0
+    """Number of the launcher that started this process (``HVD_ELASTIC_INCARNATION``)."""
+
+    local_size: int = 1
+    """Training processes on this host (``HOROVOD_LOCAL_SIZE``, or what torchrun, Open MPI or the plan say)."""
+
+    verify: bool = False
+    """Compare all shared state after every sync (``HVD_ELASTIC_VERIFY=1``): costs a hash of it."""
+
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkerSettings:
         """Raises :class:`UsageError` for a sample interval that is none."""
@@ -32,6 +41,9 @@ class WorkerSettings:
             host=environ.get("HOROVOD_HOSTNAME") or socket.gethostname(),
             journal=Path(path) if path else None,
             sample=_seconds(environ.get("HVD_ELASTIC_SAMPLE") or "1.0"),
+            incarnation=_number("HVD_ELASTIC_INCARNATION", environ.get("HVD_ELASTIC_INCARNATION") or "0"),
+            local_size=_local_size(environ),
+            verify=environ.get("HVD_ELASTIC_VERIFY", "") not in ("", "0"),
         )
 
 
@@ -43,3 +55,17 @@ def _seconds(text: str) -> float:
     if not 0 <= value < math.inf:
         raise UsageError(f"environment variable HVD_ELASTIC_SAMPLE is {text!r}; write seconds, 0 for every step")
     return value
+
+
+def _number(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise UsageError(f"environment variable {name} is {text!r}; it is a number, set by whoever starts workers")
+    return int(text)
+
+
+def _local_size(environ: Mapping[str, str]) -> int:
+    for name in ("HOROVOD_LOCAL_SIZE", "LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
+        if environ.get(name, "").isdigit():
+            return max(1, int(environ[name]))
+    planned = environ.get("HVD_ELASTIC_PLAN", "").split(",")  # of a process that has not joined its job yet
+    return max(1, int(planned[3])) if len(planned) == 6 and planned[3].isdigit() else 1

@@ -1,175 +1,401 @@
-"""Commit, roll back and sync over named parts: everything a State does that is not PyTorch or Horovod."""
+"""Commit, roll back, sync and agree: everything a State does that is not PyTorch or Horovod."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
+from torch import Tensor
+
+from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker import exchange, rng
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
+from hvd_elastic_ext.worker.commits.limits import memory_warning
+from hvd_elastic_ext.worker.commits.memory import Identity
 from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.election import Candidate, Election, Send, elect
 from hvd_elastic_ext.worker.fingerprint import fingerprint
-from hvd_elastic_ext.worker.inbox import Inbox
+from hvd_elastic_ext.worker.inventory import Inventory, Written, resembles
+from hvd_elastic_ext.worker.link import Vitals
+from hvd_elastic_ext.worker.reductions import accumulating
 from hvd_elastic_ext.worker.report import Reporter, plain
 from hvd_elastic_ext.worker.steps import StepCount
-from hvd_elastic_ext.worker.torch_parts import OptimizerPart, Part
+from hvd_elastic_ext.worker.stopping import Stopping
+
+log = logging.getLogger(__name__)
+
+admitted_by_user: Final[set[manifest.Name]] = set()
+"""Types and functions that may come from other ranks though no State here holds one."""
+
+
+WORTH_PREPARING: Final = 16 << 20
+"""Bytes of a commit from which on its memory is asked for beforehand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """One consistent point in time. ``number`` counts commits, ``step`` optimizer steps."""
+class Limits:
+    """``incarnation`` counts launchers; ``keep_rng``: commit generators; ``verify``: compare ranks after every sync."""
 
-    number: int
-    step: int
-    parts: Mapping[str, Any]
-    values: Mapping[str, Any]
+    incarnation: int = 0
+    keep_rng: bool = True
+    verify: bool = False
+    processes: int = 1
+    """Training processes on this host, which share its memory."""
+    program: str = ""
+    """Tells programs apart that may find each other's commits."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """What the live state looked like when it was equal to the last commit."""
+
+    tree: bytes
+    versions: list[tuple[int, int]] | None
 
 
 class Keeper:
-    """Keeps the parts and plain attributes of one State.
+    """Keeps one State: its last commit, and how it follows those of other ranks.
 
-    ``owner`` carries the plain values as attributes named in ``names``;
-    ``part_for`` says how to keep a value that is assigned later.
+    ``buffer`` may hold a commit of an earlier process of this slot; it is taken
+    up in the first sync.
     """
 
     def __init__(
         self,
-        owner: object,
-        parts: Mapping[str, Part],
+        inventory: Inventory,
         *,
-        names: tuple[str, ...],
-        part_for: Callable[[object], Part | None],
+        buffer: CommitBuffer,
         comms: Comms,
         reporter: Reporter,
+        clock: Clock,
+        limits: Limits,
+        vitals: Vitals | None = None,
     ) -> None:
-        self._owner = owner
-        self._parts = dict(parts)
-        self._names = list(names)
-        self._part_for = part_for
+        self._inventory = inventory
+        self._buffer = buffer
         self._comms = comms
         self._reporter = reporter
-        self.inbox = Inbox()
+        self._limits = limits
+        self._incarnation = limits.incarnation
+        self._vitals = vitals if vitals is not None else Vitals()
+        self._vitals.own_step = True
+        self.seal: Callable[[], None] = self.save
+        """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
+        self._stopping = Stopping(comms, clock)
+        self.inbox = self._stopping.inbox
         self._steps = StepCount(self._stepped)
         self._steps.watch(self._counted_optimizer())
-        self._commit = self._capture(number=0)
+        self._generation = 0
+        self._mark: _Mark | None = None
+        self._inherited = self._has_own_commit()
+        if not self._inherited:
+            self._begin()
+        self._prepare()
 
-    @property
-    def committed_values(self) -> Mapping[str, Any]:
-        """The plain values of the last commit."""
-        return self._commit.values
+    # Commit and roll back
 
     def save(self) -> None:
         """Take a commit. The previous one stays whole until this one is."""
+        if self._inherited:
+            return  # an earlier process's commit is newer than anything this one has
         self._steps.between()
-        self._commit = self._capture(number=self._commit.number + 1)
+        self._take(self._next_identity())
         if self._reporter.due("committed") and self._comms.rank() == 0:
-            self._record("committed", number=self._commit.number, values=plain(self._values()))
+            self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
 
-    def restore(self) -> None:
-        """Return everything to the last commit."""
-        lost = self._steps.done - self._commit.step
-        for name, part in self._parts.items():
-            part.restore(self._commit.parts[name])
-        self._assign(copy.deepcopy(dict(self._commit.values)))
-        self._steps.done = self._commit.step
-        self._steps.between()
-        self.inbox.leave()
+    def restore(self, *, world_lost: bool) -> None:
+        """Return everything to the last commit, this rank's random generators included.
+
+        With ``world_lost`` whatever is under way in this world is dropped.
+        """
+        lost = self._steps.done - self._put_back_last()
+        if world_lost:
+            self._stopping.leave()
         self._record("rolled_back", steps_lost=lost)
-
-    def sync(self) -> None:
-        """Make everything rank 0's live state. Live throughout: weights never travel with older counters."""
-        for name, part in self._parts.items():
-            part.sync(self._comms, name=name)
-        mine = {"values": self._values(), "step": self._steps.done, "number": self._commit.number}
-        root = self._comms.broadcast_object(mine, name="values")
-        if root is not mine:
-            self._assign(root["values"])
-            self._steps.done = root["step"]
-            self._commit = replace(self._commit, number=root["number"])
-        self._steps.between()
-
-    def synced(self) -> None:
-        """Journal that the world agreed."""
-        if self._reporter.active and self._comms.rank() == 0:
-            self._record("synced", values=plain(self._values()))
-
-    def hosts_changed(self) -> bool:
-        """Ask every rank whether it has heard of a change; the same answer on all."""
-        changed = self._comms.max(min(self.inbox.pending, 1), name="hosts_changed") > 0
-        if changed:
-            self.inbox.leave()
-        return changed
 
     def fingerprint(self) -> str:
         """Hash everything that is shared: equal on every rank after a sync."""
-        live = {name: part.capture() for name, part in self._parts.items()}
-        return fingerprint({"parts": live, "values": self._values(), "step": self._steps.done})
+        return fingerprint({**self._inventory.live(), "step": self._steps.done})
 
-    def assigning(self, name: str, value: object) -> None:
-        """The user is about to set ``owner.name``: a new model or optimizer replaces the old one in the commit too."""
-        part = self._parts.get(name)
-        if part is None and name not in self._names:
-            return
-        if part is not None and part.value is value:
-            return
-        new = self._part_for(value)
-        if part is None and new is None:
-            return
-        self._replace(name, value, new)
+    # Agree
 
-    def _replace(self, name: str, value: object, new: Part | None) -> None:
-        parts, values = dict(self._commit.parts), dict(self._commit.values)
-        self._parts.pop(name, None)
-        parts.pop(name, None)
-        values.pop(name, None)
-        if name in self._names:
-            self._names.remove(name)
-        if new is not None:
-            self._parts[name], parts[name] = new, new.capture()
-        else:
-            self._names.append(name)
-            values[name] = copied(name, value)
-        self._commit = replace(self._commit, parts=parts, values=values)
+    def hosts_changed(self) -> bool:
+        """Whether the world is to end here; the same answer on all ranks. Then everything has been committed.
+
+        Between the backward passes of one step the answer waits for the step.
+        """
+        self._vitals.progress += 1
+        self._steps.between()  # nobody asks within a step: one that raised is over
+        if not self._stopping.due() or self._within_a_step():
+            return False
+        if self._difference() is not None:
+            self.seal()
+        self._stopping.wait_for_all()
+        self._stopping.leave()
+        return True
+
+    def _within_a_step(self) -> bool:
+        """True between backward passes, unless the user never asks anywhere else."""
+        within = any(map(accumulating, self._inventory.optimizers().values()))
+        return within and self._stopping.may_wait(step=self._steps.done)
+
+    def _stepped(self) -> None:
+        self._vitals.step = self._steps.done
+        self._count_a_missed_deadline()
+        self._stopping.stepped()
+        if self._reporter.due("stepped") and self._comms.rank() == 0:
+            self._record("stepped", values=plain(self._inventory.values()))
+
+    def _count_a_missed_deadline(self) -> None:
+        """Say once that a host will be gone before the next check, and what that costs: the others roll back."""
+        reason = self._stopping.newly_missed()
+        if reason is not None:
+            record = self._buffer.record
+            lost = self._steps.done - (record.step if record is not None else 0)
+            self._record("deadline_missed", steps_lost=lost, reason=reason)
+
+    # Sync
+
+    def sync(self) -> None:
+        """Bring every rank to the newest commit that any of them holds."""
+        self._stopping.drop()
         self._steps.watch(self._counted_optimizer())
+        by_hand = self._enter()
+        said = exchange.candidates(self._buffer, self._comms, entered=self._generation, by_hand=by_hand)
+        election = elect(said)
+        self._generation = election.generation
+        # Processes that different launchers started must give their commits the same identity.
+        self._incarnation = max(candidate.incarnation for candidate in said)
+        self._follow(election, said)
+        if self._limits.verify:
+            self._verify(election)
+        self._stopping.enter()
+        self._synced(election, said)
 
-    def _capture(self, *, number: int) -> Commit:
-        return Commit(
-            number=number,
-            step=self._steps.done,
-            parts={name: part.capture() for name, part in self._parts.items()},
-            values={name: copied(name, value) for name, value in self._values().items()},
+    def _enter(self) -> bool:
+        """Make live and last commit the same; True if weights changed since, which no step of a world's did."""
+        if self._inherited:
+            self._inherit()
+            return False
+        difference = self._difference()
+        if difference is not None:
+            self.seal()
+        return difference == "tensors"
+
+    def _has_own_commit(self) -> bool:
+        """True if an earlier process of this very program left a commit in this memory."""
+        commit = self._buffer.last()
+        if commit is None:
+            return False
+        if self._own_of(commit)["program"] != self._limits.program:
+            log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
+            return False
+        return True
+
+    def _begin(self) -> None:
+        """The first commit of a history that no rank knows yet."""
+        self._buffer.forget()
+        self._take(Identity(0, self._limits.incarnation, 0, 0))
+
+    def _inherit(self) -> None:
+        """Go on where an earlier process of this slot ended."""
+        try:
+            self._put_back_last()
+        except Permanent as error:
+            log.warning("the commit of this slot's last process is of no use here, training starts anew: %s", error)
+            self._begin()
+            return
+        finally:
+            self._inherited = False
+        self._generation = self._identity().generation
+        self._record("inherited", number=self._identity().number)
+
+    def _follow(self, election: Election, said: list[Candidate]) -> None:
+        mine, is_root = said[self._comms.rank()], self._comms.rank() == election.root
+        newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in said)
+        if newcomer and self._limits.keep_rng:
+            rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
+        if election.send is Send.ALL and is_root:
+            exchange.send_all(self._buffer, self._comms, root=election.root)
+            self._buffer.relabel(self._identity()._replace(lineage=election.lineage))
+        elif election.send is Send.ALL:
+            self._receive(election, said[election.root])
+        elif election.send is Send.LOOSE:
+            self._receive_loose(election, said[election.root])
+        if is_root or election.send is Send.NOTHING:
+            self._put_back(self._last(), only_reloaded=True)
+        self._settle_in()
+
+    def _receive(self, election: Election, root: Candidate) -> None:
+        record, local = root.record, self._local()
+        exchange.receive_all(self._buffer, self._comms, root=election.root, record=record, local=len(local))
+        self._buffer.received(record, local, lineage=election.lineage)
+        self._put_back(self._last())
+        self._steps.done = record.step
+
+    def _receive_loose(self, election: Election, root: Candidate) -> None:
+        loose, tree = exchange.exchange_loose(self._buffer, self._comms, root=election.root, record=root.record)
+        if self._comms.rank() == election.root:
+            return
+        commit = self._last()
+        views = [
+            view if firm else place.view(loose)
+            for place, firm, view in zip(commit.layout.places, commit.layout.firm, commit.views, strict=True)
+        ]
+        self._inventory.put_back(tree, commit.layout, views=views, admitted=self._admitted())
+        self._take(self._identity())
+
+    def _settle_in(self) -> None:
+        """The same on every rank, the root too: what the interrupted step left behind goes."""
+        if self._inventory.sync_users():
+            self._take(self._identity())
+        self._inventory.settle()
+        self._steps.between()
+        self._set_mark(self._inventory.write())
+
+    def _verify(self, election: Election) -> None:
+        if exchange.same_everywhere(self.fingerprint(), self._comms):
+            return
+        raise Permanent(
+            f"ranks differ after a sync ({election.reason}): something changes shared state on one rank alone; "
+            "average it over the ranks, or keep it outside the State"
         )
 
-    def _values(self) -> dict[str, Any]:
-        return {name: getattr(self._owner, name) for name in self._names}
+    def _synced(self, election: Election, said: list[Candidate]) -> None:
+        self._vitals.committed(self._steps.done, self._identity())
+        if not self._reporter.active or self._comms.rank() != 0:
+            return
+        record = said[election.root].record
+        sent = {Send.ALL: record.shared, Send.LOOSE: record.loose + record.tree, Send.NOTHING: 0}[election.send]
+        self._record(
+            "synced",
+            values=plain(self._inventory.values()),
+            root=election.root, sent_bytes=sent if self._comms.size() > 1 else 0, reason=election.reason,
+        )  # fmt: skip
 
-    def _assign(self, values: Mapping[str, Any]) -> None:
-        for name, value in values.items():
-            setattr(self._owner, name, value)
+    def ended(self) -> None:
+        """Training is over: its optimizer may step on, for others."""
+        self._stopping.drop()
+
+    # Changes by the user
+
+    def values(self) -> dict[str, Any]:
+        """The plain values, live."""
+        return self._inventory.values()
+
+    def models(self) -> dict[str, Any]:
+        """The models, by name."""
+        return self._inventory.models()
+
+    def assigning(self, name: str, value: object) -> bool:
+        """An attribute is about to be set; True if :meth:`assigned` is to be called then."""
+        return self._inventory.assigning(name, value)
+
+    def assigned(self) -> None:
+        """Something else is kept under a name of the State: that is committed at once, as in Horovod."""
+        self._steps.watch(self._counted_optimizer())
+        self.save()
+
+    def optimizers_changed(self) -> None:
+        """The State of a mixin has got another optimizer: its steps are counted."""
+        self._steps.watch(self._counted_optimizer())
+
+    # Inside
+
+    def _prepare(self) -> None:
+        """Say if memory will not do, and have it ready: later, training or other ranks would wait for it."""
+        record = self._buffer.record
+        assert record is not None
+        expected = record.total + self._inventory.expected_bytes()
+        warning = memory_warning(commit_bytes=expected, processes=self._limits.processes)
+        if warning is not None:
+            log.warning("%s", warning)
+            self._record("memory", needed=expected, reason=warning)
+        if expected >= WORTH_PREPARING:
+            self._buffer.prepare(expected, besides=self._inventory.make_ready())
+
+    def _take(self, identity: Identity) -> None:
+        written = self._inventory.write()
+        contents = Contents(written.tree, written.tensors, written.firm, self._local())
+        self._buffer.take(contents, identity, step=self._steps.done)
+        self._vitals.committed(self._steps.done, self._identity())
+        self._set_mark(written)
+
+    def _local(self) -> bytes:
+        states = rng.capture() if self._limits.keep_rng else None
+        return manifest.write_one("rng", {"program": self._limits.program, "rng": states}, [])
+
+    @staticmethod
+    def _own_of(commit: Commit) -> dict[str, Any]:
+        """What of a commit is this rank's own."""
+        own: dict[str, Any] = manifest.read(commit.local, _no_tensor, admitted=None)
+        return own
+
+    def _set_mark(self, written: Written) -> None:
+        self._mark = _Mark(written.tree, written.versions())
+
+    def _difference(self) -> Literal["values", "tensors"] | None:
+        """What has changed since the last commit; None if it need not be taken again."""
+        mark, written = self._mark, self._inventory.write()
+        if mark is None or mark.versions is None or mark.versions != written.versions():
+            return "tensors"
+        if not resembles(written.tensors, self._last().views):
+            return "tensors"
+        return None if mark.tree == written.tree else "values"
+
+    def _last(self) -> Commit:
+        commit = self._buffer.last()
+        assert commit is not None
+        return commit
+
+    def _identity(self) -> Identity:
+        record = self._buffer.record
+        assert record is not None
+        return record.identity
+
+    def _next_identity(self) -> Identity:
+        last = self._identity()
+        return Identity(last.lineage, self._incarnation, self._generation, last.number + 1)
+
+    def _put_back_last(self) -> int:
+        """Everything of the last commit; the number of steps it was taken after."""
+        commit = self._last()
+        self._put_back(commit)
+        states = self._own_of(commit)["rng"]
+        if self._limits.keep_rng and states is not None:
+            rng.restore(states)
+        self._steps.done = commit.record.step
+        self._vitals.committed(self._steps.done, self._identity())
+        self._steps.between()
+        self._inventory.settle()
+        self._set_mark(self._inventory.write())
+        return commit.record.step
+
+    def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:
+        admitted = self._admitted() if commit.record.foreign else None
+        self._inventory.put_back(
+            commit.tree, commit.layout, views=commit.views, admitted=admitted, only_reloaded=only_reloaded
+        )
+
+    def _admitted(self) -> frozenset[manifest.Name]:
+        """What this process holds itself may come from others."""
+        tree = self._mark.tree if self._mark is not None else self._inventory.write().tree
+        return self._inventory.names_in(tree) | admitted_by_user
 
     def _counted_optimizer(self) -> Any:
         """The optimizer whose steps are the job's steps: the one called ``optimizer``, else the first."""
-        found = {name: part.value for name, part in self._parts.items() if isinstance(part, OptimizerPart)}
+        found = self._inventory.optimizers()
         return found.get("optimizer", next(iter(found.values()), None))
 
-    def _stepped(self) -> None:
-        if self._reporter.due("stepped") and self._comms.rank() == 0:
-            self._record("stepped", values=plain(self._values()))
-
     def _record(self, event: str, **fields: Any) -> None:
-        if not self._reporter.active:
-            return
-        where = {"rank": self._comms.rank(), "size": self._comms.size()}
-        self._reporter.record(event, step=self._steps.done, **where, **fields)
+        if self._reporter.active:
+            where = {"rank": self._comms.rank(), "size": self._comms.size(), "world": self._generation}
+            self._reporter.record(event, step=self._steps.done, **where, **fields)
 
 
-def copied(name: str, value: Any) -> Any:
-    """Copy a plain value through and through. Raises :class:`Permanent` if it cannot be."""
-    try:
-        return copy.deepcopy(value)
-    except (TypeError, NotImplementedError, RuntimeError, copy.Error) as error:
-        raise Permanent(
-            f"state.{name} ({type(value).__name__}) cannot be committed: {error}; "
-            "give it state_dict and load_state_dict, or keep it outside the State"
-        ) from error
+def _no_tensor(index: int, kind: str) -> Tensor:
+    raise Permanent("the state of random generators holds no tensors")

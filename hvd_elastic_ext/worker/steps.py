@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from torch.optim import Optimizer
+
+_COUNTER: Final = "_hvd_elastic_counter"
 
 
 class StepCount:
@@ -24,15 +26,24 @@ class StepCount:
 
     def watch(self, optimizer: Optimizer | None) -> None:
         """Count the steps of ``optimizer`` from now on, and of no other."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks = []
+        self.forget()
         if optimizer is not None:
+            # A State that was replaced must not be kept alive by the optimizer, nor count on.
+            earlier = getattr(optimizer, _COUNTER, None)
+            if earlier is not None:
+                earlier.forget()
+            setattr(optimizer, _COUNTER, self)
             self._hooks = [
                 optimizer.register_step_pre_hook(self._before),
                 optimizer.register_step_post_hook(self._after),
             ]
         self.between()
+
+    def forget(self) -> None:
+        """Count no optimizer's steps."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
 
     def between(self) -> None:
         """No step is under way. Needed after one that raised: it never reached its end."""

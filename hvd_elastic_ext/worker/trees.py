@@ -1,77 +1,54 @@
-"""State dicts as trees: take the tensors out to send them by themselves, and put them back."""
+"""State dicts as trees."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits.copying import advise_huge
 
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Stands in a skeleton where a tensor was: the ``index``-th of those taken out."""
-
-    index: int
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-    device: str
-
-    def fits(self, tensor: object) -> bool:
-        """True if ``tensor`` can take the contents in place."""
-        return (
-            isinstance(tensor, Tensor)
-            and tensor.layout == torch.strided
-            and (tuple(tensor.shape), tensor.dtype, tensor.device.type) == (self.shape, self.dtype, self.device)
-        )
-
-    def __str__(self) -> str:
-        size = "x".join(map(str, self.shape)) or "scalar"
-        return f"{size} {str(self.dtype).removeprefix('torch.')}"
-
-    def empty(self) -> Tensor:
-        return torch.empty(self.shape, dtype=self.dtype, device=self.device)
+Pairs = list[tuple[Tensor, Tensor]]
+"""Copies still to be made: target, source."""
 
 
-def split(tree: Any) -> tuple[Any, list[Tensor]]:
-    """Return ``tree`` with slots for its dense tensors, and the tensors.
+def _like(pattern: Tensor) -> Tensor:
+    return advise_huge(torch.empty_like(pattern))
 
-    Dicts, lists and tuples are entered; anything else stays whole in the skeleton.
+
+def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor] = _like) -> Any:
+    """Return ``tree`` with tensors of ``own`` in place of its own ones, where they fit, and else ``new`` ones.
+
+    The new tree shares no memory with ``tree``; what has to be copied is appended
+    to ``pairs``. Dicts, lists and tuples are entered; anything else is copied through and through.
     """
-    tensors: list[Tensor] = []
+    if isinstance(tree, Tensor):
+        target = own if fits(own, tree) else new(tree)
+        pairs.append((target, tree))
+        return target
+    if type(tree) is dict:
+        known = own if isinstance(own, dict) else {}
+        return {key: settle(value, known.get(key), pairs, new=new) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        beside = own if type(own) is type(tree) and len(own) == len(tree) else [None] * len(tree)
+        settled = [settle(value, other, pairs, new=new) for value, other in zip(tree, beside, strict=True)]
+        if type(tree) is list:
+            return settled
+        # Kept where it can be: one tuple in two places is written once, and equal state is to be equal bytes.
+        return tree if all(map(operator.is_, settled, tree)) else tuple(settled)
+    return manifest.copied(tree)
 
-    def walk(node: Any) -> Any:
-        if isinstance(node, Tensor) and node.layout == torch.strided:
-            tensors.append(node)
-            return Slot(len(tensors) - 1, tuple(node.shape), node.dtype, node.device.type)
-        if type(node) is dict:
-            return {key: walk(value) for key, value in node.items()}
-        if type(node) in (list, tuple):
-            return type(node)(walk(value) for value in node)
-        return node
 
-    return walk(tree), tensors
-
-
-def fill(skeleton: Any, own: Any) -> tuple[Any, list[Tensor]]:
-    """Return ``skeleton`` with a tensor in each slot, and those tensors in the order of :func:`split`.
-
-    A tensor that stands at the same place of the tree ``own`` and fits is used
-    again; elsewhere a new one is made. Contents are still to be received.
-    """
-    tensors: list[Tensor] = []
-
-    def walk(node: Any, mine: Any) -> Any:
-        if isinstance(node, Slot):
-            tensors.append(mine if node.fits(mine) else node.empty())
-            return tensors[-1]
-        if type(node) is dict:
-            known = mine if type(mine) is dict else {}
-            return {key: walk(value, known.get(key)) for key, value in node.items()}
-        if type(node) in (list, tuple):
-            beside = mine if type(mine) is type(node) and len(mine) == len(node) else [None] * len(node)
-            return type(node)(walk(value, other) for value, other in zip(node, beside, strict=True))
-        return node
-
-    return walk(skeleton, own), tensors
+def fits(live: object, committed: Tensor) -> bool:
+    """True if ``live`` can take the contents of ``committed`` in place and be what it was."""
+    return (
+        isinstance(live, Tensor)
+        and live.layout == torch.strided
+        and live.dtype == committed.dtype
+        and live.shape == committed.shape
+        and (live.is_contiguous() == committed.is_contiguous())
+    )

@@ -1,21 +1,33 @@
 """How the processes of one world talk: one door a library, all alike.
 
 Belongs here: the ``Comms`` port and one implementation a library.
-Never here: knowledge of what is being sent.
+Never here: knowledge of what is being sent, and objects: nothing that comes from a peer is unpickled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from torch import Tensor
 
 
-class Comms(Protocol):
-    """The collectives a State needs. Every rank calls them in the same order, with the same names.
+class Pending(Protocol):
+    """A number on its way. It may be dropped at any time, also across a reset: nobody has to wait for it."""
 
-    Each may raise the library's own error for a lost peer; the loop knows it.
+    def wait(self) -> int:
+        """Return the result; again, if called again.
+
+        Raises ``HorovodInternalError`` if a peer was lost, or if the world in which this began is gone.
+        """
+
+
+class Comms(Protocol):
+    """The collectives a State needs.
+
+    Every rank calls them in the same order and with the same names. In a world
+    of one nothing is sent: data stays as it is, a number is its own maximum.
+    A lost peer is ``horovod.common.exceptions.HorovodInternalError``, whatever
+    the library; other errors are the caller's own and stay what they are.
     """
 
     def rank(self) -> int:
@@ -24,14 +36,25 @@ class Comms(Protocol):
     def size(self) -> int:
         """Processes in the world."""
 
-    def broadcast_object(self, value: Any, *, name: str) -> Any:
-        """Return rank 0's ``value`` on every rank; on rank 0 that is ``value`` itself."""
+    def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        """Overwrite every rank's ``data`` with that of rank ``root``, in place.
 
-    def broadcast_tensors(self, tensors: Sequence[Tensor], *, name: str) -> None:
-        """Overwrite every rank's tensors with rank 0's, in place; shapes, types and device kinds agree."""
+        ``data`` is a flat, contiguous uint8 tensor in host memory (mapped memory
+        too), of the same length on all ranks; several GB are welcome.
+        """
+
+    def sum(self, data: Tensor, *, name: str) -> None:
+        """Overwrite ``data`` with the sum over all ranks, in place; any numeric type, the same shape on all ranks."""
 
     def max(self, number: int, *, name: str) -> int:
-        """Return the largest ``number`` any rank gave."""
+        """Return the largest ``number`` any rank gave; 64 bits, signed."""
+
+    def start_max(self, number: int, *, name: str) -> Pending:
+        """Begin :meth:`max` and return at once.
+
+        Beginning it under a name whose earlier one is still on its way waits
+        for that one first.
+        """
 
     def reset(self) -> None:
         """Leave the present world and join the next one. Blocks until it has formed."""

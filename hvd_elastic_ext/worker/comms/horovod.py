@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import functools
+from typing import Any, Final, cast
 
 import horovod.torch as hvd
 import torch
 from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import mpi_ops
 from torch import Tensor
 
-from hvd_elastic_ext.worker.comms import Comms
-from hvd_elastic_ext.worker.fence import Fence
+from hvd_elastic_ext.worker.comms import Comms, Pending
+from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.pins import Pinned
+from hvd_elastic_ext.worker.fence import HOROVODS, Fence
 
-_PREFIX = "hvd_elastic_ext"
+_PREFIX: Final = "hvd_elastic_ext"
+
+_PIECE: Final = 1 << 30
+"""Bytes sent at once: each piece costs a negotiation, and an MPI build counts bytes with 32 bits."""
+
+AVERAGE: Final = hvd.Average
+
+_NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
 
 StockSampler = hvd.elastic.ElasticSampler
 
@@ -26,60 +36,117 @@ class HorovodComms:
     """
 
     def rank(self) -> int:
-        return int(hvd.rank())
+        return int(mpi_ops.rank())  # hvd.rank() may tell the script what it will be
 
     def size(self) -> int:
-        return int(hvd.size())
+        return int(mpi_ops.size())
 
-    def broadcast_object(self, value: Any, *, name: str) -> Any:
-        if self.size() == 1:
-            return value
-        return hvd.broadcast_object(value, root_rank=0, name=f"{_PREFIX}.{name}")
+    def local_rank(self) -> int:
+        """This process's number on its machine."""
+        return int(mpi_ops.local_rank())
 
-    def broadcast_tensors(self, tensors: Sequence[Tensor], *, name: str) -> None:
+    def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        parts = list(pieces(data, _PIECE))
         if self.size() == 1:
             return
-        started = []
-        for index, tensor in enumerate(tensors):
-            if tensor.numel():
-                data = _bytes_of(tensor)
-                started.append((tensor, data, hvd.broadcast_async_(data, 0, f"{_PREFIX}.{name}.{index}")))
-        for tensor, data, handle in started:
-            hvd.synchronize(handle)
-            if not tensor.is_contiguous():
-                tensor.copy_(data.view(tensor.dtype).view(tensor.shape))
+        for index, piece in enumerate(parts):
+            hvd.synchronize(hvd.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}"))
+
+    def sum(self, data: Tensor, *, name: str) -> None:
+        carried = carrier(data, _NATIVE, device="cuda" if data.is_cuda and hvd.nccl_built() else "cpu")
+        if self.size() == 1 or data.numel() == 0:
+            return
+        hvd.synchronize(hvd.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}"))
+        unload(carried, data)
 
     def max(self, number: int, *, name: str) -> int:
+        return self.start_max(number, name=name).wait()
+
+    def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:
-            return number
-        return int(hvd.allreduce(torch.tensor([number]), op=hvd.Max, name=f"{_PREFIX}.{name}").item())
+            return Known(number)
+        earlier = _on_their_way.pop(name, None)
+        if earlier is not None and earlier.alive:
+            earlier.wait()  # Horovod refuses a name that is in use
+        flight = _on_their_way[name] = _Flight(number, name)
+        return flight
 
     def reset(self) -> None:
+        _on_their_way.clear()
         hvd.shutdown()
-        try:
-            hvd.init()
-        except ValueError as error:
-            # Horovod reports a world that did not form as a wrong value; it is a lost peer like any other.
-            raise HorovodInternalError(f"joining the next world failed: {error}") from error
+        join_world()
 
 
-def _bytes_of(tensor: Tensor) -> Tensor:
-    """View a tensor's memory as bytes, so that any type can be sent; a copy if it is not contiguous."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+class _Flight:
+    """A maximum on its way, bound to the world in which it began.
+
+    Horovod counts handles from the start again in each world: a handle of an
+    earlier world names somebody else's operation. ``hvd.init`` makes a new
+    handle map each time, so the map itself tells worlds apart, whoever called it.
+    """
+
+    def __init__(self, number: int, name: str) -> None:
+        self._world = mpi_ops._handle_map
+        self._result: int | None = None
+        self._handle = hvd.allreduce_async(torch.tensor([number]), op=hvd.Max, name=f"{_PREFIX}.{name}")
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still belongs to the present world."""
+        return self._world is mpi_ops._handle_map and bool(hvd.is_initialized())
+
+    def wait(self) -> int:
+        if self._result is None:
+            if not self.alive or self._handle not in self._world:
+                raise HorovodInternalError("the world in which this maximum began is gone")
+            self._result = int(hvd.synchronize(self._handle).item())
+        return self._result
+
+
+_on_their_way: Final[dict[str, _Flight]] = {}
+"""The last maximum begun under each name. One that was dropped is taken out of Horovod's map by the next one."""
+
+
+def is_initialised() -> bool:
+    """Whether this process is in a world of Horovod's."""
+    return bool(hvd.is_initialized())
+
+
+def join_world() -> None:
+    """Join the world that the environment describes. Blocks until it has formed."""
+    try:
+        hvd.init()
+    except ValueError as error:
+        # Horovod reports a world that did not form as a wrong value; it is a lost peer like any other.
+        raise HorovodInternalError(f"joining the next world failed: {error}") from error
+
+
+def distributed_optimizer(optimizer: Any, named_parameters: Any, **options: Any) -> Any:
+    """``hvd.DistributedOptimizer``."""
+    return hvd.DistributedOptimizer(optimizer, named_parameters, **options)
 
 
 def fence_horovod() -> Fence:
-    """From now on the connections of every world that ``hvd.init()`` joins are known; the fence that knows them.
+    """Make worlds that ``hvd.init()`` joins safe to leave; returns the fence that knows their connections.
 
-    The function is replaced where users and Horovod's own loop look it up.
+    The function is replaced where users and Horovod's own loop look it up, and
+    tensors are pinned while Horovod has them (see ``pins.py``).
     Calling this again gives the same fence.
     """
     known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
     if known is not None:
         return known
-    fence = Fence()
-    watched: Any = fence.watching(hvd.init)
-    watched.hvd_elastic_fence = fence
+    fence, pins = HOROVODS, Pinned(mpi_ops.mpi_lib)
+    join = fence.watching(hvd.init)
+
+    @functools.wraps(join)
+    def watched(*args: Any, **options: Any) -> Any:
+        if not hvd.is_initialized():
+            pins.forget()
+        return join(*args, **options)
+
+    cast(Any, watched).hvd_elastic_fence = fence
+    mpi_ops.mpi_lib = pins
     hvd.init = hvd.elastic.init = watched
     return fence
 

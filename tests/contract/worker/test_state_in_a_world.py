@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations
 from typing import Any
 
 import pytest
 
-Saw = list[dict[str, Any]]
+from tests.contract.worker.running import KINDS, Saw
+
+STALLS = {"unused_parameters_do_not_stall"}
+"""Checks from which the stock State never returns; in all others it does, with something wrong."""
+
+Judgement = Callable[[Saw], None]
 
 
 def same_everywhere(saw: Saw, *keys: str) -> None:
@@ -15,77 +21,219 @@ def same_everywhere(saw: Saw, *keys: str) -> None:
         assert [rank.get(key, "nothing") for rank in saw] == [saw[0].get(key)] * len(saw), key
 
 
-def falls_back(saw: Saw) -> None:
-    assert saw == [{"weight": 117.0, "batch": 117}] * 2
+def every_rank(**expected: Any) -> Judgement:
+    """All ranks saw exactly this."""
+
+    def judge(saw: Saw) -> None:
+        assert saw == [expected] * len(saw)
+
+    return judge
 
 
-def consistent(saw: Saw) -> None:
-    assert saw == [{"weight": 117.0, "batch": 117, "seen": ["uncommitted"]}] * 2
+def same(*keys: str) -> Judgement:
+    def judge(saw: Saw) -> None:
+        assert "raised" not in saw[0]
+        same_everywhere(saw, *keys)
+
+    return judge
 
 
-def same_training(saw: Saw) -> None:
-    same_everywhere(saw, "weights", "optimizer", "weights after training")
+def all_take_the_last_ranks(saw: Saw) -> None:
+    assert [rank["after"] for rank in saw] == [saw[-1]["before"]] * len(saw)
+    assert saw[0]["before"] != saw[-1]["before"]
 
 
-def own_scheduler(saw: Saw) -> None:
-    assert saw == [{"epoch": 2, "lr": 0.25}] * 2
+def all_take_rank_0s(saw: Saw) -> None:
+    assert [rank["after"] for rank in saw] == [saw[0]["before"]] * len(saw)
+    assert saw[0]["before"] != saw[1]["before"]
 
 
-def no_skip(saw: Saw) -> None:
-    assert saw == [{"skip_sync": False}] * 2
+def the_last_ranks_but_their_own_numbers(saw: Saw) -> None:
+    all_take_the_last_ranks(saw)
+    assert [rank["rank"] for rank in saw] == list(range(len(saw)))
 
 
-def kept_notice(saw: Saw) -> None:
-    assert saw == [{"first": True, "second": True, "third": False}] * 2
+def back_to_what_was_synced(saw: Saw) -> None:
+    same_everywhere(saw, "synced", "restored")
+    assert saw[0]["synced"] == saw[0]["restored"]
+    assert saw[0]["synced"]["batch"] == 3
 
 
-def every_notice(saw: Saw) -> None:
-    assert saw == [{"seen": [True, True, True]}] * 2
+def draws_of_their_own(saw: Saw) -> None:
+    assert all(one["drawn"] != other["drawn"] for one, other in combinations(saw, 2))
 
 
-def noticed(saw: Saw) -> None:
-    assert saw == [{"seen": True}] * 2
+def repeated_draws(saw: Saw) -> None:
+    assert all(rank["first"] == rank["second"] for rank in saw)
+    assert saw[0]["first"] != saw[1]["first"]
 
 
-def accumulated_twice(saw: Saw) -> None:
-    assert saw == [{"passes": 2, "gradient": 2.0, "error": ""}] * 2
-
-
-def same_tensors(saw: Saw) -> None:
-    assert "raised" not in saw[0]
-    same_everywhere(saw, "weights")
+def one_step_at_most_one_check_late(saw: Saw) -> None:
+    """It came in step 3. A reduction knows it from the end of that step or the next; a check later it counts."""
+    same_everywhere(saw, *saw[0])
+    assert saw[0] == {"before the backward pass": 4, "before the step": 4, "after the step": 5}
 
 
 def no_stall(saw: Saw) -> None:
-    assert [rank.get("entries") for rank in saw] == [2, 2]
+    assert [rank.get("entries") for rank in saw] == [2] * len(saw)
     same_everywhere(saw, "optimizer")
 
 
-JUDGEMENTS: dict[str, Callable[[Saw], None]] = {
-    "newcomer_falls_back_to_what_was_synced": falls_back,
-    "sync_sends_weights_with_their_own_counters": consistent,
-    "newcomer_gets_the_weights_adamw": same_training,
-    "newcomer_gets_the_weights_sgd": same_training,
-    "newcomer_keeps_its_own_scheduler": own_scheduler,
-    "removal_does_not_skip_the_sync": no_skip,
-    "notice_during_the_new_worlds_forming_is_kept": kept_notice,
-    "notices_of_one_second_are_two_notices": every_notice,
-    "notice_to_another_rank_counts": noticed,
-    "interrupted_accumulation_is_forgotten_everywhere": accumulated_twice,
-    "any_kind_of_tensor_is_synced": same_tensors,
+BOTH: dict[str, Judgement] = {
+    "notice_before_there_is_a_state_counts": every_rank(seen=True),
+    "newcomer_falls_back_to_what_was_synced": every_rank(weight=117.0, batch=117),
+    "sync_sends_weights_with_their_own_counters": every_rank(weight=117.0, batch=117, seen=["uncommitted"]),
+    "newcomer_gets_the_weights_adamw": same("weights", "optimizer", "weights after training"),
+    "newcomer_gets_the_weights_sgd": same("weights", "optimizer", "weights after training"),
+    "newcomer_keeps_its_own_scheduler": every_rank(epoch=2, lr=0.25),
+    "newcomer_gets_schedulers": same("lr", "steps", "bad"),
+    "newest_commit_wins_though_it_is_not_rank_0s": all_take_the_last_ranks,
+    "the_interrupt_seals": every_rank(interrupted=True, kept=True),
+    "what_a_reset_callback_changes_reaches_newcomers": every_rank(after=0.5, restored=0.5),
+    "a_roll_back_repeats_what_was_drawn": repeated_draws,
+    "a_commit_sends_nothing": every_rank(broadcasts=0, sent=0),
+    "removal_does_not_skip_the_sync": every_rank(skip_sync=False),
+    "notice_during_the_new_worlds_forming_is_kept": every_rank(first=True, second=True, third=False),
+    "notices_of_one_second_are_two_notices": every_rank(seen=[True, True, True]),
+    "notice_to_another_rank_counts": every_rank(seen=True),
+    "notice_to_one_rank_ends_the_world_at_one_step": one_step_at_most_one_check_late,
+    "no_interrupt_between_backward_passes": every_rank(told_after=[6]),
+    "interrupted_accumulation_is_forgotten_everywhere": every_rank(passes=2, gradient=2.0, error=""),
+    "any_kind_of_tensor_is_synced": same("weights"),
+    "newcomer_with_frozen_parameters": same("after", "trained"),
+    "newcomer_gets_nested_state": same("after", "trained"),
+    "newcomer_gets_lbfgs": same("after", "trained"),
     "unused_parameters_do_not_stall": no_stall,
+    **{f"newest_{kind}": the_last_ranks_but_their_own_numbers for kind in KINDS},
+    **{f"falls_back_{kind}": back_to_what_was_synced for kind in KINDS},
+    "what_a_users_sync_forgets_is_synced": back_to_what_was_synced,
 }
 
 
-@pytest.mark.parametrize("name", JUDGEMENTS)
+@pytest.mark.parametrize("name", BOTH)
 def test_our_state_keeps_it(name: str, ours: dict[str, Saw]) -> None:
-    JUDGEMENTS[name](ours[name])
+    BOTH[name](ours[name])
 
 
-@pytest.mark.parametrize("name", JUDGEMENTS)
+@pytest.mark.parametrize("name", BOTH)
 def test_the_stock_state_breaks_it(name: str, stock: dict[str, Saw]) -> None:
+    stalled = any(rank.get("raised") == "stalled" for rank in stock[name])
+    assert stalled == (name in STALLS)
+    with pytest.raises((AssertionError, KeyError)):
+        BOTH[name](stock[name])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "newest_commit_wins_though_it_is_not_rank_0s",
+        "notice_to_one_rank_ends_the_world_at_one_step",
+        "no_interrupt_between_backward_passes",
+        "unused_parameters_do_not_stall",
+        "newest_own",
+        "newest_torch_state",
+    ],
+)
+def test_our_state_keeps_it_among_three(name: str, three: dict[str, Saw]) -> None:
+    BOTH[name](three[name])
+
+
+@pytest.fixture(params=["ours", "three"])
+def either(request: pytest.FixtureRequest) -> dict[str, Saw]:
+    """Two ranks with our State, then three."""
+    found: dict[str, Saw] = request.getfixturevalue(request.param)
+    return found
+
+
+def test_the_first_sync_always_sends(either: dict[str, Saw]) -> None:
+    """Ranks start from different random weights, and all hold their commit number 0."""
+    saw = either["first_sync_sends_though_all_hold_commit_0"]
+    assert len({rank["before"] for rank in saw}) == len(saw)
+    assert [rank["after"] for rank in saw] == [saw[0]["before"]] * len(saw)
+    assert all(rank["sent"] > 0 for rank in saw)
+
+
+def test_nothing_is_sent_where_all_hold_one_commit(ours: dict[str, Saw]) -> None:
+    assert ours["equal_commits_are_not_sent"] == [{"first": 0, "second": 0, "batch": 1}] * 2
+
+
+def test_values_and_buffers_that_differ_are_sent_alone_and_made_equal(either: dict[str, Saw]) -> None:
+    saw = either["values_and_buffers_that_differ_are_made_equal"]
+    assert len({rank["before"] for rank in saw}) == len(saw)
+    same_everywhere(saw, "after", "restored")
+    assert saw[0]["after"] == saw[0]["restored"] == [saw[0]["before"], 0.0, [0]]
+    assert all(0 < rank["sent"] < rank["all"] / 4 for rank in saw)
+
+
+def test_a_rank_that_lacks_the_last_commit_follows(ours: dict[str, Saw]) -> None:
+    all_take_rank_0s(ours["rank_behind_by_one_commit_follows"])
+
+
+def test_ranks_that_differ_after_a_sync_are_found_when_asked_for(either: dict[str, Saw]) -> None:
+    for rank in either["divergence_is_found_when_asked_for"]:
+        assert rank["said"].startswith("Permanent: ranks differ after a sync")
+
+
+def test_a_notice_at_any_moment_ends_the_world_at_one_step(either: dict[str, Saw]) -> None:
+    same_everywhere(either["notice_at_any_moment_ends_the_world_at_one_step"], "ended")
+
+
+def test_a_notice_that_comes_twice_or_late_is_one(ours: dict[str, Saw]) -> None:
+    assert ours["a_notice_that_comes_twice_is_one"] == [{"seen": [True, False, False, True]}] * 2
+
+
+def test_ranks_draw_different_dropout_after_a_join(either: dict[str, Saw]) -> None:
+    draws_of_their_own(either["dropout_differs_after_a_join"])
+
+
+def test_the_stock_state_lets_them_draw_the_same(stock: dict[str, Saw]) -> None:
     with pytest.raises(AssertionError):
-        JUDGEMENTS[name](stock[name])
+        draws_of_their_own(stock["dropout_differs_after_a_join"])
+
+
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [("newcomer_gets_a_group_that_was_added", [2, 2]), ("newcomer_loses_a_group_that_was_removed", [2])],
+)
+def test_a_newcomer_gets_the_parameter_groups(name: str, groups: list[int], ours: dict[str, Saw]) -> None:
+    same("after", "trained")(ours[name])
+    assert ours[name][1]["groups"] == groups
+
+
+def test_odd_tensors_are_values_like_others(ours: dict[str, Saw]) -> None:
+    saw = ours["odd_tensors_are_plain_values"]
+    same_everywhere(saw, *saw[0])
+    assert saw[1]["sparse"] == ["torch.sparse_coo", "torch.float32", [3], "[1.0, 0.0, 2.0]"]
+    assert saw[1]["half"] == ["torch.strided", "torch.bfloat16", [2, 2], "[[1.0, 1.0], [1.0, 1.0]]"]
+
+
+def test_who_is_ahead_waits_for_those_behind(ours: dict[str, Saw]) -> None:
+    first, second = ours["who_is_ahead_waits_for_those_behind"]
+    assert first["told"] == second["told"] == "interrupted"
+    assert first["steps"] == second["steps"]
+
+
+def test_what_is_under_way_is_dropped_with_its_world(ours: dict[str, Saw]) -> None:
+    saw = ours["what_is_under_way_is_dropped_with_its_world"]
+    same_everywhere(saw, "weight")
+    assert [(rank["total"], rank["again"]) for rank in saw] == [(3.0, [False] * 3)] * 2
+
+
+def test_a_users_sync_merges_what_it_says_each_rank_has(either: dict[str, Saw]) -> None:
+    saw = either["a_users_sync_merges_what_each_rank_has"]
+    once = sum(range(1, len(saw) + 1))
+    assert [[total for total, _ in rank["seen"]] for rank in saw] == [[once, 2 * once]] + [[0, 0]] * (len(saw) - 1)
+    samples = [f"sample {rank} of {step}" for rank in range(len(saw)) for step in range(2)]
+    assert [rank["seen"][-1][1] for rank in saw] == [samples] * len(saw)
+
+
+@pytest.mark.parametrize("loop", ["ours", "stock"])
+@pytest.mark.parametrize("kind", ["own", "torch_state"])
+def test_a_mixin_goes_through_a_new_world_under_both_loops(kind: str, loop: str, ours: dict[str, Saw]) -> None:
+    saw = ours[f"{kind}_goes_on_under_the_{loop}_loop"]
+    same_everywhere(saw, "weights", "optimizer", "history", "worlds")
+    assert saw[0]["history"] == [1, 2, 3, 4, 5, 6]
+    assert len(saw[0]["worlds"]) == 2
 
 
 def test_fingerprints_differ_before_and_agree_after_a_sync(ours: dict[str, Saw]) -> None:
@@ -95,9 +243,31 @@ def test_fingerprints_differ_before_and_agree_after_a_sync(ours: dict[str, Saw])
 
 
 def test_a_newcomer_counts_steps_and_commits_from_the_roots(ours: dict[str, Saw]) -> None:
-    assert ours["steps_of_the_root_count_for_the_newcomer"] == [{"step": 4, "number": 2}] * 2
+    assert ours["steps_of_the_root_count_for_the_newcomer"] == [{"step": 4, "number": 1}] * 2
+
+
+def test_a_class_that_only_another_rank_knows_is_refused_in_one_line(ours: dict[str, Saw]) -> None:
+    raised = ours["a_class_that_only_the_root_knows_is_refused"][1]["raised"]
+    assert raised.startswith("Permanent: the State of another rank holds tests.contract.worker.worlds.wire.Stranger, ")
+    assert raised.endswith("hold one from the start, or call elastic.admit(Stranger) before training")
+
+
+def test_admitted_classes_and_records_of_the_script_come_in(ours: dict[str, Saw]) -> None:
+    assert ours["admitted_classes_and_records_come_in"] == [{"friend": 5, "best": 0.25}] * 2
 
 
 def test_ranks_with_different_models_are_told_which_tensor_differs(ours: dict[str, Saw]) -> None:
     raised = ours["different_models_are_named"][1]["raised"]
-    assert raised.startswith("Permanent: state.model: 'weight' is 1x3 float32 here and 1x2 float32 on rank 0")
+    assert raised.startswith("Permanent: state.model: 'weight' is 1x3 float32 here and 1x2 float32 in the commit")
+
+
+def test_weights_that_one_rank_loaded_reach_the_others_though_all_sealed_a_commit(ours: dict[str, Saw]) -> None:
+    first, second = ours["weights_loaded_on_one_rank_reach_the_others"]
+    assert first == second
+    assert (first["by load"], first["by data"]) == (42.0, 7.0)
+
+
+def test_an_optimizer_steps_on_under_another_state_and_in_another_world(ours: dict[str, Saw]) -> None:
+    first, second = ours["an_optimizer_steps_on_after_its_state"]
+    assert first == second
+    assert first["steps"] == 4

@@ -1,4 +1,4 @@
-"""Run by every rank of a real Horovod world: ``world.py stock|ours DIRECTORY CHECK…``.
+"""Run by every rank of a real Horovod world: ``python -m tests.contract.worker.world stock|ours DIRECTORY CHECK…``.
 
 Each check is a function of the State class. What it saw goes to
 ``DIRECTORY/CHECK.RANK.json`` for the tests to judge, for stock and ours alike.
@@ -6,263 +6,42 @@ Each check is a function of the State class. What it saw goes to
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import horovod.torch as hvd
 import torch
-from horovod.common.exceptions import HostsUpdatedInterrupt
-from horovod.runner.elastic.worker import HostUpdateResult
-from torch import nn
 
-from hvd_elastic_ext.worker.fingerprint import fingerprint
+from tests.contract.worker.worlds import agreement, mixins, newest, optimizers, own, samples, sync, wire
+from tests.contract.worker.worlds.registry import CHECKS
 
-LONGEST_S = 12.0
+MODULES = (agreement, mixins, newest, optimizers, own, samples, sync, wire)
+
+LONGEST_S = {"ours": 20.0, "stock": 10.0}
 """A check that takes longer has stalled; the process then ends, and with it the world."""
-
-Check = Callable[[Any], dict[str, Any]]
-CHECKS: dict[str, Check] = {}
-
-
-def check(function: Check) -> Check:
-    CHECKS[function.__name__] = function
-    return function
-
-
-def model(width: int = 3) -> nn.Module:
-    """A model whose weights differ from rank to rank, as in a newcomer."""
-    torch.manual_seed(100 + hvd.rank())
-    return nn.Sequential(nn.Linear(width, 4), nn.BatchNorm1d(4), nn.Linear(4, 1))
-
-
-def train_alone(net: nn.Module, optimizer: torch.optim.Optimizer, *, steps: int) -> None:
-    """Steps without reductions, as if the other ranks were not there yet."""
-    for step in range(steps):
-        optimizer.zero_grad()
-        net(torch.full((2, 3), 1.0 + step) * torch.tensor([[1.0], [2.0]])).sum().backward()
-        optimizer.step()
-
-
-def weights(net: nn.Module) -> str:
-    return fingerprint(net.state_dict())
-
-
-def interrupt_of(state: Any) -> bool | None:
-    """Whether the interrupt asks to skip the sync; None if nothing is raised."""
-    try:
-        state.check_host_updates()
-    except HostsUpdatedInterrupt as interrupt:
-        return interrupt.skip_sync
-    return None
-
-
-@check
-def newcomer_falls_back_to_what_was_synced(State: Any) -> dict[str, Any]:
-    net = nn.Linear(1, 1)
-    first = hvd.rank() == 0
-    net.weight.data.fill_(117.0 if first else -1.0)
-    state = State(model=net, batch=117 if first else 0)
-    state.sync()
-    state.restore()  # a peer is lost before the next commit
-    return {"weight": net.weight.item(), "batch": state.batch}
-
-
-@check
-def sync_sends_weights_with_their_own_counters(State: Any) -> dict[str, Any]:
-    net = nn.Linear(1, 1)
-    net.weight.data.fill_(100.0)
-    state = State(model=net, batch=100, seen=[])
-    state.save()
-    if hvd.rank() == 0:
-        net.weight.data.fill_(117.0)
-        state.batch = 117
-        state.seen.append("uncommitted")
-    state.sync()
-    return {"weight": net.weight.item(), "batch": state.batch, "seen": state.seen}
-
-
-def _newcomer_optimizer(State: Any, make: Callable[[Any], torch.optim.Optimizer]) -> dict[str, Any]:
-    net = model()
-    optimizer = make(net.parameters())
-    if hvd.rank() == 0:
-        train_alone(net, optimizer, steps=3)
-    state = State(model=net, optimizer=optimizer)
-    state.sync()
-    after_sync = weights(net)
-    train_alone(net, optimizer, steps=2)  # the same input on both: only the momenta could differ
-    return {
-        "weights": after_sync,
-        "optimizer": fingerprint(optimizer.state_dict()),
-        "weights after training": weights(net),
-    }
-
-
-@check
-def newcomer_gets_the_weights_adamw(State: Any) -> dict[str, Any]:
-    return _newcomer_optimizer(State, lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1))
-
-
-@check
-def newcomer_gets_the_weights_sgd(State: Any) -> dict[str, Any]:
-    return _newcomer_optimizer(State, lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.1))
-
-
-@check
-def any_kind_of_tensor_is_synced(State: Any) -> dict[str, Any]:
-    net = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
-    net.half_precision = nn.Parameter(torch.full((5,), float(hvd.rank()), dtype=torch.bfloat16))
-    net.register_buffer("flags", torch.tensor([hvd.rank() == 0, False]))
-    net.register_buffer("turned", torch.arange(6.0).view(2, 3).t() + hvd.rank())
-    net.register_buffer("nothing", torch.empty(0))
-    net.register_buffer("one", torch.tensor(hvd.rank()))
-    net.weight.data.fill_(hvd.rank())
-    net.bias.data.fill_(hvd.rank())
-    state = State(model=net)
-    state.sync()
-    return {"weights": weights(net)}
-
-
-@check
-def newcomer_keeps_its_own_scheduler(State: Any) -> dict[str, Any]:
-    net = nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(net.parameters(), lr=1.0)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-    if hvd.rank() == 0:
-        optimizer.step()
-        scheduler.step()
-    state = State(model=net, optimizer=optimizer, scheduler=scheduler)
-    state.sync()
-    optimizer.step()
-    state.scheduler.step()
-    return {"epoch": state.scheduler.last_epoch, "lr": optimizer.param_groups[0]["lr"]}
-
-
-@check
-def removal_does_not_skip_the_sync(State: Any) -> dict[str, Any]:
-    state = State(batch=0)
-    if hvd.rank() == 0:
-        state.on_hosts_updated(1, HostUpdateResult.removed)
-    return {"skip_sync": interrupt_of(state)}
-
-
-@check
-def notice_during_the_new_worlds_forming_is_kept(State: Any) -> dict[str, Any]:
-    state = State(batch=0)
-    if hvd.rank() == 0:
-        state.on_hosts_updated(1, HostUpdateResult.added)
-    first = interrupt_of(state)
-    if hvd.rank() == 0:
-        state.on_hosts_updated(5, HostUpdateResult.added)  # Horovod is shutting down and starting again
-    state.on_reset()
-    second = interrupt_of(state)
-    state.on_reset()
-    return {"first": first is not None, "second": second is not None, "third": interrupt_of(state) is not None}
-
-
-@check
-def notices_of_one_second_are_two_notices(State: Any) -> dict[str, Any]:
-    state = State(batch=0)
-    seen = []
-    for stamp in (7, 7, 3):  # the same second again, then the clock was set back
-        if hvd.rank() == 0:
-            state.on_hosts_updated(stamp, HostUpdateResult.added)
-        seen.append(interrupt_of(state) is not None)
-        state.on_reset()
-    return {"seen": seen}
-
-
-@check
-def notice_to_another_rank_counts(State: Any) -> dict[str, Any]:
-    state = State(batch=0)
-    if hvd.rank() == 1:
-        state.on_hosts_updated(1, HostUpdateResult.added)
-    return {"seen": interrupt_of(state) is not None}
-
-
-@check
-def fingerprints_agree_after_sync(State: Any) -> dict[str, Any]:
-    net = model()
-    optimizer = torch.optim.Adam(net.parameters())
-    if hvd.rank() == 0:
-        train_alone(net, optimizer, steps=2)
-    state = State(model=net, optimizer=optimizer, epoch=hvd.rank(), history={"loss": [hvd.rank()]})
-    before = state.fingerprint()
-    state.sync()
-    return {"before": before, "after": state.fingerprint()}
-
-
-@check
-def steps_of_the_root_count_for_the_newcomer(State: Any) -> dict[str, Any]:
-    net = model()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    state = State(model=net, optimizer=optimizer)
-    if hvd.rank() == 0:
-        train_alone(net, optimizer, steps=4)
-        state.save()
-    state.sync()
-    return {"step": state._keeper._steps.done, "number": state._keeper._commit.number}
-
-
-@check
-def interrupted_accumulation_is_forgotten_everywhere(State: Any) -> dict[str, Any]:
-    net = nn.Linear(1, 1)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(net.parameters(), lr=0.1), named_parameters=net.named_parameters(), backward_passes_per_step=2
-    )
-    state = State(model=net, optimizer=optimizer)
-    net(torch.ones(1, 1)).sum().backward()  # the first of two passes, then the hosts change
-    state.sync()
-    passes = 0
-    try:
-        for _ in range(2):
-            net(torch.ones(1, 1)).sum().backward()
-            passes += 1
-        gradient = net.weight.grad.item()
-        optimizer.step()
-    except AssertionError as error:
-        return {"passes": passes, "error": str(error)}
-    return {"passes": passes, "gradient": gradient, "error": ""}
-
-
-@check
-def unused_parameters_do_not_stall(State: Any) -> dict[str, Any]:
-    net = nn.ModuleDict({"used": nn.Linear(2, 2), "unused": nn.Linear(2, 2)})
-    optimizer = torch.optim.Adam(net.parameters())
-    if hvd.rank() == 0:
-        net["used"](torch.ones(1, 2)).sum().backward()
-        optimizer.step()
-    state = State(model=net, optimizer=optimizer)
-    state.sync()
-    return {"entries": len(optimizer.state_dict()["state"]), "optimizer": fingerprint(optimizer.state_dict())}
-
-
-@check
-def different_models_are_named(State: Any) -> dict[str, Any]:
-    state = State(model=nn.Linear(2 + hvd.rank(), 1))
-    state.sync()
-    return {}
 
 
 def give_up(file: Path) -> None:
+    faulthandler.dump_traceback(all_threads=True)
     file.write_text(json.dumps({"raised": "stalled"}))
     os._exit(0)
 
 
 def main(flavour: str, directory: str, *names: str) -> None:
     torch.set_num_threads(1)
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # the first one imports much of torch
     hvd.init()
     module = "horovod.torch.elastic" if flavour == "stock" else "hvd_elastic_ext.torch"
     State = importlib.import_module(module).TorchState
     for name in names:
         file = Path(directory, f"{name}.{hvd.rank()}.json")
-        watchdog = threading.Timer(LONGEST_S, give_up, [file])
+        watchdog = threading.Timer(LONGEST_S[flavour], give_up, [file])
         watchdog.daemon = True
         watchdog.start()
         try:

@@ -16,7 +16,14 @@ GLOO_TIMEOUT_S = 90
 """So long that a survivor which waits for it cannot be taken for one that does not."""
 
 
-@pytest.mark.parametrize("victim", ["127.0.0.1", "127.0.0.2", "localhost"])  # ranks 0, 1 and 2
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param("127.0.0.1", id="rank_0", marks=pytest.mark.soak),
+        pytest.param("127.0.0.2", id="rank_1"),
+        pytest.param("localhost", id="rank_2", marks=pytest.mark.soak),
+    ],
+)
 def test_no_survivor_waits_for_gloos_timeout(launched: Launched, victim: str) -> None:
     """On the stock State, in 5 of 7 tries one of the two survivors waited out the timeout."""
     launched.set_hosts("127.0.0.1:1", "127.0.0.2:1", "localhost:1")

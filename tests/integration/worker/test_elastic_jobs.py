@@ -27,6 +27,7 @@ def test_digits_run_alone(tmp_path: Path) -> None:
     assert (told["epochs"], told["size"]) == (8, 1)
 
 
+@pytest.mark.soak
 def test_digits_run_under_plain_horovodrun(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     launch = [HOROVODRUN, "-np", "2", "-H", "localhost:2", "--gloo", sys.executable, DIGITS]
@@ -38,10 +39,11 @@ def test_digits_run_under_plain_horovodrun(tmp_path: Path) -> None:
     assert len(re.findall(r"^.*epoch \d+/8  loss", process.stdout, re.MULTILINE)) == 8
 
 
+@pytest.mark.soak
 def test_digits_grow_then_lose_a_worker_and_finish(job: ElasticJob, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     job.set_hosts("localhost:1")
-    arguments = ("--epochs", "6", "--step-delay", "0.02", "--report", report)
+    arguments = ("--epochs", "12", "--step-delay", "0.02", "--report", report)
     with job.run(DIGITS, *arguments) as process:
         wait_until(lambda: job.size() == 1, what="a first step", timeout=60, show=lambda: process.output)
         job.set_hosts("localhost:1", "127.0.0.1:1")
@@ -51,7 +53,7 @@ def test_digits_grow_then_lose_a_worker_and_finish(job: ElasticJob, tmp_path: Pa
         assert process.wait(90) == 0, process.output
     told = json.loads(report.read_text())
     assert told["accuracy"] >= 0.95
-    assert (told["epochs"], told["size"]) == (6, 1)
+    assert (told["epochs"], told["size"]) == (12, 1)
     back = job.events("rolled_back")[0]
     assert 0 <= back.get("steps_lost") <= 5
     assert [event.get("size") for event in job.events("synced")] == [1, 2, 1]

@@ -1,4 +1,4 @@
-"""Inbox, trees, fingerprints, settings and the journal's sink."""
+"""Inbox, fingerprints, settings and the journal's sink."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hvd_elastic_ext.worker.fingerprint import fingerprint
 from hvd_elastic_ext.worker.inbox import Inbox
 from hvd_elastic_ext.worker.report import Reporter, plain
 from hvd_elastic_ext.worker.settings import WorkerSettings
-from hvd_elastic_ext.worker.trees import fill, split
 
 
 def test_a_notice_before_leaving_is_covered_by_the_next_world_and_a_later_one_is_not() -> None:
@@ -34,18 +33,6 @@ def test_a_roll_back_by_hand_forgets_no_notice() -> None:
     inbox.put()
     inbox.leave()
     assert inbox.pending == 1
-
-
-def test_a_tree_comes_back_whole_and_fitting_tensors_are_used_again() -> None:
-    tree = {"a": [torch.ones(2), 3], "b": (torch.zeros(()), {"c": torch.ones(4, dtype=torch.bool)})}
-    skeleton, tensors = split(tree)
-    own = {"a": [torch.zeros(2), 9], "b": (torch.zeros(3), None)}
-    filled, slots = fill(skeleton, own)
-    for slot, tensor in zip(slots, tensors, strict=True):
-        slot.copy_(tensor)
-    assert fingerprint(filled) == fingerprint(tree)
-    assert filled["a"][0] is own["a"][0]
-    assert filled["b"][0] is not own["b"][0]
 
 
 @pytest.mark.parametrize(
@@ -69,6 +56,8 @@ def test_sparse_bfloat16_and_turned_tensors_have_fingerprints() -> None:
     assert fingerprint(turned) == fingerprint(turned.contiguous())
     assert fingerprint(torch.ones(2, dtype=torch.bfloat16)) != fingerprint(torch.ones(2, dtype=torch.float16))
     assert fingerprint(torch.eye(2).to_sparse()) == fingerprint(torch.eye(2))
+    assert fingerprint(torch.arange(2.0)[::2]) == fingerprint(torch.zeros(1))
+    assert fingerprint(torch.tensor([1j]).conj()) == fingerprint(torch.tensor([complex(0, -1)]))
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])

@@ -1,0 +1,220 @@
+# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH120
+# (pathlib takes long to load)
+"""One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
+
+The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
+or /tmp. Who comes first is decided under a lock on that folder. Only the same
+user may speak, and must prove to know the job's key; the key itself does not
+travel::
+
+    agent      {"nonce": "…"}
+    newcomer   {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
+    agent      {"answer": "adopted"}, or {"answer": "ending"} and its end, or {"refused": "why"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import socket
+import stat
+import time
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.worker.agent.peers import user_of
+
+ANSWER_S: Final = 5.0
+"""How long the other side may take to say something."""
+MAX_LINE: Final = 64 << 10
+
+_ORDER: Final = b"order"
+
+
+class Claim(NamedTuple):
+    """``listener``: we are the agent of the host. ``living``: connected to the one that is. Both None: no telling."""
+
+    folder: int = -1
+    name: str = ""
+    listener: socket.socket | None = None
+    living: socket.socket | None = None
+
+    def release(self) -> None:
+        """Take the socket away, and the folders if they are empty; nobody comes in between."""
+        if self.listener is None:
+            return
+        with contextlib.suppress(OSError), contextlib.closing(self.listener):
+            fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(self.name, dir_fd=self.folder)
+            path = os.readlink(f"/proc/self/fd/{self.folder}")
+            os.rmdir(path)
+            os.rmdir(os.path.dirname(path))
+        os.close(self.folder)
+
+
+def claim(job: str, host: str, *, found: bool = True) -> Claim:
+    """Become the agent of ``host`` in ``job``, or get to the living one; with ``found`` False only the latter.
+
+    Raises ``OSError`` where a folder cannot be trusted, or the lock is not to be had.
+    """
+    name = _file_name(host) + ".sock"
+    bases = _bases()
+    for base in bases[1:]:  # another agent of the job may see another environment
+        living = _elsewhere(base, job, name)
+        if living is not None:
+            return Claim(living=living)
+    folder = _folder(bases[0], job, create=found)
+    if folder is None:
+        return Claim()
+    try:
+        living = _reach(folder, name)
+        if living is not None or not found:
+            os.close(folder)
+            return Claim(living=living)
+        listener = _listen(folder, name)
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        return Claim(folder, name, listener)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.close(folder)
+        raise
+
+
+def _bases() -> list[str]:
+    own = f"hvd-elastic-{os.geteuid()}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    usable = runtime.startswith("/") and os.path.isdir(runtime) and os.access(runtime, os.W_OK)
+    return [f"{runtime}/{own}"] * usable + [f"/tmp/{own}"]  # noqa: S108 - checked below
+
+
+def _elsewhere(base: str, job: str, name: str) -> socket.socket | None:
+    with contextlib.suppress(OSError):
+        folder = _folder(base, job, create=False)
+        if folder is not None:
+            try:
+                return _reach(folder, name)
+            finally:
+                os.close(folder)
+    return None
+
+
+def _folder(base: str, job: str, *, create: bool) -> int | None:
+    """The job's folder, open and locked; None if there is none. Raises ``OSError`` for one that is not ours alone."""
+    deadline = time.monotonic() + ANSWER_S
+    path = f"{base}/{_file_name(job)}"
+    while time.monotonic() < deadline:
+        try:
+            for one in (base, path):
+                if create:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(one, 0o700)
+                _check(one)
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if create:  # the last agent in it has just cleaned up
+                continue
+            return None
+        if _locked(folder, deadline) and os.fstat(folder).st_nlink > 0:
+            return folder
+        os.close(folder)
+    raise OSError(f"{path}: another agent holds the lock")
+
+
+def _check(path: str) -> None:
+    facts = os.lstat(path)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+        raise PermissionError(f"{path} is not a folder that only its user can enter; remove it")
+
+
+def _locked(folder: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+
+
+def _reach(folder: int, name: str) -> socket.socket | None:
+    """A connection to whoever listens; None if nobody does. The folder's descriptor keeps the path short enough."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_S)
+    try:
+        connection.connect(f"/proc/self/fd/{folder}/{name}")
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        return None
+    if user_of(connection) != os.geteuid():
+        connection.close()
+        raise PermissionError("another user listens on the job's socket")
+    return connection
+
+
+def _listen(folder: int, name: str) -> socket.socket:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)  # of an agent that was killed
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{name}")
+        os.chmod(f"/proc/self/fd/{folder}/{name}", 0o600)
+        listener.listen(8)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def _file_name(word: str) -> str:
+    plain = word.replace("-", "").replace("_", "").replace(".", "").isalnum() and word.isascii()
+    if plain and len(word) <= 100 and word[0] != ".":
+        return word
+    return "=" + hashlib.sha256(word.encode()).hexdigest()  # no plain name has that sign
+
+
+# --- the newcomer ------------------------------------------------------------------------------------
+
+
+def prove(key: bytes, nonce: str, order: str) -> str:
+    """What only someone who knows the job's key can say about ``order`` to who said ``nonce``."""
+    return hmac.new(key, _ORDER + nonce.encode() + order.encode(), "sha256").hexdigest()
+
+
+class Refused(OSError):
+    """What the living agent has against an order."""
+
+
+def hand_over(living: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
+    """Give ``order`` to the living agent: its answer, which "ending" is only once it has ended.
+
+    Raises :class:`Refused`, ``ConnectionError`` if it has ended before it could
+    answer, and another ``OSError`` if it does not answer.
+    """
+    with living, living.makefile("rb") as lines:
+        nonce = str(_said(lines.readline(MAX_LINE)).get("nonce"))
+        text = json.dumps(order)
+        living.sendall(json.dumps({"order": text, "proof": prove(key, nonce, text)}).encode() + b"\n")
+        answer = _said(lines.readline(MAX_LINE))
+        if "answer" not in answer:
+            raise Refused(str(answer.get("refused")))
+        if answer["answer"] == "ending":
+            living.settimeout(patience_s)
+            with contextlib.suppress(ConnectionError):
+                while lines.read(1):
+                    pass
+        return str(answer["answer"])
+
+
+def _said(line: bytes) -> dict[str, Any]:
+    if not line:
+        raise ConnectionResetError("the living agent of this host has just ended")
+    try:
+        said = json.loads(line)
+    except ValueError:
+        said = None
+    return said if isinstance(said, dict) else {}

@@ -1,0 +1,294 @@
+"""The agent's one loop: orders, news of holders, output, signals and timers. See the package."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.worker.agent import tree
+from hvd_elastic_ext.worker.agent.fields import OrderError
+from hvd_elastic_ext.worker.agent.holder import STOP_SIGNALS
+from hvd_elastic_ext.worker.agent.orders import (
+    HEARTBEAT_S,
+    MAX_LINE,
+    Answer,
+    End,
+    Finish,
+    Forget,
+    Join,
+    Kill,
+    Order,
+    Signal,
+    Start,
+    Stop,
+    Tell,
+    ToSlot,
+    entry_of,
+    read,
+)
+from hvd_elastic_ext.worker.agent.slot import NOT_STARTED, Slot
+from hvd_elastic_ext.worker.agent.watches import Act, Watches
+from hvd_elastic_ext.worker.agent.ways import Leaving, Membership, Way
+from hvd_elastic_ext.worker.agent.wires import CHUNK, Lines, Outbox, complain
+
+FAREWELL_S: Final = 2.0
+"""How long an agent whose launcher has left tries to pass on what it has not passed on yet."""
+
+
+Joining = Callable[["Agent", Join | End], Membership]
+
+
+class Agent:
+    """See the module's docstring. Ends when it was told to finish, or its input has ended, and all has come to rest.
+
+    ``joining`` makes it a member of a job, should its first order say so.
+    """
+
+    def __init__(self, orders: int, outbox: Outbox, *, wake: int, clock: Callable[[], float], joining: Joining) -> None:
+        self.watches = Watches()
+        self._orders = orders
+        self._outbox = outbox
+        self._way: Way = outbox
+        self._wake = wake
+        self._clock = clock
+        self._joining = joining
+        self._membership: Membership | None = None
+        self._lines = Lines(MAX_LINE)
+        self._slots: dict[int, Slot] = {}
+        self._beats_at: float | None = None
+        self._first = True
+        self._finishing = False
+        self._hurried = False
+        self._end_at: float | None = None
+        self._rested_at: float | None = None
+        self._strays: tree.Strays | None = None
+        self._refused = False
+
+    # --- what slots need: see Desk ------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._clock()
+
+    def tell(self, event: str, **fields: object) -> None:
+        self._way.put(event, **fields)
+
+    def complain(self, problem: str) -> None:
+        complain(problem)
+
+    def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None:
+        self.watches.watch(descriptor, act, output=output)
+
+    def unwatch(self, descriptor: int) -> None:
+        self.watches.unwatch(descriptor)
+
+    def write(self, descriptor: int, act: Act | None) -> None:
+        self.watches.write(descriptor, act)
+
+    def lost_holder(self) -> None:
+        """A holder was killed: what it held is ours now, and must end."""
+        self._strays = self._strays or tree.Strays(self._clock())
+
+    # --- what a membership needs: see membership.py --------------------------------------------------
+
+    @property
+    def slots(self) -> Mapping[int, Slot]:
+        return self._slots
+
+    @property
+    def ending(self) -> bool:
+        """True if nothing can keep it from ending."""
+        return self._hurried or self._end_at is not None
+
+    def resume(self) -> None:
+        """Start processes again, for a new launcher, whatever the last one meant to do."""
+        if not self.ending:
+            self._finishing, self._rested_at = False, None
+
+    def order(self, entry: dict[str, Any]) -> None:
+        """Obey what a launcher said."""
+        self._try(lambda: read(entry))
+
+    def end_all(self, reason: str, grace_s: float | None = None) -> None:
+        """End every slot, and then the agent."""
+        self._finishing = self._hurried = True
+        self._end_at = None
+        for slot in self._slots.values():
+            slot.stop(reason, grace_s)
+
+    # --- the loop ----------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve until the end; the exit code: the first of a slot's that is not 0, in order of slots."""
+        self.watch(self._orders, self._listen)
+        self.watch(self._wake, self._woken)
+        try:
+            while not self._over():
+                self.watches.hold_back(self._way.full)
+                self.write(self._outbox.descriptor, None if self._outbox.empty else self._outbox.write)
+                self.watches.look(self._pause())
+                self._tick()
+                self._sweep()
+        except Leaving as leaving:
+            return int(leaving.args[0])
+        finally:
+            if self._membership is not None:
+                self._membership.close()
+        codes = [slot.code for _, slot in sorted(self._slots.items()) if slot.code]
+        ran = any(slot.code is not None for slot in self._slots.values())
+        return codes[0] if codes else NOT_STARTED if self._refused and not ran else 0
+
+    def _over(self) -> bool:
+        busy = self._strays is not None or not all(slot.at_rest for slot in self._slots.values())
+        if busy or not self._finishing:
+            return False
+        now = self._clock()
+        self._rested_at = now if self._rested_at is None else self._rested_at
+        # A launcher that merely stands still gets everything; one that is gone does not hold us up.
+        return self._way.empty or (self._hurried and now >= self._rested_at + FAREWELL_S)
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due, None if nothing is."""
+        now = self._clock()
+        due = [slot.restart_at for slot in self._slots.values()]
+        due += [slot.contact.due() for slot in self._slots.values() if slot.contact is not None]
+        due += [self._beats_at, self._end_at]
+        if self._membership is not None:
+            due.append(self._membership.due())
+        if self._strays is not None:
+            due.append(now + tree.KILL_AGAIN_S)
+        if self._rested_at is not None and self._hurried:
+            due.append(self._rested_at + FAREWELL_S)
+        moments = [moment for moment in due if moment is not None]
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _tick(self) -> None:
+        now = self._clock()
+        for slot in self._slots.values():
+            if slot.restart_at is not None and now >= slot.restart_at:
+                slot.launch()
+            if slot.contact is not None:
+                slot.contact.tick()
+        if self._end_at is not None and now >= self._end_at:
+            self.end_all("the time after the notice is over")
+        self._beat(now)
+        if self._membership is not None:
+            self._membership.tick()
+
+    def _beat(self, now: float) -> None:
+        """Pass on the newest beat of each process, every so often."""
+        if self._membership is None and all(slot.contact is None for slot in self._slots.values()):
+            self._beats_at = None
+        elif self._beats_at is None or now >= self._beats_at:
+            beats = {str(number): slot.beat() for number, slot in self._slots.items()}
+            self.tell("beats", slots={number: beat for number, beat in beats.items() if beat is not None})
+            # Not a whole interval later where we were late, as after standing still: then just go on.
+            self._beats_at = now + (HEARTBEAT_S if self._membership is None else self._membership.heartbeat_s)
+
+    # --- orders ------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        data = os.read(self._orders, CHUNK)
+        if not data:
+            self.unwatch(self._orders)
+            self.end_all("the launcher has left")
+        for line in self._lines.feed(data):
+            if self._membership is None:  # from then on orders come over the connection
+                self._try(lambda line=line: read(entry_of(line)))  # type: ignore[misc]
+
+    def _try(self, reading: Callable[[], Order]) -> None:
+        try:
+            self._obey(reading())
+        except OrderError as error:
+            self._refused = True
+            slot = None if error.slot is None else self._slots.get(error.slot)
+            self.tell("refused", slot=error.slot, life=None if slot is None else slot.life, reason=str(error))
+            where = "" if error.slot is None else f" for slot {error.slot}"
+            self.complain(f"order refused{where}: {error}")
+        self._first = False
+
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Finish):
+            self._finishing = True
+        elif isinstance(order, Join | End):
+            self._join(order)
+        elif isinstance(order, Start):
+            if self._finishing:
+                raise OrderError("nothing is started any more: the agent is about to end", order.slot)
+            if self._membership is not None:  # who may be gone has no standard error for anybody to write to
+                order = order._replace(output="frames")
+            self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
+        else:
+            self._change(order)
+
+    def _join(self, order: Join | End) -> None:
+        if not self._first:
+            raise OrderError("this must be the first order")
+        self._membership = self._way = self._joining(self, order)
+        self.unwatch(self._orders)
+
+    def _change(self, order: ToSlot) -> None:
+        slot = self._slots.get(order.slot)
+        if slot is None:
+            raise OrderError("nothing was ever started in the slot", order.slot)
+        match order:
+            case Stop():
+                slot.stop("told to stop", order.grace_s)
+            case Signal():
+                slot.signal(order.number)
+            case Kill():
+                slot.kill()
+            case Answer() | Tell():
+                if slot.contact is not None:
+                    slot.contact.obey(order)
+            case Forget():
+                slot.forget()
+
+    # --- signals and children ----------------------------------------------------------------------
+
+    def _woken(self) -> None:
+        numbers = os.read(self._wake, CHUNK)
+        told = [number for number in numbers if number in STOP_SIGNALS]
+        if told:
+            self._told_to_end(signal.Signals(told[0]).name)
+        if signal.SIGCHLD in numbers:
+            self._reap()
+
+    def _told_to_end(self, name: str) -> None:
+        """End at once, or, the first time, after the launcher has had time to make something better of it."""
+        membership = self._membership
+        if (
+            membership is None
+            or not membership.connected
+            or self._finishing
+            or all(slot.at_rest for slot in self._slots.values())
+        ):
+            self.end_all(f"the agent was sent {name}")
+            return
+        self._finishing = True
+        grace_s = max(slot.grace_s for slot in self._slots.values())
+        self._end_at = self._clock() + grace_s
+        membership.notice(name, grace_s)
+
+    def _reap(self) -> None:
+        """Reap holders, and what became ours because its holder was killed."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            for slot in self._slots.values():
+                slot.reaped(pid, os.waitstatus_to_exitcode(status))
+
+    def _sweep(self) -> None:
+        """Kill what killed holders left to us; then their slots can go on."""
+        if self._strays is not None:
+            self._reap()
+            holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]
+            if self._strays.gone(self._clock(), holders, complain=self.complain):
+                self._strays = None
+                for slot in list(self._slots.values()):
+                    slot.settle_if_lost()

@@ -1,0 +1,139 @@
+"""What binds the agent to a slot's training process beside its output: the door, the link, and what it said there."""
+
+from __future__ import annotations
+
+import binascii
+from typing import Any, NamedTuple, Protocol
+
+from hvd_elastic_ext.worker.agent.door import Door, Hall, Question
+from hvd_elastic_ext.worker.agent.link import Link
+from hvd_elastic_ext.worker.agent.orders import Answer, Tell
+from hvd_elastic_ext.worker.agent.standing import Allowance, Standing
+
+
+class Desk(Hall, Protocol):
+    """What a slot needs of its agent."""
+
+    def tell(self, event: str, **fields: object) -> None: ...
+    def complain(self, problem: str) -> None: ...
+    def lost_holder(self) -> None: ...
+
+
+class Inheritance(NamedTuple):
+    """What a training process gets of the agent's: descriptors of its commit memory and its link; its door's port."""
+
+    commits: tuple[int, ...] = ()
+    link: int | None = None
+    door: int | None = None
+
+
+class Contact:
+    """Of one slot. The door is the same in all its lives, the link another in each."""
+
+    def __init__(self, slot: int, desk: Desk) -> None:
+        self._slot = slot
+        self._desk = desk
+        self._link: Link | None = None
+        self._life = 0
+        self._complaints: set[str] = set()
+        self.standing = Standing(desk.now())
+        self._records, self._others = Allowance(desk.now()), Allowance(desk.now())
+        self._door = Door(desk, asked=self._asked, unasked=self._unasked, complain=self._complain_once)
+
+    def begin(self, life: int) -> tuple[int, int]:
+        """Make the link of a new life: the descriptor to hand down, and the door's port."""
+        self._life = self._door.life = life
+        self.standing = Standing(self._desk.now())
+        self._link = Link(self._desk, heard=self._heard, complain=self._complain)
+        return self._link.theirs.fileno(), self._door.port
+
+    def handed_down(self) -> None:
+        if self._link is not None:
+            self._link.theirs.close()
+
+    def listen(self) -> None:
+        if self._link is not None:
+            self._link.listen()
+
+    def drain(self) -> None:
+        """Hear the last words of a process."""
+        if self._link is not None:
+            self._link.drain()
+
+    def end_of_life(self) -> None:
+        self._door.end_of_life()
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    def close(self) -> None:
+        self.end_of_life()
+        self._door.close()
+
+    # --- orders and time ---------------------------------------------------------------------------
+
+    def obey(self, order: Answer | Tell) -> None:
+        """Pass on an answer, to a question that is open, or a message, to the life that is meant; or drop it."""
+        if isinstance(order, Answer):
+            self._door.answer(order.number, order.status, order.body)
+        elif self._link is not None and order.life in (None, self._life):
+            self.standing.told(order.message)
+            self._link.tell(order.message)
+
+    def ask_again(self) -> None:
+        """Say once more which questions are open, to a launcher that does not know them."""
+        for question in self._door.open_questions:
+            self._asked(question)
+
+    @property
+    def asking(self) -> bool:
+        return bool(self._door.open_questions)
+
+    def beat(self) -> dict[str, object] | None:
+        """The newest beat, or None if there was none yet in this life. Also says what was dropped since the last."""
+        dropped = {"records": self._records.dropped(), "messages": self._others.dropped()}
+        if any(dropped.values()):
+            self._desk.tell("dropped", slot=self._slot, life=self._life, **dropped)
+        if self.standing.beat is None:
+            return None
+        return {"life": self._life, "age": self.standing.age(self._desk.now()), "beat": self.standing.beat}
+
+    def due(self) -> float | None:
+        return self._door.due()
+
+    def tick(self) -> None:
+        self._door.tick()
+
+    # --- news --------------------------------------------------------------------------------------
+
+    def _asked(self, question: Question) -> None:
+        request = question.request
+        self._desk.tell(
+            "asked",
+            slot=self._slot,
+            life=question.life,
+            id=question.number,
+            method=request.method,
+            path=request.path,
+            body=binascii.b2a_base64(request.body, newline=False).decode("ascii"),
+        )
+
+    def _unasked(self, number: int) -> None:
+        self._desk.tell("unasked", slot=self._slot, life=self._life, id=number)
+
+    def _heard(self, message: dict[str, Any]) -> None:
+        now = self._desk.now()
+        self.standing.heard(now, message)
+        if message["say"] == "beat":
+            return
+        allowance = self._records if message["say"] == "record" else self._others
+        if allowance.allows(now):
+            self._desk.tell("said", slot=self._slot, life=self._life, message=message)
+
+    def _complain(self, problem: str) -> None:
+        self._desk.complain(f"slot {self._slot}: {problem}")
+
+    def _complain_once(self, problem: str) -> None:
+        if problem not in self._complaints:
+            self._complaints.add(problem)
+            self._complain(problem)

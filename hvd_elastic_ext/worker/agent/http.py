@@ -1,0 +1,80 @@
+"""As much of HTTP/1.1 as Horovod's clients speak: one request a connection, and its answer. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+MAX_HEAD: Final = 8 << 10
+"""Bytes of the request line and the header fields."""
+MAX_BODY: Final = 1 << 20
+METHODS: Final = ("GET", "PUT", "DELETE")
+
+_PHRASES: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 500: "Internal Server Error"}
+
+
+class BadRequest(ValueError):
+    """What is wrong with a request; ``status`` is what it is answered with."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+class Request(NamedTuple):
+    method: str
+    path: str
+    body: bytes = b""
+
+
+class Reader:
+    """Puts one request together from the pieces in which it comes."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._head: Request | None = None
+        self._missing = 0
+
+    def feed(self, data: bytes) -> Request | None:
+        """The request, once it is whole. What follows it is ignored. Raises :class:`BadRequest`."""
+        self._data += data
+        if self._head is None:
+            end = self._data.find(b"\r\n\r\n", 0, MAX_HEAD)
+            if end < 0:
+                if len(self._data) >= MAX_HEAD:
+                    raise BadRequest(431, f"its head is longer than {MAX_HEAD} bytes")
+                return None
+            self._head, self._missing = _head(bytes(self._data[:end]))
+            del self._data[: end + 4]
+        if len(self._data) < self._missing:
+            return None
+        return self._head._replace(body=bytes(self._data[: self._missing]))
+
+
+def _head(data: bytes) -> tuple[Request, int]:
+    """The request without its body, and how long that is."""
+    first, *lines = data.decode("latin-1").split("\r\n")
+    words = first.split(" ")
+    if len(words) != 3 or not words[2].startswith("HTTP/1.") or not _is_path(words[1]):
+        raise BadRequest(400, "its first line is not as HTTP has it")
+    if words[0] not in METHODS:
+        raise BadRequest(405, "its method is none of GET, PUT and DELETE")
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "transfer-encoding" in fields:
+        raise BadRequest(501, "its body comes in an encoding")
+    length = fields.get("content-length", "0")
+    if not (length.isascii() and length.isdigit()):
+        raise BadRequest(400, "the length of its body is no number")
+    if len(length) > 10 or int(length) > MAX_BODY:
+        raise BadRequest(413, f"its body is longer than {MAX_BODY} bytes")
+    return Request(words[0], words[1]), int(length)
+
+
+def _is_path(text: str) -> bool:
+    return text.startswith("/") and text.isascii() and text.isprintable()
+
+
+def response(status: int, body: bytes = b"") -> bytes:
+    """An answer, after which the connection ends."""
+    phrase = _PHRASES.get(status, "Other")
+    head = f"HTTP/1.1 {status} {phrase}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return head.encode("ascii") + body

@@ -1,0 +1,256 @@
+"""An agent that has joined a job: its launcher, its lease, and its place as the only agent of its host in the job."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any, Final
+
+from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
+from hvd_elastic_ext.worker.agent import adoption, facts
+from hvd_elastic_ext.worker.agent.agent import Agent
+from hvd_elastic_ext.worker.agent.channel import Channel
+from hvd_elastic_ext.worker.agent.fields import OrderError
+from hvd_elastic_ext.worker.agent.lease import Orphan, decide
+from hvd_elastic_ext.worker.agent.lookup import Found, Lookup
+from hvd_elastic_ext.worker.agent.orders import HEARTBEAT_S, End, Join, read_welcome
+from hvd_elastic_ext.worker.agent.reception import Reception
+from hvd_elastic_ext.worker.agent.ways import Leaving
+from hvd_elastic_ext.worker.agent.wires import complain
+
+TRANSIENT: Final = ("asked", "unasked")
+"""News that mean nothing to a launcher that was not there: what is open is asked again."""
+FAILURES: Final = ("exited", "not_started", "asked")
+"""News by which training shows that it needs a launcher."""
+REFUSED: Final = 125
+PATIENCE_S: Final = 30.0
+"""How much longer than its grace an agent that ends may take."""
+
+
+def join(agent: Agent, order: Join | End) -> Job:
+    """Become the agent of the host in the job, or hand ``order`` to the one that is (which raises ``Leaving``).
+
+    Raises ``OrderError`` for a key that is none.
+    """
+    try:
+        key = key_from_hex(order.key)
+    except WireError as error:
+        raise OrderError(str(error)) from None
+    claim = _claim(order, key)
+    if isinstance(order, End):
+        raise Leaving(0)
+    with contextlib.suppress(PermissionError):  # leads a group of its own already
+        os.setsid()  # what a terminal sends its programs is for the launcher
+    return Job(agent, order, key, claim=claim)
+
+
+def _claim(order: Join | End, key: bytes) -> adoption.Claim:
+    grace_s = order.grace_s if isinstance(order, End) else PATIENCE_S
+    while True:
+        try:
+            claim = adoption.claim(order.job, order.host, found=isinstance(order, Join))
+        except OSError as error:
+            if isinstance(order, End):
+                _leave(f"cannot look for the agent of this host: {error}")
+            complain(f"no other launcher will be able to adopt this agent: {error}")
+            return adoption.Claim()
+        if claim.living is None:
+            return claim
+        try:
+            answer = adoption.hand_over(claim.living, _bare(order), key=key, patience_s=grace_s + PATIENCE_S)
+        except adoption.Refused as refusal:
+            _leave(f"the agent that lives on this host refuses: {refusal}")
+        except ConnectionError:
+            continue
+        except OSError as error:
+            _leave(f"the agent that lives on this host does not answer: {error}")
+        if answer == "adopted":
+            with contextlib.suppress(OSError):
+                os.write(1, b"adopted\n")
+            raise Leaving(0)
+
+
+def _leave(problem: str) -> None:
+    complain(problem)
+    raise Leaving(REFUSED)
+
+
+def _bare(order: Join | End) -> dict[str, Any]:
+    """The order as it stood in its line, without the key."""
+    entry = order._asdict()
+    del entry["key"]
+    if isinstance(order, End):
+        return {"do": "end", **entry}
+    return {"do": "join", "launcher": list(entry.pop("address")), **entry}
+
+
+class Job:
+    """See the module's docstring. Everything that an :class:`Agent` asks of a membership."""
+
+    def __init__(self, agent: Agent, order: Join, key: bytes, *, claim: adoption.Claim) -> None:
+        self._agent = agent
+        self._order = order
+        self._claim = claim
+        self._id = os.urandom(8).hex()
+        self._incarnation = order.incarnation
+        self._grace_s = order.orphan_grace_s
+        self.heartbeat_s = HEARTBEAT_S
+        self._found: Found | None = None
+        self._facts: dict[str, Any] | None = None
+        self._lost_at: float | None = agent.now()
+        self._failed = False
+        self._complaints: set[str] = set()
+        self._channel = Channel(agent, self, key)
+        self._channel.aim(order.address)
+        self._channel.tick()
+        self._lookup = Lookup(agent, os.uname().nodename, then=self._looked_up)
+        self._reception = None
+        if claim.listener is not None:
+            self._reception = Reception(agent, claim.listener, key, obey=self._obey_newcomer)
+
+    # --- what the agent needs ----------------------------------------------------------------------
+
+    def put(self, event: str, **fields: object) -> None:
+        if not self._channel.open:
+            self._failed = self._failed or event in FAILURES
+            if event in TRANSIENT or event == "beats":
+                return
+        self._channel.put(event, **fields)
+
+    @property
+    def empty(self) -> bool:
+        return self._channel.empty
+
+    @property
+    def full(self) -> bool:
+        return self._channel.full
+
+    @property
+    def connected(self) -> bool:
+        return self._channel.open
+
+    def notice(self, reason: str, grace_s: float) -> None:
+        self.put("notice", reason=reason, grace_s=grace_s)
+
+    def due(self) -> float | None:
+        moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
+        moments.append(None if self._reception is None else self._reception.due())
+        if self._lost_at is not None:
+            end = self._lost_at + self._grace_s
+            moments.append(end if end > self._agent.now() else None)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def tick(self) -> None:
+        if self._found is None:
+            self._lookup.tick()
+        self._channel.tick()
+        if self._reception is not None:
+            self._reception.tick()
+        if self._lost_at is not None and not self._agent.ending:
+            trains = any(slot.trains for slot in self._agent.slots.values())
+            ends, reason = decide(self._agent.now(), Orphan(self._lost_at, trains, self._failed), self._grace_s)
+            if ends:
+                self._agent.end_all(reason)
+
+    def close(self) -> None:
+        if self._reception is not None:
+            self._reception.close()
+        self._channel.close()
+        if self._found is None:
+            self._lookup.close()
+        self._claim.release()
+
+    # --- what the channel needs --------------------------------------------------------------------
+
+    def hello(self, own_address: str) -> dict[str, Any] | None:
+        """What is said first: who this is, and all that a launcher that never heard of it must know. None: not yet."""
+        if self._found is None:
+            return None
+        if self._facts is None:
+            self._facts = facts.gather(own_address, resolved=self._found.addresses, problem=self._found.problem)
+        slots = {str(number): slot.status() for number, slot in self._agent.slots.items()}
+        hello = {
+            "event": "hello",
+            "job": self._order.job,
+            "host": self._order.host,
+            "incarnation": self._incarnation,
+            "agent": self._id,
+            "pid": os.getpid(),
+            "facts": self._facts,
+        }
+        return {**hello, "seats": _fitting(slots)}
+
+    def welcome(self, message: dict[str, Any]) -> str | None:
+        try:
+            welcome = read_welcome(message)
+        except OrderError as error:
+            return f"its welcome is none: {error}"
+        if welcome.incarnation < self._incarnation:
+            return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has followed it"
+        self._incarnation = welcome.incarnation
+        self.heartbeat_s = welcome.heartbeat_s
+        if welcome.orphan_grace_s is not None:
+            self._grace_s = welcome.orphan_grace_s
+        return None
+
+    def opened(self) -> None:
+        self._lost_at, self._failed = None, False
+        self._complaints.clear()
+        for slot in self._agent.slots.values():
+            if slot.contact is not None:
+                slot.contact.ask_again()
+
+    def ordered(self, message: dict[str, Any]) -> None:
+        self._agent.order(message)
+
+    def complain(self, problem: str) -> None:
+        if problem not in self._complaints:
+            self._complaints.add(problem)
+            complain(problem)
+
+    def lost(self, reason: str) -> None:
+        self.complain(f"no launcher at {self._order.address[0]} port {self._order.address[1]}: {reason}")
+        self._orphaned()
+
+    # --- newcomers ---------------------------------------------------------------------------------
+
+    def _obey_newcomer(self, order: Join | End) -> str:
+        if (order.job, order.host) != (self._order.job, self._order.host):
+            raise OrderError("this agent is another host's or job's")
+        if isinstance(order, End):
+            self._agent.end_all("told to end everything", order.grace_s)
+            return "ending"
+        if self._agent.ending:
+            return "ending"
+        if order.incarnation < self._incarnation:
+            raise OrderError(f"launcher {order.incarnation} of the job is not obeyed: {self._incarnation} has followed")
+        self._order, self._incarnation, self._grace_s = order, order.incarnation, order.orphan_grace_s
+        self._facts = None
+        self._agent.resume()
+        self._channel.aim(order.address)
+        self._orphaned()
+        return "adopted"
+
+    def _orphaned(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = self._agent.now()
+            contacts = [slot.contact for slot in self._agent.slots.values()]
+            self._failed = any(contact is not None and contact.asking for contact in contacts)
+
+    def _looked_up(self, found: Found) -> None:
+        self._found = found
+        self._channel.greet()
+
+
+def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    """As much of the slots as there is room for in a first message, beside the facts."""
+    fitting = slots
+    for left_out in ({"argv"}, {"argv", "beat"}, {"argv", "beat", "code", "parked", "generation", "done"}):
+        if len(json.dumps(fitting)) < MAX_FIRST - (8 << 10):
+            break
+        fitting = {
+            number: {key: value for key, value in status.items() if key not in left_out}
+            for number, status in slots.items()
+        }
+    return fitting

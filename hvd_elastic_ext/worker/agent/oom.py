@@ -1,0 +1,44 @@
+"""Whether the kernel has killed for want of memory, as far as this process's cgroup, or else the machine, can tell."""
+
+from __future__ import annotations
+
+
+class OutOfMemory:
+    """Looks at a counter of the kernel's whenever it is asked."""
+
+    def __init__(self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> None:
+        self._files = [*_of_cgroup(f"{proc}/self/cgroup", cgroups), f"{proc}/vmstat"]
+        self._seen = self._count()
+
+    def struck(self) -> bool:
+        """True if it has struck since this was asked last, or made."""
+        before, self._seen = self._seen, self._count()
+        return self._seen > before
+
+    def _count(self) -> int:
+        for path in self._files:
+            for words in _lines(path):
+                if len(words) == 2 and words[0] == "oom_kill" and words[1].isdigit():
+                    return int(words[1])
+        return 0
+
+
+def _of_cgroup(own: str, mounts: str) -> list[str]:
+    """Where the counter may be, of cgroups' second version and of the first; within a container, its own root."""
+    found = []
+    for (line,) in _lines(own, separator=None):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            found += [f"{mounts}{path.rstrip('/')}/memory.events", f"{mounts}/memory.events"]
+        elif "memory" in controllers.split(","):
+            found += [f"{mounts}/memory{path.rstrip('/')}/memory.oom_control", f"{mounts}/memory/memory.oom_control"]
+    return found
+
+
+def _lines(path: str, *, separator: str | None = " ") -> list[list[str]]:
+    try:
+        with open(path) as file:  # noqa: PTH123 - pathlib takes long to load
+            lines = file.read().splitlines()
+    except OSError:
+        return []
+    return [[line] if separator is None else line.split(separator) for line in lines]

@@ -1,0 +1,78 @@
+"""What is known of one life of a training process by what it said and was told; and how much it may say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+SAID_EACH_S: Final = 100.0
+"""Messages that are passed on each second, records and others counted apart."""
+
+
+class Standing:
+    """See the module's docstring."""
+
+    def __init__(self, now: float) -> None:
+        self.parked = False
+        self.done = False
+        self.generation: int | None = None
+        self.beat: dict[str, Any] | None = None
+        self._beat_at = now
+
+    def heard(self, now: float, message: dict[str, Any]) -> None:
+        match message["say"]:
+            case "beat":
+                self.beat = {key: value for key, value in message.items() if key != "say"}
+                self._beat_at = now
+            case "parked":
+                self.parked = True
+            case "done":
+                self.done = True
+            case "entered":
+                self._know_generation(message)
+
+    def told(self, message: Mapping[str, Any]) -> None:
+        match message.get("tell"):
+            case "go":
+                self.parked = False
+            case "world":
+                self._know_generation(message)
+
+    def status(self) -> dict[str, object]:
+        return {"parked": self.parked, "generation": self.generation, "done": self.done, "beat": self.beat}
+
+    def _know_generation(self, message: Mapping[str, Any]) -> None:
+        generation = message.get("generation")
+        if type(generation) is int:
+            self.generation = generation
+
+    def age(self, now: float) -> float:
+        """Seconds since the newest beat."""
+        return round(now - self._beat_at, 3)
+
+
+UNKNOWN: Final = Standing(0.0)
+"""Of a process without a link."""
+
+
+class Allowance:
+    """Lets through ``SAID_EACH_S`` a second, twice that in a burst; counts the rest."""
+
+    def __init__(self, now: float) -> None:
+        self._left = 2 * SAID_EACH_S
+        self._at = now
+        self._dropped = 0
+
+    def allows(self, now: float) -> bool:
+        self._left = min(2 * SAID_EACH_S, self._left + (now - self._at) * SAID_EACH_S)
+        self._at = now
+        if self._left < 1:
+            self._dropped += 1
+            return False
+        self._left -= 1
+        return True
+
+    def dropped(self) -> int:
+        """How many were not let through since this was asked last."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped

@@ -1,0 +1,113 @@
+"""Trees of processes: who is in one, and the ending of it, to the last descendant."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from collections.abc import Callable, Iterable
+from typing import Final
+
+KILL_AGAIN_S: Final = 0.02
+"""Pause between two looks for processes that were being started while the others were killed."""
+CLEANER_S: Final = 1.0
+"""How much longer than all others Python's cleaner of shared memory may live."""
+GIVE_UP_S: Final = 5.0
+"""After this long of killing, what still lives cannot be killed: another user's, or stuck in the kernel."""
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_prctl: Final = ctypes.CDLL(None, use_errno=True).prctl
+
+
+def become_subreaper() -> None:
+    """Have every orphan among this process's descendants become its child, instead of process 1's."""
+    if _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the thread that started it ends."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def descendants(root: int, *, but: Iterable[int] = ()) -> list[int]:
+    """Everything alive that ``root`` started, parents first; without ``but`` and what those started.
+
+    Read from every process's parent: the kernel's own list of children leaves
+    out those that threads started, and is not in every kernel. It is not one
+    moment that is read: a process whose parent ends meanwhile may be missed.
+    """
+    children: dict[int, list[int]] = {}
+    ended: set[int] = set()
+    for name in os.listdir("/proc"):  # noqa: PTH208 - pathlib takes long to load
+        if not name.isdigit() or (state := _state(int(name))) is None:
+            continue
+        pid, (parent, has_ended) = int(name), state
+        children.setdefault(parent, []).append(pid)
+        if has_ended:
+            ended.add(pid)
+    spared = set(but)
+    found = [child for child in children.get(root, []) if child not in spared]
+    for pid in found:  # grows while we walk it, through the ended, too: their children may have been read before
+        found += [child for child in children.get(pid, []) if child not in spared]
+    return [pid for pid in found if pid not in ended]
+
+
+def _state(pid: int) -> tuple[int, bool] | None:
+    """The parent of ``pid``, and whether it has ended but is not reaped yet; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - as above
+            # The name in parentheses may contain anything, parentheses too.
+            state, parent, *others = file.read().rpartition(b")")[2].split()
+            # Where only the first thread has ended, the others go on under a zombie's name.
+            return int(parent), state in b"ZX" and int(others[15]) <= 1
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def send(pids: Iterable[int], *numbers: int) -> None:
+    """Send each process the signals; those that are gone or not ours to signal are passed over."""
+    for pid in pids:
+        for number in numbers:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
+def kill(pids: Iterable[int], *, cleaners: bool) -> None:
+    """SIGKILL each process, Python's cleaners of shared memory only if told so.
+
+    A cleaner ends by itself once nobody holds its pipe any more, and removes
+    from /dev/shm what the killed ones left there. Killed with them it could not.
+    """
+    send((pid for pid in pids if cleaners or not _is_cleaner(pid)), signal.SIGKILL)
+
+
+def _is_cleaner(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123 - as above
+            return b"multiprocessing.resource_tracker" in file.read()
+    except OSError:
+        return False
+
+
+class Strays:
+    """What killed holders left to this process, being killed until nothing of it remains."""
+
+    def __init__(self, now: float) -> None:
+        self._since = now
+        self._empty_looks = 0
+
+    def gone(self, now: float, holders: Iterable[int], *, complain: Callable[[str], None]) -> bool:
+        """Kill what is there but for ``holders`` and what those hold; True once that is nothing, or hopeless."""
+        since = now - self._since
+        strays = descendants(os.getpid(), but=holders)
+        kill(strays, cleaners=since >= CLEANER_S)
+        self._empty_looks = 0 if strays else self._empty_looks + 1
+        # One look is not one moment, and may have missed a process whose parent was just ending.
+        if since < GIVE_UP_S and self._empty_looks < 2:
+            return False
+        if strays:
+            complain(f"processes that cannot be killed remain: {strays}")
+        return True

@@ -1,0 +1,32 @@
+"""What an agent knows of its launcher: a way for news, and perhaps a membership in a job."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Way(Protocol):
+    """How news go to the launcher: over standard output, or over a connection."""
+
+    def put(self, event: str, **fields: object) -> None: ...
+    @property
+    def empty(self) -> bool: ...
+    @property
+    def full(self) -> bool: ...
+
+
+class Membership(Way, Protocol):
+    """What an agent has beside its slots once it has joined a job."""
+
+    heartbeat_s: float
+
+    @property
+    def connected(self) -> bool: ...
+    def due(self) -> float | None: ...
+    def tick(self) -> None: ...
+    def notice(self, reason: str, grace_s: float) -> None: ...
+    def close(self) -> None: ...
+
+
+class Leaving(Exception):
+    """This process is not to be the agent of its host; ``args`` is the exit code."""

@@ -1,0 +1,128 @@
+"""Lines, signals and news on descriptors, such that one poll waits for everything and no writing blocks."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import os
+import select
+import signal
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+CHUNK: Final = 65536
+"""Bytes read at once."""
+FULL: Final = 1 << 20
+"""Bytes that may wait to be read by the launcher before output of training processes is left in its pipes."""
+_SAFE: Final = select.PIPE_BUF
+"""Bytes that a pipe or socket takes without blocking when poll says that it can be written to."""
+
+
+class Lines:
+    """Makes lines of the pieces in which they arrive. One longer than ``limit`` bytes comes out as None."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = bytearray()
+        self._skipping = False
+
+    def feed(self, data: bytes) -> Iterator[bytes | None]:
+        """The lines that ``data`` completes, without their ends."""
+        *ends, rest = data.split(b"\n")
+        for end in ends:
+            line, skipped = bytes(self._rest) + end, self._skipping
+            self._rest.clear()
+            self._skipping = False
+            yield None if skipped or len(line) > self._limit else line
+        self._rest += rest
+        if len(self._rest) > self._limit:
+            self._rest.clear()
+            self._skipping = True
+
+
+class Outbox:
+    """News on their way out through ``descriptor``: kept in order, written as fast as they are read.
+
+    A reader that went away is no reason to stop: from then on all is dropped.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self._waiting: collections.deque[memoryview] = collections.deque()
+        self._size = 0
+        self._broken = False
+
+    def put(self, event: str, **fields: object) -> None:
+        """Add one line of JSON. Bytes that are no UTF-8 are kept, as lone surrogates."""
+        line = json.dumps({"event": event, **fields}, separators=(",", ":")).encode("ascii") + b"\n"
+        if not self._broken:
+            self._waiting.append(memoryview(line))
+            self._size += len(line)
+
+    @property
+    def empty(self) -> bool:
+        return not self._waiting
+
+    @property
+    def full(self) -> bool:
+        return self._size > FULL
+
+    def write(self) -> None:
+        """Write a piece; to be called when poll says that this can be done, and then it does not block."""
+        if not self._waiting:
+            return
+        first = self._waiting.popleft()
+        try:
+            written = os.write(self.descriptor, first[:_SAFE])
+        except BlockingIOError:  # whoever gave us the descriptor has it non-blocking
+            written = 0
+        except OSError:
+            self._drop_all()
+            return
+        self._size -= written
+        if written < len(first):
+            self._waiting.appendleft(first[written:])
+
+    def _drop_all(self) -> None:
+        self._broken = True
+        self._waiting.clear()
+        self._size = 0
+
+
+def complain(problem: str) -> None:
+    """Write one line to standard error, unless nobody reads there: it is in the news as well."""
+    poll = select.poll()
+    poll.register(2, select.POLLOUT)
+    with contextlib.suppress(OSError):
+        if any(flags & select.POLLOUT for _, flags in poll.poll(0)):
+            os.write(2, f"hvd-elastic agent: {problem}\n".encode(errors="replace")[:_SAFE])
+
+
+def signals_as_bytes(numbers: Iterable[int]) -> int:
+    """Turn signals into bytes on the descriptor that comes back."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in numbers:
+        signal.signal(number, lambda *_: None)
+    return reader
+
+
+def close_all_but(kept: Iterable[int]) -> None:
+    """Close every descriptor above standard error that is not in ``kept``."""
+    wanted = set(kept)
+    names = os.listdir("/proc/self/fd")  # noqa: PTH208 - pathlib takes long to load
+    for descriptor in map(int, names):
+        if descriptor > 2 and descriptor not in wanted:
+            with contextlib.suppress(OSError):  # the one that the listing itself used
+                os.close(descriptor)
+
+
+def silence() -> None:
+    """Point the standard streams at nothing, so that nobody waits for their end because of this process."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(nothing, descriptor)
+    os.close(nothing)

@@ -1,0 +1,69 @@
+"""Ranks agree whether to stop, without standing still for it.
+
+After each optimizer step every rank starts a tiny reduction, and takes the result
+of the one before: its answer came long ago, with the gradients. So a notice takes
+effect one check later than it could, at the same step on every rank, and
+nobody waits.
+"""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.worker.comms import Comms, Pending
+
+_NAME = "agreement"
+
+
+class Agreement:
+    """One number, the largest that any rank wants; 0 is nothing.
+
+    Every rank steps and asks in the same order. Without a step between two
+    questions (evaluation, or nothing that steps) the second one is asked on the spot.
+    """
+
+    def __init__(self, comms: Comms) -> None:
+        self._comms = comms
+        self._pending: Pending | None = None
+        self._agreed = 0
+        self._stepped = False
+
+    def stepped(self, wanted: int) -> None:
+        """A step is done: take the last step's answer and start the next reduction."""
+        # Forgotten before it is waited for: one that fails, fails once.
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._agreed = max(self._agreed, pending.wait())
+        self._pending = self._comms.start_max(wanted, name=_NAME) if self._comms.size() > 1 else None
+        self._stepped = True
+
+    def ask(self, wanted: int) -> int:
+        """What the ranks agree on; the same answer everywhere."""
+        if self._comms.size() == 1:
+            return wanted
+        pending, self._stepped, stepped = self._pending, False, self._stepped
+        if not stepped:
+            self._pending = None
+            now = pending.wait() if pending is not None else self._comms.max(wanted, name=_NAME)
+            self._agreed = max(self._agreed, now)
+        agreed, self._agreed = self._agreed, 0
+        return agreed
+
+    def drop(self) -> None:
+        """The world ends: forget what is under way. It is never waited for, its answer may be another world's."""
+        self._pending = None
+        self._agreed = 0
+        self._stepped = False
+
+
+def missed_deadline(now: float, deadline: float | None, *, next_check: float | None) -> tuple[bool, str]:
+    """Whether a host will be gone before the ranks can agree to let it go, and why; all in seconds of one clock.
+
+    Then it goes with what it committed last. ``next_check`` is when the ranks are
+    expected to ask the next time; None if that cannot be told.
+    """
+    if deadline is None:
+        return False, "nothing hurries"
+    if now >= deadline:
+        return True, f"the deadline passed {now - deadline:.1f} s ago"
+    if next_check is not None and next_check > deadline:
+        return True, f"the deadline is in {deadline - now:.1f} s, the next check in {next_check - now:.1f} s"
+    return False, "the next check comes in time"

@@ -1,0 +1,278 @@
+"""Averaging gradients where Horovod does not: what ``elastic.wrap`` makes of an optimizer under torchrun and mpirun."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker.comms import Comms, choose
+from hvd_elastic_ext.worker.comms import horovod as with_horovod
+
+BUCKET: Final = 32 << 20
+"""Bytes of small gradients gathered before they are sent; a gradient of that size or more travels alone, uncopied."""
+
+TUNING: Final = frozenset({"compression", "gradient_predivide_factor", "num_groups", "groups"})
+"""Arguments of Horovod's that change how fast it is, not what the mean is."""
+
+
+class Averaged(Optimizer):
+    """What is added to an optimizer's class. Horovod's wrapped optimizers have the same methods.
+
+    ``step()`` averages the gradients over all ranks first. To do something
+    with the averaged gradients before that (clip them, unscale them by a
+    ``GradScaler``), call :meth:`synchronize`.
+    """
+
+    _averaging: Averaging
+
+    @property
+    def accumulating(self) -> bool:
+        """Whether some, but not all, of ``backward_passes_per_step`` have been made: no point to stop at."""
+        return self._averaging.passes_per_step > 1 and self._averaging.touched
+
+    @property
+    def backward_passes_per_step(self) -> int:
+        return self._averaging.passes_per_step
+
+    def set_backward_passes_per_step(self, passes: int) -> None:
+        """Change how many backward passes go into one step."""
+        self._averaging.passes_per_step = _at_least_one(passes)
+
+    def synchronize(self) -> None:
+        """Average the gradients now; the next ``step()`` does not do it again."""
+        self._averaging.average()
+        self._averaging.done = True
+
+    @contextlib.contextmanager
+    def skip_synchronize(self) -> Iterator[None]:
+        """Within this, ``step()`` does not average."""
+        self._averaging.skip = True
+        try:
+            yield
+        finally:
+            self._averaging.skip = False
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, and the passes made so far."""
+        super().zero_grad(set_to_none)
+        self._averaging.forget()
+
+    def forget_reductions(self) -> None:
+        """Forget what was under way: a world has ended in the middle of a step."""
+        self._averaging.forget()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        self._averaging.watch(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """A copy, or a pickled one, is the plain optimizer: it averages nothing until it is wrapped itself."""
+        plain = type(self).__mro__[2]
+        return _unmade, (plain,), self.__getstate__()
+
+
+class Averaging:
+    """Averages one optimizer's gradients, and knows whether that is still to be done."""
+
+    def __init__(self, comms: Comms, passes_per_step: int, *, dense: bool = False) -> None:
+        self.passes_per_step = _at_least_one(passes_per_step)
+        self.touched = False
+        """A backward pass has been made since the last step."""
+        self.done = False
+        """The gradients are averaged already."""
+        self.skip = False
+        self._comms = comms
+        self._dense = dense
+        self._watched: dict[int, weakref.ref[Tensor]] = {}  # by identity: tensors compare by their elements
+        self._parameters: Callable[[], list[Tensor]] = list
+
+    def watch(self, optimizer: Optimizer) -> None:
+        """Notice backward passes through the optimizer's parameters."""
+        watched = weakref.ref(optimizer)
+        self._parameters = lambda: _parameters(watched())
+        for parameter in self._parameters():
+            known = self._watched.get(id(parameter))
+            if parameter.requires_grad and (known is None or known() is not parameter):
+                self._watched[id(parameter)] = weakref.ref(parameter)
+                _after_each_pass(parameter, self._passed)
+
+    def forget(self) -> None:
+        """No backward pass has been made, and nothing averaged."""
+        self.touched = self.done = False
+
+    def before_step(self, _: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        """Run as a hook before each ``step()``: the step of the optimizer's class itself, whoever calls it and how."""
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            if not (self.skip or self.done):
+                self.average()
+            self.forget()
+            return None
+        averaging = self._closure(closure)
+        return ((args[0], averaging, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": averaging})
+
+    def average(self) -> None:
+        """Replace each gradient by the mean over all ranks.
+
+        One that is missing on some ranks counts as zero there; one that is
+        missing on all stays missing, as it would in a single process.
+        """
+        self.touched = False
+        size = self._comms.size()
+        if size == 1:
+            return
+        parameters = self._parameters()
+        self._refuse_sparse(parameters)
+        have = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
+        self._comms.sum(have, name="gradients.present")
+        for parameter, count in zip(parameters, have.tolist(), strict=True):
+            if count and parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        with torch.no_grad():
+            for number, bucket in enumerate(buckets(gradients, BUCKET)):
+                self._average_bucket(bucket, size, f"gradients.{number}")
+
+    def _average_bucket(self, bucket: Sequence[Tensor], size: int, name: str) -> None:
+        alone = len(bucket) == 1
+        flat = bucket[0] if alone else torch.cat([gradient.reshape(-1) for gradient in bucket])
+        self._comms.sum(flat, name=name)
+        flat.div_(size)
+        if not alone:
+            for gradient, mean in zip(bucket, torch.split(flat, [g.numel() for g in bucket]), strict=True):
+                gradient.copy_(mean.view(gradient.shape))
+
+    def _closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
+        """Average after each evaluation, the loss too: whatever an optimizer decides from both, all ranks decide."""
+
+        def averaged() -> Any:
+            loss = closure()
+            if not self.skip:
+                self.average()
+                loss = self._mean(loss)
+            self.forget()
+            return loss
+
+        return averaged
+
+    def _mean(self, loss: Any) -> Any:
+        if not isinstance(loss, Tensor | float):
+            return loss
+        mean = torch.as_tensor(loss).detach().clone()
+        self._comms.sum(mean, name="loss")
+        mean.div_(self._comms.size())
+        return mean if isinstance(loss, Tensor) else mean.item()
+
+    def _passed(self, _: Tensor) -> None:
+        self.touched, self.done = True, False
+
+    def _refuse_sparse(self, parameters: Sequence[Tensor]) -> None:
+        for number, parameter in enumerate(parameters):
+            if parameter.grad is None or parameter.grad.layout == torch.strided:
+                continue
+            if not self._dense:
+                raise UsageError(
+                    f"elastic.wrap: the gradient of parameter {number} (shape {tuple(parameter.shape)}) is sparse, and "
+                    "only Horovod averages those; use nn.Embedding(sparse=False), or give sparse_as_dense=True"
+                )
+            parameter.grad = parameter.grad.to_dense()
+
+
+def buckets(gradients: Sequence[Tensor], limit: int) -> Iterator[list[Tensor]]:
+    """Group tensors of one type and device, in their order, up to ``limit`` bytes a group."""
+    open_ones: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
+    filled: dict[tuple[torch.dtype, torch.device], int] = {}
+    for gradient in gradients:
+        kind, length = (gradient.dtype, gradient.device), gradient.numel() * gradient.element_size()
+        if length >= limit:
+            yield [gradient]
+            continue
+        if filled.get(kind, 0) + length > limit:
+            yield open_ones.pop(kind)
+            filled[kind] = 0
+        open_ones.setdefault(kind, []).append(gradient)
+        filled[kind] = filled.get(kind, 0) + length
+    yield from open_ones.values()
+
+
+def wrap(
+    optimizer: Optimizer,
+    named_parameters: Iterable[tuple[str, Tensor]] | None = None,
+    *,
+    backward_passes_per_step: int = 1,
+    comms: Comms | None = None,
+    **horovod: Any,
+) -> Optimizer:
+    """Return an optimizer whose ``step()`` uses the mean of all ranks' gradients.
+
+    Under Horovod it is ``hvd.DistributedOptimizer``, with all arguments. Elsewhere it is the
+    same object, changed by :func:`average_gradients`; of Horovod's further arguments ``sparse_as_dense`` is
+    obeyed, those that only tune are ignored, and those that ask for something else than the mean are an error.
+
+    ``comms``: the world to average over; None: the one this process joined.
+    """
+    world = choose.world() if comms is None else comms
+    if isinstance(world, with_horovod.HorovodComms):
+        own = {**horovod, "backward_passes_per_step": backward_passes_per_step}
+        return cast(Optimizer, with_horovod.distributed_optimizer(optimizer, named_parameters, **own))
+    _refuse_other_means(horovod)
+    return average_gradients(
+        optimizer,
+        world,
+        backward_passes_per_step=backward_passes_per_step,
+        sparse_as_dense=bool(horovod.get("sparse_as_dense", False)),
+    )
+
+
+def _refuse_other_means(horovod: dict[str, Any]) -> None:
+    for name in horovod.keys() - TUNING - {"sparse_as_dense"}:
+        if name != "op" or horovod[name] != with_horovod.AVERAGE:
+            raise UsageError(f"elastic.wrap: {name}={horovod[name]!r} works under Horovod only; leave it out elsewhere")
+
+
+def average_gradients(
+    optimizer: Optimizer, comms: Comms, *, backward_passes_per_step: int = 1, sparse_as_dense: bool = False
+) -> Optimizer:
+    """Make ``optimizer`` average gradients before each step, and return it.
+
+    It is the same object, of a subclass of its class made for it: state, hooks
+    and schedulers stay. Gradients of ``backward_passes_per_step`` passes are
+    added up, as torch does, and then averaged over the ranks.
+    """
+    if isinstance(optimizer, Averaged):
+        raise UsageError("elastic.wrap: this optimizer is wrapped already")
+    averaging = Averaging(comms, backward_passes_per_step, dense=sparse_as_dense)
+    plain = type(optimizer)
+    optimizer.__class__ = type(plain.__name__, (Averaged, plain), {"__module__": plain.__module__})
+    optimizer._averaging = averaging  # type: ignore[attr-defined]
+    averaging.watch(optimizer)
+    # A hook, not a method: schedulers and profilers keep the class's own step and call that.
+    optimizer.register_step_pre_hook(averaging.before_step)
+    return optimizer
+
+
+def _parameters(optimizer: Optimizer | None) -> list[Tensor]:
+    if optimizer is None:
+        return []
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _unmade(kind: type[Optimizer]) -> Optimizer:
+    return kind.__new__(kind)
+
+
+def _after_each_pass(parameter: Any, hook: Callable[[Tensor], None]) -> None:
+    parameter.register_post_accumulate_grad_hook(hook)
+
+
+def _at_least_one(passes: int) -> int:
+    if passes < 1:
+        raise UsageError(f"elastic.wrap: backward_passes_per_step={passes}; it must be 1 or more")
+    return passes

@@ -1,0 +1,191 @@
+"""The commit buffer: stage, then seal.
+
+A commit is staged on a side that holds none, by copies in place, and becomes the
+last commit by one small store. Whatever happens before that store leaves the
+previous commit whole.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits import layout as layouts
+from hvd_elastic_ext.worker.commits.copying import copy_batch, pin
+from hvd_elastic_ext.worker.commits.layout import Key, Layout
+from hvd_elastic_ext.worker.commits.memory import Identity, Record, Side, populate
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What is to be committed: a written tree, the live tensors that were in it, and a tree that is this rank's own.
+
+    ``firm`` says for each tensor that all ranks which hold the commit hold it
+    alike, whatever the user does (parameters, optimizer state).
+    """
+
+    tree: bytes
+    tensors: Sequence[Tensor]
+    firm: Sequence[bool]
+    local: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """A sealed commit; ``views`` share the buffer's memory and are good until the commit after the next one."""
+
+    record: Record
+    tree: bytes
+    local: bytes
+    layout: Layout
+    views: Sequence[Tensor]
+
+
+class CommitBuffer:
+    """Two or more sides, one of which holds the last sealed commit.
+
+    Sides filled by an earlier process are taken over: ``last`` is then its last commit.
+    """
+
+    def __init__(self, sides: Sequence[Side]) -> None:
+        self._sides = sides
+        self._views: dict[int, tuple[Layout, list[Tensor]]] = {}
+        # In one place, so that an interruption never parts a layout from the tensors it is for.
+        self._planned: tuple[Key, Layout] | None = None
+        found = [(sealed[0], index) for index, side in enumerate(sides) if (sealed := side.record()) is not None]
+        self._sequence: int
+        self._current: int | None
+        self._sequence, self._current = max(found) if found else (0, None)
+
+    @property
+    def record(self) -> Record | None:
+        """What is known of the last commit; None if there is none."""
+        if self._current is None:
+            return None
+        sealed = self._sides[self._current].record()
+        return None if sealed is None else sealed[1]
+
+    def last(self) -> Commit | None:
+        """The last sealed commit; None if there is none."""
+        record = self.record
+        if record is None or self._current is None:
+            return None
+        side = self._sides[self._current]
+        at = record.data
+        encoded, at = side.read(at, record.layout), at + record.layout
+        tree, at = side.read(at, record.tree), at + record.tree
+        layout = self._known(encoded)
+        if (layout.loose, layout.length) != (record.loose, record.data):
+            raise Permanent("the layout of a commit is not that of its bytes; run the same code on every rank")
+        return Commit(record, tree, side.read(at, record.local), layout, self._views_on(self._current, layout))
+
+    def take(self, contents: Contents, identity: Identity, *, step: int) -> Record:
+        """Stage and seal ``contents``. After the first commits of one layout nothing is allocated."""
+        layout = self._layout_for(contents)
+        encoded = layout.encoded
+        record = Record(
+            identity, step, loose=layout.loose, data=layout.length,
+            layout=len(encoded), tree=len(contents.tree), local=len(contents.local),
+        )  # fmt: skip
+        index, side = self._spare(record.total)
+        pin(side, contents.tensors)
+        copy_batch(self._views_on(index, layout), contents.tensors)
+        side.write(record.data, encoded + contents.tree + contents.local)
+        self._seal(index, record)
+        return record
+
+    def prepare(self, length: int, *, besides: Sequence[Tensor] = ()) -> None:
+        """Have memory ready on every side for commits of ``length`` bytes, and for ``besides``, without waiting."""
+        grown: list[Side] = []
+        for index, side in enumerate(self._sides):
+            if side.reserve(length):
+                self._views.pop(index, None)
+                # The one that is written next comes first.
+                grown.insert(len(grown) if index == self._current else 0, side)
+        populate([*(side.bytes for side in grown[:1]), *besides, *(side.bytes for side in grown[1:])])
+
+    def receiving(self, record: Record, *, local: int) -> Tensor:
+        """Bytes of a spare side for the shared regions of a commit that arrives; see :meth:`received`."""
+        _, side = self._spare(record.shared + local)
+        return side.bytes[: record.shared]
+
+    def received(self, record: Record, local: bytes, *, lineage: int) -> None:
+        """Seal what was received, with this rank's own ``local`` tree, as a commit of ``lineage``."""
+        index, side = self._spare(record.shared + len(local))
+        side.write(record.shared, local)
+        identity = record.identity._replace(lineage=lineage)
+        self._seal(index, replace(record, identity=identity, local=len(local), foreign=True))
+
+    def sending(self) -> Tensor:
+        """The shared regions of the last commit."""
+        index, record = self._sealed()
+        return self._sides[index].bytes[: record.shared]
+
+    def relabel(self, identity: Identity) -> None:
+        """Give the last commit another name: the first sync of a job names its lineage."""
+        index, record = self._sealed()
+        self._seal(index, replace(record, identity=identity))
+
+    def forget(self) -> None:
+        """Drop every commit, for memory that holds one of no use here."""
+        for side in sorted(self._sides, key=self._is_last):
+            side.open()
+        self._current = None
+
+    def _is_last(self, side: Side) -> bool:
+        return self._current is not None and side is self._sides[self._current]
+
+    def layout_digest(self) -> int:
+        """Equal for commits of the same tensors."""
+        last = self.record
+        if last is None or self._current is None:
+            return 0
+        return zlib.crc32(self._sides[self._current].read(last.data, last.layout))
+
+    def _sealed(self) -> tuple[int, Record]:
+        record = self.record
+        assert self._current is not None, "nothing has been committed"
+        assert record is not None, "the last commit's record is gone"
+        return self._current, record
+
+    def _spare(self, length: int) -> tuple[int, Side]:
+        """A side with room that holds no commit any more; never the one with the last."""
+        index = next(index for index in range(len(self._sides)) if index != self._current)
+        side = self._sides[index]
+        side.open()
+        if side.reserve(length):
+            self._views.pop(index, None)
+        return index, side
+
+    def _seal(self, index: int, record: Record) -> None:
+        # Counted first: two commits of one number could not be told apart, a number left out does no harm.
+        self._sequence += 1
+        self._sides[index].seal(self._sequence, record)
+        self._current = index
+
+    def _layout_for(self, contents: Contents) -> Layout:
+        key = layouts.key_of(contents.tensors, contents.firm)
+        planned = self._planned
+        if planned is None or key != planned[0]:
+            planned = self._planned = key, layouts.plan(contents.tensors, contents.firm)
+        return planned[1]
+
+    def _known(self, encoded: bytes) -> Layout:
+        if self._planned is not None and self._planned[1].encoded == encoded:
+            return self._planned[1]
+        return layouts.decode(encoded)
+
+    def _views_on(self, index: int, layout: Layout) -> list[Tensor]:
+        known = self._views.get(index)
+        if known is None or known[0] is not layout:
+            known = self._views[index] = (layout, layout.views(self._sides[index].bytes))
+        return known[1]
+
+
+def digest_of(data: Tensor) -> int:
+    """A number for bytes of a side, for comparing them with those of other ranks."""
+    return zlib.crc32(data.numpy().data) if data.numel() else 0

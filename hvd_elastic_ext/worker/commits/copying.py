@@ -1,0 +1,86 @@
+"""Many tensors copied at once, into memory that is there already."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import mmap
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from hvd_elastic_ext.worker.commits.memory import Side
+
+log = logging.getLogger(__name__)
+
+_HUGE: Final = 2 << 20
+"""Bytes of a huge page, on x86-64 and most arm64."""
+
+
+def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
+    """Copy each source into its target; all is done on return.
+
+    Between the host and CUDA devices copies run on a stream of their own and
+    are queued at once; with pinned host memory (:func:`pin`) they take the
+    whole bus and need no further copy of the model on the device.
+    """
+    if not targets:
+        return
+    with torch.no_grad():
+        if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch._foreach_copy_(list(targets), list(sources))
+            return
+        pairs = list(zip(targets, sources, strict=True))
+        devices = {t.device for t in (*targets, *sources) if t.is_cuda}
+        for device in devices:
+            _copy_cuda([pair for pair in pairs if device in (pair[0].device, pair[1].device)], device)
+        rest = [pair for pair in pairs if not (pair[0].is_cuda or pair[1].is_cuda)]
+        if rest:
+            torch._foreach_copy_([target for target, _ in rest], [source for _, source in rest])
+
+
+def advise_huge(tensor: Tensor) -> Tensor:
+    """Ask for huge pages under a large new tensor, and return it.
+
+    The first write to hundreds of megabytes is then several times as fast: a
+    newcomer creates its optimizer's state while everybody waits for it.
+    """
+    start = -(-tensor.data_ptr() // _HUGE) * _HUGE
+    length = (tensor.data_ptr() + tensor.nbytes - start) // _HUGE * _HUGE
+    if tensor.device.type == "cpu" and length > 0:
+        # Only advice: a kernel without huge pages refuses, and nothing is lost.
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), mmap.MADV_HUGEPAGE)
+    return tensor
+
+
+def _copy_cuda(pairs: Sequence[tuple[Tensor, Tensor]], device: torch.device) -> None:
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    try:
+        with torch.cuda.stream(stream):
+            for target, source in pairs:
+                target.copy_(source, non_blocking=True)
+    finally:
+        # Also after an exception: what is still under way must not land in a later commit.
+        stream.synchronize()
+
+
+def pin(side: Side, tensors: Sequence[Tensor]) -> None:
+    """Pin a side's memory, once a mapping, if any of ``tensors`` is on a CUDA device. Unpinned it is only slower."""
+    if side.unpin is not None or not any(tensor.is_cuda for tensor in tensors):
+        return
+    runtime: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    address = side.bytes.data_ptr()
+    error = int(runtime.cudaHostRegister(address, side.bytes.numel(), 0))
+    if error:
+        log.warning("commit memory is not pinned, commits will be slower: CUDA error %d", error)
+        side.unpin = _nothing
+        return
+    side.unpin = partial(runtime.cudaHostUnregister, address)
+
+
+def _nothing() -> None:
+    """Undoes a pinning that failed."""

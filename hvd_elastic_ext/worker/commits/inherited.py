@@ -1,0 +1,217 @@
+"""Where commits outlive their process: memory that somebody else holds.
+
+Under ``hvd-elastic run`` the agent hands it down. Under torchrun a keeper does,
+one for each agent of torchrun's on a machine; the first worker starts it
+(:mod:`hvd_elastic_ext.worker.commits.torchrun_keeper`). Anywhere else nobody does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import re
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
+
+VARIABLE: Final = "HVD_ELASTIC_COMMIT_FDS"
+"""Names the descriptors that were handed down, such as ``7,8``."""
+
+RUN_ID: Final = "TORCHELASTIC_RUN_ID"
+
+_START_S: Final = 60.0
+_ANSWER_S: Final = 10.0
+_LONGEST_SOCKET_PATH: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A torchrun agent: its process number and its start in clock ticks since boot, which tells it from later ones."""
+
+    pid: int
+    started: int
+
+
+def commit_descriptors(environ: Mapping[str, str], *, copies: int = 2) -> tuple[int, ...] | None:
+    """Return descriptors of the memory that this process's commits go to; None if nobody holds any for it.
+
+    Whoever runs in the same slot later gets the same memory. Under torchrun each
+    call returns new descriptors, which the caller may close. Raises
+    :class:`UsageError` for a variable that is no list of numbers and
+    :class:`Permanent` if the keeper cannot be reached.
+    """
+    given = environ.get(VARIABLE)
+    if given:
+        return inherited(given)
+    run = environ.get(RUN_ID)
+    agent = None if run is None else find_agent(run)
+    if run is None or agent is None:
+        return None
+    directory = place(run, agent, environ)
+    rank = int(environ.get("LOCAL_RANK", "0"))
+    try:
+        return _from_keeper(directory, agent, {"local_rank": rank, "copies": copies})
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Permanent(
+            f"commit memory: the keeper in {directory} cannot be used: {error}; "
+            "remove that directory if it is not in use, or set XDG_RUNTIME_DIR to one of your own"
+        ) from error
+
+
+def is_memory(descriptor: int) -> bool:
+    """Whether a descriptor is a memory file: what was handed down may have been closed, and its number used again."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").startswith("/memfd:")  # noqa: PTH115 (no file)
+    except OSError:
+        return False
+
+
+def inherited(given: str) -> tuple[int, ...]:
+    """Read the descriptors' numbers from the variable's value."""
+    if re.fullmatch(r"\d+(,\d+)+", given) is None:
+        raise UsageError(f"{VARIABLE}={given!r}: not two or more descriptors such as 7,8; unset it")
+    return tuple(map(int, given.split(",")))
+
+
+def find_agent(run: str) -> Agent | None:
+    """Return the nearest ancestor that torchrun's variables do not describe: who set them.
+
+    None if that is no process of this user running Python, which a torchrun
+    agent always is: it has ended, and somebody adopted its workers.
+    """
+    pid = os.getppid()
+    while pid > 0 and _belongs_to(pid, run):
+        pid = _parent(pid)
+    started = keeper.start_time(pid) if pid > 0 else None
+    if started is None or "python" not in _program(pid):
+        return None
+    return Agent(pid, started)
+
+
+def place(run: str, agent: Agent, environ: Mapping[str, str]) -> Path:
+    """Return the directory of an agent's keeper: private by its mode, and one for each life of each agent."""
+    base = Path(environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+    job = hashlib.sha256(run.encode()).hexdigest()[:12]
+    name = f"{_family()}-{agent.pid}-{agent.started}-{job}"
+    if len(os.fsencode(base / name / keeper.SOCKET)) > _LONGEST_SOCKET_PATH:
+        base = Path("/tmp")  # noqa: S108 (the directory is made for this user alone, and checked)
+    return base / name
+
+
+def _family() -> str:
+    """Return what names of this user's keepers begin with: process numbers mean something within a namespace only."""
+    namespace = re.sub(r"\D", "", os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 (no file)
+    return f"{keeper.PREFIX}-{os.geteuid()}-{namespace}"
+
+
+def _from_keeper(directory: Path, agent: Agent, wanted: Mapping[str, int]) -> tuple[int, ...]:
+    make_private(directory)
+    with _locked(directory / keeper.LOCK):
+        try:
+            connection = _connect(directory)
+        except (FileNotFoundError, ConnectionRefusedError):
+            _start_keeper(directory, agent)
+            connection = _connect(directory)
+    with connection:
+        return _ask(connection, wanted)
+
+
+def make_private(directory: Path) -> None:
+    """Make a directory that this user alone may enter. Raises :class:`Permanent` if there is another kind of thing."""
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(mode=0o700)
+    status = directory.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise Permanent(
+            f"commit memory: {directory} is not a directory of this user's alone; "
+            "remove it, or set XDG_RUNTIME_DIR to a directory of your own"
+        )
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold the lock under which keepers are started: two workers that come at once share one."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _connect(directory: Path) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.settimeout(_ANSWER_S)
+        connection.connect(os.fspath(directory / keeper.SOCKET))
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _ask(connection: socket.socket, wanted: Mapping[str, int]) -> tuple[int, ...]:
+    if keeper.peer_user(connection) != os.geteuid():
+        raise PermissionError("it belongs to another user")
+    connection.sendall(json.dumps(dict(wanted)).encode())
+    answer, descriptors, _, _ = socket.recv_fds(connection, 256, keeper.MOST_COPIES)
+    if answer != b"ok" or len(descriptors) != wanted["copies"]:
+        for descriptor in descriptors:
+            os.close(descriptor)
+        raise ConnectionError(answer.decode(errors="replace") or "it did not answer")
+    for descriptor in descriptors:
+        os.set_inheritable(descriptor, False)
+    return tuple(descriptors)
+
+
+def _start_keeper(directory: Path, agent: Agent) -> None:
+    """Start a keeper; returns when it listens."""
+    _sweep(directory.parent)
+    command = [sys.executable, "-I", keeper.__file__, os.fspath(directory), str(agent.pid), str(agent.started)]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_START_S, check=False
+    )
+    if done.returncode:
+        raise ConnectionError(f"it did not start: {done.stderr.strip()}")
+
+
+def _sweep(base: Path) -> None:
+    """Remove directories of this user's keepers that were killed and whose agents are gone."""
+    for found in base.glob(f"{_family()}-*"):
+        pid, _, rest = found.name.removeprefix(f"{_family()}-").partition("-")
+        if pid.isdigit() and str(keeper.start_time(int(pid))) != rest.partition("-")[0]:
+            keeper.clear(found)
+
+
+def _belongs_to(pid: int, run: str) -> bool:
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return f"{RUN_ID}={run}".encode() in variables
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def _program(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""

@@ -1,0 +1,164 @@
+"""Whether commits fit into the memory that a container or batch system grants, said before they are taken.
+
+A process that outgrows its cgroup's limit is killed without a word: the job
+would die at its second commit, or when the first checkpoint is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+COMMIT_FDS: Final = "HVD_ELASTIC_COMMIT_FDS"
+UNLIMITED: Final = 1 << 60
+"""What a cgroup of the first version says for "no limit" is a little below 2**63; no machine has this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One cgroup with a limit: bytes it allows, bytes in use that cannot be given back, and where that stands."""
+
+    limit: int
+    used: int
+    where: str
+
+    @property
+    def free(self) -> int:
+        return self.limit - self.used
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is to be kept: ``copies`` of a commit of ``commit_bytes`` for each of ``processes`` sharing a limit.
+
+    ``held_bytes`` of it each process has in memory already, because it follows
+    another in its slot; they are counted as used.
+    """
+
+    commit_bytes: int
+    copies: int = 2
+    processes: int = 1
+    held_bytes: int = 0
+
+    @property
+    def more_bytes(self) -> int:
+        """Bytes needed beyond those in use."""
+        return self.processes * max(0, self.copies * self.commit_bytes - self.held_bytes)
+
+
+def too_small(levels: Sequence[Level], demand: Demand) -> str | None:
+    """One sentence if ``demand`` does not fit the level with the least left, with the limit it takes; else None."""
+    level = min(levels, key=lambda level: level.free, default=None)
+    if level is None or demand.more_bytes <= level.free:
+        return None
+    each = f" for each of {demand.processes} processes" if demand.processes > 1 else ""
+    copies = f"{demand.copies} copies" if demand.copies > 1 else "a copy"
+    return (
+        f"the memory limit of {_size(level.limit)} ({level.where}) is too small: {copies} of a commit of "
+        f"{_size(demand.commit_bytes)}{each} need {_size(demand.more_bytes, up=True)} beside the "
+        f"{_size(max(0, level.used), up=True)} in use; raise it to "
+        f"{_size(level.used + demand.more_bytes, up=True)} at least"
+    )
+
+
+def memory_warning(
+    *,
+    commit_bytes: int,
+    copies: int = 2,
+    processes: int = 1,
+    root: Path = Path("/"),
+    environ: Mapping[str, str] = os.environ,
+) -> str | None:
+    """Say in one sentence that commits of ``commit_bytes`` will not fit; None if they do, or there is no limit.
+
+    ``copies`` is 2, or 3 where checkpoints are written; ``processes`` counts
+    those on this host that share the limit. What cannot be read limits nothing.
+    Memory in use counts without the page cache, which the kernel gives back.
+    """
+    demand = Demand(commit_bytes, copies, processes, held_bytes(environ))
+    return too_small(list(levels(root)), demand)
+
+
+def held_bytes(environ: Mapping[str, str]) -> int:
+    """Bytes in the commit memory that this process was handed."""
+    total = 0
+    for word in environ.get(COMMIT_FDS, "").split(","):
+        with contextlib.suppress(ValueError, OSError):
+            total += os.fstat(int(word)).st_blocks * 512
+    return total
+
+
+def levels(root: Path) -> Iterator[Level]:
+    """Each cgroup with a memory limit from this process's own up to the topmost that can be seen."""
+    for base, path, read in _hierarchies(root):
+        # In a container the path may be the host's, while only its end is mounted: then the top is what there is.
+        for place in [path, *path.parents]:
+            level = read(base / place)
+            if level is not None:
+                yield level
+
+
+def _hierarchies(root: Path) -> Iterator[tuple[Path, Path, Callable[[Path], Level | None]]]:
+    """Where this process's memory is accounted for: the mount and the path below it, and how to read a cgroup."""
+    mount = root / "sys/fs/cgroup"
+    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        # A process outside its namespace's top has a path that starts with "..".
+        below = Path(*[part for part in path.split("/") if part not in ("", "..")])
+        if "memory" in controllers.split(","):
+            yield mount / "memory", below, _first_version
+        elif not controllers:
+            yield mount, below, _second_version
+
+
+def _first_version(folder: Path) -> Level | None:
+    limit = _number(folder / "memory.limit_in_bytes")
+    if limit is None:
+        return None
+    used = _number(folder / "memory.usage_in_bytes") or 0
+    stat = _table(folder / "memory.stat")
+    cache = stat.get("total_cache", 0) - stat.get("total_shmem", 0)
+    return Level(limit, used - max(0, cache), str(folder / "memory.limit_in_bytes"))
+
+
+def _second_version(folder: Path) -> Level | None:
+    limits = [(limit, name) for name in ("memory.max", "memory.high") if (limit := _number(folder / name)) is not None]
+    if not limits:
+        return None
+    limit, name = min(limits)
+    used = _number(folder / "memory.current") or 0
+    stat = _table(folder / "memory.stat")
+    # What is in memfds counts as "file", too, but cannot be given back.
+    cache = stat.get("file", 0) - stat.get("shmem", 0)
+    return Level(limit, used - max(0, cache), str(folder / name))
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+
+
+def _number(path: Path) -> int | None:
+    """The number in a file; None if there is none, or it stands for no limit."""
+    text = (_text(path) or "").strip()
+    return int(text) if text.isdecimal() and int(text) < UNLIMITED else None
+
+
+def _table(path: Path) -> dict[str, int]:
+    pairs = (line.partition(" ") for line in (_text(path) or "").splitlines())
+    return {name: int(value) for name, _, value in pairs if value.isdecimal()}
+
+
+def _size(number: int, *, up: bool = False) -> str:
+    """In GiB or MiB with two digits, rounded so that what is called too small never looks like enough."""
+    unit, name = (1 << 30, "GiB") if number >= 1 << 30 else (1 << 20, "MiB")
+    hundredths = number * 100 / unit
+    return f"{(math.ceil(hundredths) if up else math.floor(hundredths)) / 100:.2f} {name}"

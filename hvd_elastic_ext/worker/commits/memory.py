@@ -1,0 +1,224 @@
+"""Memory in which commits lie: sides that take turns, each sealed by one small record.
+
+A side is a ``memfd``: a page with the record, then the commit's bytes. What a
+record says is believed only if its checksum is right, so a process that dies at
+any instruction leaves either this record or none, and the other side as it was.
+The descriptors may come from a parent that outlives this process: whoever is
+started in its place finds the newest sealed side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import struct
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import torch
+from torch import Tensor
+
+from hvd_elastic_ext.core.errors import Permanent
+
+PAGE: Final = mmap.PAGESIZE
+SIDES: Final = 2
+"""A commit is staged on one side while the other one holds the last."""
+
+_MAGIC: Final = b"hvdecmt1"
+_FIELDS: Final = struct.Struct("<12q")
+_HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI")
+_PLACES: Final = (0, PAGE // 2)
+"""Of the two records a side has room for: one can be replaced while the other one holds."""
+_MADV_POPULATE_WRITE: Final = 23
+_CHUNK: Final = 4 << 20
+"""Bytes populated at once: whole pages, and little to wait for at the end of the process."""
+_SLACK: Final = 1 / 16
+"""Part of a side kept free for what grows a little from commit to commit."""
+
+
+class Identity(NamedTuple):
+    """Which commit it is; of two commits of one lineage the greater one is the newer.
+
+    ``lineage`` is drawn in the first sync of a job (0: none yet), ``incarnation``
+    counts launchers, ``generation`` worlds, ``number`` commits.
+    """
+
+    lineage: int
+    incarnation: int
+    generation: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is sealed on a side: which commit, after how many optimizer steps, and the lengths of its regions in bytes.
+
+    ``loose`` is the part of ``data`` in front that may differ among ranks that
+    hold the same commit; ``foreign`` says that the shared regions came over the network.
+    """
+
+    identity: Identity
+    step: int
+    loose: int
+    data: int
+    layout: int
+    tree: int
+    local: int
+    foreign: bool = False
+
+    @property
+    def shared(self) -> int:
+        """Bytes that every rank has alike: data, layout and tree."""
+        return self.data + self.layout + self.tree
+
+    @property
+    def total(self) -> int:
+        return self.shared + self.local
+
+
+class Side:
+    """One memory file, mapped; it grows and never shrinks. Its descriptor is closed with it if it is ``private``."""
+
+    def __init__(self, descriptor: int, *, private: bool = False) -> None:
+        self._descriptor = descriptor
+        if private:
+            weakref.finalize(self, os.close, descriptor)
+        self._map: mmap.mmap | None = None
+        self.unpin: Callable[[], object] | None = None
+        """Undoes the pinning of this mapping for a device, if it is pinned."""
+        self.bytes: Tensor = torch.empty(0, dtype=torch.uint8)
+        """Everything behind the record's page."""
+        size = os.fstat(descriptor).st_size
+        os.ftruncate(descriptor, size)  # changes nothing, and fails for what cannot be written or grow
+        if size >= PAGE:
+            self._remap(size)
+
+    def reserve(self, length: int) -> bool:
+        """Make room for ``length`` bytes; True if the side had to be mapped anew. Contents stay.
+
+        Raises :class:`Permanent` if there is no memory.
+        """
+        if length <= self.bytes.numel():
+            return False
+        size = PAGE * (1 + -(-int(length * (1 + _SLACK) + PAGE) // PAGE))
+        try:
+            size = max(size, os.fstat(self._descriptor).st_size)
+            os.ftruncate(self._descriptor, size)
+            self._remap(size)
+        except (OSError, OverflowError) as error:
+            raise Permanent(f"no memory for a commit of {length / 1e6:.0f} MB: {_why(error)}") from error
+        return True
+
+    def record(self) -> tuple[int, Record] | None:
+        """The sequence number and record of the commit sealed here; None if there is none, or only a torn one."""
+        found = [(sequence, record) for _, sequence, record in self._records()]
+        return max(found, key=lambda entry: entry[0], default=None)
+
+    def open(self) -> None:
+        """Nothing is sealed here from now on: what lies here may be overwritten."""
+        if self._map is not None:
+            for start in _PLACES:
+                self._map[start : start + _HEAD.size] = bytes(_HEAD.size)
+
+    def seal(self, sequence: int, record: Record) -> None:
+        """What lies here is a commit, once the last byte of one small record is stored.
+
+        A record of these very bytes, sealed before, stays readable until then.
+        """
+        assert self._map is not None
+        newest = max(self._records(), key=lambda entry: entry[1], default=None)
+        start = _PLACES[0] if newest is None or newest[0] != _PLACES[0] else _PLACES[1]
+        fields = _FIELDS.pack(
+            sequence, *record.identity, record.step, record.loose, record.data, record.layout, record.tree,
+            record.local, record.foreign,
+        )  # fmt: skip
+        self._map[start : start + _HEAD.size] = bytes(_HEAD.size)
+        self._map[start + _HEAD.size : start + _HEAD.size + _FIELDS.size] = fields
+        self._map[start : start + _HEAD.size] = _HEAD.pack(_MAGIC, zlib.crc32(fields))
+
+    def _records(self) -> Iterator[tuple[int, int, Record]]:
+        """Place, sequence number and record of each valid record."""
+        if self._map is None:
+            return
+        for start in _PLACES:
+            magic, checksum = _HEAD.unpack_from(self._map, start)
+            fields = self._map[start + _HEAD.size : start + _HEAD.size + _FIELDS.size]
+            if magic != _MAGIC or checksum != zlib.crc32(fields):
+                continue
+            sequence, lineage, incarnation, generation, number, step, *rest, foreign = _FIELDS.unpack(fields)
+            loose, data, layout, tree, local = rest
+            identity = Identity(lineage, incarnation, generation, number)
+            record = Record(identity, step, loose, data, layout, tree, local, foreign=bool(foreign))
+            if record.total <= self.bytes.numel():
+                yield start, sequence, record
+
+    def read(self, start: int, length: int) -> bytes:
+        """A copy of some of the bytes."""
+        return b"" if self._map is None else self._map[PAGE + start : PAGE + start + length]
+
+    def write(self, start: int, data: bytes) -> None:
+        """Overwrite some of the bytes."""
+        assert self._map is not None
+        self._map[PAGE + start : PAGE + start + len(data)] = data
+
+    def _remap(self, size: int) -> None:
+        if self.unpin is not None:
+            self.unpin()
+            self.unpin = None
+        # Tensors over the old mapping keep it alive until they are gone.
+        self._map = mmap.mmap(self._descriptor, size)
+        self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)[PAGE:] if size > PAGE else self.bytes[:0]
+
+
+def populate(memories: Sequence[Tensor]) -> threading.Thread:
+    """Have the kernel find memory for all of them, in a thread, in their order.
+
+    Otherwise whoever writes first waits for it, page by page: for as long as
+    half of a large sync takes. Contents stay. Where the kernel cannot (before
+    Linux 5.14) nothing happens.
+    """
+    thread = threading.Thread(target=_populate, args=(memories,), name="hvd-commit-memory", daemon=True)
+    thread.start()
+    return thread
+
+
+def _populate(memories: Sequence[Tensor]) -> None:
+    madvise = ctypes.CDLL(None, use_errno=True).madvise
+    for memory in memories:
+        first = -(-memory.data_ptr() // PAGE) * PAGE
+        for start in range(first, memory.data_ptr() + memory.nbytes - _CHUNK + 1, _CHUNK):
+            address = ctypes.c_void_p(start)
+            if madvise(address, ctypes.c_size_t(_CHUNK), _MADV_POPULATE_WRITE):
+                return
+
+
+def open_sides(descriptors: Sequence[int] | None) -> list[Side]:
+    """Sides over inherited descriptors, or private ones. Raises :class:`Permanent` for descriptors that are none."""
+    if descriptors is None:
+        return [Side(os.memfd_create(f"hvd-elastic-commit-{index}"), private=True) for index in range(SIDES)]
+    if len(descriptors) < SIDES:
+        raise Permanent(f"a commit needs {SIDES} memory descriptors, got {len(descriptors)}")
+    try:
+        _demand_different_files(descriptors)
+        return [Side(descriptor) for descriptor in descriptors]
+    except (OSError, OverflowError) as error:
+        numbers = ",".join(map(str, descriptors))
+        raise Permanent(
+            f"commit memory: descriptors {numbers} cannot be used: {_why(error)}; unset HVD_ELASTIC_COMMIT_FDS"
+        ) from error
+
+
+def _why(error: Exception) -> object:
+    return error.strerror if isinstance(error, OSError) else error
+
+
+def _demand_different_files(descriptors: Sequence[int]) -> None:
+    files = {(facts.st_dev, facts.st_ino) for facts in map(os.fstat, descriptors)}
+    if len(files) < len(descriptors):
+        raise OSError(errno.EINVAL, "two of them are one file")

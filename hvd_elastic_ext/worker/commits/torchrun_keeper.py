@@ -1,0 +1,159 @@
+"""Process that keeps commit memory for the workers of one torchrun agent, and ends with that agent.
+
+torchrun restarts all workers of a machine when one fails or the membership
+changes; what they committed has to outlive them. The first worker starts this
+file as a process of its own (:mod:`hvd_elastic_ext.worker.commits.inherited`). It makes
+memory files for each local rank and hands their descriptors to whoever asks over
+a unix socket in a directory that only this user may enter. A worker asks with one
+JSON line, ``{"local_rank": 0, "copies": 2}``, and receives ``ok`` and the descriptors.
+
+When the agent ends, however it ends, the keeper removes socket and directory and
+ends; the memory goes with it. Standard library only, nothing of ours: it is run as
+a file by an isolated interpreter, so no setting of the job's reaches it.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+SOCKET: Final = "keeper"
+LOCK: Final = "lock"
+PREFIX: Final = "hvd-elastic-keeper"
+
+MOST_RANKS: Final = 4096
+MOST_COPIES: Final = 16
+_PATIENCE_S: Final = 5.0
+"""Longest time one worker may take to say what it wants."""
+_LOOK_S: Final = 0.5
+"""How often the agent is looked at where the kernel cannot tell of its end."""
+
+
+def main(arguments: list[str]) -> int:
+    """Serve in the background: returns 0 as soon as workers can ask. ``DIRECTORY AGENT_PID AGENT_STARTED``."""
+    directory, pid, started = Path(arguments[0]), int(arguments[1]), int(arguments[2])
+    watch = watch_process(pid)
+    if start_time(pid) != started:
+        sys.stderr.write(f"process {pid} is not the torchrun agent any more\n")
+        return 1
+    listener = _listen(directory / SOCKET)
+    if os.fork():
+        return 0
+    _leave_the_family()
+    try:
+        serve(listener, pid=pid, started=started, watch=watch)
+    finally:
+        clear(directory)
+    return 0
+
+
+def serve(listener: socket.socket, *, pid: int, started: int, watch: int | None) -> None:
+    """Answer workers until the agent has ended."""
+    slots: dict[int, list[int]] = {}
+    while start_time(pid) == started:
+        watched: list[socket.socket | int] = [listener] if watch is None else [listener, watch]
+        ready, _, _ = select.select(watched, [], [], _LOOK_S if watch is None else None)
+        if listener in ready:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):  # a worker that died while asking wants nothing
+                connection.settimeout(_PATIENCE_S)
+                _answer(connection, slots)
+
+
+def _answer(connection: socket.socket, slots: dict[int, list[int]]) -> None:
+    if peer_user(connection) != os.geteuid():
+        connection.sendall(b"this keeper serves another user")
+        return
+    try:
+        rank, copies = parse_request(connection.recv(256))
+    except ValueError as error:
+        connection.sendall(str(error).encode())
+        return
+    slot = slots.setdefault(rank, [])
+    while len(slot) < copies:
+        slot.append(os.memfd_create(f"hvd-elastic-commit-{rank}-{len(slot)}", os.MFD_CLOEXEC))
+    descriptors = array.array("i", slot[:copies])
+    connection.sendmsg([b"ok"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+
+
+def parse_request(line: bytes) -> tuple[int, int]:
+    """Read a local rank and a number of copies. Raises ``ValueError`` saying what is wrong."""
+    try:
+        wanted = json.loads(line)
+        rank, copies = wanted["local_rank"], wanted["copies"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError("a request is a JSON object with 'local_rank' and 'copies'") from None
+    if not (type(rank) is int and 0 <= rank < MOST_RANKS and type(copies) is int and 1 <= copies <= MOST_COPIES):
+        raise ValueError(f"local_rank must be below {MOST_RANKS} and copies between 1 and {MOST_COPIES}")
+    return rank, copies
+
+
+def peer_user(connection: socket.socket) -> int:
+    """Return the user id of the process at the other end, as the kernel knows it."""
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    _, user, _ = struct.unpack("3i", raw)
+    return int(user)
+
+
+def start_time(pid: int) -> int | None:
+    """Return when a process started, in clock ticks since boot; None if it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else int(fields[19])
+
+
+def watch_process(pid: int) -> int | None:
+    """Return a descriptor that becomes readable when the process ends; None where the kernel has none to give."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # gone, which start_time tells; an old kernel; a sandbox that forbids it
+        return None
+
+
+def clear(directory: Path) -> None:
+    """Remove what a keeper has on disk."""
+    for name in (SOCKET, LOCK):
+        with contextlib.suppress(OSError):
+            (directory / name).unlink()
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+
+
+def _listen(path: Path) -> socket.socket:
+    path.unlink(missing_ok=True)  # of a keeper that was killed; whoever starts one holds the lock
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    os.umask(0o077)
+    listener.bind(os.fspath(path))
+    listener.listen(64)
+    return listener
+
+
+def _leave_the_family() -> None:
+    """Become a process that no signal for the workers reaches and that holds nothing of theirs open."""
+    os.setsid()
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,191 @@
+"""Which library carries the collectives, and joining its world."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, Literal, Protocol, cast, get_args
+
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.worker import standby
+from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.comms import horovod as with_horovod
+from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
+
+Library = Literal["horovod", "torch", "mpi"]
+
+HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
+
+
+class World(Comms, Protocol):
+    """A ``Comms`` that knows its place on its machine, too."""
+
+    def local_rank(self) -> int:
+        """This process's number on its machine, from 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the decision may see."""
+
+    horovod_initialised: bool = False
+    torch_initialised: bool = False
+    horovod_launched: bool = False
+    """Horovod's launcher, or ours, described this process's place in the environment."""
+    torchrun: bool = False
+    torch_described: bool = False
+    """The environment holds all that ``init_process_group`` needs."""
+    mpi_size: int = 0
+    """Processes that ``mpirun`` started; 0 if it did not start this one."""
+    mpi4py: bool = False
+
+
+def look(environ: Mapping[str, str]) -> Facts:
+    """Gather the facts of this process."""
+    return Facts(
+        horovod_initialised=with_horovod.is_initialised(),
+        torch_initialised=with_torch.is_initialised(),
+        horovod_launched=_launched_by_horovod(environ),
+        torchrun="TORCHELASTIC_RUN_ID" in environ,
+        torch_described={"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"} <= set(environ),
+        mpi_size=mpi_size(environ),
+        mpi4py=find_spec("mpi4py") is not None,
+    )
+
+
+def decide(wanted: str, facts: Facts) -> tuple[Library, str]:
+    """Return the library and why. Raises :class:`UsageError` for a choice that cannot work here."""
+    if wanted == "auto":
+        return _auto(facts)
+    if wanted not in get_args(Library):
+        raise UsageError(f"comms={wanted!r}: no such library; choose auto, horovod, torch or mpi")
+    if wanted == "torch" and not (facts.torch_initialised or facts.torch_described):
+        raise UsageError(
+            "comms='torch': torch.distributed is not initialised and the environment does not say how; "
+            "start with torchrun, or call torch.distributed.init_process_group first"
+        )
+    if wanted == "mpi" and not facts.mpi4py:
+        raise UsageError(f"comms='mpi': mpi4py is not installed; {HOW_TO_GET_MPI}")
+    return cast(Library, wanted), "asked for"
+
+
+def _auto(facts: Facts) -> tuple[Library, str]:
+    rules: tuple[tuple[bool, Library, str], ...] = (
+        (facts.horovod_initialised, "horovod", "Horovod is initialised"),
+        (facts.torch_initialised, "torch", "torch.distributed is initialised"),
+        (facts.horovod_launched, "horovod", "Horovod's environment is set"),
+        (facts.torchrun, "torch", "torchrun started this process"),
+        (facts.mpi_size > 0 and facts.mpi4py, "mpi", "mpirun started this process"),
+    )
+    found = next(((library, why) for holds, library, why in rules if holds), None)
+    return found or ("horovod", "nobody else started this process")
+
+
+def comms_for(wanted: str = "auto") -> World:
+    """Return the chosen library's world, joining it if this process is in none yet.
+
+    Raises :class:`UsageError` for a choice that cannot work, :class:`Permanent`
+    for a world of one where there should be more.
+    """
+    library, _ = decide(wanted, look(os.environ))
+    if library == "torch":
+        return _torch_world()
+    return _mpi_world() if library == "mpi" else _horovod_world()
+
+
+def _horovod_world() -> World:
+    if not with_horovod.is_initialised():
+        with_horovod.join_world()
+    check_world(with_horovod.HorovodComms().size(), os.environ)
+    return with_horovod.HorovodComms()
+
+
+def _torch_world() -> World:
+    if not with_torch.is_initialised():
+        with_torch.join_world()
+    return with_torch.TorchDistributedComms()
+
+
+def _mpi_world() -> World:
+    try:
+        from hvd_elastic_ext.worker.comms import mpi as with_mpi
+    except (ImportError, RuntimeError) as error:
+        why = " ".join(str(error).split())
+        raise UsageError(f"MPI cannot be used: {why}; {HOW_TO_GET_MPI}") from error
+    with_mpi.end_together()
+    return with_mpi.MPIComms()
+
+
+def mpi_size(environ: Mapping[str, str]) -> int:
+    """Return how many processes ``mpirun`` started with this one; 0 if it was not ``mpirun``."""
+    given = environ.get("OMPI_COMM_WORLD_SIZE") or environ.get("PMI_SIZE") or "0"
+    return int(given) if given.isdigit() else 0
+
+
+def check_world(size: int, environ: Mapping[str, str]) -> None:
+    """Refuse Horovod's world of one where another launcher started more: each process would train alone.
+
+    Raises :class:`Permanent` with the remedy.
+    """
+    if size > 1 or _launched_by_horovod(environ):
+        return
+    if (started := mpi_size(environ)) > 1:
+        raise Permanent(
+            f"mpirun started {started} processes, but Horovod was built without MPI and each would train alone; "
+            f"call elastic.init() instead of hvd.init() (it needs mpi4py: {HOW_TO_GET_MPI}), "
+            "or build Horovod --with-mpi"
+        )
+    started = int(environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in environ else 1
+    if started > 1:
+        raise Permanent(
+            f"torchrun started {started} processes, but Horovod does not know torchrun and each would train alone; "
+            "call elastic.init() instead of hvd.init()"
+        )
+
+
+def _launched_by_horovod(environ: Mapping[str, str]) -> bool:
+    return any(name in environ for name in ("HOROVOD_SIZE", "HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_ELASTIC"))
+
+
+_joined: list[World] = []
+"""The world of this process, once known."""
+
+
+def init(comms: str = "auto") -> None:
+    """Join the world of whichever launcher started this process; again, if it is called again.
+
+    ``comms`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Errors as of :func:`comms_for`.
+    """
+    _joined[:] = [comms_for(comms)]
+
+
+def world() -> World:
+    """Return the world :func:`init` joined, or the one the script joined by itself.
+
+    Raises :class:`UsageError` if there is neither.
+    """
+    if not _joined:
+        if not (with_horovod.is_initialised() or with_torch.is_initialised()):
+            raise UsageError("this process is in no world yet; call elastic.init() first")
+        init()
+    return _joined[0]
+
+
+def rank() -> int:
+    """Return this process's number in the world, from 0."""
+    planned = standby.planned()
+    return world().rank() if planned is None else planned.rank
+
+
+def size() -> int:
+    """Return the number of processes in the world."""
+    planned = standby.planned()
+    return world().size() if planned is None else planned.size
+
+
+def local_rank() -> int:
+    """Return this process's number on its machine, from 0: its device, if each has one."""
+    planned = standby.planned()
+    return world().local_rank() if planned is None else planned.local_rank

@@ -1,0 +1,148 @@
+"""MPI behind the ``Comms`` port: the world that ``mpirun`` started. The only importer of ``mpi4py``.
+
+Importing this module initialises MPI. ``ImportError`` (no mpi4py) and
+``RuntimeError`` (no MPI library) are for whoever imports it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+import torch
+from horovod.common.exceptions import HorovodInternalError
+from mpi4py import MPI
+from mpi4py.run import set_abort_status
+from torch import Tensor
+
+from hvd_elastic_ext.worker.comms import Pending
+from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
+
+_PIECE: Final = 1 << 30
+"""MPI counts elements with 31 bits."""
+
+_NATIVE: Final = (torch.int32, torch.int64, torch.float32, torch.float64)
+
+
+class MPIComms:
+    """The processes ``mpirun`` started. Their number never changes: MPI ends all of them when one is lost."""
+
+    def __init__(self) -> None:
+        self._comm = _own_communicator()
+        self._on_their_way: dict[str, _Flight] = {}
+        self._torn = False
+
+    def rank(self) -> int:
+        return int(self._comm.Get_rank())
+
+    def size(self) -> int:
+        return int(self._comm.Get_size())
+
+    def local_rank(self) -> int:
+        """This process's number on its machine."""
+        return _local_rank()
+
+    def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        parts = list(pieces(data, _PIECE))
+        if self.size() == 1:
+            return
+        with self._lost_peers(name):
+            for piece in parts:
+                self._comm.Bcast(piece.numpy(), root=root)
+
+    def sum(self, data: Tensor, *, name: str) -> None:
+        carried = carrier(data, _NATIVE)
+        if self.size() == 1 or data.numel() == 0:
+            return
+        with self._lost_peers(name):
+            for piece in torch.split(carried.view(-1), _PIECE):
+                self._comm.Allreduce(MPI.IN_PLACE, piece.numpy(), op=MPI.SUM)
+        unload(carried, data)
+
+    def max(self, number: int, *, name: str) -> int:
+        return self.start_max(number, name=name).wait()
+
+    def start_max(self, number: int, *, name: str) -> Pending:
+        if self.size() == 1:
+            return Known(number)
+        earlier = self._on_their_way.pop(name, None)
+        if earlier is not None:
+            earlier.wait()  # one that was dropped: its memory may go only when MPI is done with it
+        with self._lost_peers(name):
+            flight = self._on_their_way[name] = _Flight(self, number, name)
+        return flight
+
+    def reset(self) -> None:
+        """Join the next world. It is the same one, if all ranks are there and call this.
+
+        After a lost peer there is none: ends all processes of the job with exit code 1, saying so.
+        """
+        if self._torn:
+            sys.stderr.write("hvd-elastic: a peer was lost; an MPI world cannot be formed anew, so the job ends\n")
+            sys.stderr.flush()
+            self._comm.Abort(1)
+        for name in list(self._on_their_way):
+            self._on_their_way.pop(name).wait()
+        with self._lost_peers("reset"):
+            self._comm.Barrier()
+
+    @contextlib.contextmanager
+    def _lost_peers(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except MPI.Exception as error:
+            self._torn = True
+            raise HorovodInternalError(f"{name}: {error}") from error
+
+
+class _Flight:
+    """A maximum on its way, with the memory that MPI reads and writes meanwhile."""
+
+    def __init__(self, comms: MPIComms, number: int, name: str) -> None:
+        self._comms = comms
+        self._name = name
+        self._mine = np.array([number], dtype=np.int64)
+        self._result = np.empty(1, dtype=np.int64)
+        self._request: Any = comms._comm.Iallreduce(self._mine, self._result, op=MPI.MAX)
+
+    def wait(self) -> int:
+        with self._comms._lost_peers(self._name):
+            self._request.Wait()  # returns at once, if it has been waited for
+        return int(self._result[0])
+
+
+@functools.cache
+def _own_communicator() -> Any:
+    """Operations of one communicator are matched by their order alone; the user's have an order of their own."""
+    return MPI.COMM_WORLD.Dup()
+
+
+@functools.cache
+def _local_rank() -> int:
+    neighbours = MPI.COMM_WORLD.Split_type(MPI.COMM_TYPE_SHARED)
+    try:
+        return int(neighbours.Get_rank())
+    finally:
+        neighbours.Free()
+
+
+def end_together() -> None:
+    """From now on an exception that ends this process ends the job.
+
+    MPI waits at the end of a process for all others, and those would wait for this one.
+    """
+    earlier = sys.excepthook
+    if getattr(earlier, "hvd_elastic_ends_together", False):
+        return
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        earlier(kind, value, trace)
+        set_abort_status(1)
+
+    hook.hvd_elastic_ends_together = True  # type: ignore[attr-defined]
+    sys.excepthook = hook

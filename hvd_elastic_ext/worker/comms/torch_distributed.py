@@ -1,0 +1,199 @@
+"""``torch.distributed`` behind the ``Comms`` port: worlds that ``torchrun`` (or another launcher of torch's) forms."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Final, NoReturn
+
+import torch
+import torch.distributed as dist
+from horovod.common.exceptions import HorovodInternalError
+from torch import Tensor
+
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.worker.comms import Pending
+from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.meeting import meet
+
+START_AGAIN: Final = 75
+"""Exit code of a process that left its world (``EX_TEMPFAIL``). torchrun restarts the workers on any code but 0."""
+
+_MEETING_S: Final = 120.0
+"""How long workers of one round wait for one another: torchrun starts them together, disks may be slow."""
+
+_PIECE: Final = 1 << 30
+_NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
+_NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
+
+
+class TorchDistributedComms:
+    """The process group that is initialised.
+
+    What lies in host memory goes through a Gloo group of its own: operations of
+    one group are matched by their order alone, and the user's have an order of
+    their own. Making it is collective, once for each process group.
+    """
+
+    def __init__(self) -> None:
+        self._host = _host_group()
+
+    def rank(self) -> int:
+        return dist.get_rank()
+
+    def size(self) -> int:
+        return dist.get_world_size()
+
+    def local_rank(self) -> int:
+        """This process's number on its machine, as torchrun gives it (0 if nobody does)."""
+        return int(os.environ.get("LOCAL_RANK", "0"))
+
+    def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
+        parts = list(pieces(data, _PIECE))
+        if self.size() == 1:
+            return
+        with _lost_peers(name):
+            for piece in parts:
+                dist.broadcast(piece, src=root, group=self._host)
+
+    def sum(self, data: Tensor, *, name: str) -> None:
+        on_device = data.is_cuda and "nccl" in str(dist.get_backend_config())
+        carried = carrier(data, _NATIVE_CUDA if on_device else _NATIVE, device="cuda" if on_device else "cpu")
+        if self.size() == 1 or data.numel() == 0:
+            return
+        with _lost_peers(name):
+            dist.all_reduce(carried, group=None if on_device else self._host)
+        unload(carried, data)
+
+    def max(self, number: int, *, name: str) -> int:
+        return self.start_max(number, name=name).wait()
+
+    def start_max(self, number: int, *, name: str) -> Pending:
+        if self.size() == 1:
+            return Known(number)
+        data = torch.tensor([number])
+        with _lost_peers(name):
+            work = dist.all_reduce(data, dist.ReduceOp.MAX, group=self._host, async_op=True)
+        assert work is not None  # this process is in the group
+        return _Flight(work, data, name)
+
+    def reset(self) -> None:
+        """End this process: a process group cannot be formed anew within it.
+
+        Raises ``SystemExit`` with :data:`START_AGAIN`. torchrun then restarts all workers of this
+        machine, if ``--max-restarts`` allows another time, and forms the next world from who is there.
+        """
+        _leave("this world is over")
+
+
+class _Flight:
+    """A maximum on its way. torch itself keeps the operation and its memory until it has ended."""
+
+    def __init__(self, work: dist.Work, data: Tensor, name: str) -> None:
+        self._work = work
+        self._data = data
+        self._name = name
+
+    def wait(self) -> int:
+        with _lost_peers(self._name):
+            self._work.wait()
+        return int(self._data.item())
+
+
+def farewell(reason: str, environ: Mapping[str, str]) -> str:
+    """Say in one line why this process ends and what will follow; torchrun tells of its restarts in ``environ``."""
+    count, most = (environ.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
+    if count is None or most is None:
+        follows = "start the workers again: nothing here restarts them"
+    elif int(count) >= int(most):
+        follows = f"torchrun has no restart left (--max-restarts {most}), so the job ends"
+    else:
+        follows = f"torchrun starts the workers again (restart {int(count) + 1} of {most}), from their last commit"
+    return f"hvd-elastic: {reason}; {follows}\n"
+
+
+def _leave(reason: str) -> NoReturn:
+    sys.stderr.write(farewell(reason, os.environ))
+    sys.stderr.flush()
+    if dist.is_initialized():
+        _never_destroy(dist.group.WORLD)
+    raise SystemExit(START_AGAIN)
+
+
+@contextlib.contextmanager
+def _lost_peers(name: str) -> Iterator[None]:
+    """torch has no error of its own for a lost peer: Gloo raises ``RuntimeError``, NCCL a subclass of it."""
+    try:
+        yield
+    except (RuntimeError, TimeoutError) as error:
+        raise HorovodInternalError(f"{name}: {error}") from error
+
+
+_host_groups: Final[dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]] = {}
+"""Our Gloo group beside the world it belongs to. The world is kept, too, so that its id is not used again."""
+
+
+def _host_group() -> dist.ProcessGroup:
+    world = dist.group.WORLD
+    assert world is not None  # torch.distributed is initialised
+    if id(world) not in _host_groups:
+        _host_groups.clear()
+        _host_groups[id(world)] = (world, dist.new_group(backend="gloo"))
+        _never_destroy(_host_groups[id(world)][1])
+    return _host_groups[id(world)][1]
+
+
+def _never_destroy(group: object) -> None:
+    """Keep a group beyond the end of the interpreter.
+
+    Being destroyed, it waits for its operations, half an hour if a peer is alive and never takes part. A process
+    that ends with a maximum on its way would wait like that, and its peers for it.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
+
+
+def is_initialised() -> bool:
+    """Whether this process is in a process group already."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def join_world() -> None:
+    """Join the process group that the environment describes: Gloo for host memory, NCCL for CUDA devices if any.
+
+    Under torchrun a world that does not form ends this process as
+    :meth:`TorchDistributedComms.reset` does; elsewhere it is a lost peer.
+    """
+    cuda = torch.cuda.is_available() and dist.is_nccl_available()
+    backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+    try:
+        with _lost_peers("joining the world"):
+            if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+                _join_afresh(backend)
+            else:
+                dist.init_process_group(backend)
+    except HorovodInternalError as error:
+        if "TORCHELASTIC_RUN_ID" not in os.environ:
+            raise
+        _leave(" ".join(str(error).split()))
+
+
+def _join_afresh(backend: str) -> None:
+    rank, size, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=_MEETING_S)
+    where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
+    try:
+        token = meet(_within(store, "meeting"), rank, size, patience_s=_MEETING_S, clock=SystemClock())
+    except (RuntimeError, TimeoutError) as error:
+        raise TimeoutError(
+            f"{error} (torchrun may have told workers different stores; "
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 in the environment of every torchrun prevents that)"
+        ) from error
+    dist.init_process_group(backend, store=_within(store, token), rank=rank, world_size=size)
+
+
+def _within(store: Any, name: str) -> Any:
+    return dist.PrefixStore(f"hvd_elastic_ext/{name}", store)  # type: ignore[attr-defined]

@@ -1,0 +1,90 @@
+"""Batch arithmetic: one global batch, however many ranks share it, and what the learning rate becomes if they do not.
+
+Pure. Ranks' gradients are averaged, with equal weight, and micro-batches of one
+rank are added up without being divided: so Horovod does it. The mean over the
+whole global batch therefore comes out when each micro-batch's mean loss is
+multiplied by ``size * its samples / samples of the global batch``. That is
+exact for any split, so nothing has to divide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from hvd_elastic_ext.core.errors import UsageError
+
+Rule = Literal["linear", "sqrt", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """How ranks share a global batch: ``batches`` are each rank's samples, taken in ``passes`` micro-batches."""
+
+    batches: tuple[int, ...]
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Places in the global batch that one rank takes in one pass, and the factor for their mean loss."""
+
+    places: tuple[int, ...]
+    weight: float
+
+
+def split(total: int, *, size: int, largest: int | None = None) -> Split:
+    """Share ``total`` samples among ``size`` ranks that can take ``largest`` at a time.
+
+    Ranks differ by one sample at most, the first ones having more; all make
+    equally many passes. Raises :class:`UsageError` for numbers below 1.
+    """
+    for name, number in (("the global batch", total), ("the number of ranks", size), ("the largest batch", largest)):
+        if number is not None and number < 1:
+            raise UsageError(f"{name} is {number}; it must be at least 1")
+    base, more = divmod(total, size)
+    batches = tuple(base + (rank < more) for rank in range(size))
+    return Split(batches, 1 if largest is None else -(-batches[0] // largest))
+
+
+def micro_batches(total: int, *, rank: int, size: int, largest: int | None = None) -> tuple[MicroBatch, ...]:
+    """Return what ``rank`` computes for one global batch, pass by pass.
+
+    A rank that has nothing to do in a pass (fewer samples than ranks, or than
+    passes) gets one sample with weight 0: every rank has to take part in the
+    reductions, and no sample may count twice. Errors as of :func:`split`.
+    """
+    shared = split(total, size=size, largest=largest)
+    if not 0 <= rank < size:
+        raise UsageError(f"rank {rank} is not one of {size} ranks; they count from 0")
+    places = range(rank, total, size)
+    filler = MicroBatch((rank % total,), 0.0)
+    base, more = divmod(len(places), shared.passes)
+    found, start = [], 0
+    for number in range(shared.passes):
+        stop = start + base + (number < more)
+        weight = size * (stop - start) / total
+        found.append(MicroBatch(tuple(places[start:stop]), weight) if stop > start else filler)
+        start = stop
+    return tuple(found)
+
+
+def lr_factor(rule: Rule, *, size: int, base: float) -> float:
+    """Return what to multiply the learning rate with that was chosen for ``base`` ranks.
+
+    Raises :class:`UsageError` for an unknown rule or a base that is not positive.
+    """
+    if rule not in _FACTORS:
+        raise UsageError(f"learning-rate rule {rule!r}: no such rule; choose {', '.join(get_args(Rule))}")
+    if base <= 0:
+        raise UsageError(f"the learning rate's base is {base} ranks; it must be positive")
+    return _FACTORS[rule](size / base)
+
+
+def _always_one(_: float) -> float:
+    return 1.0
+
+
+_FACTORS: Final[dict[str, Callable[[float], float]]] = {"linear": float, "sqrt": math.sqrt, "none": _always_one}

@@ -1,0 +1,100 @@
+"""Batches that are the same for every number of ranks: a batch sampler over an elastic sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import Sampler
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker.data.batches import MicroBatch, micro_batches, split
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One global batch of ``length`` samples, and what this rank does of it."""
+
+    length: int
+    micro_batches: tuple[MicroBatch, ...]
+
+
+class Step:
+    """One optimizer step: this rank's micro-batches of one global batch, each with the weight of its mean loss."""
+
+    def __init__(self, plan: Plan, batches: Iterator[Any], *, sampler: ElasticSampler) -> None:
+        self.length = plan.length
+        """Samples of all ranks together."""
+        self.passes = len(plan.micro_batches)
+        self.done = False
+        """All micro-batches have been used."""
+        self._plan = plan
+        self._batches = batches
+        self._sampler = sampler
+
+    def __iter__(self) -> Iterator[tuple[Any, float]]:
+        for micro in self._plan.micro_batches:
+            yield next(self._batches), micro.weight
+        self._sampler.record(self.length)
+        self.done = True
+
+
+class GlobalBatches(Sampler[list[int]]):
+    """The samples of ``sampler`` in batches of ``total`` over all ranks, at most ``largest`` on one rank at a time.
+
+    The k-th global batch of an epoch holds the same samples for every number of
+    ranks, and through resizes. Give it to a ``DataLoader`` as ``batch_sampler``
+    and go through :meth:`steps`. The epoch's last batch is smaller if the
+    samples do not divide; with the sampler's ``drop_last`` it is left out.
+
+    Raises :class:`UsageError` for numbers below 1.
+    """
+
+    def __init__(self, sampler: ElasticSampler, total: int, largest: int | None = None) -> None:
+        split(total, size=1, largest=largest)
+        self.sampler = sampler
+        self.total = total
+        self.largest = largest
+
+    @property
+    def passes(self) -> int:
+        """Micro-batches in a full step of the present world: Horovod's ``backward_passes_per_step``."""
+        return split(self.total, size=self.sampler.world()[1], largest=self.largest).passes
+
+    def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
+        """Go through ``loader``, the ``DataLoader`` that was given this object, one optimizer step at a time.
+
+        The samples of a step are recorded when its micro-batches have all been
+        used. Raises :class:`UsageError` if one is left before that.
+        """
+        if getattr(loader, "batch_sampler", None) is not self:
+            raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")
+        plans, batches = self._plans(), iter(loader)
+        for plan in plans:
+            step = Step(plan, batches, sampler=self.sampler)
+            yield step
+            if not step.done:
+                raise UsageError(
+                    f"GlobalBatches.steps: a step was left before all of its {step.passes} micro-batches were used"
+                )
+
+    def __iter__(self) -> Iterator[list[int]]:
+        order, start = self.sampler.remaining_indices, 0
+        for plan in self._plans():
+            for micro in plan.micro_batches:
+                yield [int(order[start + place]) for place in micro.places]
+            start += plan.length
+
+    def __len__(self) -> int:
+        """Micro-batches of this rank in what is left of the epoch."""
+        return sum(len(plan.micro_batches) for plan in self._plans())
+
+    def _plans(self) -> list[Plan]:
+        """What this rank does in each step until the epoch ends, for what is recorded by now."""
+        rank, size = self.sampler.world()
+        full, rest = divmod(len(self.sampler.remaining_indices), self.total)
+        lengths = [self.total] * full + ([rest] if rest and not self.sampler.drop_last else [])
+        known = {n: Plan(n, micro_batches(n, rank=rank, size=size, largest=self.largest)) for n in set(lengths)}
+        return [known[length] for length in lengths]

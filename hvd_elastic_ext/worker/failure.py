@@ -1,0 +1,70 @@
+"""How an exception of the training script is told to the launcher.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any, Final
+
+LONGEST: Final = 16 << 10
+"""Characters of a traceback that are told: its beginning, and more of its end, where the error stands."""
+
+_BEGINNING: Final = 4 << 10
+_CHAIN: Final = 8
+_INTERRUPTS: Final = frozenset({"HorovodInternalError", "HostsUpdatedInterrupt"})
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether the script is to blame: not for a lost peer, a change of hosts, or an end that was asked for."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    return isinstance(error, Exception) and not names & _INTERRUPTS
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """The fields ``error``, ``traceback`` and ``digest`` of what is said."""
+    return {
+        "error": _line(error),
+        "traceback": shortened("".join(traceback.format_exception(type(error), error, error.__traceback__))),
+        "digest": digest(error),
+    }
+
+
+def digest(error: BaseException) -> str:
+    """The shape of a traceback: equal on all ranks for the same mistake, whatever numbers its message holds."""
+    whole = hashlib.blake2b(digest_size=8)
+    for link in _chain(error):
+        whole.update(f"{type(link).__module__}.{type(link).__qualname__}\n".encode())
+        for frame in traceback.extract_tb(link.__traceback__):
+            # Only the file's own name: hosts may keep the script in different folders.
+            whole.update(f"{PurePath(frame.filename).name}:{frame.lineno}:{frame.name}\n".encode())
+    return whole.hexdigest()
+
+
+def shortened(text: str) -> str:
+    """At most :data:`LONGEST` characters of ``text``, with a line where some are missing."""
+    if not text.isascii():
+        text = text.encode("ascii", "replace").decode()  # six bytes of JSON for one character would be too many
+    if len(text) <= LONGEST:
+        return text
+    gap = "\n[...]\n"
+    return text[:_BEGINNING] + gap + text[len(text) - (LONGEST - _BEGINNING - len(gap)) :]
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    name = type(error).__qualname__
+    return (f"{name}: {text}" if text else name)[:1000]
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    found: BaseException | None = error
+    while found is not None and id(found) not in seen and len(seen) < _CHAIN:
+        seen.add(id(found))
+        yield found
+        found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)

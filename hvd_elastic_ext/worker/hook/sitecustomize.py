@@ -1,0 +1,91 @@
+# ruff: noqa: PTH100, PTH118, PTH120 - pathlib is slow to import, and every Python program below an agent loads this
+"""Python loads this when it starts. It does nothing but in programs that an agent gave a link, and there only
+when Horovod is imported; and it loads the ``sitecustomize`` that would have been found without it.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import ModuleType
+    from typing import Any
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class _Finder:
+    """Finds Horovod's modules as always, and has them changed once they are loaded."""
+
+    names = ("horovod.common.basics", "horovod.common.elastic", "horovod.torch")
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        if name not in self.names:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find is not None and finder is not self else None
+            if spec is not None:
+                _follow(spec)
+                return spec
+        return None
+
+
+def _follow(spec: Any) -> None:
+    """Call the change for a module right after the module's own code has run."""
+    load = spec.loader.exec_module
+
+    def exec_module(module: ModuleType) -> None:
+        load(module)
+        _hooks()[spec.name](module)
+
+    spec.loader.exec_module = exec_module
+
+
+def _hooks() -> Mapping[str, Callable[[ModuleType], None]]:
+    """What to do to which module."""
+    try:
+        if importlib.util.find_spec("hvd_elastic_ext") is None:
+            _make_importable()
+        from hvd_elastic_ext.worker.horovod_hook import HOOKS
+    except Exception as error:
+        # Going on would mean to train alone, beside the job, without anybody noticing.
+        raise ImportError(
+            f"hvd-elastic: this Python ({sys.executable}) cannot load what lets a process wait for its job "
+            f"({type(error).__name__}: {error}); install hvd-elastic-ext into it"
+        ) from error
+    return HOOKS
+
+
+def _make_importable() -> None:
+    """Another environment than the agent's: take our package, and nothing beside it, from where this file is."""
+    package = os.path.dirname(os.path.dirname(_HERE))
+    spec = importlib.util.spec_from_file_location(
+        "hvd_elastic_ext", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["hvd_elastic_ext"] = module
+    spec.loader.exec_module(module)
+
+
+def _load_shadowed() -> None:
+    """The ``sitecustomize`` behind this one on the path, as if it were the only one."""
+    path = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
+    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
+    if spec is None or spec.loader is None:
+        return
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+if os.environ.get("HVD_ELASTIC_LINK"):
+    sys.meta_path.insert(0, _Finder())
+_load_shadowed()

@@ -1,0 +1,217 @@
+"""What one State keeps: its parts and plain attributes, as one tree that can be written and put back."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits.layout import Layout
+from hvd_elastic_ext.worker.handlers import HandlerPart
+from hvd_elastic_ext.worker.snapshot import LIVE, SnapshotPart
+from hvd_elastic_ext.worker.torch_parts import ModelPart, OptimizerPart, Part, Stateful
+
+log = logging.getLogger(__name__)
+
+VALUES: Final = "\0values"
+"""Where the plain values are among the parts of a written tree; no attribute can be called that."""
+
+PROBED: Final = 128
+"""Tensors that are compared to notice a change behind torch's back."""
+
+PROBES: Final = 16
+"""Elements of each: every one may be the first touch of its page for a while, and all ranks wait."""
+
+NAMED: Final = (*LIVE, Stateful)
+"""What needs a name of its own in the State: inside a container it would come back as a copy that nobody uses."""
+
+PartFor = Callable[[object], Part | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The live state: a tree, its tensors uncopied, and which of those are the same on all ranks whatever happens."""
+
+    tree: bytes
+    tensors: list[Tensor]
+    firm: list[bool]
+
+    def versions(self) -> list[tuple[int, int]] | None:
+        """Change when any tensor is replaced or written to by torch; None where torch does not count."""
+        try:
+            return [(id(tensor), tensor._version) for tensor in self.tensors]
+        except RuntimeError:  # inference tensors
+            return None
+
+
+class Inventory:
+    """Parts by name, and names of plain values, of the object ``owner`` that has both as attributes."""
+
+    def __init__(self, owner: object, parts: Mapping[str, Part], *, names: Sequence[str], part_for: PartFor) -> None:
+        self._owner = owner
+        self.parts = dict(parts)
+        self._names = list(names)
+        self._part_for = part_for
+
+    def values(self) -> dict[str, Any]:
+        """The plain values, live."""
+        return {name: getattr(self._owner, name) for name in self._names}
+
+    def live(self) -> dict[str, Any]:
+        """Everything that is shared, as a tree of live state."""
+        return {"parts": {name: part.capture() for name, part in self.parts.items()}, "values": self.values()}
+
+    def models(self) -> dict[str, nn.Module]:
+        return {name: part.value for name, part in self.parts.items() if isinstance(part, ModelPart)}
+
+    def optimizers(self) -> dict[str, Any]:
+        own = {name: part.value for name, part in self.parts.items() if isinstance(part, OptimizerPart)}
+        for part in self.parts.values():
+            own |= part.optimizers() if isinstance(part, SnapshotPart) else {}
+        return own
+
+    def expected_bytes(self) -> int:
+        """Bytes that will be there after the first step and are not yet."""
+        return sum(tensor.nbytes for part in self._optimizer_parts() for tensor in part.expected())
+
+    def make_ready(self) -> list[Tensor]:
+        """Have tensors for what the first sync may bring; those that were made, whose memory is still to be found."""
+        return [tensor for part in self._optimizer_parts() for tensor in part.make_ready()]
+
+    def _optimizer_parts(self) -> list[OptimizerPart]:
+        return [part for part in self.parts.values() if isinstance(part, OptimizerPart)]
+
+    def write(self) -> Written:
+        """Write the live state. Raises :class:`Permanent` naming what cannot be committed."""
+        trees: dict[str, bytes] = {}
+        tensors: list[Tensor] = []
+        firm: list[bool] = []
+        for name, part in self.parts.items():
+            known = len(tensors)
+            trees[name] = manifest.write_one(name, part.capture(), tensors)
+            firm += [part.firm or manifest.is_parameter(tensor) for tensor in tensors[known:]]
+        trees[VALUES] = manifest.write_named(self.values(), tensors, without=NAMED)
+        firm += [False] * (len(tensors) - len(firm))
+        return Written(pickle.dumps(trees, protocol=5), tensors, firm)
+
+    def put_back(
+        self,
+        tree: bytes,
+        layout: Layout,
+        *,
+        views: Sequence[Tensor],
+        admitted: Collection[manifest.Name] | None,
+        only_reloaded: bool = False,
+    ) -> None:
+        """Make the live state what was written as ``tree``, with ``views`` for its tensors.
+
+        With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.
+        """
+        trees = manifest.read(tree, _no_tensor, admitted=frozenset())
+        self._demand_same_parts(trees)
+        for name, part in self.parts.items():
+            if part.reload or not only_reloaded:
+                at = _borrowed(views) if part.borrows else _copied(layout, views)
+                _restore(part, manifest.read(trees[name], at, admitted=admitted), name=name)
+        if not only_reloaded:
+            self._assign(manifest.read(trees[VALUES], _copied(layout, views), admitted=admitted))
+
+    def settle(self) -> None:
+        """Let every part forget what was under way when the last world ended."""
+        for part in self.parts.values():
+            part.settle()
+
+    def sync_users(self) -> bool:
+        """Run the syncs of the user's own handlers and State; True if there are any."""
+        parts = [part for part in self.parts.values() if isinstance(part, HandlerPart | SnapshotPart) and part.has_sync]
+        for part in parts:
+            part.sync()
+        return bool(parts)
+
+    def assigning(self, name: str, value: object) -> bool:
+        """``owner.name`` is about to be ``value``; True if what is kept under that name is another thing now."""
+        part = self.parts.get(name)
+        if part is None and name not in self._names:
+            return False
+        if part is not None and part.value is value:
+            return False
+        new = self._part_for(value)
+        if part is None and new is None:
+            return False
+        self.parts.pop(name, None)
+        if name in self._names:
+            self._names.remove(name)
+        if new is not None:
+            self.parts[name] = new
+        else:
+            self._names.append(name)
+        return True
+
+    def names_in(self, tree: bytes) -> frozenset[manifest.Name]:
+        """Types and functions in a tree that this process wrote."""
+        trees = manifest.read(tree, _no_tensor, admitted=frozenset())
+        return frozenset(name for inner in trees.values() for name in manifest.names_in(inner))
+
+    def _assign(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if name not in self._names:
+                self._names.append(name)
+            setattr(self._owner, name, value)
+
+    def _demand_same_parts(self, trees: Mapping[str, bytes]) -> None:
+        different = (trees.keys() - {VALUES}) ^ self.parts.keys()
+        if different:
+            name = min(different)
+            where = "only in this process's State" if name in self.parts else "in the commit, but not in this State"
+            raise Permanent(f"state.{name} is {where}; build the same State on every rank")
+
+
+def _restore(part: Part, tree: Any, *, name: str) -> None:
+    try:
+        part.restore(tree)
+    except Permanent as error:
+        raise Permanent(f"state.{name}: {error}") from error
+
+
+def resembles(live: Sequence[Tensor], committed: Sequence[Tensor]) -> bool:
+    """False if a sample of the elements differs: for changes that torch does not count, as through ``.data``."""
+    if len(live) != len(committed):
+        return False
+    step = max(1, len(live) // PROBED)
+    return all(_same_sample(a.detach(), b) for a, b in zip(live[::step], committed[::step], strict=True))
+
+
+def _same_sample(live: Tensor, committed: Tensor) -> bool:
+    if live.shape != committed.shape or live.dtype != committed.dtype:
+        return False
+    if not live.is_contiguous() or not committed.is_contiguous() or not live.numel():
+        return True
+    step = max(1, live.numel() // PROBES)
+    mine, theirs = live.view(-1)[::step].cpu(), committed.view(-1)[::step]
+    # As bytes: a NaN is like itself here.
+    return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
+
+
+def _no_tensor(index: int, kind: str) -> Any:
+    raise Permanent("a commit's tree has a tensor where none can be; run the same code on every rank")
+
+
+def _borrowed(views: Sequence[Tensor]) -> Callable[[int, str], Tensor]:
+    return lambda index, kind: views[index]
+
+
+def _copied(layout: Layout, views: Sequence[Tensor]) -> Callable[[int, str], Tensor]:
+    def at(index: int, kind: str) -> Tensor:
+        tensor = views[index].to(layout.places[index].device, copy=True)
+        if kind in ("parameter", "frozen"):
+            return nn.Parameter(tensor, requires_grad=kind == "parameter")
+        return tensor.requires_grad_(kind == "leaf")
+
+    return at

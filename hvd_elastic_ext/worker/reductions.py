@@ -1,0 +1,49 @@
+"""What a wrapped optimizer knows of the step under way: Horovod's ``DistributedOptimizer``, and ours.
+
+Horovod has no public word for it. This is the only place that looks into its bookkeeping.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import optim
+
+
+def accumulating(optimizer: Any) -> bool:
+    """Whether a step of ``optimizer`` has begun that must not be cut in two.
+
+    That is between the first of several backward passes and the averaging of their sum. Horovod
+    averages beside the backward pass: with it a single pass counts, too, until its reductions have been waited for.
+    """
+    own = getattr(optimizer, "accumulating", None)
+    return bool(getattr(optimizer, "_handles", None)) if own is None else bool(own)
+
+
+def drop_step(optimizer: optim.Optimizer) -> None:
+    """Drop gradients, and reductions that were under way: their handles mean nothing in another world."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+    forget_reductions(optimizer)
+
+
+def forget_reductions(optimizer: Any) -> None:
+    """Return the bookkeeping of ``hvd.DistributedOptimizer`` (or ours) to the start of a step.
+
+    Horovod does some of this when state is loaded; the rank whose state is
+    sent never loads it, and would go into the next world with old handles.
+    """
+    forget = getattr(optimizer, "forget_reductions", None)
+    if forget is not None:
+        forget()
+    delays = getattr(optimizer, "_allreduce_delay", None)
+    if delays is None:
+        return
+    optimizer._handles = {}
+    optimizer._synchronized = False
+    optimizer._should_synchronize = True
+    for parameter in delays:
+        delays[parameter] = optimizer.backward_passes_per_step
+    for group in getattr(optimizer, "_group_counts", {}):
+        optimizer._group_counts[group] = 0

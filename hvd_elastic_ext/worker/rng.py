@@ -1,0 +1,55 @@
+"""Random number generators: each rank's own. They are committed and rolled back, never synced.
+
+Ranks that drew from the same generator state would all drop out the same units.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import random
+import sys
+from typing import Any
+
+import torch
+
+
+def capture() -> dict[str, Any]:
+    """The states of Python's, NumPy's (if it is loaded), torch's and its CUDA devices' global generators."""
+    states: dict[str, Any] = {"python": random.getstate(), "torch": _plain(torch.get_rng_state())}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        states["numpy"] = numpy.random.get_state()
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states["cuda"] = [_plain(state) for state in torch.cuda.get_rng_state_all()]
+    return states
+
+
+def restore(states: dict[str, Any]) -> None:
+    """Make every generator what :func:`capture` saw."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    torch.set_rng_state(_tensor(states["torch"]))
+    if "numpy" in states:
+        # Not loaded yet, perhaps, in a process that goes on where an earlier one ended.
+        importlib.import_module("numpy").random.set_state(states["numpy"])
+    for index, state in enumerate(states.get("cuda", ())[: torch.cuda.device_count()]):
+        torch.cuda.set_rng_state(_tensor(state), index)
+
+
+def seed_newcomer(lineage: int, generation: int, rank: int) -> None:
+    """Seed every generator for a process that joined: like no other rank's, and the same if the job is repeated."""
+    digest = hashlib.blake2b(f"{lineage} {generation} {rank}".encode(), digest_size=8).digest()
+    seed = int.from_bytes(digest, "little")
+    random.seed(seed)
+    torch.manual_seed(seed)  # CUDA devices included
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(seed % 2**32)
+
+
+def _plain(state: torch.Tensor) -> bytes:
+    return state.numpy().tobytes()
+
+
+def _tensor(state: bytes) -> torch.Tensor:
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)

@@ -1,0 +1,314 @@
+"""Run by every rank of a real world: ``ranks.py horovod|torch|mpi DIRECTORY CHECK…``.
+
+Each check is a function of the ``Comms``. What it saw goes to
+``DIRECTORY/CHECK.RANK.json``; the tests compare.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import json
+import mmap
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+from horovod.common.exceptions import HorovodInternalError
+from horovod.torch import mpi_ops
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker.comms import choose
+from hvd_elastic_ext.worker.comms.choose import World
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+from tests.contract.comms import wrapping
+
+LARGE = 2**62 + 1  # not representable as a float
+
+KINDS = (
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
+)  # fmt: skip
+
+
+def places(comms: World) -> Any:
+    return [comms.rank(), comms.size(), comms.local_rank()]
+
+
+def broadcast_from_each_root(comms: World) -> Any:
+    seen = []
+    for root in range(comms.size()):
+        data = torch.full((1000,), comms.rank() + 1, dtype=torch.uint8)
+        comms.broadcast(data, root=root, name=f"from.{root}")
+        seen.append(data.unique().tolist())
+    return seen
+
+
+def broadcast_into_mapped_memory(comms: World) -> Any:
+    descriptor = os.memfd_create("test")
+    os.truncate(descriptor, 1 << 20)
+    with mmap.mmap(descriptor, 1 << 20) as memory:
+        data = torch.frombuffer(memory, dtype=torch.uint8)
+        data.fill_(comms.rank() + 7)
+        comms.broadcast(data[10:-10], root=1, name="mapped")
+        seen = [os.pread(descriptor, 1, place)[0] for place in (9, 10, (1 << 20) - 11, (1 << 20) - 10)]
+        del data
+        gc.collect()
+    os.close(descriptor)
+    return seen
+
+
+def broadcast_in_pieces(comms: World) -> Any:
+    module: Any = sys.modules[type(comms).__module__]
+    longest, module._PIECE = module._PIECE, 7
+    try:
+        data = torch.arange(100).to(torch.uint8) + comms.rank()
+        comms.broadcast(data, root=2, name="pieces")
+    finally:
+        module._PIECE = longest
+    return data.tolist()
+
+
+def broadcast_of_nothing(comms: World) -> Any:
+    comms.broadcast(torch.empty(0, dtype=torch.uint8), root=0, name="nothing")
+    return comms.max(1, name="after_nothing")
+
+
+def broadcast_refuses_what_is_not_flat_bytes(comms: World) -> Any:
+    wrong = (torch.zeros(4), torch.zeros(2, 2, dtype=torch.uint8), torch.zeros(8, dtype=torch.uint8)[::2])
+    refused = 0
+    for data in wrong:
+        try:
+            comms.broadcast(data, root=0, name="wrong")
+        except UsageError:
+            refused += 1
+    return refused
+
+
+def sums_of_every_type(comms: World) -> Any:
+    seen = {}
+    for kind in KINDS:
+        data = (torch.arange(6).reshape(2, 3) + comms.rank()).to(kind)
+        comms.sum(data, name=f"sum.{kind}")
+        seen[str(kind)] = torch.view_as_real(data)[..., 0].tolist() if data.is_complex() else data.tolist()
+    return seen
+
+
+def sums_of_odd_shapes(comms: World) -> Any:
+    transposed = torch.arange(6.0).reshape(2, 3).t()
+    scalar = torch.tensor(2.0 * comms.rank())
+    tracked = torch.ones(3, requires_grad=True)
+    empty = torch.empty(0)
+    for number, data in enumerate((transposed, scalar, tracked, empty)):
+        comms.sum(data, name=f"odd.{number}")
+    return [transposed.tolist(), scalar.item(), tracked.tolist(), empty.tolist()]
+
+
+def sum_refuses_sparse(comms: World) -> Any:
+    try:
+        comms.sum(torch.eye(3).to_sparse(), name="sparse")
+    except UsageError as error:
+        return str(error)
+
+
+def maxima(comms: World) -> Any:
+    return [
+        comms.max(comms.rank(), name="max"),
+        comms.max(-comms.rank() - 5, name="negative"),
+        comms.max(LARGE if comms.rank() == 1 else 0, name="large"),
+    ]
+
+
+def pending_maxima(comms: World) -> Any:
+    first = comms.start_max(comms.rank(), name="first")
+    second = comms.start_max(comms.rank() * 10, name="second")
+    between = comms.max(7, name="between")
+    return [second.wait(), first.wait(), first.wait(), between]
+
+
+def dropped_maxima_leave_nothing(comms: World) -> Any:
+    for number in range(50):
+        comms.start_max(number, name="dropped")
+    kept = comms.start_max(comms.rank() + 100, name="dropped")
+    return [kept.wait(), *_open_operations()]
+
+
+def _open_operations() -> list[int]:
+    return [len(mpi_ops._handle_map)]
+
+
+def an_earlier_one_keeps_its_result(comms: World) -> Any:
+    earlier = comms.start_max(comms.rank() + 1, name="again")
+    later = comms.start_max(comms.rank() + 11, name="again")
+    return [earlier.wait(), later.wait()]
+
+
+def two_doors_to_one_world(comms: World) -> Any:
+    other = choose.comms_for(sys.argv[1])
+    mine, others = comms.start_max(comms.rank(), name="door.a"), other.start_max(comms.rank() + 20, name="door.b")
+    return [mine.wait(), others.wait()]
+
+
+def _reset(comms: World) -> None:
+    """Reset, and with Horovod join only when all have left.
+
+    Under ``horovodrun`` without an elastic driver, all worlds share one key space: who is early would read
+    the addresses of the world before, or have its own cleared away.
+    """
+    if sys.argv[1] != "horovod":
+        return comms.reset()
+    here = Path(sys.argv[2])
+    join, number, ranks = hvd.init, len(list(here.glob(f"left.{comms.rank()}.*"))), comms.size()
+
+    def join_when_all_have_left() -> None:
+        (here / f"left.{RANK}.{number}").touch()
+        while len(list(here.glob(f"left.*.{number}"))) < ranks:
+            time.sleep(0.001)
+        join()
+
+    hvd.init = join_when_all_have_left
+    try:
+        comms.reset()
+    finally:
+        hvd.init = join
+
+
+def _when_all_have_come(comms: World, mark: str) -> None:
+    here = Path(sys.argv[2])
+    (here / f"{mark}.{comms.rank()}").touch()
+    while len(list(here.glob(f"{mark}.*"))) < comms.size():
+        time.sleep(0.001)
+
+
+def alone(comms: World) -> Any:
+    """In a world of one everything is there already."""
+    data, numbers = torch.arange(9).to(torch.uint8), torch.ones(3)
+    comms.broadcast(data, root=0, name="alone")
+    comms.sum(numbers, name="alone")
+    results = [comms.max(-7, name="alone"), comms.start_max(LARGE, name="alone").wait()]
+    return [places(comms), data.tolist() == list(range(9)), numbers.tolist(), results]
+
+
+def reset_joins_the_next_world(comms: World) -> Any:
+    stale = comms.start_max(comms.rank(), name="stale")
+    dropped = comms.start_max(comms.rank(), name="dropped")
+    del dropped
+    _when_all_have_come(comms, "begun")  # Horovod begins nothing more once one rank has left
+    _reset(comms)
+    fresh = comms.start_max(comms.rank() + 1000, name="stale")
+    try:
+        told = str(stale.wait())
+    except HorovodInternalError:
+        told = "its world is gone"
+    return [told, fresh.wait(), comms.max(comms.rank(), name="max"), comms.size()]
+
+
+def stock_handle_takes_anothers_result(comms: World) -> Any:
+    """What Horovod does with a handle of an earlier world."""
+    stale = hvd.allreduce_async(torch.tensor([1]), op=hvd.Max, name="stale")
+    for number in range(stale):  # those of the next world have low numbers
+        hvd.allreduce(torch.tensor([number]), op=hvd.Max, name=f"other.{number}")
+    _reset(comms)
+    fresh = [hvd.allreduce_async(torch.tensor([1000 + n]), op=hvd.Max, name=f"fresh.{n}") for n in range(stale + 1)]
+    got = hvd.synchronize(stale).item()
+    for handle in fresh:
+        hvd.synchronize(handle)
+    return got
+
+
+def lost_peer_is_one_kind_of_error(comms: World) -> Any:
+    """The last rank goes away without a word. Must come last."""
+    comms.max(1, name="all_here")
+    if comms.rank() == comms.size() - 1:
+        _vanish()
+        return "gone"
+    seen = []
+    data = torch.zeros(9, dtype=torch.uint8)
+    uses: list[Callable[[], object]] = [
+        lambda: comms.start_max(1, name="pending").wait(),
+        lambda: comms.sum(torch.ones(3), name="after"),
+        lambda: comms.broadcast(data, root=comms.size() - 1, name="after"),
+    ]
+    for use in uses:
+        try:
+            use()
+        except HorovodInternalError:
+            seen.append("lost")
+    return seen
+
+
+def _vanish() -> None:
+    """Leave without telling. (Horovod's launcher lets the others go on, the exit code being 0.)"""
+    write("lost_peer_is_one_kind_of_error", "gone")
+    os._exit(0)
+
+
+def losing_a_peer_with_much_under_way(comms: World) -> Any:
+    """The last rank goes away while the others begin operations as fast as they can. Must come last."""
+    here, others = Path(sys.argv[2]), comms.size() - 1
+    if comms.rank() == others:
+        while len(list(here.glob("busy.*"))) < others:
+            time.sleep(0.001)
+        write("losing_a_peer_with_much_under_way", "gone")
+        os._exit(0)
+    faulthandler.dump_traceback_later(5, exit=True)
+    begun = 0
+    try:
+        while True:
+            hvd.allreduce_async(torch.ones(1), name=f"under_way.{begun}")
+            begun += 1
+            if begun == 300:
+                (here / f"busy.{comms.rank()}").touch()
+            if begun > 300:
+                time.sleep(0.0002)
+    except HorovodInternalError:
+        faulthandler.cancel_dump_traceback_later()
+        return "lost"
+
+
+def stock_losing_a_peer_with_much_under_way(comms: World) -> Any:
+    """The same with Horovod's library as it is: torch wants the interpreter for what Horovod frees."""
+    mpi_ops.mpi_lib = mpi_ops.mpi_lib._library
+    return losing_a_peer_with_much_under_way(comms)
+
+
+def leaving_does_not_wait_for_living_peers(comms: World) -> Any:
+    """A number is on its way that the last rank never answers. Must come last."""
+    comms.max(1, name="all_here")
+    if comms.rank() == comms.size() - 1:
+        here = Path(sys.argv[2])
+        while len(list(here.glob("left.*"))) < comms.size() - 1:  # the test writes them, and ends this if it cannot
+            time.sleep(0.01)
+        return "stayed"
+    comms.start_max(1, name="unanswered")
+    write("leaving_does_not_wait_for_living_peers", "leaving")
+    return comms.reset()
+
+
+def write(name: str, seen: Any) -> None:
+    draft = Path(sys.argv[2]) / f"{name}.{RANK}.tmp"
+    draft.write_text(json.dumps(seen))
+    draft.replace(draft.with_suffix(".json"))
+
+
+def main() -> None:
+    comms = choose.comms_for(sys.argv[1])
+    globals()["RANK"] = comms.rank()
+    for name in sys.argv[3:]:
+        check: Callable[[World], Any] = globals().get(name) or getattr(wrapping, name)
+        write(name, check(comms))
+
+
+if __name__ == "__main__":
+    from hvd_elastic_ext.worker.comms.horovod import fence_horovod
+
+    RANK = 0
+    fence_horovod()
+    torch.set_num_threads(1)
+    main()

@@ -1,0 +1,24 @@
+"""Horovod as a world of one, in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import horovod.torch as hvd
+import pytest
+
+from tests.contract.worker.users import with_handlers
+
+
+@pytest.fixture(scope="session")
+def alone() -> Iterator[None]:
+    hvd.init()
+    yield
+    hvd.shutdown()
+
+
+@pytest.fixture
+def handlers() -> Iterator[None]:
+    """A handler of the user's in Horovod's registry."""
+    with with_handlers():
+        yield

@@ -1,0 +1,283 @@
+"""One test for each cell of the table in ``docs/guarantees.md``."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+import sys
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+import pytest
+import torch
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+from horovod.runner.elastic.worker import HostUpdateResult
+from torch import nn
+
+import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.worker.fingerprint import fingerprint
+from tests.contract.worker import running
+from tests.contract.worker.mixed import MIXED
+from tests.contract.worker.users import OLD
+from tests.integration.standby import test_standby
+from tests.support.processes import run_process
+
+HOROVODS = ("object_state", "torch_state")
+USERS = ("own", "sloppy", "in_place", "hasty", "keeps_a_model")
+UNMODIFIED = (*USERS, *HOROVODS)
+
+over_horovods = pytest.mark.parametrize("kind", HOROVODS)
+over_users = pytest.mark.parametrize("kind", USERS)
+unmodified = pytest.mark.parametrize("kind", UNMODIFIED)
+
+
+def built(make: Any) -> Any:
+    net = nn.Linear(3, 2)
+    return make(net, torch.optim.Adam(net.parameters()), batch=0, history=[])
+
+
+def train(state: Any) -> None:
+    state.optimizer.zero_grad()
+    state.model(torch.ones(2, 3)).pow(2).sum().backward()
+    state.optimizer.step()
+    state.batch += 1
+    state.history.append(state.batch)
+
+
+# Never skips sync
+
+
+def asks_to_skip(state: Any) -> bool:
+    state.on_hosts_updated(1, HostUpdateResult.removed)
+    with pytest.raises(HostsUpdatedInterrupt) as raised:
+        state.check_host_updates()
+    return bool(raised.value.skip_sync)
+
+
+@pytest.mark.usefixtures("alone")
+def test_our_state_never_skips_the_sync() -> None:
+    assert not asks_to_skip(built(elastic.TorchState))
+
+
+@over_horovods
+@pytest.mark.usefixtures("alone", "handlers")
+def test_a_mixin_over_horovods_state_never_skips_the_sync(kind: str) -> None:
+    assert not asks_to_skip(built(MIXED[kind]))
+
+
+@over_users
+@pytest.mark.usefixtures("alone")
+def test_a_mixin_over_a_users_state_never_skips_the_sync(kind: str) -> None:
+    assert not asks_to_skip(built(MIXED[kind]))
+
+
+@unmodified
+@pytest.mark.usefixtures("alone", "handlers")
+def test_an_unmodified_state_skips_the_sync_but_under_our_loop(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = built(OLD[kind])
+    synced: list[int] = []
+    monkeypatch.setattr(type(state), "sync", lambda self: synced.append(self.batch))
+    monkeypatch.setattr(elastic, "_next_world", lambda: None)
+
+    def training(state: Any) -> None:
+        state.batch += 1
+        if state.batch == 1:
+            assert asks_to_skip(state)
+            raise HostsUpdatedInterrupt(skip_sync=True)
+
+    elastic.run(training)(state)
+    assert synced == [0, 1]
+
+
+# Exact roll-back
+
+
+def rolls_back_exactly(make: Any) -> bool:
+    state = built(make)
+    train(state)
+    state.save()
+    committed = look(state)
+    random.seed(1)
+    state.save()
+    drawn = random.random()
+    exact = True
+    for _ in range(2):
+        train(state)
+        try:
+            raise HorovodInternalError("a peer was lost")
+        except HorovodInternalError:
+            state.restore()
+        exact = exact and look(state) == committed and random.random() == drawn
+        train(state)
+        state.restore()
+    return exact
+
+
+def look(state: Any) -> str:
+    return fingerprint([state.model.state_dict(), state.optimizer.state_dict(), state.batch, state.history])
+
+
+@pytest.mark.usefixtures("alone")
+def test_our_state_rolls_back_exactly() -> None:
+    assert rolls_back_exactly(elastic.TorchState)
+
+
+@over_horovods
+@pytest.mark.usefixtures("alone", "handlers")
+def test_a_mixin_over_horovods_state_rolls_back_exactly(kind: str) -> None:
+    assert rolls_back_exactly(MIXED[kind])
+
+
+@over_users
+@pytest.mark.usefixtures("alone")
+def test_a_mixin_over_a_users_state_rolls_back_exactly(kind: str) -> None:
+    assert rolls_back_exactly(MIXED[kind])
+
+
+@unmodified
+@pytest.mark.usefixtures("alone", "handlers")
+def test_an_unmodified_state_does_not_roll_back_exactly(kind: str) -> None:
+    assert not rolls_back_exactly(OLD[kind])
+
+
+# Survives its process
+
+
+Lives = list[tuple[int, bool, int]]
+"""What each life found, whether it was whole, and what it committed before it was killed."""
+
+
+@functools.cache
+def lives(*wanted: str, seed: int = 0, anew: int = 2) -> dict[str, Lives]:
+    command = [sys.executable, "-m", "tests.contract.guarantees.lives", str(seed), str(anew), *wanted]
+    env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(running.ROOT)}
+    with run_process(command, cwd=running.ROOT, env=env) as process:
+        assert process.wait(timeout=800) == 0, process.output
+        return {kind: [tuple(life) for life in seen] for kind, seen in json.loads(process.stdout).items()}
+
+
+def some_lives() -> dict[str, Lives]:
+    return lives("ours=12", "object_state=4", "torch_state=6", "sloppy=6", "in_place=4", "unmodified=2")
+
+
+def goes_on(seen: Lives) -> bool:
+    """Each life found the last commit of the one before: the last it spoke of, or the next, which it could not."""
+    return seen[0][0] == 0 and all(
+        whole and found in (committed, committed + 1) for (_, _, committed), (found, whole, _) in pairwise(seen)
+    )
+
+
+def test_a_commit_of_our_state_survives_its_process() -> None:
+    assert goes_on(some_lives()["ours"])
+
+
+@over_horovods
+def test_a_commit_of_a_mixin_over_horovods_state_survives_its_process(kind: str) -> None:
+    assert goes_on(some_lives()[kind])
+
+
+@pytest.mark.parametrize("kind", ["sloppy", "in_place"])
+def test_a_commit_of_a_mixin_over_a_users_state_survives_its_process(kind: str) -> None:
+    assert goes_on(some_lives()[kind])
+
+
+def test_a_commit_of_an_unmodified_state_dies_with_its_process() -> None:
+    assert [found for found, _, _ in some_lives()["unmodified"]] == [0, 0]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kind", ["ours", "object_state", "torch_state", "own", "in_place"])
+def test_commits_survive_hundreds_of_kills_at_random_moments(kind: str) -> None:
+    assert goes_on(lives(f"{kind}=200", seed=random.randrange(1 << 30))[kind])
+
+
+# Newest root
+
+
+def newest_wins(saw: running.Saw) -> bool:
+    return saw[0]["before"] != saw[-1]["before"] and all(rank["after"] == saw[-1]["before"] for rank in saw)
+
+
+@pytest.mark.parametrize("world", [running.OURS, running.THREE], ids=["two_ranks", "three_ranks"])
+def test_our_state_follows_the_newest_commit(world: running.World) -> None:
+    assert newest_wins(running.saw(world)["newest_commit_wins_though_it_is_not_rank_0s"])
+
+
+@over_horovods
+def test_a_mixin_over_horovods_state_follows_the_newest_commit(kind: str) -> None:
+    assert newest_wins(running.saw(running.OURS)[f"newest_{kind}"])
+
+
+@over_users
+def test_a_mixin_over_a_users_state_follows_the_newest_commit(kind: str) -> None:
+    assert newest_wins(running.saw(running.OURS)[f"newest_{kind}"])
+
+
+@unmodified
+def test_an_unmodified_state_follows_rank_0(kind: str) -> None:
+    assert not newest_wins(running.saw(running.STOCK)[f"newest_{kind}"])
+
+
+# Exact samples
+
+
+def exactly_once(saw: running.Saw) -> bool:
+    return sorted(index for rank in saw for index in rank["consumed"]) == list(range(22))
+
+
+def test_our_state_with_our_sampler_consumes_each_sample_once() -> None:
+    assert exactly_once(running.saw(running.OURS)["samples_of_our_state"])
+
+
+def test_a_mixin_over_horovods_state_with_our_sampler_consumes_each_sample_once() -> None:
+    assert exactly_once(running.saw(running.OURS)["samples_of_a_mixin_over_torch_state"])
+
+
+def test_a_mixin_over_a_users_state_with_our_sampler_consumes_each_sample_once() -> None:
+    assert exactly_once(running.saw(running.OURS)["samples_of_a_mixin_over_a_users_state"])
+
+
+def test_an_unmodified_state_with_horovods_sampler_loses_samples_after_a_removal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A removal skips the sync, and with it the new division of what is left: the old ranks' shares are missing."""
+    monkeypatch.setattr("horovod.torch.elastic.sampler.size", lambda: 3)
+    samplers = []
+    for rank in range(3):
+        monkeypatch.setattr("horovod.torch.elastic.sampler.rank", lambda rank=rank: rank)
+        samplers.append(hvd.elastic.ElasticSampler(range(12), shuffle=False))
+    consumed: list[int] = []
+    for sampler in samplers:
+        consumed += list(sampler)[:1]
+        sampler.record_batch(0, 1)
+    monkeypatch.setattr("horovod.torch.elastic.sampler.size", lambda: 2)
+    for sampler in samplers[:2]:  # the third is gone; the training function is entered again, and nothing divided anew
+        consumed += list(sampler)
+    assert sorted(consumed) != list(range(12))
+
+
+# The table itself
+
+
+STANDBY = 4
+"""The column whose tests need an agent: they are those of ``tests/integration/standby``."""
+
+
+def test_every_cell_of_the_table_names_its_test() -> None:
+    text = (Path(__file__).parents[3] / "docs/guarantees.md").read_text()
+    rows = [line.strip().strip("|").split("|") for line in text.splitlines() if line.startswith("| **")]
+    assert len(rows) == 4
+    named = []
+    for row in rows:
+        assert len(row) == 7
+        for column, cell in enumerate(row[1:]):
+            found = [word for word in cell.replace("`", " ").split() if word.startswith("test_")]
+            assert len(found) == 1, cell
+            home = vars(test_standby) if column == STANDBY else globals()
+            assert callable(home.get(found[0])), cell
+            named += found
+    assert len(set(named)) == 24

@@ -1,0 +1,244 @@
+"""What every part promises, tried on each of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn, optim
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.torch_parts import (
+    ModelPart,
+    OptimizerPart,
+    ParameterNames,
+    ScalerPart,
+    StatefulPart,
+    part_for,
+)
+from tests.contract.parts.cases import CASES, SCHEDULERS, Case, Own, committed, put_back, step
+
+
+def test_saying_its_state_changes_nothing(case: Case) -> None:
+    assert committed(case.part) == committed(case.part)
+
+
+def test_what_was_committed_comes_back_and_comes_back_again(case: Case) -> None:
+    commit = committed(case.part)
+    for _ in range(3):
+        case.change()
+        case.change()
+        put_back(case.part, commit)
+        assert committed(case.part) == commit
+
+
+def test_state_that_came_after_the_commit_goes_again(case: Case) -> None:
+    fresh = case.build(3)
+    commit = committed(fresh.part)
+    fresh.change()
+    put_back(fresh.part, commit)
+    assert committed(fresh.part) == commit
+
+
+@pytest.mark.parametrize("case", sorted(CASES.keys() - SCHEDULERS.keys()), indirect=True)
+def test_training_on_after_a_roll_back_comes_to_the_same(case: Case) -> None:
+    commit = committed(case.part)
+    case.change()
+    case.change()
+    expected = committed(case.part)
+    put_back(case.part, commit)
+    case.change()
+    case.change()
+    assert committed(case.part) == expected
+
+
+def test_a_newcomer_gets_all_of_it_though_it_never_trained(case: Case) -> None:
+    case.change()
+    commit, newcomer = committed(case.part), case.build(2)
+    put_back(newcomer.part, commit, received=True)
+    assert committed(newcomer.part) == commit
+
+
+@pytest.mark.parametrize("case", sorted(CASES.keys() - SCHEDULERS.keys()), indirect=True)
+def test_a_newcomer_trains_on_as_the_others_do(case: Case) -> None:
+    newcomer = case.build(2)
+    put_back(newcomer.part, committed(case.part), received=True)
+    newcomer.change()
+    case.change()
+    assert committed(newcomer.part) == committed(case.part)
+
+
+def test_nothing_live_lies_in_memory_that_was_only_lent(case: Case) -> None:
+    commit = committed(case.part)
+    case.change()
+    for tensor in put_back(case.part, commit):
+        tensor.view(-1).view(torch.uint8).fill_(0xFF) if tensor.is_contiguous() else tensor.fill_(9)
+    assert committed(case.part) == commit
+
+
+def test_training_on_leaves_the_tree_it_was_given_alone(case: Case) -> None:
+    tensors: list[torch.Tensor] = []
+    tree = manifest.write(case.part.capture(), tensors)
+    kept = [tensor.detach().clone() for tensor in tensors]
+    given = manifest.read(tree, lambda index, kind: kept[index], admitted=None)
+    before = [tensor.clone() for tensor in kept]
+    case.part.restore(given)
+    case.change()
+    if case.part.borrows:
+        assert all(map(torch.equal, kept, before))
+
+
+def test_settling_forgets_gradients_and_changes_no_state(case: Case) -> None:
+    for parameter in case.parameters:
+        parameter.grad = torch.ones_like(parameter)
+    commit = committed(case.part)
+    for _ in range(2):
+        case.part.settle()
+        assert committed(case.part) == commit
+    assert [parameter.grad for parameter in case.parameters] == [None] * len(case.parameters)
+    case.change()
+
+
+def test_it_says_what_it_is(case: Case) -> None:
+    part = case.part
+    assert {type(flag) for flag in (part.firm, part.borrows, part.reload)} == {bool}
+    assert part.value is not None
+
+
+# What only some promise
+
+
+def test_large_state_is_said_uncopied() -> None:
+    net = nn.Linear(3, 2)
+    optimizer = optim.Adam(net.parameters())
+    step(net, optimizer)
+    live = {p.data_ptr() for p in net.parameters()}
+    live |= {value.data_ptr() for entry in optimizer.state.values() for value in entry.values()}
+    for value in (net, optimizer):
+        part = part_for(value, ParameterNames())
+        assert part is not None
+        tensors: list[torch.Tensor] = []
+        manifest.write(part.capture(), tensors)
+        assert {tensor.data_ptr() for tensor in tensors} <= live
+        assert part.borrows
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (nn.Linear(1, 1), ModelPart),
+        (optim.SGD([nn.Parameter(torch.ones(1))], lr=1.0), OptimizerPart),
+        (torch.amp.GradScaler("cpu"), ScalerPart),
+        (Own(), StatefulPart),
+        (Own, type(None)),
+        (3, type(None)),
+        ({"a": 1}, type(None)),
+    ],
+)
+def test_each_thing_is_kept_in_its_way(value: Any, kind: type) -> None:
+    assert type(part_for(value, ParameterNames())) is kind
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        (nn.Linear(3, 3), r"'weight' is 3x3 float32 here and 2x3 float32 in the commit; build the same model"),
+        (nn.Linear(3, 2).double(), r"'weight' is 2x3 float64 here and 2x3 float32 in the commit"),
+        (nn.Linear(3, 2, bias=False), r"'bias' is absent here and 2 float32 in the commit"),
+        (nn.Sequential(nn.Linear(3, 2)), r"'weight' is absent here"),
+    ],
+)
+def test_a_commit_of_another_model_is_refused_and_changes_nothing(other: nn.Module, why: str) -> None:
+    names = ParameterNames()
+    mine, theirs = part_for(nn.Linear(3, 2), names), part_for(other, names)
+    assert mine is not None
+    assert theirs is not None
+    before = committed(theirs)
+    with pytest.raises(Permanent, match=why):
+        put_back(theirs, committed(mine))
+    assert committed(theirs) == before
+
+
+def grouped(names: ParameterNames, *, groups: int) -> tuple[nn.Module, Any]:
+    net = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    names.models = lambda: {"net": net}
+    optimizer = optim.Adam(net[0].parameters(), lr=0.1)
+    for layer in net[1:groups]:
+        optimizer.add_param_group({"params": list(layer.parameters()), "lr": 0.5})
+    return net, optimizer
+
+
+@pytest.mark.parametrize("there", [1, 2, 3])
+@pytest.mark.parametrize("here", [1, 2, 3])
+def test_groups_that_were_added_or_removed_since_are_as_they_were_committed(there: int, here: int) -> None:
+    theirs, mine = ParameterNames(), ParameterNames()
+    net, optimizer = grouped(theirs, groups=there)
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    part = part_for(optimizer, theirs)
+    assert part is not None
+    commit = committed(part)
+    other_net, other = grouped(mine, groups=here)
+    other_net(torch.ones(1, 2)).sum().backward()
+    other.step()
+    newcomer = part_for(other, mine)
+    assert newcomer is not None
+    put_back(newcomer, commit)
+    assert committed(newcomer) == commit
+    owned = [id(p) for group in other.param_groups for p in group["params"]]
+    assert owned == [id(p) for layer in other_net[:there] for p in layer.parameters()]
+    assert {id(p) for p in other.state} <= set(owned)
+
+
+def test_groups_of_parameters_that_are_in_no_model_are_refused_by_name() -> None:
+    theirs = ParameterNames()
+    _, optimizer = grouped(theirs, groups=2)
+    part = part_for(optimizer, theirs)
+    alone = part_for(optim.Adam(nn.Linear(2, 2).parameters()), ParameterNames())
+    assert part is not None
+    assert alone is not None
+    with pytest.raises(Permanent, match=r"net\.0\.weight is in no model of this State; give the State the model"):
+        put_back(alone, committed(part))
+
+
+def test_state_of_another_type_than_its_parameter_stays_of_that_type() -> None:
+    weight = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
+    optimizer = optim.SGD([weight], lr=0.1, momentum=0.9)
+    optimizer.state[weight]["momentum_buffer"] = torch.tensor([1.001, 2.002])
+    part = part_for(optimizer, ParameterNames())
+    assert part is not None
+    commit = committed(part)
+    optimizer.state[weight]["momentum_buffer"] = torch.zeros(2)
+    put_back(part, commit)
+    assert optimizer.state[weight]["momentum_buffer"].tolist() == torch.tensor([1.001, 2.002]).tolist()
+
+
+def test_state_that_is_there_already_is_filled_in_place() -> None:
+    net = nn.Linear(3, 2)
+    optimizer = optim.Adam(net.parameters())
+    step(net, optimizer)
+    part = part_for(optimizer, ParameterNames())
+    assert part is not None
+    commit = committed(part)
+    held = {id(value) for entry in optimizer.state.values() for value in entry.values()}
+    step(net, optimizer)
+    places = {value.data_ptr() for entry in optimizer.state.values() for value in entry.values()}
+    put_back(part, commit)
+    assert {value.data_ptr() for entry in optimizer.state.values() for value in entry.values()} == places
+    assert len(held) == 6
+
+
+def test_a_scaler_forgets_what_it_found_in_the_interrupted_step() -> None:
+    scaler = torch.amp.GradScaler("cpu")
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = optim.SGD([weight], lr=0.1)
+    scaler.scale(weight.sum()).backward()
+    scaler.unscale_(optimizer)
+    with pytest.raises(RuntimeError, match="already been called"):
+        scaler.unscale_(optimizer)
+    part = part_for(scaler, ParameterNames())
+    assert part is not None
+    part.settle()
+    scaler.unscale_(optimizer)

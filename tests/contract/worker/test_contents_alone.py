@@ -1,0 +1,189 @@
+"""What a State takes in, replaces, refuses, and never reads: by name."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from typing import Any
+
+import horovod.torch as hvd
+import pytest
+import torch
+from horovod.torch.elastic import state as stock
+from torch import nn
+
+import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.fingerprint import fingerprint
+from tests.contract.worker.training import step, trained
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+
+class Evil:
+    """Pickled, it asks whoever reads it to run a command."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch /tmp/hvd-elastic-ext-was-here",)
+
+
+@pytest.mark.parametrize("evil", [Evil(), [Evil()], {"a": (1, Evil())}], ids=["alone", "in_a_list", "deeply"])
+def test_what_another_rank_sends_cannot_run_code(evil: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    data = pickle.dumps(evil)
+    monkeypatch.setattr(f"{os.system.__module__}.system", ran.append)
+    with pytest.raises(Permanent, match=r"the State of another rank holds posix\.system, "):
+        manifest.read(data, lambda index, kind: None, admitted=frozenset())
+    assert ran == []
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [("builtins", "eval"), ("builtins", "getattr"), ("subprocess", "Popen"), ("torch", "load"), ("os", "system")],
+)
+def test_functions_that_do_more_than_hold_data_are_refused(module: str, name: str) -> None:
+    data = f"c{module}\n{name}\n(S'1'\ntR.".encode()
+    with pytest.raises(Permanent, match=f"{module}.{name}"):
+        manifest.read(data, lambda index, kind: None, admitted=frozenset())
+
+
+def test_our_state_is_a_horovod_state() -> None:
+    state = elastic.TorchState(nn.Linear(1, 1), batch=3)
+    assert isinstance(state, hvd.elastic.TorchState)
+    assert state.batch == 3
+    assert state.optimizer is None
+
+
+def test_a_value_that_cannot_be_copied_is_named_at_once() -> None:
+    with pytest.raises(Permanent, match=r"state\.stream \(generator\) cannot be committed: .*; give it state_dict"):
+        elastic.TorchState(stream=(i for i in range(3)))
+
+
+def test_a_model_given_later_replaces_the_old_one_in_the_commit() -> None:
+    state = elastic.TorchState(model=nn.Linear(1, 1), batch=0)
+    state.model = nn.Linear(5, 5)
+    new = fingerprint(state.model.state_dict())
+    state.model.weight.data.zero_()
+    state.restore()
+    assert fingerprint(state.model.state_dict()) == new
+
+
+def test_an_optimizer_given_later_is_kept_by_its_state() -> None:
+    net, optimizer = trained(torch.optim.Adam)
+    state = elastic.TorchState(model=net)
+    state.optimizer = optimizer
+    before = fingerprint(optimizer.state_dict())
+    step(net, optimizer)
+    state.restore()
+    assert state.optimizer is optimizer
+    assert fingerprint(optimizer.state_dict()) == before
+
+
+def test_a_handler_the_user_registered_with_horovod_is_used() -> None:
+    class Ema:
+        def __init__(self) -> None:
+            self.average = 1.0
+
+    class EmaHandler(stock.StateHandler):  # type: ignore[misc]
+        def __init__(self, value: Ema) -> None:
+            super().__init__(value)
+            self.save()
+
+        def save(self) -> None:
+            self.kept = self.value.average
+
+        def restore(self) -> None:
+            self.value.average = self.kept
+
+        def sync(self) -> None:
+            self.value.average *= 10
+
+    registry = stock.get_handler_registry()
+    stock.set_handler_registry([*registry, (Ema, EmaHandler)])
+    try:
+        ema = Ema()
+        state = elastic.TorchState(ema=ema, batch=0)
+        ema.average = 5.0
+        state.restore()
+        assert ema.average == 1.0
+        state.sync()
+        ema.average = 7.0
+        state.restore()
+        assert ema.average == 10.0
+    finally:
+        stock.set_handler_registry(registry)
+
+
+class Ema(nn.Linear):
+    """A model for which a handler is registered."""
+
+
+def test_a_handler_that_keeps_a_copy_of_the_whole_model_rolls_back_exactly(caplog: pytest.LogCaptureFixture) -> None:
+    class EmaHandler(stock.StateHandler):  # type: ignore[misc]
+        def __init__(self, value: Ema) -> None:
+            super().__init__(value)
+            self.save()
+
+        def save(self) -> None:
+            self.kept = copy.deepcopy(self.value)
+            self.undo = lambda: None
+
+        def restore(self) -> None:
+            self.value.load_state_dict(self.kept.state_dict())
+
+        def sync(self) -> None: ...
+
+    registry = stock.get_handler_registry()
+    stock.set_handler_registry([(Ema, EmaHandler), *registry])
+    try:
+        ema = Ema(2, 2)
+        state = elastic.TorchState(ema=ema)
+        committed = fingerprint(ema.state_dict())
+        for _ in range(2):
+            ema.weight.data.add_(1.0)
+            state.fingerprint()
+            state.restore()
+            assert state.ema is ema
+            assert fingerprint(ema.state_dict()) == committed
+    finally:
+        stock.set_handler_registry(registry)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 1
+    assert "EmaHandler.save keeps something in undo (function) that cannot be committed" in said[0]
+
+
+def test_assigning_the_same_model_again_commits_nothing() -> None:
+    net = nn.Linear(1, 1)
+    state = elastic.TorchState(model=net)
+    committed = net.weight.item()
+    net.weight.data.add_(1.0)
+    state.model = net
+    state.restore()
+    assert net.weight.item() == committed
+
+
+@pytest.mark.parametrize("put", [lambda net: [net], lambda net: {"a": net}], ids=["list", "dict"])
+def test_a_model_inside_a_container_is_refused_by_name_since_it_would_come_back_as_a_copy(put: Any) -> None:
+    with pytest.raises(Permanent, match=r"state\.nets .* holds a Linear, which needs a name of its own"):
+        elastic.TorchState(nets=put(nn.Linear(1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (torch.eye(2).as_subclass(type("Named", (torch.Tensor,), {})), "of the class Named"),
+        (nn.LazyLinear(2), "run one forward pass first"),
+        (torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "nested tensors of layout torch.jagged"),
+    ],
+    ids=["subclass", "lazy", "nested"],
+)
+def test_tensors_that_would_not_come_back_as_they_are_are_refused(value: Any, told: str) -> None:
+    with pytest.raises(Permanent, match=told):
+        elastic.TorchState(value=value)
+
+
+def test_values_called_as_our_own_keywords_are_values() -> None:
+    state = elastic.TorchState(rng={"seed": 1}, comms=[2])
+    assert (state.rng, state.comms) == ({"seed": 1}, [2])

@@ -1,0 +1,241 @@
+"""What a training process counts, says in its journal, and takes up of an earlier one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import horovod.torch as hvd
+import pytest
+import torch
+from horovod.common.exceptions import HostsUpdatedInterrupt
+from torch import nn
+
+import hvd_elastic_ext.torch as elastic
+from hvd_elastic_ext.core.updates import HostsUpdate
+from hvd_elastic_ext.worker import state as keeping
+from tests.contract.worker.training import events, given_a_journal, step, trained
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_a_step_of_horovods_optimizer_counts_once(passes: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")  # Horovod registers its hooks in a world of one only then
+    journal = given_a_journal(monkeypatch, tmp_path)
+    net = nn.Linear(3, 2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.Adam(net.parameters()), net.named_parameters(), backward_passes_per_step=passes
+    )
+    elastic.TorchState(model=net, optimizer=optimizer)
+    for number in range(4):
+        for _ in range(passes):
+            net(torch.ones(2, 3)).sum().backward()
+        optimizer.synchronize()
+        assert len(events(journal, "stepped")) == number
+        with optimizer.skip_synchronize():
+            optimizer.step()
+        optimizer.zero_grad()
+    assert [event["step"] for event in events(journal, "stepped")] == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_no_interrupt_comes_while_horovod_is_reducing(passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOROVOD_ELASTIC", "1")  # Horovod registers its hooks in a world of one only then
+    net = nn.Linear(3, 2)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(net.parameters(), lr=0.1), net.named_parameters(), backward_passes_per_step=passes
+    )
+    state = elastic.TorchState(model=net, optimizer=optimizer)
+    state.on_hosts_updated(1, 1)
+    for _ in range(passes):
+        net(torch.ones(2, 3)).sum().backward()
+        state.check_host_updates()
+    optimizer.step()
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.check_host_updates()
+
+
+def test_steps_are_counted_again_after_one_that_raised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    journal = given_a_journal(monkeypatch, tmp_path)
+    net, optimizer = trained(lambda p: torch.optim.SGD(p, lr=0.1))
+    state = elastic.TorchState(model=net, optimizer=optimizer)
+
+    def broken() -> float:
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError):
+        optimizer.step(broken)
+    state.restore()
+    step(net, optimizer)
+    assert [event["step"] for event in events(journal, "stepped")] == [1]
+
+
+def test_steps_count_on_after_one_that_raised_and_was_caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    journal = given_a_journal(monkeypatch, tmp_path)
+
+    class Sometimes(torch.optim.SGD):
+        fails = False
+
+        @torch.optim.Optimizer.profile_hook_step
+        def step(self, closure: Any = None) -> Any:
+            if self.fails:
+                raise ValueError("not this time")
+            return super().step(closure)
+
+    net = nn.Linear(3, 2)
+    optimizer = Sometimes(net.parameters(), lr=0.1)
+    state = elastic.TorchState(model=net, optimizer=optimizer)
+    optimizer.fails = True
+    with pytest.raises(ValueError, match="not this time"):
+        step(net, optimizer)
+    optimizer.fails = False
+    state.check_host_updates()
+    step(net, optimizer)
+    assert events(journal, "stepped")[-1]["step"] == 1
+
+
+def test_what_a_users_save_adds_is_saved_when_an_interrupt_seals() -> None:
+    class Extended(elastic.TorchState):
+        saves = 0
+
+        def save(self) -> None:
+            type(self).saves += 1
+            super().save()
+
+    state = Extended(batch=0)
+    state.batch = 1
+    state.on_hosts_updated(1, 1)
+    with pytest.raises(HostsUpdatedInterrupt):
+        state.check_host_updates()
+    assert Extended.saves == 1
+
+
+def test_a_training_process_journals_steps_commits_syncs_and_roll_backs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    journal = given_a_journal(monkeypatch, tmp_path)
+    monkeypatch.setenv("HOROVOD_HOSTNAME", "h1")
+    net, optimizer = trained(lambda p: torch.optim.SGD(p, lr=0.1))
+    state = elastic.TorchState(model=net, optimizer=optimizer, epoch=2, loss=0.5, name="digits", history=[1])
+    state.sync()
+    step(net, optimizer)
+    state.save()
+    step(net, optimizer)
+    step(net, optimizer)
+    state.restore()
+    lines = events(journal)
+    assert [line["event"] for line in lines] == [
+        "synced",
+        "stepped",
+        "committed",
+        "stepped",
+        "stepped",
+        "rolled_back",
+    ]
+    assert {(line["host"], line["rank"], line["size"], line["generation"]) for line in lines} == {("h1", 0, 1, 0)}
+    assert lines[0]["values"] == {"epoch": 2, "loss": 0.5, "name": "digits"}
+    assert (lines[2]["number"], lines[2]["step"]) == (1, 1)
+    assert (lines[-1]["steps_lost"], lines[-1]["step"]) == (2, 1)
+
+
+def test_a_journal_that_is_not_there_or_breaks_does_not_hurt_training(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for path in (tmp_path / "absent", Path("/dev/full"), tmp_path):
+        monkeypatch.setenv("HVD_ELASTIC_WORKER_JOURNAL", str(path))
+        state = elastic.TorchState(batch=0)
+        state.sync()
+        state.restore()
+    assert not (tmp_path / "absent").exists()
+
+
+def test_memory_that_will_not_do_is_said_when_the_state_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[dict[str, int]] = []
+
+    def warning(**demand: int) -> str:
+        asked.append(demand)
+        return "the memory limit is too small"
+
+    monkeypatch.setattr(keeping, "memory_warning", warning)
+    monkeypatch.setenv("HOROVOD_LOCAL_SIZE", "4")
+    journal = given_a_journal(monkeypatch, tmp_path)
+    net = nn.Linear(1000, 100)
+    elastic.TorchState(model=net, optimizer=torch.optim.Adam(net.parameters()))
+    [demand] = asked
+    # What Adam is going to keep counts already, though it comes with the first step.
+    assert 3 * net.weight.nbytes < demand["commit_bytes"] < 3.1 * net.weight.nbytes
+    assert demand["processes"] == 4
+    assert "the memory limit is too small" in caplog.text
+    assert events(journal, "memory")[0]["needed"] == demand["commit_bytes"]
+
+
+def test_a_deadline_before_the_next_check_is_met_on_the_last_commit_and_what_it_costs_is_counted_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    journal = given_a_journal(monkeypatch, tmp_path)
+    net, optimizer = trained(torch.optim.Adam)
+    state = elastic.TorchState(model=net, optimizer=optimizer)
+    state.sync()
+    state.save()
+    step(net, optimizer)
+    step(net, optimizer)
+    assert not events(journal, "deadline_missed")
+    state.on_hosts_update(HostsUpdate(generation=5, reason="spot", deadline=time.monotonic()))
+    step(net, optimizer)
+    step(net, optimizer)
+    [missed] = events(journal, "deadline_missed")
+    assert missed["steps_lost"] == 3
+    state.restore()
+    assert events(journal, "rolled_back")[-1]["steps_lost"] == 4
+
+
+def run_in_slot(script: Path, *arguments: str, descriptors: list[int], closed: bool = False) -> str:
+    """One process of a slot whose commit memory a parent holds; ``closed``: a program between them closed it."""
+    environ = {**os.environ, "HVD_ELASTIC_COMMIT_FDS": ",".join(map(str, descriptors))}
+    command = [sys.executable, script, *arguments]
+    ended = subprocess.run(
+        command, env=environ, pass_fds=[] if closed else descriptors, capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout + ended.stderr
+
+
+PROGRAM = """
+import horovod.torch as hvd, hvd_elastic_ext.torch as elastic
+hvd.init()
+state = elastic.TorchState(batch=0)
+state.sync()
+print("found", state.batch)
+state.batch += 1
+state.save()
+"""
+
+
+def test_a_commit_is_taken_up_by_the_same_program_only(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(PROGRAM)
+    descriptors = [os.memfd_create(f"commit-{index}") for index in range(2)]
+    told = [run_in_slot(script, fold, descriptors=descriptors) for fold in ("one", "one", "two", "two")]
+    found = [re.findall(r"found (\d+)", text)[0] for text in told]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    assert found == ["0", "1", "0", "1"]
+
+
+def test_commit_memory_that_did_not_reach_the_process_is_said_and_nothing_else_is_touched(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    # The number is in use again, by a file of the user's own.
+    script.write_text("import os\nos.dup2(os.open(__file__, os.O_RDWR), 50)\n" + PROGRAM)
+    before = script.read_bytes()
+    output = run_in_slot(script, descriptors=[50, 51], closed=True)
+    assert "found 0" in output
+    assert "HVD_ELASTIC_COMMIT_FDS=50,51 did not reach this process" in output
+    assert script.read_bytes() == before

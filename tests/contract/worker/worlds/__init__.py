@@ -1,0 +1,1 @@
+"""Checks that run in real Horovod worlds: one function of a State class each. Never here: judgements."""

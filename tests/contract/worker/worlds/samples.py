@@ -1,0 +1,82 @@
+"""Samples of an epoch through a roll-back and a new world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+from torch import nn
+
+from tests.contract.worker.users import Own
+from tests.contract.worker.worlds.mixins import mixed
+from tests.contract.worker.worlds.registry import check
+
+COUNT, BATCH = 22, 2
+
+
+class WithSampler(Own):
+    """A State of the user's own that keeps a sampler."""
+
+    def __init__(self, model: Any, optimizer: Any, **values: Any) -> None:
+        self.sampler = values.pop("sampler")
+        super().__init__(model, optimizer, **values)
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "sampler": self.sampler.state_dict()}
+
+    def take(self, state: dict[str, Any]) -> None:
+        super().take(state)
+        self.sampler.load_state_dict(state["sampler"])
+
+
+def epoch(State: Any, make: Any) -> dict[str, Any]:
+    """What this rank consumed of one epoch, as far as it was committed."""
+    if State is hvd.elastic.TorchState:
+        sampler = hvd.elastic.ElasticSampler(range(COUNT))
+    else:
+        import hvd_elastic_ext.torch as elastic
+
+        sampler = elastic.ElasticSampler(range(COUNT))
+    net = nn.Linear(1, 1)
+    state = make(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), sampler=sampler, batch=0)
+    state.sync()
+    consumed: list[int] = []
+    for lost in (1, 2, 0):  # batches after the last commit: then a peer is lost, at last nobody
+        consumed += _until_a_loss(state, sampler, lost)
+        if lost:
+            state.restore()
+            state.on_reset()
+            state.sync()
+    return {"consumed": consumed}
+
+
+def _until_a_loss(state: Any, sampler: Any, lost: int) -> list[int]:
+    committed: list[int] = []
+    waiting: list[int] = []
+    hand = list(sampler)
+    for number, start in enumerate(range(0, len(hand), BATCH), 1):
+        waiting += hand[start : start + BATCH]
+        sampler.record_batch(number - 1, min(BATCH, len(hand) - start))
+        state.batch += 1
+        if not lost or number == 1:
+            state.save()
+            committed, waiting = committed + waiting, []
+        elif number > lost:
+            return committed
+    return committed
+
+
+@check
+def samples_of_our_state(State: Any) -> dict[str, Any]:
+    return epoch(State, State)
+
+
+@check
+def samples_of_a_mixin_over_torch_state(State: Any) -> dict[str, Any]:
+    return epoch(State, mixed(State, hvd.elastic.TorchState))
+
+
+@check
+def samples_of_a_mixin_over_a_users_state(State: Any) -> dict[str, Any]:
+    return epoch(State, mixed(State, WithSampler))

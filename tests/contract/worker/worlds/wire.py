@@ -1,0 +1,70 @@
+"""What may come from other ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+
+from tests.contract.worker.worlds.registry import check
+
+
+class Stranger:
+    """A class that only the root's State holds."""
+
+    def __init__(self) -> None:
+        self.value = 5
+
+
+class Friend(Stranger):
+    """One that the script has admitted."""
+
+
+@dataclasses.dataclass
+class Best:
+    """A record of the script's own."""
+
+    loss: float = 0.5
+
+
+@check
+def a_class_that_only_the_root_knows_is_refused(State: Any) -> dict[str, Any]:
+    state = State(best=Stranger() if hvd.rank() == 0 else None)
+    state.sync()
+    return {"best": state.best.value}
+
+
+@check
+def admitted_classes_and_records_come_in(State: Any) -> dict[str, Any]:
+    import hvd_elastic_ext.torch as elastic
+
+    elastic.admit(Friend)
+    first = hvd.rank() == 0
+    state = State(friend=Friend() if first else None, best=Best(0.25) if first else None)
+    state.sync()
+    return {"friend": state.friend.value, "best": state.best.loss}
+
+
+@check
+def odd_tensors_are_plain_values(State: Any) -> dict[str, Any]:
+    rank = hvd.rank()
+    values = {
+        "sparse": torch.sparse_coo_tensor([[0, 2]], [1.0 + rank, 2.0], (3,)),
+        "half": torch.full((2, 2), rank + 1.0, dtype=torch.bfloat16).t(),
+        "number": torch.tensor(rank),
+        "nothing": torch.empty(0, 3),
+        "wide": torch.arange(3.0).expand(2, 3) + rank,
+        "complex": torch.tensor([complex(rank, 1)]),
+    }
+    state = State(values=values, batch=rank)
+    state.sync()
+    for tensor in state.values.values():
+        if tensor.layout == torch.strided and tensor.numel():
+            tensor.zero_()
+    state.restore()
+    return {
+        name: [str(t.layout), str(t.dtype), list(t.shape), str(t.to_dense().tolist())]
+        for name, t in state.values.items()
+    }

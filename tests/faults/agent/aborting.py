@@ -1,0 +1,58 @@
+"""Real training with a real State, that Horovod aborts once: the next world's rendezvous is not there.
+
+    aborting.py STEPS [MARKER]
+
+The first process to make the file MARKER is aborted; without one nothing is. Prints "from N steps" at the start of
+each life, and at the end the fingerprint.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+import horovod.torch as hvd
+import torch
+from torch import nn
+
+import hvd_elastic_ext.torch as elastic
+
+ABORT_AFTER, COMMIT_EVERY = 8, 3
+
+
+@elastic.run
+def train(state: elastic.TorchState, steps: int, *, aborts: bool) -> None:
+    print(f"from {state.batch} steps", flush=True)
+    while state.batch < steps:
+        state.optimizer.zero_grad()
+        nn.functional.dropout(state.model(torch.ones(4, 8)), 0.3).pow(2).sum().backward()
+        state.optimizer.step()
+        state.batch += 1
+        if state.batch % COMMIT_EVERY == 0:
+            state.commit()
+        if aborts and state.batch == ABORT_AFTER:
+            # As when the launcher is gone: Horovod ends the process, from a thread of its own.
+            os.environ |= {"HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "9"}
+            os.environ |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo", "HOROVOD_ELASTIC": "1"}
+            os.environ |= {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "2", "HOROVOD_LOCAL_RANK": "0"}
+            os.environ |= {"HOROVOD_LOCAL_SIZE": "1", "HOROVOD_CROSS_RANK": "0", "HOROVOD_CROSS_SIZE": "2"}
+            os.environ |= {"HOROVOD_HOSTNAME": "localhost"}
+            hvd.shutdown()
+            hvd.init()
+
+
+def main(steps: int, marker: Path | None) -> None:
+    torch.set_num_threads(1)
+    hvd.init()
+    first = marker is not None and not marker.exists()
+    if marker is not None:
+        marker.touch()
+    # A second life begins with other random weights and generators, as lives do.
+    torch.manual_seed(1 if first or marker is None else 2)
+    model = nn.Linear(8, 8)
+    state = elastic.TorchState(model=model, optimizer=torch.optim.AdamW(model.parameters()), batch=0)
+    train(state, steps, aborts=first)
+    print(f"end {state.fingerprint()}", flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]) if len(sys.argv) > 2 else None)

@@ -1,0 +1,161 @@
+"""A launcher for tests: a thread that takes the connections of agents and keeps what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import select
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hvd_elastic_ext.core.wire import LauncherWire, WireError, new_key
+from tests.faults.agent.conftest import AGENT
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+GRACE_S = 30.0
+JOB, HOST = "job-1", "h1"
+
+
+class Session:
+    """One connection of an agent. With ``welcome`` None it is left waiting after its hello."""
+
+    def __init__(self, connection: socket.socket, key: bytes, welcome: dict[str, Any] | None) -> None:
+        self.said: list[dict[str, Any]] = []
+        self.problem: str | None = None
+        self.closed = False
+        self._connection = connection
+        self._wire = LauncherWire(key)
+        self._welcome = welcome
+        self._lock = threading.Lock()
+        self._reading = threading.Event()
+        self._reading.set()
+        connection.sendall(self._wire.greeting)
+        self._thread = threading.Thread(target=self._read, daemon=True, name="session")
+        self._thread.start()
+
+    def _read(self) -> None:
+        try:
+            while data := self._connection.recv(1 << 16):
+                for message in self._wire.feed(data):
+                    self.said.append(message)
+                    if message["event"] == "hello" and self._welcome is not None:
+                        self.order(self._welcome)
+                self._reading.wait()
+        except WireError as error:
+            self.problem = str(error)
+        except OSError:
+            pass
+        self.closed = True
+        self._connection.close()
+
+    def stand_still(self) -> None:
+        self._reading.clear()
+
+    def go_on(self) -> None:
+        self._reading.set()
+
+    def order(self, *orders: dict[str, Any]) -> None:
+        with self._lock:
+            for order in orders:
+                self._connection.sendall(self._wire.seal(order))
+
+    def hang_up(self) -> None:
+        self._reading.set()
+        with contextlib.suppress(OSError):
+            self._connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join(10)
+
+    @property
+    def hello(self) -> dict[str, Any]:
+        wait_until(
+            lambda: self.said or self.problem,
+            what="a hello",
+            show=lambda: (self._thread.is_alive(), self._wire.ready, self.closed),
+        )
+        return self.said[0]
+
+    def news(self, *events: str, slot: int | None = None) -> list[dict[str, Any]]:
+        return [
+            news
+            for news in list(self.said)
+            if (not events or news["event"] in events) and (slot is None or news.get("slot") == slot)
+        ]
+
+    def wait_for(self, event: str, slot: int | None = None, *, count: int = 1, timeout: float = 20) -> dict[str, Any]:
+        what = f"{event!r} number {count} of slot {slot}"
+        show = lambda: [news for news in self.said if news["event"] != "beats"]  # noqa: E731
+        wait_until(lambda: len(self.news(event, slot=slot)) >= count, what=what, timeout=timeout, show=show)
+        return self.news(event, slot=slot)[count - 1]
+
+    def written(self, slot: int) -> bytes:
+        return "".join(news["text"] for news in self.news("output", slot=slot)).encode("utf-8", "surrogateescape")
+
+
+class Launcher:
+    """See the module's docstring."""
+
+    def __init__(self, *, incarnation: int = 1, key: bytes | None = None, grace_s: float = GRACE_S) -> None:
+        self.key = key or new_key()
+        self.incarnation = incarnation
+        self.grace_s = grace_s
+        self.sessions: list[Session] = []
+        self.welcomes = True
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._over, self._end = socket.socketpair()
+        self._thread = threading.Thread(target=self._accept, daemon=True, name="launcher")
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while self._over not in select.select([self._listener, self._over], [], [])[0]:
+            connection, _ = self._listener.accept()
+            self.sessions.append(Session(connection, self.key, self._welcome() if self.welcomes else None))
+
+    def _welcome(self) -> dict[str, Any]:
+        times = {"heartbeat_s": 0.2, "orphan_grace_s": self.grace_s}
+        return {"do": "welcome", "incarnation": self.incarnation, **times}
+
+    def line(self, **more: object) -> str:
+        order = {"do": "join", "job": JOB, "host": HOST, "key": self.key.hex(), "launcher": ["127.0.0.1", self.port]}
+        return json.dumps({**order, "incarnation": self.incarnation, "orphan_grace_s": self.grace_s, **more}) + "\n"
+
+    def session(self, number: int = 1, *, timeout: float = 20) -> Session:
+        """The ``number``-th connection, once its agent has said hello."""
+        wait_until(lambda: len(self.sessions) >= number, what=f"connection {number}", timeout=timeout)
+        session = self.sessions[number - 1]
+        assert session.hello["event"] == "hello"
+        return session
+
+    def close(self) -> None:
+        """As if it were killed."""
+        self._end.send(b"x")
+        self._thread.join(10)
+        for end in (self._listener, self._over, self._end):
+            end.close()
+        for session in self.sessions:
+            session.hang_up()
+
+
+@contextlib.contextmanager
+def launching(**options: Any) -> Iterator[Launcher]:
+    launcher = Launcher(**options)
+    try:
+        yield launcher
+    finally:
+        if launcher._thread.is_alive():
+            launcher.close()
+
+
+@contextlib.contextmanager
+def agent_process(line: str, runtime: Path) -> Iterator[RunningProcess]:
+    """An agent that was given ``line``, whose socket lies below ``runtime``."""
+    with run_process(AGENT, stdin=subprocess.PIPE, env={"XDG_RUNTIME_DIR": str(runtime)}) as process:
+        assert process.popen.stdin is not None
+        process.popen.stdin.write(line)
+        process.popen.stdin.flush()
+        yield process

@@ -1,0 +1,301 @@
+"""A door carries what Horovod's clients ask, and a link what a process and its launcher have to say."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.faults.agent.conftest import Agent
+from tests.support import marks
+from tests.support.waiting import wait_until
+
+WAIT = "import time\nprint('up', os.environ['HVD_ELASTIC_DOOR'], flush=True)\nwhile True: time.sleep(1)"
+
+
+def door_of(agent: Agent, slot: int = 0) -> int:
+    wait_until(lambda: b"up" in agent.written(slot) and b"\n" in agent.written(slot), what="the door's port")
+    return int(agent.written(slot).split()[1])
+
+
+@pytest.fixture
+def door(agent: Agent) -> int:
+    agent.python(0, "import os\n" + WAIT, link=True)
+    return door_of(agent)
+
+
+class Asking:
+    """A request, asked by a thread; ``wait`` gives the status and the body."""
+
+    def __init__(self, port: int, method: str, path: str, body: bytes = b"") -> None:
+        self.answer: tuple[int, bytes] | None = None
+        self._arguments = (port, method, path, body)
+        self._thread = threading.Thread(target=self._ask, daemon=True)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        port, method, path, body = self._arguments
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request(method, path, body=body)
+            response = connection.getresponse()
+            assert response.getheader("Connection") == "close"
+            self.answer = (response.status, response.read())
+
+    def wait(self) -> tuple[int, bytes]:
+        self._thread.join(20)
+        assert self.answer is not None
+        return self.answer
+
+
+def reply(agent: Agent, asked: dict[str, Any], status: int, body: bytes = b"") -> None:
+    text = base64.b64encode(body).decode()
+    agent.order({"do": "answer", "slot": asked["slot"], "id": asked["id"], "status": status, "body": text})
+
+
+def test_a_question_is_held_until_it_is_answered(agent: Agent, door: int) -> None:
+    asking = Asking(door, "GET", "/rank_and_size/h1:0")
+    asked = agent.wait_for("asked", 0)
+    assert {key: asked[key] for key in ("slot", "life", "method", "path", "body")} == {
+        "slot": 0,
+        "life": 1,
+        "method": "GET",
+        "path": "/rank_and_size/h1:0",
+        "body": "",
+    }
+    other = Asking(door, "GET", "/global/1")  # answered while the first is held
+    reply(agent, agent.wait_for("asked", 0, count=2), 404)
+    assert other.wait() == (404, b"")
+    assert asking.answer is None
+    reply(agent, asked, 200, b"0,2,0,1,0,2")
+    assert asking.wait() == (200, b"0,2,0,1,0,2")
+    assert agent.news("unasked") == []
+
+
+def test_put_and_delete_carry_their_bodies(agent: Agent, door: int) -> None:
+    body = bytes(range(256)) * 4000  # about a megabyte
+    put = Asking(door, "PUT", "/global/0", body)
+    asked = agent.wait_for("asked", 0)
+    assert (asked["method"], asked["path"], base64.b64decode(asked["body"])) == ("PUT", "/global/0", body)
+    reply(agent, asked, 200)
+    assert put.wait() == (200, b"")
+    delete = Asking(door, "DELETE", "/global/0")
+    reply(agent, agent.wait_for("asked", 0, count=2), 200)
+    assert delete.wait() == (200, b"")
+    get = Asking(door, "GET", "/global/0")
+    reply(agent, agent.wait_for("asked", 0, count=3), 200, body)
+    assert get.wait() == (200, body)
+
+
+def test_a_stock_workers_registration_is_taken_and_read_by_nobody(agent: Agent, door: int) -> None:
+    assert Asking(door, "PUT", "/worker_addresses/0", b"pickle").wait() == (200, b"")
+    assert agent.news("asked") == []
+
+
+def test_who_hangs_up_is_not_waited_for(agent: Agent, door: int) -> None:
+    with socket.create_connection(("127.0.0.1", door)) as asker:
+        asker.sendall(b"GET /rank_and_size/h1:0 HTTP/1.1\r\nHost: x\r\n\r\n")
+        asked = agent.wait_for("asked", 0)
+    assert agent.wait_for("unasked", 0)["id"] == asked["id"]
+    reply(agent, asked, 200, b"too late")
+    assert agent.news("refused") == []
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400),
+        (b"POST /a/b HTTP/1.1\r\n\r\n", 405),
+        (b"GET /a/b HTTP/1.1\r\nX: " + b"x" * 9000, 431),
+        (b"PUT /a/b HTTP/1.1\r\nContent-Length: 1048577\r\n\r\n", 413),
+        (b"PUT /a/b HTTP/1.1\r\nContent-Length: -1\r\n\r\n", 400),
+        (b"PUT /a/b HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 501),
+    ],
+)
+def test_what_is_no_request_is_refused_and_passed_on_to_nobody(
+    agent: Agent, door: int, request_: bytes, status: int
+) -> None:
+    with socket.create_connection(("127.0.0.1", door)) as asker:
+        asker.sendall(request_)
+        assert asker.makefile("rb").readline().split()[1] == str(status).encode()
+    assert Asking(door, "PUT", "/worker_addresses/0", b"x").wait()[0] == 200
+    assert agent.news("asked") == []
+
+
+def test_a_door_stays_where_it_is_and_knows_whose_life_it_is(agent: Agent) -> None:
+    ask = (
+        "import http.client, os, sys\n"
+        "connection = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
+        "connection.request('GET', '/rank_and_size/h1:0')\n"
+        "print('up', os.environ['HVD_ELASTIC_DOOR'], connection.getresponse().status, flush=True)\n"
+        "os.abort()\n"
+    )
+    agent.python(0, ask, link=True, restart={"codes": [134], "limit": 1, "pause_s": 0.01})
+    for life in (1, 2):
+        asked = agent.wait_for("asked", 0, count=life)
+        assert asked["life"] == life
+        reply(agent, asked, 200)
+    assert agent.wait_for("ended", 0)["life"] == 2
+    first, second = agent.written(0).decode().splitlines()
+    assert first == second
+    assert [news["life"] for news in agent.news("started", "restarted", "exited")] == [1, 1, 2, 2]
+    agent.python(0, "import os\n" + WAIT, link=True, life=7)
+    assert agent.wait_for("started", 0, count=2)["life"] == 7
+    agent.order({"do": "stop", "slot": 0})
+    agent.wait_for("ended", 0, count=2)
+    agent.python(0, "", link=True, life=7)
+    assert agent.wait_for("refused", 0)["reason"] == "'life' must be above 7, the slot's last"
+
+
+def test_a_process_that_ends_takes_its_questions_back(agent: Agent, door: int) -> None:
+    with socket.create_connection(("127.0.0.1", door)) as asker:
+        asker.sendall(b"GET /rank_and_size/h1:0 HTTP/1.1\r\n\r\n")
+        agent.wait_for("asked", 0)
+        agent.order({"do": "kill", "slot": 0})
+        assert asker.recv(100) == b""
+    agent.wait_for("unasked", 0)
+
+
+def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else")
+    knock = (
+        f"import os, socket; os.setuid(65534); a = socket.socket(); a.connect(('127.0.0.1', {door})); print(a.recv(1))"
+    )
+    told = subprocess.run([sys.executable, "-c", knock], capture_output=True, text=True, timeout=20, check=False)
+    assert "b''" in told.stdout or "Connection reset" in told.stderr
+    assert "a process of user 65534 was turned away at the door" in agent.process.stderr
+
+
+# --- links -------------------------------------------------------------------------------------------
+
+LINKED = """
+import json, os, socket, sys, time
+link = socket.socket(fileno=int(os.environ["HVD_ELASTIC_LINK"]))
+lines = link.makefile("r")
+def say(**message): link.sendall(json.dumps(message).encode() + b"\\n")
+def hear(): return json.loads(lines.readline())
+"""
+
+
+@pytest.fixture
+def linked(agent: Agent) -> Callable[..., None]:
+    def start(code: str, slot: int = 0, **more: object) -> None:
+        agent.start(slot, "bash", "-c", f"'{sys.executable}' -c \"$0\"; exit $?", LINKED + code, link=True, **more)
+
+    return start
+
+
+def test_a_link_carries_both_ways_through_a_shell(agent: Agent, linked: Callable[..., None]) -> None:
+    linked("say(say='parked'); say(say='heard', what=hear()); say(say='heard', what=hear()); hear()")
+    assert agent.wait_for("said", 0) == {"event": "said", "slot": 0, "life": 1, "message": {"say": "parked"}}
+    long = "é" * 100_000  # more than the socket holds
+    for message in ({"tell": "go", "env": {"A": "b"}}, {"tell": "update", "reason": long}):
+        agent.order({"do": "tell", "slot": 0, "life": 1, "message": message})
+    assert agent.wait_for("said", 0, count=2)["message"]["what"] == {"tell": "go", "env": {"A": "b"}}
+    wait_until(lambda: "was dropped" in agent.process.stderr, what="a complaint about the long answer")
+    agent.order({"do": "tell", "slot": 0, "life": 2, "message": {"tell": "go"}})  # not that life
+    agent.order({"do": "tell", "slot": 0, "life": 1, "message": {}})
+    assert agent.wait_for("exited", 0)["code"] == 0
+
+
+def test_last_words_on_a_link_come_before_the_news_of_the_end(agent: Agent, linked: Callable[..., None]) -> None:
+    linked("[say(say='record', number=n) for n in range(50)]; say(say='done'); os._exit(0)")
+    agent.wait_for("exited", 0)
+    events = [news["event"] for news in agent.news("said", "exited")]
+    assert events == ["said"] * 51 + ["exited"]
+    assert agent.news("said")[-1]["message"] == {"say": "done"}
+
+
+def test_beats_are_batched_and_grow_old_while_a_process_stands_still(agent: Agent, linked: Callable[..., None]) -> None:
+    beat = "n = 0\nwhile True: n += 1; say(say='beat', step=n, progress=n); time.sleep(0.05)"
+    for slot in range(2):
+        linked(beat, slot)
+    wait_until(lambda: set(newest(agent)) == {"0", "1"}, what="beats of both")
+    assert newest(agent)["0"].keys() == {"life", "age", "beat"}
+    agent.order({"do": "signal", "slot": 0, "signal": "SIGSTOP"})
+    pid = next(
+        pid
+        for pid in marks.pids()
+        if "import json, os, socket" in marks.command_line(pid) and child_of_slot(agent, pid, 0)
+    )
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: newest(agent)["0"]["age"] > 2, what="an old beat")
+    assert newest(agent)["1"]["age"] < 1
+    assert agent.news("said") == []
+    agent.order({"do": "kill", "slot": 0})
+    assert agent.wait_for("ended", 0)["code"] == 137
+    wait_until(lambda: set(newest(agent)) == {"1"}, what="beats of the other alone")
+    assert marks.start_time(pid) is None
+
+
+def newest(agent: Agent) -> dict[str, Any]:
+    beats = agent.news("beats")
+    found: dict[str, Any] = beats[-1]["slots"] if beats else {}
+    return found
+
+
+def child_of_slot(agent: Agent, pid: int, slot: int) -> bool:
+    shell = agent.wait_for("started", slot)["pid"]
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1]) == shell
+
+
+def test_a_flood_of_records_is_thinned_out_and_counted(agent: Agent, linked: Callable[..., None]) -> None:
+    linked("[say(say='record', number=n) for n in range(3000)]; say(say='done'); hear()")
+    wait_until(lambda: [n for n in agent.news("said") if n["message"]["say"] == "done"], what="what is no record")
+    records = [news for news in agent.news("said") if news["message"]["say"] == "record"]
+    assert 100 <= len(records) < 1000
+    wait_until(lambda: agent.news("dropped", slot=0), what="the count")
+    assert sum(news["records"] for news in agent.news("dropped", slot=0)) == 3000 - len(records)
+
+
+def test_what_is_no_message_is_dropped_and_said_once(agent: Agent, linked: Callable[..., None]) -> None:
+    linked("link.sendall(b'x' * 70000 + b'\\n' + b'nonsense\\n[]\\n{\"say\": NaN}\\n'); say(say='parked'); hear()")
+    assert agent.wait_for("said", 0)["message"] == {"say": "parked"}
+    assert len(agent.news("said")) == 1
+    lines = [line for line in agent.process.stderr.splitlines() if "on its link" in line]
+    assert lines == [
+        "hvd-elastic agent: slot 0: a line of more than 65536 bytes on its link was dropped",
+        "hvd-elastic agent: slot 0: a line on its link that is no JSON object with 'say' was dropped",
+    ]
+
+
+def test_a_process_that_does_not_read_holds_up_nobody(agent: Agent, linked: Callable[..., None]) -> None:
+    linked("say(say='parked'); time.sleep(1000)")
+    agent.wait_for("said", 0)
+    for _ in range(30):
+        agent.order({"do": "tell", "slot": 0, "life": 1, "message": {"tell": "x" * 100_000}})
+    agent.start(1, "echo", "through")
+    agent.wait_for("ended", 1)
+    assert "slot 0: its process does not read what it is told: messages are dropped" in agent.process.stderr
+
+
+def test_without_a_link_a_process_has_neither_link_nor_door(agent: Agent) -> None:
+    code = "import json, os; print(json.dumps([name for name in os.environ if name.startswith('HVD_ELASTIC_')]))"
+    agent.python(0, code)
+    agent.wait_for("ended", 0)
+    assert json.loads(agent.written(0)) == ["HVD_ELASTIC_COMMIT_FDS"]
+    assert agent.news("beats") == []
+
+
+def test_a_killed_tree_ends_at_once_also_where_it_stands_still(agent: Agent) -> None:
+    code = "import os, subprocess, time\nchild = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+    agent.python(0, code + "print(child.pid, flush=True)\ntime.sleep(1000)", grace_s=1000)
+    agent.wait_for_text(0, b"\n")
+    child = int(agent.written(0))
+    os.kill(child, signal.SIGSTOP)
+    agent.order({"do": "signal", "slot": 0, "signal": "SIGSTOP"}, {"do": "kill", "slot": 0})
+    assert agent.wait_for("ended", 0)["reason"] == "told to be killed"
+    assert marks.start_time(child) is None

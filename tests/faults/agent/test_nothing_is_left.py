@@ -1,0 +1,189 @@
+"""Whatever is killed, nothing remains: no process, no commit memory, no shared memory."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.agent.conftest import AGENT, FAMILY, PARENT, Agent, MakeFamily, start_order
+from tests.support import marks
+from tests.support.nethosts import NetHosts
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+
+def test_after_a_killed_training_process_its_descendants_end_and_other_slots_live_on(
+    agent: Agent, family: MakeFamily
+) -> None:
+    command, born = family("victim")
+    others, others_born = family("others")
+    agent.start(0, *command)
+    agent.start(1, *others)
+    victim, other = born(), others_born()
+    main = agent.wait_for("started", 0)["pid"]
+    os.kill(main, signal.SIGKILL)
+    exited = agent.wait_for("exited", 0)
+    assert (exited["pid"], exited["code"], exited["signal"]) == (main, 137, 9)
+    agent.wait_for("ended", 0)
+    assert not [line for line in victim.remains() if "commit memory" not in line]  # that waits for the next in the slot
+    assert all(map(marks.start_time, other.pids))
+    assert agent.news("exited", "ended", slot=1) == []
+    agent.order({"do": "forget", "slot": 0})
+    agent.wait_for("forgotten", 0)
+    victim.wait_for_end()
+    agent.hang_up()
+    assert agent.process.wait() == 137
+    other.wait_for_end()
+
+
+@pytest.mark.parametrize("whole_group", [False, True])
+def test_after_a_killed_agent_nothing_of_any_slot_remains(agent: Agent, family: MakeFamily, whole_group: bool) -> None:
+    commands = [family("one"), family("two")]
+    for slot, (command, _) in enumerate(commands):
+        agent.start(slot, *command, grace_s=1000)  # a killed agent means no grace
+    families = [born() for _, born in commands]
+    if whole_group:
+        os.killpg(agent.process.pid, signal.SIGKILL)
+    else:
+        agent.kill()
+    for one in families:
+        one.wait_for_end()
+
+
+def test_after_a_killed_holder_nothing_of_its_slot_remains_and_other_slots_live_on(
+    agent: Agent, family: MakeFamily
+) -> None:
+    command, born = family("victim")
+    others, others_born = family("others")
+    agent.start(0, *command)
+    agent.start(1, *others)
+    victim, other = born(), others_born()
+    main = agent.wait_for("started", 0)["pid"]
+    holder = parent_of(main)
+    assert parent_of(holder) == agent.process.pid
+    os.kill(holder, signal.SIGKILL)
+    assert agent.wait_for("exited", 0)["signal"] == 9  # the kernel kills the training process with its holder
+    agent.wait_for("ended", 0)
+    assert not [line for line in victim.remains() if "commit memory" not in line]
+    assert all(map(marks.start_time, other.pids))
+    agent.order({"do": "signal", "slot": 1, "signal": "SIGKILL"}, {"do": "finish"})
+    assert agent.process.wait() == 137
+    other.wait_for_end()
+    victim.wait_for_end()
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_after_a_killed_launcher_nothing_remains(family: MakeFamily, tmp_path: Path) -> None:
+    command, born = family("one")
+    orders = tmp_path / "orders"
+    orders.write_text(json.dumps(start_order(0, *command)) + "\n")
+    with run_process([sys.executable, PARENT, orders, *AGENT]) as parent:
+        one = born()
+        parent.kill()
+        one.wait_for_end()
+        wait_until(lambda: parent.tree() == [], what="the end of the agent")
+
+
+def test_when_the_pipe_ends_everything_is_asked_and_killed_after_the_grace(agent: Agent, family: MakeFamily) -> None:
+    command, born = family("one")
+    agent.start(0, *command)
+    one = born()
+    agent.hang_up()
+    assert agent.process.wait() == 137
+    one.wait_for_end(timeout=1)
+    assert agent.wait_for("ended", 0)["reason"] == "the launcher has left"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_to_the_agent_ends_every_slot_in_order(agent: Agent, number: signal.Signals) -> None:
+    code = (
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: exit(print('bye', flush=True)))\n"
+        "print('ready', flush=True)\n"
+        "while True: time.sleep(1)\n"
+    )
+    for slot in range(2):
+        agent.python(slot, code, grace_s=30)
+        agent.wait_for_text(slot, b"ready")
+    agent.process.send_signal(number)
+    assert agent.process.wait() == 0  # theirs, as they ended well
+    for slot in range(2):
+        assert b"bye" in agent.written(slot)
+        assert agent.wait_for("ended", slot)["reason"] == f"the agent was sent {number.name}"
+
+
+@pytest.mark.parametrize("victim", ["ssh", "sshd"])
+def test_after_a_killed_ssh_nothing_remains_on_the_host(
+    nethosts: Callable[[int], NetHosts], family: MakeFamily, tmp_path: Path, victim: str
+) -> None:
+    hosts = nethosts(1)
+    command, born = family("one")
+    orders = tmp_path / "orders"
+    orders.write_text(json.dumps(start_order(0, *command)) + "\n")
+    here = Path(__file__).parents[3]
+    remote = f"cd {here} && exec {' '.join(AGENT)}"
+    with hosts.launcher.popen([sys.executable, PARENT, orders, "ssh", "h1", remote]) as parent:
+        one = born()
+        assert set(one.pids) <= set(hosts["h1"].pids())
+        if victim == "ssh":
+            line = "ssh h1 "
+            pids = [pid for pid in hosts.launcher.pids() if marks.command_line(pid).startswith(line)]
+        else:
+            pids = [pid for pid in hosts["h1"].pids() if "sshd" in marks.command_line(pid)]
+        assert pids
+        marks.kill(pids)
+        one.wait_for_end()
+        assert parent.wait() == 0
+        wait_until(
+            lambda: not [pid for pid in hosts["h1"].pids() if "worker.agent" in marks.command_line(pid)],
+            what="the end of the agent",
+        )
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_whoever_is_killed_at_whatever_moment_nothing_remains(tmp_path: Path) -> None:
+    seed = int(os.environ.get("HVD_TEST_SEED", random.randrange(10**6)))
+    chance = random.Random(seed)
+    for turn in range(40):
+        with run_process(AGENT, stdin=subprocess.PIPE) as process:
+            agent = Agent(process)
+            policy = {"codes": [137], "pause_s": 0.01}
+            born = chance.random() < 0.5
+            files = [tmp_path / f"family-{turn}-{slot}" for slot in range(2)]
+            for slot, file in enumerate(files):
+                agent.start(
+                    slot, sys.executable, FAMILY, file, *([] if born else ["alone"]), restart=policy, grace_s=0.2
+                )
+            if born:
+                wait_until(lambda files=files: all(file.exists() for file in files), what="two families")
+            time.sleep(chance.uniform(0, 0.5))
+            for _ in range(chance.randrange(1, 4)):
+                kill_one(chance, process)
+            with contextlib.suppress(BrokenPipeError):
+                agent.hang_up()
+            what = f"the end of all in turn {turn} of HVD_TEST_SEED={seed}"
+            wait_until(lambda process=process: not process.tree(), what=what, timeout=20, show=lambda: process.output)
+
+
+def kill_one(chance: random.Random, process: RunningProcess) -> None:
+    """SIGKILL any process of the tree but Python's cleaner, without which nobody can clean."""
+    tree = [process.pid] * (process.returncode is None) + process.tree()
+    victims = [pid for pid in tree if "resource_tracker" not in marks.command_line(pid)]
+    if victims:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(chance.choice(victims), signal.SIGKILL)
+    time.sleep(chance.uniform(0, 0.05))

@@ -1,0 +1,79 @@
+"""The launcher's own control port and transport with a real agent: joined, ordered, left, adopted, finished."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.wire import new_key
+from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News
+from hvd_elastic_ext.launcher.transports import Local, join_line
+
+
+class Seen:
+    """What a control port has told."""
+
+    def __init__(self) -> None:
+        self.events: list[ControlEvent] = []
+        self._changed = asyncio.Event()
+
+    def take(self, event: ControlEvent) -> None:
+        self.events.append(event)
+        self._changed.set()
+
+    def news(self, event: str) -> list[Any]:
+        return [one.news for one in self.events if isinstance(one, News) and one.news["event"] == event]
+
+    def joined(self) -> list[AgentJoined]:
+        return [one for one in self.events if isinstance(one, AgentJoined)]
+
+    async def until(self, condition: Callable[[], Any]) -> Any:
+        while not (found := condition()):
+            self._changed.clear()
+            await self._changed.wait()
+        return found
+
+
+async def launcher(key: bytes, incarnation: int) -> tuple[Control, Seen, bytes]:
+    seen = Seen()
+    control = Control("job-1", key, incarnation=incarnation, heartbeat_s=0.2, orphan_grace_s=20, on_event=seen.take)
+    port = await control.start("127.0.0.1")
+    line = join_line("job-1", "h1", key=key, launcher=("127.0.0.1", port), incarnation=incarnation, orphan_grace_s=20)
+    return control, seen, line
+
+
+def test_an_agent_serves_one_launcher_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    remarks: list[str] = []
+
+    async def story() -> None:
+        key = new_key()
+        first, seen, line = await launcher(key, 1)
+        launch = await Local().start("h1", line, remark=remarks.append)
+        (joined,) = await seen.until(seen.joined)
+        assert joined.hello["facts"]["via"] == "lo"
+        assert first.send("h1", {"do": "start", "slot": 0, "argv": ["sleep", "1000"], "life": 1, "link": True})
+        await seen.until(lambda: seen.news("started"))
+        await seen.until(lambda: seen.news("beats"))
+        await first.stop()
+
+        second, seen, line = await launcher(key, 2)
+        handing_over = await Local().start("h1", line, remark=remarks.append)
+        assert (await handing_over.wait()).code == 0
+        assert "adopted" in remarks
+        (joined,) = await seen.until(seen.joined)
+        status = joined.hello["seats"]["0"]
+        assert (status["life"], status["state"], status["argv"]) == (1, "running", ["sleep", "1000"])
+        assert second.send("h1", {"do": "kill", "slot": 0})
+        (exited,) = await seen.until(lambda: seen.news("exited"))
+        assert (exited["code"], exited["oom"]) == (137, False)
+        assert second.send("h1", {"do": "finish"})
+        await seen.until(lambda: [one for one in seen.events if isinstance(one, AgentLost)])
+        assert (await launch.wait()).code == 137
+        await second.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 60))

@@ -1,0 +1,48 @@
+"""Jobs that mpirun starts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.contract.comms.conftest import without_mpi
+from tests.support.processes import run_process
+
+HERE = Path(__file__).parent
+
+pytestmark = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
+
+
+def mpirun(ranks, *command):
+    start = ["mpirun", "--allow-run-as-root", "--oversubscribe", "-np", str(ranks), sys.executable]
+    return run_process([*start, *command], env={"OMP_NUM_THREADS": "1"})
+
+
+def test_horovod_without_mpi_under_mpirun_is_an_error_that_says_how_to_mend_it():
+    with mpirun(2, HERE / "alone.py") as job:
+        assert job.wait(timeout=60) != 0
+    if "horovod's world: 0 1" not in job.stdout:
+        pytest.skip("needs a Horovod without MPI: scripts/setup --without-mpi")
+    assert "mpirun started 2 processes" in job.output
+    assert "elastic.init()" in job.output
+    assert "training alone" not in job.output
+
+
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_a_rank_that_ends_alone_ends_the_job_and_nobody_waits(how):
+    with mpirun(3, HERE / "broken.py", how) as job:
+        assert job.wait(timeout=60) != 0
+    assert job.stdout.count("training") == 3
+    assert "went on" not in job.output
+    assert ("a mistake in the script" in job.stderr) == (how == "raise")
+
+
+def test_mpi_without_mpirun_is_a_world_of_one(tmp_path):
+    code = (
+        "from hvd_elastic_ext.worker.comms import choose as c; c.init('mpi'); print(c.rank(), c.size(), c.local_rank())"
+    )
+    with run_process([sys.executable, "-c", code]) as job:
+        assert job.wait(timeout=60) == 0
+    assert job.stdout.split() == ["0", "1", "0"]

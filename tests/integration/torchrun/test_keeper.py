@@ -1,0 +1,143 @@
+"""The keeper of commit memory, with workers of a stand-in for torchrun's agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
+from tests.support import marks
+from tests.support.processes import run_process
+from tests.support.waiting import wait_until
+
+AGENT = Path(__file__).with_name("agent.py")
+
+
+@pytest.fixture
+def runtime():
+    """A folder for sockets, with a short name."""
+    with tempfile.TemporaryDirectory(prefix="hvdt-") as folder:
+        yield Path(folder)
+
+
+def agent(runtime):
+    return run_process([sys.executable, AGENT], env={"XDG_RUNTIME_DIR": str(runtime)}, stdin=subprocess.PIPE)
+
+
+def workers(process, count, *, time):
+    process.popen.stdin.write(f"{count}\n")
+    process.popen.stdin.flush()
+    answers = wait_until(
+        lambda: found if len(found := re.findall(r"^workers (.*)\n", process.stdout, re.M)) == time else None,
+        what=f"answer {time} of the agent",
+        timeout=30,
+        show=lambda: process.output,
+    )
+    return json.loads(answers[-1])
+
+
+def keepers(runtime):
+    return [pid for pid in marks.pids() if f"keeper.py {runtime}/" in marks.command_line(pid)]
+
+
+def nothing_is_left(runtime):
+    wait_until(lambda: not keepers(runtime), what="the keeper's end", show=lambda: keepers(runtime))
+    wait_until(lambda: not list(runtime.iterdir()), what="its directory's end", show=lambda: list(runtime.iterdir()))
+
+
+def test_workers_that_come_at_once_share_one_keeper_and_have_memory_each_of_their_own(runtime):
+    with agent(runtime) as process:
+        first = workers(process, 4, time=1)
+        assert len(keepers(runtime)) == 1
+        assert len({inode for worker in first for inode in worker["inodes"]}) == 8
+
+
+def test_a_worker_started_again_finds_its_memory_as_it_was(runtime):
+    with agent(runtime) as process:
+        first = workers(process, 2, time=1)
+        second = workers(process, 2, time=2)
+    assert [worker["inodes"] for worker in second] == [worker["inodes"] for worker in first]
+    assert [worker["runs_before"] for worker in second] == [1, 1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, None], ids=["killed", "terminated", "done"])
+def test_the_keeper_ends_with_its_agent_however_that_ends_and_leaves_nothing(runtime, number):
+    with agent(runtime) as process:
+        workers(process, 1, time=1)
+        assert keepers(runtime)
+        if number is None:
+            process.popen.stdin.close()
+        else:
+            process.send_signal(number)
+        process.wait()
+        nothing_is_left(runtime)
+
+
+def test_the_keeper_is_no_child_of_a_worker_and_holds_nothing_of_its_output(runtime):
+    with agent(runtime) as process:
+        workers(process, 1, time=1)
+        (found,) = keepers(runtime)
+        assert os.getsid(found) != os.getsid(process.pid)
+        assert {os.readlink(f"/proc/{found}/fd/{number}") for number in (0, 1, 2)} == {os.devnull}
+
+
+def test_nobody_else_may_enter(runtime):
+    with agent(runtime) as process:
+        workers(process, 1, time=1)
+        (directory,) = runtime.iterdir()
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert (directory / keeper.SOCKET).stat().st_mode & 0o077 == 0
+
+
+def test_a_killed_keeper_is_replaced_and_what_it_left_goes_with_the_next_ones(runtime):
+    with agent(runtime) as process:
+        workers(process, 1, time=1)
+        marks.kill(keepers(runtime))
+        assert workers(process, 1, time=2)[0]["runs_before"] == 0
+        marks.kill(keepers(runtime))
+    assert list(runtime.iterdir())
+    with agent(runtime) as process:
+        workers(process, 1, time=1)
+        assert len(list(runtime.iterdir())) == 1
+        process.kill()
+        process.wait()
+        nothing_is_left(runtime)
+
+
+def test_a_keeper_told_to_end_cleans_up(runtime):
+    with agent(runtime) as process:
+        workers(process, 1, time=1)
+        os.kill(*keepers(runtime), signal.SIGTERM)
+        nothing_is_left(runtime)
+
+
+def test_two_agents_have_a_keeper_each(runtime):
+    with agent(runtime) as one, agent(runtime) as other:
+        first, second = workers(one, 1, time=1), workers(other, 1, time=1)
+        assert len(keepers(runtime)) == 2
+        assert not {*first[0]["inodes"]} & {*second[0]["inodes"]}
+        one.kill()
+        one.wait()
+        wait_until(lambda: len(list(runtime.iterdir())) == 1, what="the first one's directory to go")
+        wait_until(lambda: len(keepers(runtime)) == 1, what="the first one's end")
+        other.kill()
+        other.wait()
+        nothing_is_left(runtime)
+
+
+def test_without_a_descriptor_for_the_agents_end_it_is_looked_at(runtime, monkeypatch):
+    """Old kernels and some sandboxes have no pidfd_open."""
+    monkeypatch.setattr(keeper, "watch_process", lambda pid: None)
+    agent_process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started = keeper.start_time(agent_process.pid)
+    with keeper._listen(runtime / keeper.SOCKET) as listener:
+        agent_process.communicate(b"\n")
+        keeper.serve(listener, pid=agent_process.pid, started=started, watch=None)

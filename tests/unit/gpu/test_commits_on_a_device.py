@@ -1,0 +1,199 @@
+"""Commits of state that is on a CUDA device: exact, in pinned memory, without a copy on the device."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn, optim
+
+from hvd_elastic_ext.worker import rng
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
+from hvd_elastic_ext.worker.fingerprint import fingerprint
+from hvd_elastic_ext.worker.inventory import Inventory
+from hvd_elastic_ext.worker.torch_parts import ParameterNames, part_for
+from tests.unit.worker.commit_kit import buffer_over, identity
+
+pytestmark = pytest.mark.gpu
+
+DEVICE = "cuda"
+LONG = 2_000_000_000
+"""Cycles that a device is kept busy for: about a second."""
+
+
+class Trained:
+    """A model and its optimizer on the device, and what keeps them."""
+
+    def __init__(self, *, width: int = 64, seed: int = 1, dtype: torch.dtype = torch.float32, **options: Any) -> None:
+        torch.manual_seed(seed)
+        self.net = nn.Sequential(nn.Linear(width, width), nn.BatchNorm1d(width), nn.Dropout(), nn.Linear(width, 2))
+        self.net.to(DEVICE, dtype)
+        self.optimizer = optim.Adam(self.net.parameters(), lr=0.01, **options)
+        self.owner = SimpleNamespace(net=self.net, optimizer=self.optimizer, best=torch.ones(3, device=DEVICE), batch=0)
+        self.width, self.dtype = width, dtype
+        names = ParameterNames()
+        parts = {name: part for name in ("net", "optimizer") if (part := part_for(getattr(self.owner, name), names))}
+        self.inventory = Inventory(
+            self.owner, parts, names=["best", "batch"], part_for=lambda value: part_for(value, names)
+        )
+        names.models = self.inventory.models
+
+    def step(self) -> None:
+        self.optimizer.zero_grad()
+        self.net(torch.rand(8, self.width, device=DEVICE, dtype=self.dtype)).pow(2).sum().backward()
+        self.optimizer.step()
+        self.owner.best.add_(1)
+        self.owner.batch += 1
+
+    def commit(self, buffer: CommitBuffer, number: int = 1) -> Commit:
+        written = self.inventory.write()
+        buffer.take(Contents(written.tree, written.tensors, written.firm), identity(number), step=number)
+        last = buffer.last()
+        assert last is not None
+        return last
+
+    def put_back(self, commit: Commit) -> None:
+        self.inventory.put_back(commit.tree, commit.layout, views=commit.views, admitted=None)
+
+    def told(self) -> str:
+        return fingerprint(self.inventory.live())
+
+    def bytes(self) -> int:
+        return sum(tensor.numel() * tensor.element_size() for tensor in self.inventory.write().tensors)
+
+
+@pytest.mark.parametrize("options", [{}, {"capturable": True}, {"fused": True}, {"amsgrad": True}], ids=str)
+def test_a_roll_back_is_exact_and_can_be_repeated(options: dict[str, Any]) -> None:
+    job, buffer = Trained(**options), buffer_over(None)
+    job.step()
+    commit = job.commit(buffer)
+    expected = job.told()
+    for _ in range(2):
+        job.step()
+        assert job.told() != expected
+        job.put_back(commit)
+        assert job.told() == expected
+    assert {parameter.device.type for parameter in job.net.parameters()} == {DEVICE}
+    assert job.owner.best.device.type == DEVICE
+
+
+def test_a_commit_holds_what_is_still_being_computed() -> None:
+    weight = torch.zeros(1 << 20, device=DEVICE)
+    buffer = buffer_over(None)
+    for number in range(1, 4):
+        torch.cuda._sleep(LONG // 10)
+        weight.add_(1)
+        buffer.take(Contents(b"", [weight], [True]), identity(number), step=number)
+        last = buffer.last()
+        assert last is not None
+        assert bool((last.views[0] == number).all())
+
+
+def test_a_commit_waits_for_no_stream_but_the_current_one() -> None:
+    weight, buffer = torch.zeros(1 << 20, device=DEVICE), buffer_over(None)
+    for number in (1, 2):  # both sides are there and pinned: pinning waits for the device
+        buffer.take(Contents(b"", [weight], [True]), identity(number), step=number)
+    other = torch.cuda.Stream()
+    with torch.cuda.stream(other):
+        torch.cuda._sleep(LONG)
+        done = other.record_event()
+    buffer.take(Contents(b"", [weight], [True]), identity(3), step=3)
+    assert not done.query()
+    other.synchronize()
+
+
+@pytest.mark.parametrize("order", [torch.contiguous_format, torch.channels_last])
+def test_no_copy_of_the_model_is_made_on_the_device(order: torch.memory_format) -> None:
+    job, buffer = Trained(width=4096), buffer_over(None)
+    job.step()
+    image = torch.ones(8, 64, 128, 128, device=DEVICE).contiguous(memory_format=order)
+    job.owner.best = image
+    size = job.bytes()
+    for number in (1, 2, 3):
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        written = job.inventory.write()
+        buffer.take(Contents(written.tree, written.tensors, written.firm), identity(number), step=number)
+        assert torch.cuda.max_memory_allocated() - before < 0.05 * size
+    last = buffer.last()
+    assert last is not None
+    job.owner.best = torch.zeros(1, device=DEVICE)
+    del image
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    trees = pickle.loads(last.tree)
+    for name, part in job.inventory.parts.items():
+        part.restore(manifest.read(trees[name], lambda index, kind: last.views[index], admitted=None))
+    assert torch.cuda.max_memory_allocated() - before < 0.05 * size
+
+
+def test_both_sides_are_pinned_and_stay_so_when_they_grow() -> None:
+    buffer = buffer_over(None)
+    for number, length in enumerate([1 << 10, 1 << 10, 1 << 20, 1 << 20, 1 << 10], start=1):
+        buffer.take(Contents(b"", [torch.ones(length, device=DEVICE)], [True]), identity(number), step=number)
+        last = buffer.last()
+        assert last is not None
+        assert last.views[0].is_pinned()
+        assert last.views[0].device.type == "cpu"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_newcomer_gets_the_optimizers_state_on_its_device(dtype: torch.dtype) -> None:
+    job, newcomer = Trained(dtype=dtype), Trained(dtype=dtype, seed=2)
+    job.step()
+    for entry in job.optimizer.state.values():  # kept finer than the parameters, as some optimizers do
+        entry["exp_avg"] = entry["exp_avg"].float() + 1e-4
+    newcomer.put_back(job.commit(buffer_over(None)))
+    assert newcomer.told() == job.told()
+    for entry in newcomer.optimizer.state.values():
+        assert (entry["exp_avg"].device.type, entry["exp_avg"].dtype) == (DEVICE, torch.float32)
+
+
+def test_random_numbers_of_the_device_are_rolled_back() -> None:
+    job = Trained()
+    job.step()
+    states = rng.capture()
+    first = [torch.rand(4, device=DEVICE), nn.functional.dropout(torch.ones(99, device=DEVICE))]
+    torch.rand(1000, device=DEVICE)
+    for _ in range(2):
+        rng.restore(states)
+        again = [torch.rand(4, device=DEVICE), nn.functional.dropout(torch.ones(99, device=DEVICE))]
+        assert all(map(torch.equal, first, again))
+
+
+def test_newcomers_draw_differently_on_the_device() -> None:
+    torch.cuda.init()
+    seen = []
+    for rank in (0, 1, 0):
+        rng.seed_newcomer(5, 2, rank)
+        seen.append(torch.rand(4, device=DEVICE).tolist())
+    assert seen[0] == seen[2] != seen[1]
+
+
+def test_training_on_after_a_roll_back_comes_to_the_same_with_dropout_on_the_device() -> None:
+    job, buffer = Trained(), buffer_over(None)
+    job.step()
+    commit, states = job.commit(buffer), rng.capture()
+    job.step()
+    expected = job.told()
+    job.step()
+    job.put_back(commit)
+    rng.restore(states)
+    job.step()
+    assert job.told() == expected
+
+
+def test_state_on_two_devices_and_the_host_is_committed_at_once() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs a GPU: this is about two of them")
+    tensors = [torch.full((1 << 16,), float(n), device=where) for n, where in enumerate(("cuda:0", "cpu", "cuda:1"))]
+    buffer = buffer_over(None)
+    buffer.take(Contents(b"", tensors, [True] * 3), identity(1), step=1)
+    last = buffer.last()
+    assert last is not None
+    assert [float(view[0]) for view in last.views] == [0, 1, 2]

@@ -1,0 +1,73 @@
+"""Commits to compare: what tests of the commit core have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
+from hvd_elastic_ext.worker.commits.memory import Identity, Record, open_sides
+
+
+def contents(number: int, *, count: int = 3, size: int = 5, local: bytes | None = None) -> Contents:
+    """Tensors, a tree and a local tree in which every byte depends on ``number``."""
+    tensors = [torch.full((size + index,), float(number)) for index in range(count)]
+    tensors.append(torch.tensor(number))
+    return Contents(
+        tree=f"tree {number}".encode() * (1 + number % 3),
+        tensors=tensors,
+        firm=[index % 2 == 0 for index in range(len(tensors))],
+        local=f"local {number}".encode() if local is None else local,
+    )
+
+
+def identity(number: int) -> Identity:
+    return Identity(7, 0, 1, number)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """All of a commit, copied."""
+
+    record: Record
+    tree: bytes
+    local: bytes
+    tensors: tuple[bytes, ...]
+    kinds: tuple[Any, ...]
+
+
+def seen(buffer: CommitBuffer) -> Seen | None:
+    """What ``buffer`` holds now, through and through."""
+    commit = buffer.last()
+    if commit is None:
+        return None
+    kinds = tuple((view.dtype, tuple(view.shape), view.stride()) for view in commit.views)
+    return Seen(commit.record, commit.tree, commit.local, tuple(map(raw, commit.views)), kinds)
+
+
+def raw(tensor: Tensor) -> bytes:
+    """The elements, in order, as bytes."""
+    plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+    return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
+
+
+@contextmanager
+def memory_files(count: int = 2) -> Iterator[list[int]]:
+    """Descriptors as whoever starts training processes hands them down."""
+    descriptors = [os.memfd_create(f"test-commit-{index}", os.MFD_ALLOW_SEALING) for index in range(count)]
+    try:
+        yield descriptors
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def buffer_over(descriptors: Sequence[int] | None) -> CommitBuffer:
+    """What a process that was just started with ``descriptors`` sees."""
+    return CommitBuffer(open_sides(descriptors))

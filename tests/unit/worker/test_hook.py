@@ -1,0 +1,92 @@
+"""The import hook: nothing without a link, and nobody's own sitecustomize is hidden."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from hvd_elastic_ext.worker import hook
+
+
+def python(code: str, *flags: str, path: str, link: socket.socket | None = None) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": path}
+    if link is not None:
+        env["HVD_ELASTIC_LINK"] = str(link.fileno())
+    fds = [link.fileno()] if link is not None else []
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        env=env, pass_fds=fds, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+LOOK = "import sys; print([type(f).__name__ for f in sys.meta_path if type(f).__name__ == '_Finder'])"
+
+
+def test_it_does_nothing_in_a_program_without_a_link() -> None:
+    done = python(LOOK + "; print('hvd_elastic_ext' in sys.modules)", path=hook.python_path(None))
+    assert (done.stdout, done.stderr) == ("[]\nFalse\n", "")
+
+
+def test_with_a_link_it_waits_for_horovod_to_be_imported_and_loads_nothing_else() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        code = LOOK + "; print('hvd_elastic_ext' in sys.modules, 'dataclasses' in sys.modules)"
+        done = python(code, path=hook.python_path(None), link=other)
+        assert (done.stdout, done.stderr) == ("['_Finder']\nFalse False\n", "")
+
+
+def test_the_users_own_sitecustomize_is_loaded_as_if_ours_were_not_there(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.theirs = __file__\n")
+    code = "import sys, sitecustomize; print(sys.theirs == sitecustomize.__file__)"
+    done = python(code, path=hook.python_path(str(tmp_path)))
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_an_error_in_the_users_own_sitecustomize_is_shown_and_the_hook_is_there_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("raise ValueError('theirs')\n")
+    one, other = socket.socketpair()
+    with one, other:
+        done = python(LOOK, path=hook.python_path(str(tmp_path)), link=other)
+    assert done.stdout == "['_Finder']\n"
+    assert "ValueError: theirs" in done.stderr
+
+
+def test_an_isolated_python_does_without(tmp_path: Path) -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        assert python(LOOK, "-I", path=hook.python_path(None), link=other).stdout == "[]\n"
+        assert python(LOOK, "-S", path=hook.python_path(None), link=other).stdout == "[]\n"
+
+
+def test_another_environments_python_finds_our_package_and_nothing_beside_it(tmp_path: Path) -> None:
+    package = tmp_path / "horovod" / "common"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "basics.py").write_text("class HorovodBasics:\n    def init(self): pass\n")
+    one, other = socket.socketpair()
+    with one, other:
+        # Without site-packages there is no package of ours, as in an environment that never heard of it.
+        code = (
+            f"import sys; sys.path.insert(0, {hook.folder()!r}); import sitecustomize\n"
+            f"sys.path[0] = {str(tmp_path)!r}\n"
+            "from horovod.common.basics import HorovodBasics\n"
+            "import hvd_elastic_ext\n"
+            "print(HorovodBasics.init.__wrapped__.__qualname__, any('site-packages' in p for p in sys.path))"
+        )
+        done = python(code, "-I", "-S", path="", link=other)
+    assert (done.stdout, done.stderr) == ("HorovodBasics.init False\n", "")
+
+
+def test_the_folder_goes_in_front_of_the_path_once() -> None:
+    once = hook.python_path("/a:/b")
+    assert once == f"{hook.folder()}:/a:/b"
+    assert hook.python_path(once) == once
+    assert hook.python_path(None) == hook.folder()
+    assert sorted(entry for entry in os.listdir(hook.folder()) if entry.endswith(".py")) == [
+        "__init__.py",
+        "sitecustomize.py",
+    ]

@@ -1,0 +1,141 @@
+"""Who holds commit memory, and how it is asked for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import socket
+
+import pytest
+
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.worker.commits import inherited
+from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
+from hvd_elastic_ext.worker.commits.inherited import Agent, commit_descriptors, make_private, place
+
+AGENT = Agent(pid=4711, started=99)
+
+
+def test_descriptors_that_were_handed_down_come_first():
+    assert commit_descriptors({"HVD_ELASTIC_COMMIT_FDS": "7,8", "TORCHELASTIC_RUN_ID": "job"}) == (7, 8)
+
+
+def test_where_nobody_holds_memory_there_is_none():
+    assert commit_descriptors({}) is None
+    assert commit_descriptors({"HVD_ELASTIC_COMMIT_FDS": ""}) is None
+
+
+@pytest.mark.parametrize("given", ["7", "7,", "a,b", "7;8", "-1,3"])
+def test_a_variable_that_is_no_list_of_descriptors_is_named_with_its_value(given):
+    with pytest.raises(UsageError, match="HVD_ELASTIC_COMMIT_FDS='" + given):
+        commit_descriptors({"HVD_ELASTIC_COMMIT_FDS": given})
+
+
+def test_a_worker_whose_agent_has_ended_asks_nobody(monkeypatch):
+    monkeypatch.setattr(os, "getppid", lambda: 1)
+    monkeypatch.setattr(inherited, "_program", lambda pid: "systemd")
+    assert commit_descriptors({"TORCHELASTIC_RUN_ID": "job"}) is None
+
+
+def test_the_agent_is_the_nearest_ancestor_without_the_runs_variables(monkeypatch):
+    monkeypatch.setattr(os, "getppid", lambda: 30)
+    monkeypatch.setattr(inherited, "_belongs_to", lambda pid, run: pid > 10)
+    monkeypatch.setattr(inherited, "_parent", lambda pid: pid - 10)
+    monkeypatch.setattr(inherited, "_program", lambda pid: "python3.12")
+    monkeypatch.setattr(keeper, "start_time", lambda pid: pid * 100)
+    assert inherited.find_agent("job") == Agent(pid=10, started=1000)
+
+
+def test_each_life_of_each_agent_and_each_run_has_a_place_of_its_own(tmp_path):
+    environ = {"XDG_RUNTIME_DIR": "/run/user/1000"}
+    places = {place(run, agent, environ) for run in ("a", "b") for agent in (AGENT, Agent(4711, 100), Agent(4712, 99))}
+    assert len(places) == 6
+    assert all(str(found).startswith("/run/user/1000/hvd-elastic-keeper-") for found in places)
+
+
+def test_the_place_is_short_enough_for_a_socket_whatever_the_folder_and_the_run():
+    found = place("run" * 100, AGENT, {"XDG_RUNTIME_DIR": "/a" * 60})
+    assert len(os.fsencode(found / keeper.SOCKET)) <= 100
+
+
+def test_the_directory_is_private_and_may_be_there_already(tmp_path):
+    for _ in range(2):
+        make_private(tmp_path / "place")
+        assert (tmp_path / "place").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_directory_that_others_may_enter_is_refused(tmp_path):
+    (tmp_path / "place").mkdir()
+    (tmp_path / "place").chmod(0o750)
+    with pytest.raises(Permanent, match="XDG_RUNTIME_DIR"):
+        make_private(tmp_path / "place")
+
+
+def test_a_link_in_place_of_the_directory_is_refused(tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "place").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Permanent, match="remove it"):
+        make_private(tmp_path / "place")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"{", b"[]", b"\xff", b'{"local_rank": 0}', b'{"local_rank": -1, "copies": 2}',
+        b'{"local_rank": true, "copies": 2}', b'{"local_rank": 0, "copies": 0}', b'{"local_rank": 0, "copies": 1000}',
+    ],
+)  # fmt: skip
+def test_what_is_no_request_is_refused(line):
+    with pytest.raises(ValueError, match="local_rank"):
+        keeper.parse_request(line)
+
+
+def asked(line, slots):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(line)
+        keeper._answer(theirs, slots)
+        theirs.close()
+        answer, descriptors, _, _ = socket.recv_fds(ours, 256, 16)
+    inodes = [os.fstat(descriptor).st_ino for descriptor in descriptors]
+    for descriptor in descriptors:
+        os.close(descriptor)
+    return answer, inodes
+
+
+@pytest.fixture
+def slots():
+    kept = {}
+    yield kept
+    for descriptor in itertools.chain.from_iterable(kept.values()):
+        os.close(descriptor)
+
+
+def test_a_slot_keeps_its_memory_and_has_it_alone(slots):
+    first, again, more, other = (
+        asked(json.dumps({"local_rank": rank, "copies": copies}).encode(), slots)
+        for rank, copies in ((0, 2), (0, 2), (0, 3), (1, 2))
+    )
+    assert first == again
+    assert more[1][:2] == first[1]
+    assert len({*more[1], *other[1]}) == 5
+    assert all(answer == b"ok" for answer, _ in (first, again, more, other))
+
+
+def test_another_user_gets_nothing(slots, monkeypatch):
+    monkeypatch.setattr(keeper, "peer_user", lambda connection: os.geteuid() + 1)
+    assert asked(b'{"local_rank": 0, "copies": 2}', slots) == (b"this keeper serves another user", [])
+    assert slots == {}
+
+
+def test_a_wrong_request_is_answered_in_words(slots):
+    answer, inodes = asked(b"give me everything", slots)
+    assert b"JSON object" in answer
+    assert inodes == []
+
+
+def test_the_kernel_says_who_is_at_the_other_end():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert keeper.peer_user(ours) == os.geteuid()
