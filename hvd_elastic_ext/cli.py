@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "run": Command("hvd_elastic_ext.launcher.run", "launch an elastic job"),
     "demo": Command("hvd_elastic_ext.demo.main", "watch a real elastic job on this machine lose and regain hosts"),
     "events": Command("hvd_elastic_ext.report.main", "what happened in a job and why, from its journal"),
+    "hosts": Command("hvd_elastic_ext.launcher.hosts_cli", "see and change which hosts a job may use"),
     "doctor": Command("hvd_elastic_ext.launcher.doctor", "what on this machine would break a job, and the remedy"),
 }
 

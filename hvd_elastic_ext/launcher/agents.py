@@ -9,6 +9,7 @@ when this launcher dies.
 from __future__ import annotations
 
 import contextlib
+import io
 import ipaddress
 import json
 import logging
@@ -21,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final, TextIO
+from typing import IO, Any, Final, TextIO
 
 import psutil
 
@@ -31,8 +32,8 @@ from hvd_elastic_ext.launcher.ssh import Ssh
 log = logging.getLogger(__name__)
 
 AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
-ANNOUNCEMENT: Final = b"hvd-elastic-agent: started "
-"""Start of the one line of an agent's output that is not the training process's; its pid follows."""
+LONGEST_LINE: Final = 1 << 20
+"""Bytes after which a line of a worker that does not end is passed on in pieces."""
 AGENT_PATIENCE_S: Final = 3.0
 """How much longer than the grace an agent may take before its own process is killed."""
 
@@ -140,6 +141,43 @@ def _written(sink: TextIO | None, text: str) -> TextIO | None:
     return sink
 
 
+def parse_news(line: bytes) -> dict[str, Any] | None:
+    """One line of an agent's news, or None for what a login shell on the way has put among them."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("event"), str) else None
+
+
+class Assembler:
+    """Makes whole lines of the pieces in which an agent passes them on."""
+
+    def __init__(self) -> None:
+        self._rest: list[bytes] = []
+        self._size = 0
+
+    def feed(self, text: str) -> list[str]:
+        """The lines that ``text`` completes, each with its end."""
+        # Pieces may be cut within a letter: as bytes they fit together again.
+        data = text.encode("utf-8", "surrogateescape")
+        whole, newline, rest = data.rpartition(b"\n")
+        done = b"".join([*self._rest, whole, newline]) if newline else b""
+        self._rest = [rest] if newline else [*self._rest, rest]
+        self._size = len(rest) if newline else self._size + len(rest)
+        return _split(done) + (self.flush() if self._size > LONGEST_LINE else [])
+
+    def flush(self) -> list[str]:
+        """What there is of a line that did not end, ended."""
+        rest = b"".join(self._rest)
+        self._rest, self._size = [], 0
+        return _split(rest + b"\n") if rest else []
+
+
+def _split(data: bytes) -> list[str]:
+    return [line.decode("utf-8", "replace") for line in io.BytesIO(data)]
+
+
 class Worker:
     """One training process on one host, seen from the launcher.
 
@@ -162,7 +200,7 @@ class Worker:
     ) -> None:
         self._grace_s = grace_s
         self._label = label
-        self._on_start: Callable[[int], None] | None = on_start
+        self._on_start = on_start
         self._pipe_lock = threading.Lock()
         self._told = False
         try:
@@ -178,11 +216,12 @@ class Worker:
             out.close()
             err.close()
             raise
-        self._copiers = [
-            self._copier(self._process.stdout, "stdout", out),
-            self._copier(self._process.stderr, "stderr", err),
-        ]
-        self._send({"argv": list(argv), "env": dict(env), "grace_s": grace_s})
+        self._news = self._thread("stdout", self._follow, self._process.stdout, out=out, err=err)
+        self._remarks = self._thread("stderr", self._copy, self._process.stderr, output=err)
+        self._news.start()
+        self._remarks.start()
+        slot = {"slot": 0, "argv": list(argv), "env": dict(env), "grace_s": grace_s}
+        self._send({"do": "start", **slot}, {"do": "finish"})
 
     @property
     def told_to_leave(self) -> bool:
@@ -192,8 +231,7 @@ class Worker:
     def wait(self) -> int:
         """Block until the worker has ended; its exit code, 128 + N for signal N, 255 if ssh failed."""
         code = self._process.wait()
-        for copier in self._copiers:
-            copier.join(timeout=AGENT_PATIENCE_S)
+        self._news.join(timeout=AGENT_PATIENCE_S)
         self._close_pipe()
         return code if code >= 0 else 128 - code
 
@@ -210,10 +248,10 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def _send(self, order: Mapping[str, object]) -> None:
+    def _send(self, *orders: Mapping[str, object]) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            self._process.stdin.write(b"".join(json.dumps(order).encode() + b"\n" for order in orders))
             self._process.stdin.flush()
         except BrokenPipeError:
             return  # it is dead already; wait() tells its exit code and its stderr tells why
@@ -226,19 +264,37 @@ class Worker:
             except BrokenPipeError:
                 return
 
-    def _copier(self, source: IO[bytes] | None, stream: str, output: Output) -> threading.Thread:
-        assert source is not None
-        thread = threading.Thread(
-            target=self._copy, args=(source, stream, output), name=f"hvd-output-{stream}", daemon=True
-        )
-        thread.start()
-        return thread
+    @staticmethod
+    def _thread(
+        stream: str, work: Callable[..., None], source: IO[bytes] | None, **outputs: Output
+    ) -> threading.Thread:
+        name = f"hvd-output-{stream}"
+        return threading.Thread(target=work, args=(source,), kwargs=outputs, name=name, daemon=True)
 
-    def _copy(self, source: IO[bytes], stream: str, output: Output) -> None:
-        with source, contextlib.closing(output):
+    def _follow(self, source: IO[bytes], *, out: Output, err: Output) -> None:
+        """Take in the agent's news, the worker's output among them, to their end."""
+        outputs = {"stdout": (Assembler(), out), "stderr": (Assembler(), err)}
+        with contextlib.closing(out), contextlib.closing(err):
+            with source:
+                for line in source:
+                    news = parse_news(line)
+                    if news is None:
+                        self._write(out, "stdout", [line.decode("utf-8", "replace")])
+                    elif news["event"] == "output":
+                        assembler, output = outputs[news["stream"]]
+                        self._write(output, news["stream"], assembler.feed(news["text"]))
+                    elif news["event"] == "started":
+                        self._on_start(news["pid"])
+            for stream, (assembler, output) in outputs.items():
+                self._write(output, stream, assembler.flush())
+            self._remarks.join()  # they go to the same place
+
+    def _copy(self, source: IO[bytes], *, output: Output) -> None:
+        """Pass on what the agent itself says, or ssh."""
+        with source:
             for line in source:
-                if self._on_start is not None and line.startswith(ANNOUNCEMENT):
-                    self._on_start(int(line.removeprefix(ANNOUNCEMENT)))
-                    self._on_start = None
-                    continue
-                output.write(line.decode("utf-8", "replace"), label=f"[{self._label()}]<{stream}>:")
+                self._write(output, "stderr", [line.decode("utf-8", "replace")])
+
+    def _write(self, output: Output, stream: str, lines: Sequence[str]) -> None:
+        for line in lines:
+            output.write(line, label=f"[{self._label()}]<{stream}>:")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.publication import Publication
+from hvd_elastic_ext.core.publication import Departure, Publication
 
 
 class HostFeed:
@@ -28,6 +29,8 @@ class HostFeed:
         """That of the present world, set by the driver; journal lines carry it."""
         self.changed = threading.Event()
         """Set on every change, refusal and closing; whoever waits clears it before looking."""
+        self.listener: Callable[[], object] = lambda: None
+        """Called, from whichever thread, after :attr:`changed` was set."""
         self.failure: ElasticError | None = None
         """Set when no host list can ever come: the job cannot go on."""
 
@@ -55,7 +58,7 @@ class HostFeed:
                 grown=change.grown,
                 shrunk=change.shrunk,
             )
-        self.changed.set()
+        self._tell()
         return change
 
     def refuse(self, error: ElasticError) -> None:
@@ -65,7 +68,7 @@ class HostFeed:
                 return
             self._reason = str(error)
             self._journal.record("refused", generation=self.generation, reason=self._reason)
-        self.changed.set()
+        self._tell()
 
     def hosts(self) -> HostSet:
         """The hosts as they are now, most senior first."""
@@ -78,7 +81,16 @@ class HostFeed:
         with self._lock:
             return self._reason
 
+    def departing(self) -> tuple[Departure, ...]:
+        """Hosts that are about to go, as the newest accepted publication says."""
+        with self._lock:
+            return self._accepted.departing if self._accepted is not None else ()
+
     def fail(self, error: ElasticError) -> None:
         """Give up on this source for good."""
         self.failure = error
+        self._tell()
+
+    def _tell(self) -> None:
         self.changed.set()
+        self.listener()

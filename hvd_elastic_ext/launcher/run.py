@@ -32,7 +32,7 @@ from hvd_elastic_ext.launcher.sources import (
 )
 
 PREFIX: Final = "HVD_ELASTIC_"
-RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE")
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DRIVER")
 """Environment names with our prefix that are no options of ``run``: the worker reads them."""
 
 DESCRIPTION: Final = (
@@ -75,7 +75,10 @@ def _end_at_once(number: int, _: object) -> None:
 
 
 def _run(settings: RunSettings, feed: HostFeed, source: HostSource, journal: Journal) -> None:
-    from hvd_elastic_ext.launcher.job import Job
+    if os.environ.get("HVD_ELASTIC_DRIVER") != "horovod":
+        from hvd_elastic_ext.launcher.conductor import Job
+    else:
+        from hvd_elastic_ext.launcher.job import Job  # type: ignore[assignment]
 
     # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
     job = Job(settings, feed, journal=journal, clock=SystemClock())
@@ -146,6 +149,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--job", metavar="NAME", help="name of the job (default: that of the training script)")
     group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
     group.add_argument("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
+    group.add_argument(
+        "--settle", type=float, default=3.0, metavar="S", help="seconds additions may gather before one resize (3)"
+    )
+    group.add_argument(
+        "--standby-timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds a newcomer may take to be ready (600)",
+    )
+    group.add_argument(
+        "--heartbeat-interval", type=float, default=1.0, metavar="S", help="seconds between two heartbeats (1)"
+    )
+    group.add_argument(
+        "--heartbeat-timeout", type=float, default=10.0, metavar="S", help="seconds of silence that are a failure (10)"
+    )
+    group.add_argument("--allowed-sizes", metavar="N,N,…", help="sizes that a world may have (default: any)")
+    group.add_argument(
+        "--failure-budget", type=int, default=10, metavar="N", help="faults within an hour that end the job (10)"
+    )
+    group.add_argument(
+        "--orphan-grace", type=float, default=60.0, metavar="S", help="seconds hosts wait for a lost launcher (60)"
+    )
+    group.add_argument(
+        "--adopt", action="store_true", help="give plain hvd.elastic scripts our State, sampler and loop, unedited"
+    )
     group.add_argument("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
 
 
@@ -187,6 +216,15 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         verbose=args.verbose,
         job=job,
         journal=Path(args.journal or state_dir / "journal.jsonl"),
+        state_dir=state_dir,
+        allowed_sizes=_sizes(args.allowed_sizes),
+        settle_s=args.settle,
+        standby_timeout_s=args.standby_timeout,
+        heartbeat_interval_s=args.heartbeat_interval,
+        heartbeat_timeout_s=args.heartbeat_timeout,
+        orphan_grace_s=args.orphan_grace,
+        failure_budget=args.failure_budget,
+        adopt=args.adopt,
         env=env,
     )
 
@@ -210,6 +248,13 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
         script=args.host_discovery_script,
         hosts=fixed,
     )
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    words = text.split(",") if text is not None else []
+    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+        raise UsageError(f"--allowed-sizes {text!r}: write whole numbers above 0, such as 2,4,8")
+    return tuple(sorted(map(int, words)))
 
 
 def _check_sample(environ: Mapping[str, str]) -> None:

@@ -66,6 +66,15 @@ class RunSettings:
     grace_s: float = GRACE_S
     job: str = "job"
     journal: Path = Path("journal.jsonl")
+    state_dir: Path = Path()
+    allowed_sizes: tuple[int, ...] = ()
+    settle_s: float = 3.0
+    standby_timeout_s: float = 600.0
+    heartbeat_interval_s: float = 1.0
+    heartbeat_timeout_s: float = 10.0
+    orphan_grace_s: float = 60.0
+    failure_budget: int = 10
+    adopt: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -101,6 +110,19 @@ def _problems(s: RunSettings) -> list[str]:
             not 1 <= low <= high <= MAX_COOLDOWN_S,
             f"--blacklist-cooldown-range is {low:g} {high:g}; give two numbers of seconds, the first of at least 1, "
             f"the second no smaller and at most {MAX_COOLDOWN_S}",
+        ),
+        (s.settle_s < 0, f"--settle is {s.settle_s:g}; give 0 or more seconds"),
+        (s.standby_timeout_s <= 0, f"--standby-timeout is {s.standby_timeout_s:g}; give a number of seconds above 0"),
+        (
+            not 0 < s.heartbeat_interval_s < s.heartbeat_timeout_s,
+            f"--heartbeat-interval {s.heartbeat_interval_s:g} and --heartbeat-timeout {s.heartbeat_timeout_s:g}: the "
+            "interval must be above 0 and shorter than the timeout",
+        ),
+        (s.orphan_grace_s < 0, f"--orphan-grace is {s.orphan_grace_s:g}; give 0 or more seconds"),
+        (s.failure_budget < 0, f"--failure-budget is {s.failure_budget}; give 0 or more"),
+        (
+            bool(s.allowed_sizes) and not any(size >= s.min_num_proc for size in s.allowed_sizes),
+            f"--allowed-sizes {','.join(map(str, s.allowed_sizes))}: all are below the minimum of {s.min_num_proc}",
         ),
         (
             s.ssh_port is not None and not 1 <= s.ssh_port <= 65535,

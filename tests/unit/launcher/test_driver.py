@@ -1,92 +1,231 @@
-"""The driver over a feed, without workers."""
+"""The driver, in a cluster that exists in memory: what happens, in which order, and for what reason."""
 
 from __future__ import annotations
 
-import io
-import queue
-from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
-import pytest
-
-from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.core.errors import JobFailed, SourceUnavailable
+from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.publication import Publication
-from hvd_elastic_ext.launcher import horovod_driver
-from hvd_elastic_ext.launcher.feed import HostFeed
-from hvd_elastic_ext.launcher.horovod_driver import PushedDriver
-from hvd_elastic_ext.launcher.settings import RunSettings, Sources
-from tests.support.waiting import wait_until
+from hvd_elastic_ext.launcher.membership import Limits
+from tests.unit.launcher.simulated import Cluster, Rules
 
 
-class Nowhere:
-    """Stands in for the rendezvous server."""
-
-    def stop(self) -> None: ...
-
-
-class Stumbling(HostFeed):
-    """A feed whose first answer is a defect."""
-
-    stumbled = False
-
-    def hosts(self) -> HostSet:
-        if not self.stumbled:
-            self.stumbled = True
-            raise ZeroDivisionError("a defect")
-        return super().hosts()
+def running(*names: str, rules: Rules | None = None) -> Cluster:
+    """A cluster that trains on these hosts, one slot each."""
+    cluster = Cluster(rules or Rules())
+    cluster.rules.limits = replace(cluster.rules.limits, start=len(names))
+    cluster.hosts(**dict.fromkeys(names, 1))
+    cluster.until(lambda: cluster.world == list(names))
+    return cluster
 
 
-def driver_of(feed: HostFeed) -> PushedDriver:
-    settings = RunSettings(("true",), Sources(hosts_file=Path("hosts")), num_proc=1, min_num_proc=1)
-    return PushedDriver(
-        settings, feed, journal=Journal(io.StringIO(), SystemClock()), clock=SystemClock(), rendezvous=Nowhere()
+def causes(cluster: Cluster) -> list[str]:
+    return [event["cause"] for event in cluster.events("resized")]
+
+
+def test_the_first_world_forms_when_all_are_ready() -> None:
+    cluster = running("a", "b", "c")
+    assert causes(cluster) == ["start"]
+    assert cluster.driver.station.generation == 1
+
+
+def test_a_newcomer_is_let_in_when_it_stands_ready_and_survivors_are_interrupted_once() -> None:
+    cluster = running("a")
+    cluster.boot_s["b"] = 20.0
+    cluster.hosts(a=1, b=1)
+    cluster.run(15.0)
+    assert cluster.world == ["a"]
+    assert cluster.driver.station.generation == 1
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert causes(cluster) == ["start", "hosts added"]
+
+
+def test_a_newcomer_that_refuses_ssh_costs_the_others_nothing() -> None:
+    cluster = running("a", "b")
+    cluster.dead.add("c")
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.run(60.0)
+    assert cluster.world == ["a", "b"]
+    assert cluster.driver.station.generation == 1
+    assert [strike["cause"] for strike in cluster.events("struck")][:2] == ["unreachable", "unreachable"]
+
+
+def test_a_host_that_does_not_fit_starts_nothing_until_it_does() -> None:
+    cluster = running("a")
+    cluster.misfits["b"] = "it has another torch"
+    cluster.hosts(a=1, b=1)
+    cluster.run(40.0)
+    assert [event["host"] for event in cluster.events("spawned")] == ["a"]
+    assert {event["reason"] for event in cluster.events("struck")} == {"it has another torch"}
+    del cluster.misfits["b"]
+    cluster.until(lambda: cluster.world == ["a", "b"])
+
+
+def test_a_killed_worker_is_missed_for_a_moment_and_comes_back_after_its_cooldown() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.kill("b")
+    assert cluster.until(lambda: cluster.world == ["a"]) < 0.2
+    back = cluster.until(lambda: cluster.world == ["a", "b"])
+    assert 10.0 < back < 16.0
+    assert causes(cluster) == ["start", "worker failed", "cooldown over"]
+
+
+def test_rank_0_is_given_to_a_holder_of_the_newest_commit() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.kill("a")
+    cluster.until(lambda: cluster.world == ["b"])
+    cluster.until(lambda: len(cluster.world) == 2)
+    assert cluster.world == ["b", "a"]
+
+
+def test_a_host_that_is_removed_goes_at_the_next_step() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.hosts(a=1)
+    assert cluster.until(lambda: cluster.world == ["a"]) < 0.25
+    cluster.run(3.0)
+    assert "b" not in cluster.agents
+    assert [event["cause"] for event in cluster.events("exited")] == ["told to leave"]
+    assert not cluster.events("struck")
+
+
+def test_every_host_may_be_replaced_in_one_publication() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.hosts(c=1, d=1)
+    cluster.run(2.0)
+    assert cluster.world == ["a", "b"]  # they train on while the others boot
+    cluster.until(lambda: cluster.world == ["c", "d"])
+    sizes = [event["size"] for event in cluster.events("resized")]
+    assert sizes == [2, 3, 2]  # one who holds the state takes the others in
+    assert not cluster.events("struck")
+
+
+def test_a_removal_that_would_leave_too_few_waits_for_the_replacement() -> None:
+    cluster = running("a", "b", rules=Rules(Limits(start=2, least=2, settle_s=0.1)))
+    cluster.run(2.0)
+    cluster.hosts(a=1, c=1)
+    cluster.run(2.0)
+    assert cluster.world == ["a", "b"]
+    cluster.until(lambda: cluster.world == ["a", "c"])
+    assert cluster.driver.station.generation == 2
+
+
+def test_all_workers_may_be_killed_at_once() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.kill("a")
+    cluster.kill("b")
+    cluster.until(lambda: len(cluster.world) == 2)
+    assert not cluster.driver.over
+
+
+def test_a_stopped_process_is_killed_and_the_others_go_on() -> None:
+    cluster = running("a", "b", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.stop("b")
+    assert cluster.until(lambda: cluster.world == ["a"]) < 5.5
+    assert [event["cause"] for event in cluster.events("exited")] == ["silent"]
+
+
+def test_a_host_that_falls_silent_is_cut_off_and_its_peers_go_on() -> None:
+    cluster = running("a", "b", "c", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.cut.add("c")
+    assert (
+        cluster.until(
+            lambda: (
+                cluster.world == ["a", "b"]
+                and cluster.driver.station.rendezvous.formed
+                and cluster.driver.station.generation == 2
+            )
+        )
+        < 4.5
     )
+    assert [event["host"] for event in cluster.events("fenced")] == ["c"]
 
 
-@pytest.fixture
-def feed() -> Stumbling:
-    return Stumbling(Journal(io.StringIO(), SystemClock()))
+def test_hosts_that_arrive_one_after_the_other_make_one_resize() -> None:
+    cluster = running("h0", rules=Rules(Limits(settle_s=3.0)))
+    hosts = {"h0": 1}
+    for number in range(1, 9):
+        hosts[f"h{number}"] = 1
+        cluster.hosts(**hosts)
+        cluster.run(2.5)
+    cluster.until(lambda: len(cluster.world) == 9)
+    assert causes(cluster) == ["start", "hosts added"]
 
 
-@pytest.fixture
-def driver(feed: HostFeed) -> Iterator[PushedDriver]:
-    made = driver_of(feed)
-    made.watch()
-    yield made
-    made.stop()
+def test_a_late_newcomer_does_not_hold_up_one_that_is_ready() -> None:
+    cluster = running("a", rules=Rules(Limits(settle_s=3.0)))
+    cluster.boot_s["c"] = 100.0
+    cluster.hosts(a=1, b=1, c=1)
+    assert cluster.until(lambda: cluster.world == ["a", "b"]) < 8.0
 
 
-def test_a_defect_while_looking_at_the_hosts_does_not_end_the_looking(
-    driver: PushedDriver, feed: Stumbling, caplog: pytest.LogCaptureFixture
-) -> None:
-    wait_until(lambda: feed.stumbled, what="the defect")
-    feed.offer(Publication("file", 1, HostSet.of({"a": 1, "b": 2})))
-    wait_until(lambda: driver.available_hosts() == ["a", "b"], what="the hosts after the defect")
-    assert "this is a defect of hvd-elastic" in caplog.text
+def test_only_allowed_sizes_are_formed() -> None:
+    cluster = Cluster(Rules(Limits(allowed=(2, 4), settle_s=0.1)))
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(10.0)
+    assert cluster.world == ["a", "b"]
+    cluster.hosts(a=1, b=1, c=1, d=1)
+    cluster.until(lambda: cluster.world == ["a", "b", "c", "d"])
 
 
-def test_newcomers_follow_veterans_and_are_ordered_by_name(driver: PushedDriver, feed: Stumbling) -> None:
-    names = list("hgfedcba")
-    feed.offer(Publication("file", 1, HostSet.of(dict.fromkeys(names[:4], 1))))
-    wait_until(lambda: driver.available_hosts() == list("efgh"), what="the first hosts, by name")
-    feed.offer(Publication("file", 2, HostSet.of(dict.fromkeys(names, 1))))
-    wait_until(lambda: driver.available_hosts() == list("efghabcd"), what="newcomers by name behind them")
-    assert driver.world() == {}
+def test_training_that_is_done_ends_the_job_well() -> None:
+    cluster = running("a", "b")
+    cluster.run(1.0)
+    cluster.finish()
+    cluster.until(lambda: cluster.driver.over)
+    assert cluster.driver.outcome is None
 
 
-def test_a_horovod_that_crashes_when_looked_at_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def crashes() -> bool:
-        raise queue.Empty
+def test_a_worker_that_ends_with_0_before_training_is_done_is_a_departure() -> None:
+    cluster = running("a", "b")
+    cluster.run(1.0)
+    cluster.kill("b", code=0)
+    cluster.until(lambda: cluster.world == ["a"])
+    assert not cluster.driver.over
+    assert not cluster.events("struck")
 
-    monkeypatch.setattr(horovod_driver, "gloo_built", crashes)
-    with pytest.raises(JobFailed, match="hvd-elastic doctor"):
-        horovod_driver.check_gloo()
+
+def test_too_few_hosts_for_too_long_end_the_job_with_the_reason() -> None:
+    cluster = Cluster(Rules(Limits(start=2, least=2, settle_s=0.1), elastic_timeout_s=30.0))
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.driver.over)
+    assert "1 processes are ready, 2 are needed" in str(cluster.driver.outcome)
 
 
-def test_a_source_that_can_never_give_hosts_ends_the_wait_for_them(driver: PushedDriver, feed: HostFeed) -> None:
-    feed.fail(SourceUnavailable("discover.sh", "ended with exit code 127"))
-    with pytest.raises(JobFailed, match=r"discover\.sh: ended with exit code 127"):
-        driver.wait_for_slots(1)
+def test_a_job_that_is_told_to_stop_leaves_nothing() -> None:
+    cluster = running("a", "b")
+    cluster.driver.end(JobFailed("told to"))
+    cluster.until(lambda: cluster.driver.over)
+    assert not cluster.agents
+
+
+def test_a_veteran_killed_right_after_a_join_does_not_stop_the_others() -> None:
+    cluster = running("a", "b")
+    cluster.run(1.0)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: cluster.world == ["a", "b", "c"])
+    cluster.kill("a")
+    cluster.until(lambda: cluster.world == ["b", "c"])
+
+
+def test_two_failures_back_to_back() -> None:
+    cluster = running("a", "b", "c")
+    cluster.run(1.0)
+    cluster.kill("a")
+    cluster.run(0.02)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["c"])
+
+
+def test_an_empty_list_interrupts_nobody_it_is_not_even_accepted() -> None:
+    cluster = running("a", "b")
+    cluster.publish(HostSet())
+    cluster.run(5.0)
+    assert cluster.world == ["a", "b"]

@@ -1,0 +1,154 @@
+"""Why a training process or a host is gone, and whom that speaks against. Pure."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+
+NOT_STARTED: Final = 125
+"""What counts as the exit code of a process that could not be started; an agent ends with it too."""
+SSH_FAILED: Final = 255
+"""What ssh itself ends with when it could not connect, or lost the connection."""
+SIGNALLED: Final = 128
+"""Exit codes above this are 128 + the number of the signal that ended the process."""
+
+
+class Cause(str, Enum):
+    """One of a fixed few, in the words that journal and people see."""
+
+    DONE = "done"
+    LEFT = "left"
+    TOLD = "told to leave"
+    DRAINED = "drained"
+    EVICTED = "evicted"
+    PREEMPTED = "preempted"
+    PEER_LOST = "peer lost"
+    CRASHED = "crashed"
+    MEMORY = "out of memory"
+    SILENT = "silent"
+    NEVER_READY = "never ready"
+    UNREACHABLE = "unreachable"
+    FENCED = "fenced"
+
+    def __str__(self) -> str:
+        return self.value
+
+    @property
+    def fault(self) -> bool:
+        """Whether somebody is to blame."""
+        return BLAME[self].points_at != "nobody"
+
+
+class Blame(NamedTuple):
+    """``points_at``: ``nobody``; ``slot`` (the whole host if no slot is named); or ``host``, whatever slot is named."""
+
+    points_at: str
+    why: str
+
+
+BLAME: Final[Mapping[Cause, Blame]] = {
+    Cause.DONE: Blame("nobody", "training is over"),
+    Cause.LEFT: Blame("nobody", "it ended in good order without being told: somebody else sent it away"),
+    Cause.TOLD: Blame("nobody", "the launcher sent it away"),
+    Cause.DRAINED: Blame("nobody", "an operator empties the host; it works as well as before"),
+    Cause.EVICTED: Blame("nobody", "the cluster sent the pod away, for its own reasons"),
+    Cause.PREEMPTED: Blame("nobody", "the cloud took the machine back, or a more important pod its place"),
+    Cause.PEER_LOST: Blame("nobody", "Horovod ends a whole process when a peer is gone: the peer is to blame"),
+    Cause.CRASHED: Blame("slot", "one process failed and its neighbours did not: its device, if it does so again"),
+    Cause.MEMORY: Blame("slot", "the memory is the host's, but one process fewer is what relieves it"),
+    Cause.SILENT: Blame("slot", "one process is stopped or stuck while its agent speaks"),
+    Cause.NEVER_READY: Blame("slot", "it was given its time to get ready; the others of the host may well have been"),
+    Cause.UNREACHABLE: Blame("host", "its name, its sshd or its network: that serves all of its slots"),
+    Cause.FENCED: Blame("host", "its agent fell silent, which says nothing about any one process"),
+}
+
+
+class Ending(NamedTuple):
+    """Why a process ended: the cause, and the same for people with what is known beyond it."""
+
+    cause: Cause
+    text: str
+
+
+def ending(
+    code: int,
+    *,
+    done: bool = False,
+    told_to_leave: bool = False,
+    going: Cause | None = None,
+    peer_lost: bool = False,
+    oom: bool = False,
+) -> Ending:
+    """Tell why a training process ended.
+
+    ``code`` is its exit code as a shell reports it (or minus the number of a
+    signal, as Python does). ``done``: it had said that training is over.
+    ``going``: what is announced of its host (drained, evicted, preempted).
+    ``peer_lost``: a world that it was in, or about to enter, had just lost
+    somebody else. ``oom``: evidence that the kernel ended something for want of
+    memory there meanwhile; see :func:`oom_killed`. The exit code alone cannot
+    tell that from any other SIGKILL.
+    """
+    number = -code if code < 0 else code - SIGNALLED if SIGNALLED < code < SSH_FAILED else 0
+    how = _how(code, number)
+    if done:
+        return Ending(Cause.DONE, "done" if code == 0 else f"done, then {how}")
+    if told_to_leave:
+        return Ending(Cause.TOLD, Cause.TOLD.value)
+    if going is not None:
+        return Ending(going, f"{going.value}: {how}")
+    if code == 0:
+        return Ending(Cause.LEFT, "left with exit code 0 before training was done")
+    if number == signal.SIGTERM:
+        return Ending(Cause.LEFT, "left on a SIGTERM that this launcher did not send")
+    if number == signal.SIGKILL and oom:
+        return Ending(Cause.MEMORY, "out of memory: killed by the kernel")
+    if peer_lost and number == signal.SIGABRT:
+        return Ending(Cause.PEER_LOST, "aborted by Horovod because a peer was lost")
+    if code == SSH_FAILED:
+        return Ending(Cause.UNREACHABLE, "unreachable: ssh failed or lost the connection")
+    return Ending(Cause.CRASHED, f"crashed: {how}")
+
+
+def oom_killed(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> bool:
+    """Whether the kernel killed for want of memory between two looks at a cgroup's ``memory.events``.
+
+    The counter ``oom_kill`` grew. ``oom`` alone may have been reclaimed in time.
+    A missing look is no evidence.
+    """
+    if before is None or after is None:
+        return False
+    return after.get("oom_kill", 0) > before.get("oom_kill", 0)
+
+
+def memory_events(text: str) -> dict[str, int]:
+    """Read cgroup v2 ``memory.events`` (or v1 ``memory.oom_control``): a name and a number a line."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _how(code: int, number: int) -> str:
+    if number:
+        try:
+            return f"killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"killed by signal {number}"
+    return "could not be started" if code == NOT_STARTED else f"exit code {code}"
+
+
+def exit_cause(code: int, *, told_to_leave: bool) -> str:
+    """Say in a word or two why a training process ended, from its exit code as a shell reports it.
+
+    What is known where no process says whether training is done; else use :func:`ending`.
+    """
+    if told_to_leave:
+        return "told to leave"
+    if code == 0:
+        return "done"
+    if code == SSH_FAILED:
+        return "unreachable"
+    if code > SIGNALLED:
+        return f"killed by signal {code - SIGNALLED}"
+    return f"crashed with exit code {code}"

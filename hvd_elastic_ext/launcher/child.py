@@ -1,0 +1,139 @@
+"""A child process in an asyncio loop: one line in, lines out, an exit code, and no end of it with the launcher.
+
+asyncio's own subprocesses are killed when their transport is closed, the loop's
+end included, and need a watcher of children that differs between versions. What
+is started here is an agent that must outlive its launcher, or an ssh to one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import IO, Final
+
+LONGEST_LINE: Final = 4096
+"""Bytes after which a line that does not end is passed on in pieces."""
+LONGEST_INPUT: Final = 32 << 10
+"""Bytes that a child can be given: an empty pipe takes them at once."""
+
+_CHUNK: Final = 64 << 10
+_LOOK_EACH_S: Final = 0.1
+
+
+class Child:
+    """Start ``command`` in a session of its own, with ``line`` on its standard input, which then stays open.
+
+    ``on_line(stream, text)`` is called for each line of "stdout" and "stderr",
+    without its end, in the loop. Raises ``OSError`` if it cannot be started.
+    """
+
+    def __init__(self, command: Sequence[str], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
+        if len(line) > LONGEST_INPUT:
+            raise ValueError(f"a child takes at most {LONGEST_INPUT} bytes of input, not {len(line)}")
+        self._loop = asyncio.get_running_loop()
+        self._on_line = on_line
+        # Ctrl-C in a terminal goes to the whole foreground group; who ends is the driver's decision.
+        pipe = subprocess.PIPE
+        self._process = process = subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self.code: asyncio.Future[int] = self._loop.create_future()
+        """128 + N for signal N. When it is known, all lines have been passed on."""
+        self._stdin = process.stdin
+        self._rest = {"stdout": b"", "stderr": b""}
+        self._streams: dict[str, IO[bytes]] = {}
+        self._follow("stdout", process.stdout)
+        self._follow("stderr", process.stderr)
+        self._watch_exit()
+        os.set_blocking(self._stdin.fileno(), False)
+        with contextlib.suppress(BrokenPipeError):  # it is gone already, and its exit code will tell
+            os.write(self._stdin.fileno(), line)
+
+    def kill(self) -> None:
+        """SIGKILL it and whatever is left of its session's first process group."""
+        if not self.code.done():
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Hear nothing of it any more but its end. A child that runs goes on."""
+        for stream in list(self._streams):
+            self._unfollow(stream)
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+
+    def _follow(self, stream: str, source: IO[bytes]) -> None:
+        os.set_blocking(source.fileno(), False)
+        self._streams[stream] = source
+        self._loop.add_reader(source.fileno(), self._read, stream)
+
+    def _unfollow(self, stream: str) -> None:
+        source = self._streams.pop(stream)
+        self._loop.remove_reader(source.fileno())
+        source.close()
+
+    def _read(self, stream: str) -> bool:
+        """Take in a piece; False if there is none, now or for ever."""
+        try:
+            data = os.read(self._streams[stream].fileno(), _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            self._unfollow(stream)
+            self._pass_on(stream, b"\n" if self._rest[stream] else b"")
+            return False
+        self._pass_on(stream, data)
+        return True
+
+    def _pass_on(self, stream: str, data: bytes) -> None:
+        *lines, rest = (self._rest[stream] + data).split(b"\n")
+        for line in lines:
+            for piece in _pieces(line):
+                self._on_line(stream, piece.decode("utf-8", "replace").rstrip("\r"))
+        *pieces, self._rest[stream] = _pieces(rest)
+        for piece in pieces:
+            self._on_line(stream, piece.decode("utf-8", "replace"))
+
+    def _watch_exit(self) -> None:
+        try:
+            descriptor = os.pidfd_open(self._process.pid)
+        except (AttributeError, OSError):  # some kernels, sandboxes and builds of Python do not have it
+            self._loop.call_later(_LOOK_EACH_S, self._look)
+        else:
+            self._loop.add_reader(descriptor, self._exited, descriptor)
+
+    def _look(self) -> None:
+        if self._process.poll() is None:
+            self._loop.call_later(_LOOK_EACH_S, self._look)
+        else:
+            self._ended()
+
+    def _exited(self, descriptor: int) -> None:
+        self._loop.remove_reader(descriptor)
+        os.close(descriptor)
+        self._process.wait()
+        self._ended()
+
+    def _ended(self) -> None:
+        """It is no more. What it said last is in the pipes; whoever else holds them is not waited for."""
+        for stream in list(self._streams):
+            while self._read(stream):
+                pass
+            if stream in self._streams:
+                self._unfollow(stream)
+                self._pass_on(stream, b"\n" if self._rest[stream] else b"")
+        self.close()
+        code = self._process.returncode
+        if not self.code.done():
+            self.code.set_result(code if code >= 0 else 128 - code)
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    return [line[start : start + LONGEST_LINE] for start in range(0, len(line), LONGEST_LINE)] or [b""]

@@ -1,0 +1,375 @@
+"""One elastic job: the edges around the driver, in one asyncio loop.
+
+Events come from the control port, the list of hosts, agents being started,
+signals and the desk. Each is told to the driver, which then looks once; orders go out over the control port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher import hosts_desk, ledger_json
+from hvd_elastic_ext.launcher.agents import interface_addresses, interface_towards, is_this_machine
+from hvd_elastic_ext.launcher.console import Console, seat_of
+from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
+from hvd_elastic_ext.launcher.desk import Desk
+from hvd_elastic_ext.launcher.driver import Driver
+from hvd_elastic_ext.launcher.environment import interface_of, job_env, seat_env, unfit
+from hvd_elastic_ext.launcher.feed import HostFeed
+from hvd_elastic_ext.launcher.ledger import HealthLedger
+from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.rendezvous import Life, Place, Seat
+from hvd_elastic_ext.launcher.roster import Worker
+from hvd_elastic_ext.launcher.settings import RunSettings
+from hvd_elastic_ext.launcher.ssh import Ssh
+from hvd_elastic_ext.launcher.statedir import Saved, StateDir
+from hvd_elastic_ext.launcher.transports import ByName, Ended, Launch, Local, OverSsh, Transport, join_line
+
+log = logging.getLogger(__name__)
+
+LOOPBACK: Final = "127.0.0.1"
+PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
+"""Must be of the same version on all hosts."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    limits: Limits
+    cooldown_s: tuple[float, float]
+    heartbeat_timeout_s: float
+    standby_timeout_s: float
+    elastic_timeout_s: float
+    reset_limit: int | None
+    failure_budget: int
+
+
+class Job:
+    """Runs ``settings`` on the hosts of ``feed``."""
+
+    def __init__(self, settings: RunSettings, feed: HostFeed, *, journal: Journal, clock: Clock) -> None:
+        self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
+        self._launches: dict[str, Launch] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._superseded = False
+        self._near: dict[str, bool] = {}
+
+    def run(self) -> None:
+        """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
+        with StateDir(self._settings.state_dir) as folder:
+            self._folder = folder
+            asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._look_soon = asyncio.Event()
+        saved = self._folder.load() or Saved()
+        self._incarnation = self._folder.next_incarnation()
+        self._driver = self._make_driver(saved)
+        self._console = Console(
+            self._settings.output_dir, timestamps=self._settings.timestamps, rank=lambda life: self._rank(life)
+        )
+        desk = Desk(self._folder.socket, self._at_the_desk)
+        with self._signals():
+            try:
+                self._feed.listener = lambda: self._loop.call_soon_threadsafe(self._hosts_changed)
+                await self._first_hosts()
+                await self._listen()
+                await desk.start()
+                self._take_back(saved)
+                self._hosts_changed()
+                await self._drive()
+            finally:
+                self._feed.listener = lambda: None
+                await desk.stop()
+                await self._clean_up()
+        if self._superseded:
+            raise JobFailed("another launcher of this job has taken over; this one has nothing to say any more")
+        await self._save(finished=True)
+        if self._driver.outcome is not None:
+            raise self._driver.outcome
+        self._folder.forget_key()
+
+    # --- the loop
+
+    async def _drive(self) -> None:
+        while not self._superseded:
+            self._look_soon.clear()
+            at = self._driver.look()
+            if at is None:
+                return
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._look_soon.wait(), max(0.0, at - self._clock.mono()))
+
+    def _make_driver(self, saved: Saved) -> Driver:
+        s = self._settings
+        limits = Limits(s.num_proc, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s)
+        rules = _Rules(
+            limits=limits,
+            cooldown_s=s.cooldown_s,
+            heartbeat_timeout_s=s.heartbeat_timeout_s,
+            standby_timeout_s=s.standby_timeout_s,
+            elastic_timeout_s=s.elastic_timeout_s,
+            reset_limit=s.reset_limit,
+            failure_budget=s.failure_budget,
+        )
+        ledger = HealthLedger()
+        if saved.ledger is not None:
+            ledger = ledger_json.from_json(saved.ledger, self._clock.mono(), wall=time.time())
+        return Driver(
+            rules,
+            self,
+            journal=self._journal,
+            clock=self._clock,
+            ledger=ledger,
+            generation=saved.generation,
+            changed=self._save_soon,
+        )
+
+    # --- hosts
+
+    async def _first_hosts(self) -> None:
+        """Wait for the first list: where to listen depends on who is to connect."""
+        deadline = self._clock.mono() + self._settings.elastic_timeout_s
+        while not self._feed.hosts():
+            if self._feed.failure is not None:
+                raise JobFailed(str(self._feed.failure))
+            if self._driver.outcome is not None:
+                raise self._driver.outcome
+            if self._clock.mono() >= deadline:
+                why = self._feed.reason or "no list of hosts came"
+                raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")
+            self._look_soon.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._look_soon.wait(), 1.0)
+
+    def _hosts_changed(self) -> None:
+        self._feed.changed.clear()
+        if self._feed.failure is not None:
+            self._driver.end(JobFailed(str(self._feed.failure)))
+        now, wall = self._clock.mono(), time.time()
+        departing = {
+            each.host: (each.reason, None if each.deadline is None else now + each.deadline - wall)
+            for each in self._feed.departing()
+        }
+        self._driver.hosts_changed(self._feed.hosts(), departing)
+        self._look_soon.set()
+
+    async def _listen(self) -> None:
+        """Open the one port, on the address that workers reach."""
+        settings, own = self._settings, interface_addresses()
+        names = [host.name for host in self._feed.hosts()]
+        interface = next((name for name in settings.interfaces if name in own), None)
+        if settings.interfaces and interface is None:
+            raise JobFailed(
+                f"network interface: {settings.interfaces[0]} has no IPv4 address here; name one that every host has "
+                f"with --network-interfaces (this machine has: {', '.join(sorted(own))})"
+            )
+        if interface is None:
+            interface = await self._loop.run_in_executor(None, interface_towards, names)
+        self._outward = interface
+        self._address = own.get(interface or "", LOOPBACK)
+        self._control = Control(
+            settings.job,
+            self._folder.key(),
+            incarnation=self._incarnation,
+            heartbeat_s=settings.heartbeat_interval_s,
+            orphan_grace_s=settings.orphan_grace_s,
+            on_event=self._event,
+        )
+        self._port = await self._control.start(self._address)
+        hook = str(Path(__file__).parents[1] / "worker" / "hook")
+        beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
+        tuning = {**settings.env, **beats, **({"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {})}
+        self._env = job_env(os.environ, tuning, incarnation=self._incarnation, hook=hook)
+        self._versions = {package: _version(package) for package in PACKAGES}
+        self._transport = self._make_transport()
+
+    def _make_transport(self) -> Transport:
+        settings = self._settings
+        if settings.rsh == "local":
+            return Local()
+        far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
+        return far if settings.rsh == "ssh" else ByName(Local(), far, self._is_near)
+
+    def _is_near(self, host: str) -> bool:
+        near = self._near[host] = is_this_machine(host)
+        return near
+
+    def _take_back(self, saved: Saved) -> None:
+        """Agents of a launcher that died may live, and train."""
+        left = saved.more.get("hosts") if not saved.more.get("finished") else None
+        hosts = [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
+        if hosts:
+            log.warning("a launcher of this job was here before and did not end it: looking for what it left running")
+            self._driver.expect(hosts, until=self._clock.mono() + self._settings.heartbeat_timeout_s)
+
+    # --- events
+
+    def _event(self, event: ControlEvent) -> None:
+        match event:
+            case News(host, news) if news["event"] == "output":
+                life = seat_of(host, news.get("slot"), news.get("life"))
+                if life is not None:
+                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
+                return
+            case News(host, news):
+                self._driver.news(host, news)
+                if news["event"] == "beats":
+                    return
+                if news["event"] == "ended" and (life := seat_of(host, news.get("slot"), news.get("life"))):
+                    self._console.ended(life)
+            case AgentJoined(host, hello):
+                self._driver.agent_joined(host, hello)
+            case AgentLost(host, reason):
+                self._driver.agent_lost(host, reason)
+            case Superseded():
+                self._superseded = True
+        self._look_soon.set()
+
+    def _rank(self, life: Life) -> int | None:
+        place = self._driver.station.rendezvous.place(life)
+        if place is not None or self._driver.worlds.begun:
+            return None if place is None else place.rank
+        worker = self._driver.station.roster.alive(life)
+        return None if worker is None else worker.planned
+
+    def _at_the_desk(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        driver = self._driver
+        ledger, answer = hosts_desk.answer(
+            request, driver.faults.ledger, hosts=self._feed.hosts().hosts, now=self._clock.mono()
+        )
+        if ledger is not driver.faults.ledger:
+            driver.faults.ledger = ledger
+            if request.get("do") == "block":
+                driver.station.record(
+                    "struck", subject=str(request.get("host")), cause="by hand", until=request.get("for")
+                )
+            self._save_soon()
+            self._look_soon.set()
+        return answer
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Signals become events. A terminal that hangs up does not matter to a job under ``nohup``."""
+        hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+        numbers = (signal.SIGINT, signal.SIGTERM, *hangup)
+        for number in numbers:
+            self._loop.add_signal_handler(number, self._told_to_stop, number)
+        try:
+            yield
+        finally:
+            for number in numbers:
+                self._loop.remove_signal_handler(number)
+
+    def _told_to_stop(self, number: int) -> None:
+        name = signal.Signals(number).name
+        log.warning("%s: ending all workers, %g s grace", name, self._settings.grace_s)
+        self._driver.end(Interrupted(number, f"stopped by {name}"))
+        self._look_soon.set()
+
+    # --- Hands
+
+    def start_agent(self, host: Host) -> None:
+        self._spawn(self._start_agent(host.name))
+
+    async def _start_agent(self, name: str) -> None:
+        self._drop_launch(name)
+        near = self._near.get(name)
+        line = join_line(
+            self._settings.job,
+            name,
+            key=self._control.key,
+            launcher=(self._address, self._port),
+            incarnation=self._incarnation,
+            orphan_grace_s=self._settings.orphan_grace_s,
+        )
+        launch = await self._transport.start(name, line, remark=lambda text: self._console.remark(name, text))
+        if near is None and self._settings.rsh == "local":
+            self._near[name] = True
+        self._launches[name] = launch
+        ended: Ended = await launch.wait()
+        if self._launches.get(name) is launch:
+            self._driver.launch_ended(name, ended.code, ended.last_words)
+            self._look_soon.set()
+
+    def stop_launch(self, host: str) -> None:
+        self._drop_launch(host)
+
+    def _drop_launch(self, host: str) -> None:
+        launch = self._launches.pop(host, None)
+        if launch is not None:
+            launch.close()
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        return self._control.send(host, order)
+
+    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        env = {**self._env, **seat_env(seat, place)}
+        return {"argv": list(self._settings.command), "env": env, "grace_s": self._settings.grace_s}
+
+    def go_env(self, worker: Worker) -> dict[str, str]:
+        agent = self._driver.station.roster.agents.get(worker.seat.host)
+        here = self._near.get(worker.seat.host, False)
+        facts = agent.facts if agent is not None else {}
+        name = interface_of(facts, here=here, outward=self._outward, given=self._settings.interfaces)
+        return {} if name is None else {"HOROVOD_GLOO_IFACE": name}
+
+    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+        # Whoever reached us over loopback is this machine, and so are all others then.
+        return unfit(facts, self._versions, alone=self._address == LOOPBACK)
+
+    # --- what outlives this launcher
+
+    def _save_soon(self) -> None:
+        self._spawn(self._save(finished=False))
+
+    async def _save(self, *, finished: bool) -> None:
+        driver = self._driver
+        ledger = ledger_json.to_json(driver.faults.ledger, self._clock.mono(), wall=time.time())
+        hosts = {agent.host.name: agent.host.slots for agent in driver.station.roster.agents.values()}
+        more = {"hosts": hosts, "finished": finished}
+        saved = Saved(self._incarnation, driver.station.generation, ledger, more)
+        await asyncio.to_thread(self._folder.save, saved)
+
+    async def _clean_up(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for name in list(self._launches):
+            self._drop_launch(name)
+        if hasattr(self, "_control"):
+            await self._control.stop()
+        self._console.close()
+
+    def _spawn(self, work: Any) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a defect of hvd-elastic", exc_info=error)
+            self._driver.end(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}"))
+            self._look_soon.set()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,230 @@
+"""The launcher's one port: a session with every agent, over which news come in and orders go out.
+
+Frames are those of :mod:`hvd_elastic_ext.core.wire`. Whoever is not signed with
+the job's key is shown the door, counted and named once; whoever belongs here is
+handed to the driver as a :data:`ControlEvent`. Everything happens in the
+driver's own loop and nothing waits: a handler that takes its time holds back
+reading, and an agent that does not read is hung up on. It comes again, and what
+it has missed is told anew, since orders follow from the state of things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.core.wire import WireError
+from hvd_elastic_ext.launcher.sessions import Door, Session
+from hvd_elastic_ext.launcher.switchboard import Switchboard
+
+log = logging.getLogger(__name__)
+
+LINGER_S: Final = 2.0
+"""How long :meth:`Control.stop` waits for agents to take their last orders and hang up."""
+
+_READ: Final = 64 << 10
+_BACKLOG: Final = 1024
+_MAX_NAMED: Final = 1024
+_MAX_AGENT_ID: Final = 64
+_STOPS: Final = "the launcher stops"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentJoined:
+    """An agent is there, for the first time or again; ``hello`` tells what it has. Its welcome is on the way.
+
+    If there was a session with the same agent before, this one has replaced it.
+    """
+
+    host: str
+    hello: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """There is no session with ``host`` any more."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an agent says; ``news["event"]`` is a string, the rest is unchecked."""
+
+    host: str
+    news: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """An agent has met a launcher of this job with a higher ``incarnation``: this one has nothing to say any more."""
+
+    incarnation: int
+
+
+ControlEvent = AgentJoined | AgentLost | News | Superseded
+
+
+class Control:
+    """See the module's docstring. All methods are to be called in the loop that :meth:`start` ran in.
+
+    ``heartbeat_s`` and ``orphan_grace_s`` are what agents are told in their
+    welcome; both may be changed for those to come. ``on_event`` is called in the
+    loop, too; it may send and drop, but must not raise. ``refused`` counts what
+    was turned away, by reason.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        key: bytes,
+        *,
+        incarnation: int,
+        heartbeat_s: float = 1.0,
+        orphan_grace_s: float = 60.0,
+        on_event: Callable[[ControlEvent], None],
+    ) -> None:
+        self.refused: Counter[str] = Counter()
+        self.key = key
+        self.buffer = bytearray(_READ)
+        self.switchboard: Switchboard
+        self._job = job
+        self._incarnation = incarnation
+        self._on_event = on_event
+        self.heartbeat_s = heartbeat_s
+        self.orphan_grace_s = orphan_grace_s
+        self._sessions: dict[str, Session] = {}
+        self._door: Door | None = None
+        self._stopping = False
+        self._named: set[tuple[str, str]] = set()
+
+    async def start(self, address: str, port: int = 0) -> int:
+        """Listen on one IPv4 address; the port that agents are to be told. ``UsageError`` if that cannot be."""
+        try:
+            listener = socket.create_server((address, port), backlog=_BACKLOG)
+        except OSError as error:
+            why = error.strerror or error
+            raise UsageError(f"the launcher cannot listen on {address} port {port}: {why}; choose another") from None
+        self.switchboard = Switchboard()
+        self._door = Door(listener, self)
+        return int(listener.getsockname()[1])
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Those with a session."""
+        return tuple(host for host, session in self._sessions.items() if not session.over)
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        """Send ``order``, without waiting. False if there is no session with ``host``, or not any more.
+
+        True does not mean that it arrives. Raises ``WireError`` for an order that
+        is no JSON or larger than a frame may be.
+        """
+        session = self._sessions.get(host)
+        return session is not None and session.send(order)
+
+    def drop(self, host: str, reason: str) -> None:
+        """Hang up on ``host``, unsent orders and all; ``AgentLost`` follows. It may come again."""
+        session = self._sessions.get(host)
+        if session is not None:
+            session.hang_up(reason)
+
+    async def stop(self) -> None:
+        """Hang up on everybody once they have their last orders. There are no events from here on."""
+        self._stopping = True
+        strangers = self._door.close() if self._door is not None else ()
+        sessions = (*strangers, *self._sessions.values())
+        for session in strangers:
+            session.hang_up(_STOPS)
+        for session in self._sessions.values():
+            session.say_goodbye(_STOPS)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(_all_gone(sessions), LINGER_S)
+        for session in sessions:
+            session.hang_up(_STOPS)
+        await _all_gone(sessions)
+        if self._door is not None:
+            await asyncio.sleep(0)  # sessions that others have replaced close now
+            self.switchboard.close()
+
+    # --- what sessions need: see Desk ---------------------------------------------------------------
+
+    def refuse(self, peer: str, reason: str) -> None:
+        self.refused[reason] += 1
+        if (peer, reason) not in self._named and len(self._named) < _MAX_NAMED:
+            self._named.add((peer, reason))
+            log.warning("control port: refused %s: %s", peer, reason)
+
+    def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
+        problem = hello_error(hello, job=self._job)
+        if problem is not None:
+            raise WireError(problem)
+        if hello["incarnation"] > self._incarnation:
+            self._tell(Superseded(hello["incarnation"]))
+            raise WireError("its agent obeys a newer launcher")
+        self._settled(session)
+        self._make_place(hello["host"], agent=hello["agent"])
+        session.host, session.agent = hello["host"], hello["agent"]
+        self._sessions[session.host] = session
+        times = {"heartbeat_s": self.heartbeat_s, "orphan_grace_s": self.orphan_grace_s}
+        session.send({"do": "welcome", "incarnation": self._incarnation, **times})
+        self._tell(AgentJoined(session.host, hello))
+
+    def hear(self, session: Session, news: Mapping[str, Any]) -> None:
+        if not isinstance(news.get("event"), str) or news["event"] == "hello":
+            raise WireError("a message is no news")
+        self._tell(News(session.host, news))
+
+    def part(self, session: Session) -> None:
+        self._settled(session)
+        if self._sessions.get(session.host) is session:
+            del self._sessions[session.host]
+            self._tell(AgentLost(session.host, session.over))
+
+    def _make_place(self, host: str, *, agent: str) -> None:
+        older = self._sessions.pop(host, None)
+        if older is None:
+            return
+        if older.over or older.agent != agent:
+            self._tell(AgentLost(host, older.over or "another agent has taken its place"))
+        older.hang_up("it has connected again")
+
+    def _settled(self, session: Session) -> None:
+        if self._door is not None:
+            self._door.settled(session)
+
+    def _tell(self, event: ControlEvent) -> None:
+        if not self._stopping:
+            self._on_event(event)
+
+
+async def _all_gone(sessions: tuple[Session, ...]) -> None:
+    for session in sessions:
+        await session.gone.wait()
+
+
+def hello_error(hello: Mapping[str, Any], *, job: str) -> str | None:
+    """What is wrong with a first message, or None. Pure."""
+    if hello.get("event") != "hello":
+        return "its first message is no hello"
+    if hello.get("job") != job:
+        return "its agent is one of another job"
+    host, agent, incarnation = hello.get("host"), hello.get("agent"), hello.get("incarnation")
+    if not isinstance(host, str) or name_error(host) is not None:
+        return "its hello names no valid host"
+    if not isinstance(agent, str) or not 0 < len(agent) <= _MAX_AGENT_ID:
+        return "its hello names no agent"
+    if isinstance(incarnation, bool) or not isinstance(incarnation, int):
+        return "its hello names no incarnation"
+    if not isinstance(hello.get("facts"), dict) or not isinstance(hello.get("seats"), dict):
+        return "its hello lacks facts or seats"
+    return None

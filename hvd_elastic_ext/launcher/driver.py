@@ -1,0 +1,385 @@
+"""The launcher's one loop: an event becomes a fact, facts become a decision, the decision is acted on.
+
+No threads, no sockets, no waiting: :class:`Driver` is told of events, looks at
+the clock it was given, and acts through :class:`Hands`. Whatever was lost on the way, a
+message or a whole launcher, is made up for at the next look, because desired is compared with actual each time.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher import membership
+from hvd_elastic_ext.launcher.causes import SSH_FAILED, Cause, ending
+from hvd_elastic_ext.launcher.faults import Faults
+from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.ledger import HealthLedger
+from hvd_elastic_ext.launcher.membership import Decision, Stage
+from hvd_elastic_ext.launcher.rendezvous import Question, Seat
+from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
+from hvd_elastic_ext.launcher.station import Hands, Rules, Station
+from hvd_elastic_ext.launcher.worlds import Worlds
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+"""Longest time between two looks."""
+PATIENCE_S: Final = 30.0
+"""How long the end of everything is waited for; what cannot be reached ends by itself, after its orphan's grace."""
+
+
+class Driver:
+    """See the module's docstring.
+
+    Whoever tells it of an event has it look soon after; of many events, once.
+    ``changed`` is called when something is new that should outlive the launcher.
+    """
+
+    def __init__(
+        self,
+        rules: Rules,
+        hands: Hands,
+        *,
+        journal: Journal,
+        clock: Clock,
+        ledger: HealthLedger | None = None,
+        generation: int = 0,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.station = Station(rules, hands, journal, clock, generation)
+        self.faults = Faults(self.station, ledger or HealthLedger(), changed=changed)
+        self.fleet = Fleet(self.station, self.faults)
+        self.worlds = Worlds(self.station, self.fleet)
+        self.over = False
+        """The job has ended: with :attr:`outcome`, or well if that is None."""
+        self.outcome: JobFailed | None = None
+        self._changed = changed
+        self._finishing = False
+        self._done_alone: set[Seat] = set()
+        """Seats whose process has ended well without ever asking for a world."""
+        self._ends_by: float | None = None
+        self._reason = ""
+        self._too_few_since: float | None = clock.mono()
+        self._expected_until: float | None = None
+        self._again_at: float | None = None
+
+    # --- the look
+
+    def look(self) -> float | None:
+        """Compare desired with actual and act; when to look again at the latest (mono), None if all is over."""
+        station, now = self.station, self.station.now()
+        if self.over:
+            return None
+        station.answer(station.rendezvous.due(now))
+        ending = self.outcome is not None or self._finishing
+        self.fleet.notice_silence(blame=not ending)
+        if ending:
+            self._wind_up()
+        elif not self._still_expecting(now):
+            wanted = self._wanted()
+            self._see_what_never_begins(wanted)
+            self.fleet.tend_agents(wanted)
+            self.fleet.tend_processes(wanted, self.worlds.members)
+            decision = membership.decide(now, self.worlds.situation(wanted), station.rules.limits)
+            self._act(decision, now)
+            self.worlds.deal(wanted)
+            self.worlds.tell_again()
+        return None if self.over else self._next_look(now)
+
+    def _wanted(self) -> tuple[Seat, ...]:
+        return membership.seats(
+            self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun), self.station.rules.limits
+        )
+
+    def _see_what_never_begins(self, wanted: tuple[Seat, ...]) -> None:
+        """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""
+        if self.worlds.begun or self.worlds.members:
+            return
+        if wanted and self._done_alone.issuperset(wanted):
+            self._finishing = True
+        elif not wanted and self.faults.first is not None and self.fleet.hosts:
+            self.end(JobFailed(f"no process has come as far as training: {self.faults.first}"))
+
+    def _act(self, decision: Decision, now: float) -> None:
+        self._again_at = decision.again_at
+        if decision.reason != self._reason:
+            self._reason = decision.reason
+            log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
+        if decision.members is None:
+            self._give_up_in_time(decision, now)
+            return
+        limit = self.station.rules.reset_limit
+        if limit is not None and self.worlds.begun and self.worlds.changes >= limit:
+            self.end(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
+            return
+        self._too_few_since = None
+        self.worlds.change(decision)
+        self._changed()
+
+    def _give_up_in_time(self, decision: Decision, now: float) -> None:
+        """End the job when there have been too few processes for too long."""
+        if self.worlds.standing or not self.worlds.formed:
+            self._too_few_since = None
+            return
+        self._too_few_since = now if self._too_few_since is None else self._too_few_since
+        limit, station_limits = self.station.rules.elastic_timeout_s, self.station.rules.limits
+        if now - self._too_few_since >= limit:
+            need = station_limits.least if self.worlds.begun else station_limits.start
+            slots, names = self.fleet.hosts.slots, ", ".join(self.fleet.hosts.names) or "no host"
+            there = f"{need} slots are needed and {slots} were there ({names}) after {limit:g} s"
+            self.end(JobFailed(f"{there}, --elastic-timeout: {decision.reason}"))
+
+    def _next_look(self, now: float) -> float:
+        station = self.station
+        times = [now + LOOK_S, self._again_at, station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
+        times += [self.worlds.next_look()]
+        times += [worker.stopping_at for worker in station.roster.workers.values()]
+        return max(now, min(time for time in times if time is not None))
+
+    # --- events: hosts and agents
+
+    def hosts_changed(self, hosts: HostSet, departing: Mapping[str, tuple[str, float | None]] | None = None) -> None:
+        """A new list of hosts was accepted. ``departing``: by host, why it goes, and when (mono) if that is known."""
+        departing = departing or {}
+        if not hosts and not departing and self.station.roster.workers:
+            log.warning("a list without any host was published; the hosts known so far are kept")
+            return
+        known, self.fleet.hosts = self.station.leaves_by, hosts
+        for name in departing.keys() - known.keys():
+            reason, deadline = departing[name]
+            self.station.record("notice", host=name, reason=reason, deadline=deadline)
+        self.station.leaves_by = {name: by for name, (_, by) in departing.items() if by is not None}
+
+    def agent_joined(self, host: str, hello: Mapping[str, Any]) -> None:
+        """An agent has come, or come back; it says what it has."""
+        for worker in self.fleet.joined(host, hello):
+            self._exited(worker, {"code": 137})  # its end was not told
+
+    def agent_lost(self, host: str, reason: str) -> None:
+        """There is no connection to an agent any more. It may come back; its silence is what counts."""
+        agent = self.station.roster.agents.get(host)
+        if agent is None:
+            return
+        log.info("connection to %s lost: %s", host, reason)
+        agent.joined = False
+        if agent.finishing:
+            del self.station.roster.agents[host]
+
+    def launch_ended(self, host: str, code: int, remark: str) -> None:
+        """The command that started an agent has ended. That is a fault if the agent never came."""
+        agent = self.station.roster.agents.get(host)
+        if agent is None or code == 0:  # one that hands over to an agent that lives ends well
+            return
+        if agent.heard:
+            if not agent.joined and code != SSH_FAILED:  # a connection that broke says nothing about the agent
+                self.faults.first = self.faults.first or f"the agent on {host} ended: {remark or f'exit code {code}'}"
+                self.fleet.cut_off(agent, f"its agent ended with exit code {code}", blame=self.outcome is None)
+            return
+        del self.station.roster.agents[host]
+        detail = remark or f"exit code {code}"
+        log.warning("no agent could be started on %s: %s", host, detail)
+        self.faults.first = self.faults.first or f"no agent could be started on {host}: {detail}"
+        if self._expected_until is None:
+            self.faults.strike(Cause.UNREACHABLE, agent.host, detail=detail)
+
+    def expect(self, hosts: Iterable[Host], *, until: float) -> None:
+        """Another launcher had agents on these hosts: nothing is decided until they are back, or time is up (mono)."""
+        self._expected_until = until
+        for host in hosts:
+            self.station.roster.agents[host.name] = Agent(host, self.station.now())
+            self.station.hands.start_agent(host)
+
+    def _still_expecting(self, now: float) -> bool:
+        if self._expected_until is None:
+            return False
+        agents = self.station.roster.agents
+        if now < self._expected_until and not all(agent.joined for agent in agents.values()):
+            return True
+        self._expected_until = None
+        for name in [name for name, agent in agents.items() if not agent.joined]:
+            del agents[name]
+        self.worlds.take_over()
+        return False
+
+    # --- events: processes
+
+    def news(self, host: str, news: Mapping[str, Any]) -> None:
+        """An agent says something."""
+        agent = self.station.roster.agents.get(host)
+        if agent is None:
+            return
+        agent.heard = self.station.now()
+        if news.get("event") == "beats":
+            self._beats(agent, news.get("slots"))
+            return
+        handler = _NEWS.get(str(news.get("event")))
+        worker = self.station.roster.of(host, news.get("slot"), news.get("life"))
+        if handler is not None and worker is not None:
+            handler(self, worker, news)
+
+    def _beats(self, agent: Agent, slots: Any) -> None:
+        for number, entry in slots.items() if isinstance(slots, dict) else ():
+            slot = int(number) if str(number).isdigit() else None
+            worker = self.station.roster.of(agent.host.name, slot, entry.get("life"))
+            age, beat = entry.get("age"), entry.get("beat")
+            if worker is not None and isinstance(beat, dict):
+                worker.silent_s = float(age) if isinstance(age, int | float) else 0.0
+                take_beat(worker, beat)
+                agent.holds = max(filter(None, (agent.holds, worker.holds)), default=None)
+
+    def _started(self, worker: Worker, news: Mapping[str, Any]) -> None:
+        worker.started, worker.pid = True, news.get("pid")
+        self.station.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid)
+
+    def _said(self, worker: Worker, news: Mapping[str, Any]) -> None:
+        message = news.get("message")
+        handler = _SAID.get(message.get("say")) if isinstance(message, dict) else None
+        if handler is not None:
+            handler(self, worker, message or {})
+
+    def _parked(self, worker: Worker, _: Mapping[str, Any]) -> None:
+        worker.stage, worker.since = Stage.PARKED, self.station.now()
+        self.station.record("parked", host=worker.seat.host, slot=worker.seat.slot)
+
+    def _entered(self, worker: Worker, _: Mapping[str, Any]) -> None:
+        worker.generation, worker.since = self.station.generation, self.station.now()
+        self.worlds.begun = True
+
+    def _worker_record(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        fields, event = message.get("fields"), message.get("event")
+        if not isinstance(fields, dict) or not isinstance(event, str):
+            return
+        own = {str(key): value for key, value in fields.items() if key not in _NOT_THEIRS}
+        try:
+            self.station.journal.record(event, generation=worker.generation, **{"host": worker.seat.host, **own})
+        except ValueError as error:
+            log.warning("%s said something that is no event: %s", worker.seat, error)
+        if event == "synced":
+            worker.agreed = worker.generation
+
+    def _asked(self, worker: Worker, news: Mapping[str, Any]) -> None:
+        try:
+            body = base64.b64decode(news.get("body") or "", validate=True)
+            question = Question(worker.life, int(news["id"]), str(news["method"]), str(news["path"]), body)
+        except (binascii.Error, KeyError, TypeError, ValueError):
+            log.warning("%s asked something that is no question", worker.seat)
+            return
+        self.station.answer(self.station.rendezvous.ask(question, self.station.now()))
+        if worker.leaving is not None and worker.life in self.station.rendezvous.waiting:
+            worker.stopping_at = self.station.now()  # it is out, and no answer says so without aborting it
+
+    def _unasked(self, worker: Worker, news: Mapping[str, Any]) -> None:
+        if isinstance(number := news.get("id"), int):
+            self.station.rendezvous.withdraw(worker.life, number)
+
+    def _exited(self, worker: Worker, news: Mapping[str, Any]) -> None:
+        code = code if isinstance(code := news.get("code"), int) else 1
+        station, members = self.station, self.worlds.members
+        del station.roster.workers[worker.seat]
+        station.rendezvous.ended(worker.life)
+        member = worker.life in members
+        if member and worker.generation < station.generation:
+            station.answer(station.rendezvous.give_up())  # whoever waits for its addresses waits in vain
+        found = ending(
+            code,
+            done=worker.done,
+            told_to_leave=worker.leaving is not None,
+            going=Cause.PREEMPTED if worker.seat.host in station.leaves_by else None,
+            peer_lost=member and any(station.roster.alive(life) is None for life in members if life != worker.life),
+            oom=bool(news.get("oom")),
+        )
+        cause = worker.killed or found.cause
+        station.record("exited", host=worker.seat.host, slot=worker.seat.slot, code=code, cause=str(cause))
+        if worker.done or (cause is Cause.LEFT and code == 0 and member and self._all_left(worker)):
+            self._finishing = True
+            if code:
+                self.end(JobFailed(f"{worker.seat} ended with exit code {code} after training was done"))
+        elif cause is Cause.LEFT:
+            self.fleet.rest(worker.seat)
+            if code == 0 and worker.stage is Stage.BOOTING:
+                self._done_alone.add(worker.seat)
+        elif cause.fault and not self._finishing:
+            self.fleet.recovering.add(worker.seat.host)
+            failure = self.faults.failed(worker, cause, found.text, members=members)
+            if failure is not None:
+                self.end(failure)
+
+    def _all_left(self, worker: Worker) -> bool:
+        """Scripts without an elastic loop cannot say that they are done: they are when all ended well."""
+        return not worker.loops and not any(map(self.station.roster.alive, self.worlds.members))
+
+    # --- the end
+
+    def end(self, why: JobFailed) -> None:
+        """End everything, with this outcome; the first one holds. Told again: at once."""
+        if self.outcome is None:
+            self.outcome = why
+        else:
+            for worker in self.station.roster.workers.values():
+                self.fleet.kill(worker, Cause.TOLD)
+
+    def _wind_up(self) -> None:
+        """End what runs: everything if the job was told to end, else all but the world whose training is done."""
+        roster, members = self.station.roster, set(self.worlds.members)
+        for worker in roster.workers.values():
+            if self.outcome is not None or worker.life not in members:
+                self.fleet.end(worker)
+        if not roster.workers:
+            for agent in list(roster.agents.values()):
+                self.fleet.dismiss(agent)
+        if self.outcome is not None or not roster.workers:
+            self._ends_by = self._ends_by or self.station.now() + PATIENCE_S
+        late = self._ends_by is not None and self.station.now() >= self._ends_by
+        if late:
+            log.warning("not waited for any longer: %s", ", ".join(roster.agents) or "processes")
+        self.over = late or (not roster.workers and not roster.agents)
+
+
+_NOT_THEIRS: Final = frozenset({"t", "mono", "generation", "event", "dropped"})
+"""Fields of a journal line that no process writes."""
+
+_NEWS: Final[Mapping[str, Callable[[Driver, Worker, Mapping[str, Any]], None]]] = {
+    "started": Driver._started,
+    "said": Driver._said,
+    "asked": Driver._asked,
+    "unasked": Driver._unasked,
+    "exited": Driver._exited,
+    "not_started": Driver._exited,
+}
+
+
+def _looping(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
+    worker.loops = True
+
+
+def _synced(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
+    worker.agreed = worker.generation
+
+
+def _done(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
+    worker.done = True
+
+
+def _failed(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
+    digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
+    worker.failure = (digest, error, traceback)
+
+
+_SAID: Final[Mapping[Any, Callable[[Driver, Worker, Mapping[str, Any]], None]]] = {
+    "parked": Driver._parked,
+    "entered": Driver._entered,
+    "looping": _looping,
+    "synced": _synced,
+    "record": Driver._worker_record,
+    "done": _done,
+    "failed": _failed,
+    "beat": lambda driver, worker, message: take_beat(worker, message),
+}

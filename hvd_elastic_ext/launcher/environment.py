@@ -1,0 +1,76 @@
+"""What training processes find in their environment. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.launcher.rendezvous import Place, Seat
+
+_NOT_EXPORTED: Final = re.compile(
+    r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
+)
+"""Shell functions, what is the launcher's own, and what a process learns from its door."""
+
+FIXED: Final[Mapping[str, str]] = {
+    "HOROVOD_ELASTIC": "1",
+    "HOROVOD_CONTROLLER": "gloo",
+    "HOROVOD_CPU_OPERATIONS": "gloo",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, incarnation: int, hook: str) -> dict[str, str]:
+    """Environment of every process of a job: the launcher's own, Horovod's options, and ours.
+
+    ``hook`` is the folder of the import hook, which goes first on ``PYTHONPATH``.
+    """
+    own = {name: value for name, value in environ.items() if not _NOT_EXPORTED.fullmatch(name)}
+    path = [hook, *(entry for entry in own.get("PYTHONPATH", "").split(":") if entry and entry != hook)]
+    ours = {"PYTHONPATH": ":".join(path), "HVD_ELASTIC_INCARNATION": str(incarnation)}
+    return {**own, **FIXED, **tuning, **ours}
+
+
+def seat_env(seat: Seat, place: Place) -> dict[str, str]:
+    """What is a seat's own: its host, and the place that user code sees until there is a world."""
+    return {"HOROVOD_HOSTNAME": seat.host, "HVD_ELASTIC_PLAN": place.text()}
+
+
+def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, given: Iterable[str]) -> str | None:
+    """Network interface that a host's processes use among one another; None leaves the choice to Gloo.
+
+    ``given``: ``--network-interfaces``. ``here``: the host is this machine, and
+    ``outward`` the interface from here to hosts that are not. A remote host uses
+    the one through which it reached the launcher.
+    """
+    known = facts.get("interfaces") or {}
+    chosen = next((name for name in given if name in known), None)
+    if chosen is not None:
+        return chosen
+    found = outward if here else facts.get("via")
+    return str(found) if found else None
+
+
+def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, alone: bool) -> str | None:
+    """Why a host cannot take part, and what to do about it; None if it can.
+
+    ``expected``: versions on the launcher's machine by package, None where it is
+    absent. ``alone``: all hosts are this machine, so that a name which leads to
+    loopback does no harm.
+    """
+    versions = facts.get("versions")
+    if isinstance(versions, Mapping):
+        for package, version in expected.items():
+            there = versions.get(package)
+            if version is not None and there != version:
+                found = f"has {package} {there}" if there else f"has no {package}"
+                return f"it {found}, the launcher's machine has {version}; install the same on every host"
+    addresses = facts.get("addresses")
+    if not alone and isinstance(addresses, list) and addresses and all(str(a).startswith("127.") for a in addresses):
+        name = facts.get("hostname")
+        return (
+            f"its own name {name!r} leads to {addresses[0]} there, and Horovod would tell its peers that address; "
+            "map the name to the host's network address in its /etc/hosts"
+        )
+    return None

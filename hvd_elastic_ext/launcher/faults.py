@@ -1,0 +1,91 @@
+"""Who is blamed when a process or a host is gone, and when it has been too much."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.ledger import HealthLedger, Strike
+from hvd_elastic_ext.launcher.rendezvous import Life
+from hvd_elastic_ext.launcher.roster import Worker
+from hvd_elastic_ext.launcher.station import Station
+
+log = logging.getLogger(__name__)
+
+BUDGET_WINDOW_S: Final = 3600.0
+"""``--failure-budget`` is so many faults within this time."""
+
+
+class Faults:
+    """Keeps the ledger. ``changed`` is called when it has become another one."""
+
+    def __init__(self, station: Station, ledger: HealthLedger, *, changed: Callable[[], None]) -> None:
+        self.ledger = ledger
+        self._station = station
+        self._changed = changed
+        self.first: str | None = None
+        """The first process that failed, and how."""
+        self._counted: list[float] = []
+        self._seen: dict[str, int] = {}
+
+    def usable(self, hosts: HostSet, *, forgive: bool) -> list[tuple[str, tuple[int, ...]]]:
+        """Each host's slots that may work. If nobody is left, whoever has the newest commit is forgiven first."""
+        station, now = self._station, self._station.now()
+        usable = [(host.name, self.ledger.usable_slots(now, host)) for host in hosts]
+        if not hosts or any(slots for _, slots in usable) or station.roster.workers or not forgive:
+            return usable
+        candidates = [(host, station.roster.held_by(host.name)) for host in hosts]
+        self.ledger, forgiven, reason = self.ledger.forgive_first(now, candidates)
+        if forgiven is None:
+            return usable
+        log.warning("%s: forgiven", reason)
+        self._changed()
+        return [(host.name, self.ledger.usable_slots(now, host)) for host in hosts]
+
+    def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str) -> None:
+        """Hold something against a slot or a host, unless nobody is to blame."""
+        now = self._station.now()
+        strike = Strike.of(cause, host, slot, at=now)
+        after = self.ledger if strike is None else self.ledger.struck(now, strike, self._station.rules.cooldown_s)
+        if strike is None or after is self.ledger:
+            return
+        self.ledger = after
+        until = after.blocked(now, host, slot).until
+        self._station.record(
+            "struck",
+            subject=str(strike.subject),
+            cause=str(cause),
+            cooldown_s=None if until is None else round(until - now, 3),
+            until=until,
+            host=host.name,
+            reason=detail,
+        )
+        self._changed()
+
+    def failed(self, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
+        """Note that a process has failed; why that ends the job, if it does."""
+        self.first = self.first or f"{worker.seat} {how}"
+        if worker.failure is not None and self._users_own(worker, members):
+            _, error, traceback = worker.failure
+            return JobFailed(f"the training script fails on every rank: {error}\n{traceback}".rstrip())
+        self.strike(cause, worker.host, worker.seat.slot, detail=how)
+        now = self._station.now()
+        self._counted = [*(at for at in self._counted if now - at < BUDGET_WINDOW_S), now]
+        if len(self._counted) <= self._station.rules.failure_budget:
+            return None
+        what = f": {worker.failure[1]}" if worker.failure else ""
+        count = f"{len(self._counted)} processes failed within an hour, more than --failure-budget allows"
+        return JobFailed(f"{count}; the last one was {worker.seat}: {how}{what}")
+
+    def _users_own(self, worker: Worker, members: tuple[Life, ...]) -> bool:
+        """Whether the same error has ended every member of the world, or has come back without a step in between."""
+        assert worker.failure is not None
+        digest = worker.failure[0]
+        seen, self._seen[digest] = self._seen.get(digest), worker.step
+        others = [each for each in map(self._station.roster.alive, members) if each is not None]
+        together = len(members) > 1 and all(each.failure and each.failure[0] == digest for each in others)
+        return together or (seen is not None and worker.step <= seen)

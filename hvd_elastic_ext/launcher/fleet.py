@@ -1,0 +1,207 @@
+"""Agents and processes: started where they are wanted, sent away where not, cut off when they fall silent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.faults import Faults
+from hvd_elastic_ext.launcher.membership import Stage
+from hvd_elastic_ext.launcher.rendezvous import Life, Place, Seat
+from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
+from hvd_elastic_ext.launcher.station import Station
+
+log = logging.getLogger(__name__)
+
+LEAVE_S: Final = 30.0
+"""How long a process that was told to leave may take to reach its next step, before its grace begins."""
+JOIN_S: Final = 60.0
+"""How long an agent may take from its start to its first word."""
+
+
+class Fleet:
+    """Everything that lives, or ought to, on hosts. ``hosts`` are those that were published."""
+
+    def __init__(self, station: Station, faults: Faults) -> None:
+        self.hosts = HostSet()
+        self.recovering: set[str] = set()
+        """Hosts of which a member of a world failed, and that have not been back in one."""
+        self._resting: dict[Seat, float] = {}
+        """Seats whose process left of its own accord, and until when (mono) nobody follows it."""
+        self._station = station
+        self._faults = faults
+        self._roster = station.roster
+
+    # --- agents
+
+    def tend_agents(self, wanted: tuple[Seat, ...]) -> None:
+        """Start agents where processes are wanted; end those of hosts that are not published any more."""
+        now, needed = self._station.now(), dict.fromkeys(seat.host for seat in wanted)
+        for name in needed:
+            host = self.hosts.get(name)
+            if name not in self._roster.agents and host is not None:
+                self._roster.agents[name] = Agent(host, now)
+                self._station.hands.start_agent(host)
+        for name, agent in list(self._roster.agents.items()):
+            if name in needed:
+                agent.finishing = False
+            elif name not in self.hosts and not self._roster.on(name):
+                # That of a blocked host stays: what it holds may be needed.
+                self.dismiss(agent)
+            if not agent.heard and now - agent.since > JOIN_S and name in self._roster.agents:
+                del self._roster.agents[name]
+                self._station.hands.stop_launch(name)
+                self._faults.strike(Cause.UNREACHABLE, agent.host, detail=f"no agent came within {JOIN_S:g} s")
+
+    def dismiss(self, agent: Agent) -> None:
+        """Have an agent end."""
+        if agent.finishing:
+            return
+        agent.finishing = True
+        if not self._station.hands.send(agent.host.name, {"do": "finish"}):
+            self._station.hands.stop_launch(agent.host.name)
+            self._roster.agents.pop(agent.host.name, None)
+
+    def joined(self, name: str, hello: Mapping[str, Any]) -> list[Worker]:
+        """An agent is there: make the roster what it says that there is. Processes that ended unseen."""
+        now = self._station.now()
+        agent = self._roster.agents.get(name)
+        if agent is None:
+            agent = self._roster.agents[name] = Agent(self.hosts.get(name) or Host(name, 1), now)
+        agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
+        missed = self._take_stock(agent, hello.get("seats") or {}, now)
+        problem = self._station.hands.unfit(agent.host, agent.facts)
+        if problem is not None:
+            log.warning("%s cannot be used: %s", name, problem)
+            self._faults.strike(Cause.NEVER_READY, agent.host, detail=problem)
+            self.dismiss(agent)  # the next one, after the cooldown, is looked at anew
+        return missed
+
+    def _take_stock(self, agent: Agent, seats: Mapping[str, Any], now: float) -> list[Worker]:
+        there: set[Life] = set()
+        for number, status in seats.items():
+            if not str(number).isdigit() or not isinstance(status, dict) or not isinstance(status.get("life"), int):
+                continue
+            life = Life(Seat(agent.host.name, int(number)), status["life"])
+            agent.lives[life.seat.slot] = max(agent.lives.get(life.seat.slot, 0), life.number)
+            if status.get("state") == "running":
+                there.add(life)
+                if self._roster.alive(life) is None:
+                    self._roster.workers[life.seat] = _adopted(life, agent.host, status, now)
+        return [worker for worker in self._roster.on(agent.host.name) if worker.started and worker.life not in there]
+
+    # --- processes
+
+    def tend_processes(self, wanted: tuple[Seat, ...], members: tuple[Life, ...]) -> None:
+        """Start processes in wanted seats; end those that nobody needs, and those that do not get ready."""
+        now, kept = self._station.now(), set(members)
+        for seat, place in _plans(wanted, joining=bool(members)):
+            agent = self._roster.agents.get(seat.host)
+            free = seat not in self._roster.workers and now >= self._resting.get(seat, now)
+            if free and agent is not None and agent.joined and not agent.finishing:
+                self._start(agent, seat, place, standby=bool(members))
+        for worker in list(self._roster.workers.values()):
+            if worker.seat not in wanted and worker.life not in kept and worker.leaving is None:
+                self.send_away(worker, "it is not needed")
+            if worker.stage is Stage.BOOTING and now - worker.since > self._station.rules.standby_timeout_s:
+                detail = f"{worker.seat} did not get ready in time"
+                self._faults.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+                self.kill(worker, Cause.NEVER_READY)
+            if worker.stopping_at is not None and now >= worker.stopping_at:
+                worker.stopping_at = None
+                self._station.order(worker, "stop")
+
+    def rest(self, seat: Seat) -> None:
+        """A process has left of its own accord: what follows it at once would most likely leave, too."""
+        self._resting[seat] = self._station.now() + self._station.rules.cooldown_s[0]
+
+    def _start(self, agent: Agent, seat: Seat, place: Place, *, standby: bool) -> None:
+        number = agent.lives[seat.slot] = agent.lives.get(seat.slot, 0) + 1
+        order = {**self._station.hands.start_order(seat, place), "do": "start", "slot": seat.slot}
+        if not self._station.hands.send(seat.host, {**order, "life": number, "link": True}):
+            return
+        worker = Worker(Life(seat, number), agent.host, Stage.BOOTING, self._station.now(), planned=place.rank)
+        self._roster.workers[seat] = worker
+        if standby:
+            self._station.record("standby", host=seat.host, slot=seat.slot)
+
+    def send_away(self, worker: Worker, why: str) -> None:
+        """Have a process leave: a member of a world at its next step, anybody else at once."""
+        worker.leaving = why
+        if worker.stage is Stage.LIVE and worker.life not in self._station.rendezvous.waiting:
+            worker.stopping_at = self._station.now() + LEAVE_S
+            self._station.tell(worker, "update", generation=self._station.generation, leave=True, reason=why)
+        else:
+            self._station.order(worker, "stop")
+
+    def end(self, worker: Worker) -> None:
+        """End a process, with its grace."""
+        if worker.leaving is None:
+            worker.leaving = "the job ends"
+            self._station.order(worker, "stop")
+
+    def kill(self, worker: Worker, cause: Cause) -> None:
+        """End a process at once; it may be stopped, and deaf to anything else."""
+        worker.killed = worker.killed or cause
+        self._station.order(worker, "kill")
+
+    # --- silence
+
+    def notice_silence(self, *, blame: bool) -> None:
+        """Cut off hosts and kill processes of which nothing was heard for too long."""
+        now, limit = self._station.now(), self._station.rules.heartbeat_timeout_s
+        for agent in list(self._roster.agents.values()):
+            if agent.heard and now - agent.heard > limit:
+                self.cut_off(agent, f"nothing was heard of it for {now - agent.heard:.1f} s", blame=blame)
+        for worker in self._roster.workers.values():
+            if worker.silent_s > limit and worker.killed is None:
+                reason = f"its process was silent for {worker.silent_s:.1f} s"
+                self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
+                self.kill(worker, Cause.SILENT)
+
+    def cut_off(self, agent: Agent, reason: str, *, blame: bool) -> None:
+        """Nobody waits for a silent host any more. If its processes live, they end when they ask for a world."""
+        name = agent.host.name
+        del self._roster.agents[name]
+        for worker in self._roster.on(name):
+            del self._roster.workers[worker.seat]
+            self._station.rendezvous.ended(worker.life)
+        self._station.hands.stop_launch(name)
+        if not blame or agent.finishing:
+            return
+        log.warning("%s is cut off: %s", name, reason)
+        self._station.record("fenced", host=name, reason=reason)
+        self._faults.strike(Cause.FENCED, agent.host, detail=reason)
+
+
+def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> Worker:
+    """A process that another launcher started."""
+    generation = status.get("generation")
+    live = isinstance(generation, int) and generation > 0
+    stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
+    worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=True)
+    worker.done = bool(status.get("done"))
+    if isinstance(status.get("beat"), dict):
+        take_beat(worker, status["beat"])
+    if live:
+        worker.generation = worker.agreed = int(str(generation))
+    return worker
+
+
+def _plans(wanted: tuple[Seat, ...], *, joining: bool) -> list[tuple[Seat, Place]]:
+    """Each wanted seat with the place that its process is to show to user code until it has one."""
+    by_host: dict[str, list[Seat]] = {}
+    for seat in wanted:
+        by_host.setdefault(seat.host, []).append(seat)
+    plans: list[tuple[Seat, Place]] = []
+    for cross, group in enumerate(by_host.values()):
+        for local, seat in enumerate(group):
+            rank = len(plans)
+            if joining and rank == 0:
+                rank = max(1, len(wanted) - 1)  # it joins others: what rank 0 does at the start has been done
+            place = Place(rank, max(len(wanted), rank + 1), local, len(group), cross, len(by_host))
+            plans.append((seat, place))
+    return plans

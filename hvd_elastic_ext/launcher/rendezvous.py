@@ -1,0 +1,231 @@
+"""Where the processes of a generation meet. Pure: questions in, answers out, no clock of its own.
+
+Horovod asks two kinds of question, through the door of each process:
+
+* ``GET /rank_and_size/…`` blocks until all members of the newest generation
+  have asked, who are then all alive and on their way: only then are ranks dealt
+  out. It is never answered 404 or with rank -1, which end a process.
+* ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has
+  a key space of its own. A key that is not there *yet* is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, NamedTuple
+
+HOLD_S: Final = 2.0
+"""How long a question for a key that is not set is held before the answer is 404 (Horovod then asks again)."""
+
+OK: Final = 200
+NOT_YET: Final = 404
+CANNOT_FORM: Final = 500
+
+_RANK: Final = "rank_and_size"
+
+
+class Seat(NamedTuple):
+    """A place for one training process: ``slot`` is the host's own number of it, from 0, and never changes."""
+
+    host: str
+    slot: int
+
+    def __str__(self) -> str:
+        return f"{self.host}[{self.slot}]"
+
+
+class Life(NamedTuple):
+    """One process: the ``number``-th in its seat."""
+
+    seat: Seat
+    number: int
+
+
+class Place(NamedTuple):
+    """What Horovod calls a slot: a rank in the world, on the host, and among hosts."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+
+    def text(self) -> str:
+        """As ``rank_and_size`` is answered (Horovod's ``SlotInfo.to_response_string``)."""
+        return ",".join(map(str, self))
+
+
+class Question(NamedTuple):
+    """One request at the door of ``life``; ``number`` tells those of one door apart."""
+
+    life: Life
+    number: int
+    method: str
+    path: str
+    body: bytes = b""
+
+
+class Answer(NamedTuple):
+    life: Life
+    number: int
+    status: int
+    body: bytes = b""
+
+
+def places(members: Sequence[Life]) -> dict[Life, Place]:
+    """Give ranks in the order of ``members``, those of one host standing together.
+
+    Local ranks are dense: Gloo aborts otherwise. The cross rank of a process is
+    its host's number among the hosts that have its local rank.
+    """
+    by_host = [list(group) for _, group in groupby(members, key=lambda life: life.seat.host)]
+    if len({group[0].seat.host for group in by_host}) != len(by_host):
+        raise ValueError("the members of one host do not stand together")
+    crossing = [sum(len(group) > local for group in by_host) for local in range(max(map(len, by_host), default=0))]
+    found: dict[Life, Place] = {}
+    seen = [0] * len(crossing)
+    for group in by_host:
+        for local, life in enumerate(group):
+            found[life] = Place(len(found), len(members), local, len(group), seen[local], crossing[local])
+            seen[local] += 1
+    return found
+
+
+@dataclass(slots=True)
+class _World:
+    generation: int
+    members: frozenset[Life]
+    places: Mapping[Life, Place] = field(default_factory=dict)
+    formed: bool = False
+    broken: bool = False
+    keys: dict[str, bytes] = field(default_factory=dict)
+
+
+class Rendezvous:
+    """All generations that somebody may still ask about, and the questions on hold."""
+
+    def __init__(self) -> None:
+        self._newest = _World(0, frozenset(), formed=True)
+        self._worlds: dict[Life, _World] = {}
+        self._waiting: dict[Life, Question] = {}
+        self._held: dict[tuple[Life, int], tuple[Question, float]] = {}
+
+    @property
+    def generation(self) -> int:
+        """Of the newest world."""
+        return self._newest.generation
+
+    @property
+    def members(self) -> frozenset[Life]:
+        """Of the newest world."""
+        return self._newest.members
+
+    @property
+    def formed(self) -> bool:
+        """Whether the newest world's members have been told their ranks."""
+        return self._newest.formed
+
+    @property
+    def ready(self) -> bool:
+        """Whether all members of the newest world have asked for their ranks and wait for :meth:`deal`."""
+        return not self._newest.formed and self._newest.members <= self._waiting.keys()
+
+    @property
+    def waiting(self) -> frozenset[Life]:
+        """Who has asked for a rank and not been answered."""
+        return frozenset(self._waiting)
+
+    def place(self, life: Life) -> Place | None:
+        """In the newest world."""
+        return self._newest.places.get(life)
+
+    def form(self, generation: int, members: Iterable[Life]) -> list[Answer]:
+        """Begin a newer generation. Answers to those who wait for keys of the one before: they never come.
+
+        Raises ``ValueError`` if ``generation`` is not newer.
+        """
+        if generation <= self._newest.generation:
+            raise ValueError(f"generation {generation} is not newer than {self._newest.generation}")
+        answers = self.give_up()
+        self._newest = _World(generation, frozenset(members))
+        return answers
+
+    def deal(self, order: Sequence[Life]) -> list[Answer]:
+        """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
+        world = self._newest
+        if not self.ready or frozenset(order) != world.members:
+            raise ValueError("ranks are dealt to all members, once all have asked")
+        world.formed = True
+        world.places = places(order)
+        self._worlds.update(dict.fromkeys(order, world))
+        return [_answer(self._waiting.pop(life), OK, place.text().encode()) for life, place in world.places.items()]
+
+    def adopt(self, generation: int, members: Mapping[Life, Place]) -> None:
+        """Take over a world that formed under another launcher. Its keys are not known."""
+        self._newest = _World(generation, frozenset(members), places=dict(members), formed=True)
+        self._worlds.update(dict.fromkeys(members, self._newest))
+
+    def give_up(self) -> list[Answer]:
+        """The newest world is lost: whoever still waits for its keys is told at once, not after Gloo's 30 s."""
+        self._newest.broken = True
+        lost = [key for key, (question, _) in self._held.items() if self._worlds.get(question.life) is self._newest]
+        return [_answer(self._held.pop(key)[0], CANNOT_FORM) for key in lost]
+
+    def ask(self, question: Question, now: float) -> list[Answer]:
+        """Answer a question, and those that it makes answerable; nothing if it has to wait."""
+        scope = question.path.lstrip("/").partition("/")[0]
+        if scope == _RANK and question.method == "GET":
+            self._waiting[question.life] = question
+            return []
+        world = self._worlds.get(question.life)
+        if world is None or world.broken:
+            return [_answer(question, CANNOT_FORM if world else NOT_YET)]
+        if question.method == "PUT":
+            world.keys[question.path] = question.body
+            return [_answer(question, OK), *self._answer_held(world, question.path)]
+        if question.method == "GET" and question.path not in world.keys:
+            self._held[question.life, question.number] = (question, now + HOLD_S)
+            return []
+        # Deleting says that a process leaves its world. Its keys go with the generation.
+        return [_answer(question, OK, world.keys.get(question.path, b"") if question.method == "GET" else b"")]
+
+    def withdraw(self, life: Life, number: int) -> None:
+        """Whoever asked has hung up."""
+        self._held.pop((life, number), None)
+        if (question := self._waiting.get(life)) is not None and question.number == number:
+            del self._waiting[life]
+
+    def ended(self, life: Life) -> None:
+        """A process has ended, and its questions with it."""
+        self._waiting.pop(life, None)
+        self._worlds.pop(life, None)
+        for key in [key for key in self._held if key[0] == life]:
+            del self._held[key]
+
+    def due(self, now: float) -> list[Answer]:
+        """Answers to those who have been kept waiting for a key long enough."""
+        late = [key for key, (_, until) in self._held.items() if now >= until]
+        return [_answer(self._held.pop(key)[0], NOT_YET) for key in late]
+
+    def next_due(self) -> float | None:
+        """When :meth:`due` has something to say."""
+        return min((until for _, until in self._held.values()), default=None)
+
+    def asked_again(self, life: Life) -> bool:
+        """Whether a process asks for a rank that it was told already: its world is lost."""
+        return life in self._waiting and self._worlds.get(life) is self._newest
+
+    def _answer_held(self, world: _World, path: str) -> list[Answer]:
+        found = [
+            key
+            for key, (question, _) in self._held.items()
+            if question.path == path and self._worlds.get(question.life) is world
+        ]
+        return [_answer(self._held.pop(key)[0], OK, world.keys[path]) for key in found]
+
+
+def _answer(question: Question, status: int, body: bytes = b"") -> Answer:
+    return Answer(question.life, question.number, status, body)

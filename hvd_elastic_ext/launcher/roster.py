@@ -1,0 +1,120 @@
+"""What the launcher knows of agents and processes: facts only, kept up to date by the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.membership import Process, Stage
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
+
+
+@dataclass(slots=True)
+class Agent:
+    """The agent of a host. ``heard``: when it last spoke (mono). ``facts``: what it said of its machine."""
+
+    host: Host
+    since: float
+    joined: bool = False
+    heard: float = 0.0
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    finishing: bool = False
+    holds: tuple[int, int, int] | None = None
+    """The newest commit that any of its processes has told of."""
+    lives: dict[int, int] = field(default_factory=dict)
+    """The highest life of each slot so far: the next one is one more."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One training process."""
+
+    life: Life
+    host: Host
+    stage: Stage
+    since: float
+    planned: int = 0
+    """The rank that it shows to user code until it has one."""
+    generation: int = 0
+    """Of the newest world that it has entered."""
+    agreed: int = 0
+    """Of the newest world with which it has agreed on the state."""
+    started: bool = False
+    pid: int | None = None
+    silent_s: float = 0.0
+    """How long its own thread had not spoken when its agent last said so."""
+    holds: tuple[int, int, int] | None = None
+    step: int = 0
+    step_s: float | None = None
+    loops: bool = False
+    """It has begun an elastic training function."""
+    done: bool = False
+    failure: tuple[str, str, str] | None = None
+    """What its training function raised: a digest, the error, the traceback."""
+    leaving: str | None = None
+    """Why it was told to leave; None if it was not."""
+    stopping_at: float | None = None
+    """When it is ended if it has not gone by itself."""
+    killed: Cause | None = None
+    """Why it was killed."""
+    fence_at: float | None = None
+    """When its connections are cut if it has not asked for the next world by itself."""
+    told: tuple[int, float] | None = None
+    """The generation that it was last told of, and when."""
+
+    @property
+    def seat(self) -> Seat:
+        return self.life.seat
+
+
+@dataclass(slots=True)
+class Roster:
+    """All agents by host, all living processes by seat."""
+
+    agents: dict[str, Agent] = field(default_factory=dict)
+    workers: dict[Seat, Worker] = field(default_factory=dict)
+
+    def on(self, host: str) -> list[Worker]:
+        """The processes on a host."""
+        return [worker for seat, worker in self.workers.items() if seat.host == host]
+
+    def of(self, host: str, slot: Any, life: Any) -> Worker | None:
+        """The process that an agent speaks of, if it is the one that lives."""
+        worker = self.workers.get(Seat(host, slot)) if isinstance(slot, int) else None
+        return worker if worker is not None and life in (None, worker.life.number) else None
+
+    def alive(self, life: Life) -> Worker | None:
+        worker = self.workers.get(life.seat)
+        return worker if worker is not None and worker.life == life else None
+
+    def held_by(self, host: str) -> tuple[int, int, int] | None:
+        """The newest commit that a host's agent has told of."""
+        agent = self.agents.get(host)
+        return None if agent is None else agent.holds
+
+    def processes(self, *, broken: frozenset[Life], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
+        """Those that may be planned with: not those that are on their way out."""
+        return {
+            seat: Process(
+                worker.life,
+                worker.stage,
+                worker.since,
+                holds=worker.holds,
+                broken=worker.life in broken,
+                leaves_by=leaves_by.get(seat.host),
+            )
+            for seat, worker in self.workers.items()
+            if worker.killed is None and not worker.done
+        }
+
+
+def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
+    """Note what a process tells of itself from time to time."""
+    commit, step, step_s = beat.get("commit"), beat.get("step"), beat.get("step_s")
+    if isinstance(commit, list) and len(commit) == 3 and all(isinstance(number, int) for number in commit):
+        worker.holds = (commit[0], commit[1], commit[2])
+    worker.step = step if isinstance(step, int) else worker.step
+    worker.step_s = float(step_s) if isinstance(step_s, int | float) else None

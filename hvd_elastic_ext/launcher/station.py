@@ -1,0 +1,91 @@
+"""What all parts of the driver share: facts, rules, clock, and the few ways to speak."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.rendezvous import Answer, Place, Rendezvous, Seat
+from hvd_elastic_ext.launcher.roster import Roster, Worker
+
+
+class Hands(Protocol):
+    """What the driver can do."""
+
+    def start_agent(self, host: Host) -> None:
+        """Start an agent, or have a living one come back. Its news follow, or :meth:`Driver.launch_ended`."""
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        """Give a host's agent an order; False if it is not connected."""
+
+    def stop_launch(self, host: str) -> None:
+        """Give up on the start of an agent."""
+
+    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        """How the process of a seat is to be started; ``place`` is what it shows to user code until it has one."""
+
+    def go_env(self, worker: Worker) -> dict[str, str]:
+        """What is added to a process's environment when it goes live."""
+
+    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+        """Why a host cannot be used, and what to do about it; None if it can."""
+
+
+class Rules(Protocol):
+    """What the driver reads of the settings. Times in seconds."""
+
+    @property
+    def limits(self) -> Limits: ...
+    @property
+    def cooldown_s(self) -> tuple[float, float]: ...
+    @property
+    def heartbeat_timeout_s(self) -> float: ...
+    @property
+    def standby_timeout_s(self) -> float: ...
+    @property
+    def elastic_timeout_s(self) -> float: ...
+    @property
+    def reset_limit(self) -> int | None: ...
+    @property
+    def failure_budget(self) -> int: ...
+
+
+@dataclass
+class Station:
+    """See the module's docstring. ``leaves_by``: hosts that are about to go, and when (mono)."""
+
+    rules: Rules
+    hands: Hands
+    journal: Journal
+    clock: Clock
+    generation: int = 0
+    roster: Roster = field(default_factory=Roster)
+    rendezvous: Rendezvous = field(default_factory=Rendezvous)
+    leaves_by: dict[str, float] = field(default_factory=dict)
+
+    def now(self) -> float:
+        return self.clock.mono()
+
+    def record(self, event: str, **fields: Any) -> None:
+        self.journal.record(event, generation=self.generation, **fields)
+
+    def order(self, worker: Worker, do: str, **more: Any) -> bool:
+        """Give an order about a process to its agent."""
+        return self.hands.send(worker.seat.host, {"do": do, "slot": worker.seat.slot, **more})
+
+    def tell(self, worker: Worker, what: str, **more: Any) -> None:
+        """Say something to a process."""
+        self.order(worker, "tell", life=worker.life.number, message={"tell": what, **more})
+
+    def answer(self, answers: Iterable[Answer]) -> None:
+        """Answer what processes have asked at their doors."""
+        for life, number, status, body in answers:
+            text = base64.b64encode(body).decode("ascii")
+            order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
+            self.hands.send(life.seat.host, order)

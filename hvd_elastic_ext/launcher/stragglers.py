@@ -1,0 +1,74 @@
+"""Who is slower than the others, for long enough to be worth a word. Pure.
+
+Between two synchronous steps everybody waits for the slowest, so the time that
+counts is the one a process spends on its *own* work: what the worker reports as
+``step_s`` has to leave out the waiting in collectives, or all look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Final, Generic, TypeVar
+
+FACTOR: Final = 1.5
+SUSTAINED: Final = 20
+"""Steps in a row. A slow batch, a checkpoint or a page fault is over by then; a hot or shared device is not."""
+
+Seat = TypeVar("Seat", bound=Hashable)
+
+
+@dataclass(frozen=True)  # no slots: Python cannot make Name[Seat]() of a frozen generic that has them
+class Straggler(Generic[Seat]):
+    """``seconds`` is its own median step, ``median`` that of the median process."""
+
+    seat: Seat
+    seconds: float
+    median: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.seat} takes {self.seconds:.3g} s a step, {self.seconds / self.median:.2g} × the median"
+
+
+def stragglers(
+    step_times: Mapping[Seat, Sequence[float]], *, factor: float = FACTOR, sustained: int = SUSTAINED
+) -> list[Straggler[Seat]]:
+    """Name the processes whose last ``sustained`` steps *each* took over ``factor`` times the median, slowest first.
+
+    ``step_times`` holds each process's recent steps, newest last. The median is
+    taken over the processes' own medians. With fewer than three of them there
+    is no telling who is slow and who is fast.
+    """
+    typical = {seat: median(times[-sustained:]) for seat, times in step_times.items() if len(times) >= sustained}
+    if len(typical) < 3:
+        return []
+    usual = median(typical.values())
+    found = [
+        Straggler(seat, seconds, usual)
+        for seat, seconds in typical.items()
+        if usual > 0 and all(time > factor * usual for time in step_times[seat][-sustained:])
+    ]
+    return sorted(found, key=lambda straggler: -straggler.seconds)
+
+
+@dataclass(frozen=True)
+class Watch(Generic[Seat]):
+    """What was said and done about stragglers already, so that each is named once and drained once at most."""
+
+    named: frozenset[Seat] = frozenset()
+    drained: frozenset[Seat] = frozenset()
+
+    def look(
+        self, found: Collection[Straggler[Seat]], *, drain: bool = False
+    ) -> tuple[Watch[Seat], list[Straggler[Seat]], list[Seat]]:
+        """Return ``(next watch, whom to report, whom to drain)``.
+
+        One that caught up and falls behind again is reported again, but never
+        drained twice: if leaving out did not help, it would only cost resizes.
+        """
+        seats = frozenset(straggler.seat for straggler in found)
+        report = [straggler for straggler in found if straggler.seat not in self.named]
+        leave = [straggler.seat for straggler in found if drain and straggler.seat not in self.drained][:1]
+        return replace(self, named=seats, drained=self.drained.union(leave)), report, leave

@@ -1,0 +1,228 @@
+"""Ways of starting an agent on a host: directly, over ssh, and whatever else can carry one line to a program.
+
+An agent is told whom to join by one line on its standard input, the job's key in
+it; nothing of it is ever an argument, where others could read it. From then on
+it talks over the control port. What was started here may end for reasons of its
+own (an agent that hands over to one that lives, an ssh whose connection broke):
+that says nothing about an agent that has joined. Failures come as data.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.launcher.child import Child
+from hvd_elastic_ext.launcher.ssh import Ssh
+
+log = logging.getLogger(__name__)
+
+AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
+UNREACHABLE: Final = 255
+"""Exit code of ssh when it did not get through, and of any transport here that did not."""
+AT_ONCE: Final = 8
+"""How many ssh may be on their way at once: sshd's default turns some away from the eleventh on."""
+ON_ITS_WAY_S: Final = 20.0
+"""After how long an ssh that has neither got through nor ended does not count among them any more."""
+
+Remark = Callable[[str], None]
+"""Takes one line that an agent, or whoever carries it, has to say outside the control port."""
+
+
+def join_line(
+    job: str, host: str, *, key: bytes, launcher: tuple[str, int], incarnation: int, orphan_grace_s: float
+) -> bytes:
+    """What makes an agent join ``launcher``, or hand over to the agent of that job and host that lives. Pure."""
+    order = {"do": "join", "job": job, "host": host, "key": key.hex(), "launcher": list(launcher)}
+    return _line({**order, "incarnation": incarnation, "orphan_grace_s": orphan_grace_s})
+
+
+def end_line(job: str, host: str, *, key: bytes) -> bytes:
+    """What makes an agent of that job and host that lives end with all it runs, at once. Pure."""
+    return _line({"do": "end", "job": job, "host": host, "key": key.hex()})
+
+
+def _line(order: dict[str, object]) -> bytes:
+    return json.dumps(order, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a launch ended: ``code`` 128 + N for signal N; ``reached``: the host was, whatever came then.
+
+    ``last_words`` is the last line of its standard error, or else its output.
+    """
+
+    code: int
+    reached: bool
+    last_words: str
+
+
+class Launch(Protocol):
+    """One agent being started, as far as it can be seen from here."""
+
+    @property
+    def reached(self) -> bool:
+        """True once the program there is being run."""
+
+    async def wait(self) -> Ended:
+        """Wait for its end; all remarks have been passed on then. May be waited for repeatedly and given up."""
+
+    def kill(self) -> None:
+        """SIGKILL what was started on this machine: the agent itself, or what only carries it."""
+
+    def close(self) -> None:
+        """Take no more remarks. An agent that runs goes on; what only carries it ends."""
+
+
+class Transport(Protocol):
+    """A way of starting agents."""
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
+
+        Never raises for what is wrong with a host: then the launch has ended, and says
+        why. ``ValueError`` for a line longer than 32 KiB.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Starts agents on this machine, whatever the host's name."""
+
+    python: str = field(default=sys.executable)
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        return _Process(_agent(self.python), line, remark=remark, carrier=False)
+
+
+class OverSsh:
+    """Starts agents over ``ssh``, a few at a time."""
+
+    def __init__(self, ssh: Ssh | None = None, *, python: str = sys.executable) -> None:
+        self._ssh = ssh or Ssh(Path.cwd())
+        self._python = python
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        problem = name_error(host)
+        if problem is not None:
+            return _Failed(problem)
+        await self._room.acquire()
+        # The shell says that it is there: from then on a failure is not one of the way.
+        words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *_agent(self._python)]
+        try:
+            launch = _Process(self._ssh.command(host, words), line, remark=remark, carrier=True)
+        except ValueError:
+            self._room.release()
+            raise
+        launch.when_under_way(self._room.release)
+        return launch
+
+
+@dataclass(frozen=True, slots=True)
+class ByName:
+    """``near`` for the names that ``is_near`` says yes to, else ``far``.
+
+    ``is_near`` is called in a thread: it may resolve names.
+    """
+
+    near: Transport
+    far: Transport
+    is_near: Callable[[str], bool]
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        problem = name_error(host)
+        if problem is not None:
+            return _Failed(problem)
+        near = await asyncio.get_running_loop().run_in_executor(None, self.is_near, host)
+        return await (self.near if near else self.far).start(host, line, remark=remark)
+
+
+_REACHED: Final = "hvd-elastic-host-reached"
+
+
+def _agent(python: str) -> list[str]:
+    return [python, "-m", AGENT_MODULE]
+
+
+class _Failed:
+    """A launch that never was."""
+
+    reached = False
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def wait(self) -> Ended:
+        return Ended(UNREACHABLE, reached=False, last_words=self._why)
+
+    def kill(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class _Process:
+    """A launch that is a process of this machine; a ``carrier`` only carries what an agent elsewhere says."""
+
+    def __init__(self, command: list[str], line: bytes, *, remark: Remark, carrier: bool) -> None:
+        self.reached = not carrier
+        self._carrier = carrier
+        self._remark = remark
+        self._words = {"stdout": "", "stderr": ""}
+        self._under_way: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._child: Child | None = None
+        try:
+            self._child = Child(command, line, on_line=self._hear)
+        except OSError as error:
+            self.reached = False
+            self._words["stderr"] = f"{command[0]}: {error.strerror}"
+
+    async def wait(self) -> Ended:
+        code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
+        return Ended(code, self.reached, self._words["stderr"] or self._words["stdout"])
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            if self._carrier:
+                self._child.kill()
+
+    def when_under_way(self, act: Callable[[], None]) -> None:
+        """Call ``act`` once, when the host was reached, or this has ended, or nobody knows."""
+        self._under_way = act
+        if self._child is None:
+            self._settled()
+        else:
+            self._child.code.add_done_callback(lambda _: self._settled())
+            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._settled)
+
+    def _settled(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        act, self._under_way = self._under_way, None
+        if act is not None:
+            act()
+
+    def _hear(self, stream: str, text: str) -> None:
+        if not self.reached and stream == "stdout" and text == _REACHED:
+            self.reached = True
+            self._settled()
+            return
+        if text.strip():
+            self._words[stream] = text.strip()
+            self._remark(text)

@@ -1,0 +1,182 @@
+"""One world after the other: its members are called together, and given their ranks when all have come."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Final
+
+from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.membership import Decision, Situation, Stage, in_order
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat, places
+from hvd_elastic_ext.launcher.roster import Worker
+from hvd_elastic_ext.launcher.station import Station
+
+TELL_AGAIN_S: Final = 5.0
+"""A member that was told of a change and has not come is told again after this time."""
+SYNC_S: Final = 10.0
+"""A member that does not say when it has agreed on the state is taken to have, after this time in a world."""
+NOTICE_S: Final = 0.25
+"""How long a member of a world that lost somebody may take to notice before its connections are cut for it."""
+MENDING: Final = ("worker failed", "connection lost")
+
+
+class Worlds:
+    """The newest world: its members, how far it is, and why it was formed."""
+
+    def __init__(self, station: Station, fleet: Fleet) -> None:
+        self.members: tuple[Life, ...] = ()
+        self.begun = False
+        """Training has begun: some world has formed."""
+        self.changes = 0
+        """Worlds formed since the first one."""
+        self._station = station
+        self._fleet = fleet
+        self._decision = Decision(None, "", "")
+        self._before: Counter[str] = Counter()
+        self._lost: Counter[str] = Counter()
+        """By host, members that were lost since a world last formed."""
+
+    @property
+    def formed(self) -> bool:
+        """Whether the members of the newest world have their ranks."""
+        return not self.members or self._station.rendezvous.formed
+
+    def next_look(self) -> float | None:
+        """When a member may have to be cut off from the others (mono)."""
+        workers = filter(None, map(self._station.roster.alive, self.members if not self.formed else ()))
+        return min((worker.fence_at for worker in workers if worker.fence_at is not None), default=None)
+
+    @property
+    def standing(self) -> bool:
+        """Whether there is a world with all of its members, and none of them asks for another one."""
+        whole = bool(self.members) and all(map(self._station.roster.alive, self.members))
+        return whole and not any(map(self._station.rendezvous.asked_again, self.members))
+
+    def situation(self, wanted: tuple[Seat, ...]) -> Situation:
+        """What is known, for a decision."""
+        station = self._station
+        broken = frozenset(filter(station.rendezvous.asked_again, self.members))
+        return Situation(
+            wanted,
+            station.roster.processes(broken=broken, leaves_by=station.leaves_by),
+            members=self.members,
+            formed=self.formed,
+            settled=self.formed and all(map(self._agreed, self.members)),
+            begun=self.begun,
+        )
+
+    def _agreed(self, life: Life) -> bool:
+        worker, generation = self._station.roster.alive(life), self._station.generation
+        if worker is None or worker.generation < generation:
+            return False
+        return worker.agreed >= generation or self._station.now() - worker.since >= SYNC_S
+
+    def change(self, decision: Decision) -> None:
+        """Begin the world that was decided on."""
+        members = decision.members
+        assert members is not None
+        station, before = self._station, self.members
+        joining = {life.seat.host for life in members if life not in before}
+        if decision.cause == "hosts added" and joining <= self._fleet.recovering:
+            decision = replace(decision, cause="cooldown over")
+        self._fleet.recovering -= joining
+        self._lost.update(life.seat.host for life in before if station.roster.alive(life) is None)
+        self.changes += bool(self.begun and self.formed)
+        station.generation += 1
+        station.answer(station.rendezvous.form(station.generation, members))
+        self.members, self._decision = members, decision
+        for worker in filter(None, map(station.roster.alive, members)):
+            self._call(worker)
+        for worker in filter(None, map(station.roster.alive, before)):
+            if worker.life not in members and worker.leaving is None:
+                self._fleet.send_away(worker, decision.reason)
+
+    def _call(self, worker: Worker) -> None:
+        """Have a member of the newest world come to it."""
+        station, now = self._station, self._station.now()
+        worker.told = (station.generation, now)
+        if worker.stage is Stage.PARKED:
+            worker.stage, worker.since = Stage.LIVE, now
+            env = station.hands.go_env(worker)
+            rough = places(sorted(self.members))[worker.life]  # Horovod asks for the real one
+            names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+            env = {**env, **{f"HOROVOD_{name}": str(value) for name, value in zip(names, rough, strict=True)}}
+            station.tell(worker, "go", generation=station.generation, env=env)
+        elif worker.life not in station.rendezvous.waiting:
+            self._update(worker)
+            # It may be waiting for somebody who is gone. Most notice by themselves, and at once.
+            worker.fence_at = now + NOTICE_S if self._decision.cause in MENDING else None
+
+    def _update(self, worker: Worker) -> None:
+        station = self._station
+        ends = [by - station.now() for host, by in station.leaves_by.items() if station.roster.on(host)]
+        in_s = max(0.0, min(ends)) if ends else None
+        reason = self._decision.reason
+        station.tell(worker, "update", generation=station.generation, leave=False, in_s=in_s, reason=reason)
+
+    def deal(self, wanted: tuple[Seat, ...]) -> None:
+        """Tell the members of the newest world their ranks, once all of them ask."""
+        station = self._station
+        if not self.members or not station.rendezvous.ready:
+            return
+        processes = station.roster.processes(broken=frozenset(), leaves_by={})
+        if not all(life.seat in processes for life in self.members):
+            return
+        order = in_order([processes[life.seat] for life in self.members], wanted)
+        answers = station.rendezvous.deal(order)
+        for rank, life in enumerate(order):
+            worker = station.roster.alive(life)
+            assert worker is not None
+            worker.fence_at = None
+            station.tell(worker, "world", generation=station.generation, rank=rank, size=len(order))
+        station.answer(answers)
+        self._journal(order)
+
+    def _journal(self, order: tuple[Life, ...]) -> None:
+        after = Counter(life.seat.host for life in order)
+        before, self._before = self._before, after
+        lost, self._lost = self._lost, Counter()
+        self._station.record(
+            "resized",
+            cause=self._decision.cause,
+            reason=self._decision.reason,
+            added=[host for host in after if after[host] > before[host]],
+            removed=[host for host in before if before[host] > after[host]],
+            size=len(order),
+            hosts=after,
+            failed=lost,
+        )
+
+    def tell_again(self) -> None:
+        """Messages get lost: members that have not come are told once more."""
+        if self.formed:
+            return
+        now, waiting = self._station.now(), self._station.rendezvous.waiting
+        for worker in filter(None, map(self._station.roster.alive, self.members)):
+            if worker.fence_at is not None and (worker.life in waiting or now >= worker.fence_at):
+                worker.fence_at = None
+                if worker.life not in waiting:
+                    self._station.tell(worker, "fence", addresses=None)
+            told = worker.told[1] if worker.told is not None else now
+            if worker.life not in waiting and worker.generation and now - told >= TELL_AGAIN_S:
+                worker.told = (self._station.generation, now)
+                self._update(worker)
+
+    def take_over(self) -> None:
+        """Go on with the world that processes of another launcher are in."""
+        station = self._station
+        workers = list(station.roster.workers.values())
+        newest = max((worker.generation for worker in workers), default=0)
+        station.generation = max(station.generation, newest)
+        members = sorted(worker.life for worker in workers if newest and worker.generation == newest)
+        if not members:
+            return
+        # Numbers may have been given to worlds that never formed; the next one is beyond all of them.
+        station.rendezvous.adopt(station.generation, places(members))
+        for life in members:
+            worker = station.roster.alive(life)
+            assert worker is not None
+            worker.generation = worker.agreed = station.generation
+        self.members, self.begun = tuple(members), True
+        self._before = Counter(life.seat.host for life in members)

@@ -1,0 +1,46 @@
+"""A launcher without a job: holds a state directory and answers `hvd-elastic hosts` over a ledger of its own.
+
+Arguments: the folder, then published hosts as host:slots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher import hosts_desk, ledger_json
+from hvd_elastic_ext.launcher.desk import Desk
+from hvd_elastic_ext.launcher.ledger import HealthLedger
+from hvd_elastic_ext.launcher.statedir import Saved, StateDir
+
+
+async def serve(folder: Path, hosts: list[Host]) -> None:
+    held = StateDir(folder)
+    saved = held.load() or Saved()
+    now = time.monotonic()
+    ledger = ledger_json.from_json(saved.ledger, now, wall=time.time()) if saved.ledger else HealthLedger()
+
+    def handle(request: Mapping[str, Any]) -> Mapping[str, Any]:
+        nonlocal ledger
+        now = time.monotonic()
+        ledger, answer = hosts_desk.answer(request, ledger, hosts=hosts, now=now)
+        held.save(Saved(1, 1, ledger_json.to_json(ledger, now, wall=time.time())))
+        return answer
+
+    await Desk(held.socket, handle).start()
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+
+def main() -> None:
+    folder, *hosts = sys.argv[1:]
+    pairs = [text.split(":") for text in hosts]
+    asyncio.run(serve(Path(folder), [Host(name, int(slots)) for name, slots in pairs]))
+
+
+main()

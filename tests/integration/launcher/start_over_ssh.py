@@ -1,0 +1,27 @@
+"""Start a program over ssh on each host named, and print what becomes of it: one JSON object a line."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from hvd_elastic_ext.launcher.ssh import Ssh
+from hvd_elastic_ext.launcher.transports import OverSsh
+
+
+def tell(**fields: object) -> None:
+    print(json.dumps(fields), flush=True)
+
+
+async def start(transport: OverSsh, host: str) -> None:
+    launch = await transport.start(host, b"the line\n", remark=lambda text: tell(host=host, remark=text))
+    ended = await launch.wait()
+    tell(host=host, code=ended.code, reached=ended.reached, last_words=ended.last_words)
+
+
+async def main(agent: str, identity: str, *hosts: str) -> None:
+    transport = OverSsh(Ssh(Path.cwd(), identity_file=identity, connect_timeout_s=2), python=agent)
+    await asyncio.gather(*(start(transport, host) for host in hosts))
+
+
+asyncio.run(main(*sys.argv[1:]))

@@ -1,0 +1,155 @@
+"""`hvd-elastic hosts` as a user meets it: with a launcher, after one was killed, and with none."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import RunningProcess, run_process
+
+STUB = Path(__file__).with_name("launcher_stub.py")
+QUIET = "hvd-elastic hosts: no launcher runs; this is what the last one saved\n"
+
+
+class User:
+    """Somebody in a folder, with a job of the name ``job`` there."""
+
+    def __init__(self, here: Path) -> None:
+        self.here = here
+        self.folder = here / ".hvd-elastic" / "job"
+        self.folder.mkdir(parents=True, mode=0o700)
+
+    def hosts(self, *arguments: str, code: int = 0, error: str = "") -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", *arguments],
+            cwd=self.here,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (code, error), done.stdout
+        return done.stdout
+
+    def refused(self, *arguments: str, code: int = 2) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", *arguments],
+            cwd=self.here,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        return done.stderr
+
+    def launcher(self) -> list[str]:
+        return [sys.executable, str(STUB), str(self.folder), "a:4", "b:2"]
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> User:
+    return User(tmp_path)
+
+
+def ready(process: RunningProcess) -> None:
+    process.wait_for("^ready$")
+
+
+def test_hosts_of_a_running_job_are_listed_blocked_and_cleared_and_a_killed_launcher_forgets_nothing(
+    user: User,
+) -> None:
+    with run_process(user.launcher()) as launcher:
+        ready(launcher)
+        assert user.hosts("list").splitlines() == [
+            "HOST  SLOTS  STATE  STRIKES  FOR  WHY",
+            "a     4/4    free",
+            "b     2/2    free",
+        ]
+        assert user.hosts("block", "b", "--for", "10m", "--reason", "bad fan") == "host b is blocked for 10m\n"
+        rows = {row["name"]: row for row in json.loads(user.hosts("list", "-o", "json"))}
+        assert (rows["b"]["state"], rows["b"]["usable"]) == ("blocked", [])
+        assert 500 < rows["b"]["left_s"] <= 600
+        launcher.kill()
+        launcher.wait()
+    # The socket is still there; nobody answers at it.
+    assert (user.folder / "control.sock").exists()
+    listed = user.hosts("list", error=QUIET)
+    assert "blocked by hand: bad fan" in listed
+    assert (
+        user.hosts("block", "a")
+        == "host a is blocked until it is cleared (no launcher runs; the next one will heed this)\n"
+    )
+    with run_process(user.launcher()) as launcher:
+        ready(launcher)
+        states = {row["name"]: row["state"] for row in json.loads(user.hosts("list", "-o", "json"))}
+        assert states == {"a": "blocked", "b": "blocked"}
+        assert user.hosts("clear", "a") == "a is cleared: host a\n"
+        launcher.end()
+
+
+def test_a_second_launcher_is_refused_in_one_line_and_a_killed_one_leaves_the_folder_free(user: User) -> None:
+    with run_process(user.launcher()) as first:
+        ready(first)
+        with run_process(user.launcher()) as second:
+            assert second.wait() != 0
+            assert f"is already in use by pid {first.pid} on host" in second.output
+        first.kill()
+        first.wait()
+        with run_process(user.launcher()) as third:
+            ready(third)
+
+
+def test_a_launcher_that_cannot_be_asked_from_here_keeps_its_state_to_itself(user: User) -> None:
+    with run_process(user.launcher()) as launcher:
+        ready(launcher)
+        (user.folder / "control.sock").unlink()
+        line = user.refused("block", "a", code=1)
+        assert f"is in use by pid {launcher.pid} on host" in line
+        assert "ask on that host" in line
+
+
+def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_only_one(user: User) -> None:
+    empty = "nothing is held against anybody\n"
+    for where in ((), ("--job", "job"), ("--state-dir", str(user.folder))):
+        assert user.hosts("list", *where, error=QUIET) == empty
+    (user.here / ".hvd-elastic" / "other").mkdir()
+    assert "which job?" in user.refused("list")
+    assert "job, other" in user.refused("list")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("list", "--job", "none"), "is no job's folder"),
+        (("list", "--job", "../.."), "is no job's name"),
+        (("block", "a b"), "contains white space"),
+        (("block", "a", "--for", "soon"), "such as 30s, 10m or 2h"),
+        (("block", "a", "--reason", "two\nlines"), "write one line"),
+        (("clear", "--", "-x"), "would be read as an option"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(user: User, arguments: tuple[str, ...], says: str) -> None:
+    assert says in user.refused(*arguments)
+
+
+def test_a_damaged_state_is_said_and_does_not_stand_in_the_way(user: User) -> None:
+    (user.folder / "state.json").write_text("{")
+    done = user.here.joinpath(".hvd-elastic/job/state.json")
+    result = subprocess.run(
+        [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", "block", "a"],
+        cwd=user.here,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert result.returncode == 0
+    assert "damaged" in result.stderr
+    assert json.loads(done.read_text())["ledger"]["records"][0]["name"] == "a"

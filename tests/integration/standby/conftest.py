@@ -1,0 +1,15 @@
+"""One job for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.integration.standby.kit import Job
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    with Job() as made:
+        yield made

@@ -1,0 +1,27 @@
+"""Unmodified scripts, with ``--adopt``."""
+
+from __future__ import annotations
+
+from tests.integration.standby.kit import HERE, Job, Place
+
+
+def test_an_unmodified_script_that_is_adopted_consumes_each_sample_once_though_a_rank_is_killed(job: Job) -> None:
+    first, second = (
+        job.start(host, HERE / "unmodified.py", plan=Place(rank, 2, 0, 1, rank, 2), env={"HVD_ELASTIC_ADOPT": "1"})
+        for rank, host in enumerate(("alpha", "beta"))
+    )
+    job.live(first, second)
+    first.wait_step(size=2, more=9)
+    second.process.kill()
+    job.form(first)
+    assert first.process.wait(40) == 0, first.process.output
+    assert first.process.stdout.splitlines()[-1].split() == [
+        *("samples", "240", "240"),
+        *("hvd_elastic_ext.torch", "hvd_elastic_ext.worker.data.sampler"),
+    ]
+    steps = [step for step, _, _ in first.steps()]
+    assert len(steps) > len(set(steps))  # it did roll back
+    assert len(first.heard("done")) == 1
+    assert [message["event"] for message in first.heard("record")].count("rolled_back") == 1
+    assert first.beats[-1]["step"] == steps[-1]
+    assert first.beats[-1]["commit"][1] == 2

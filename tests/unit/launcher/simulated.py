@@ -1,0 +1,321 @@
+"""A cluster that exists in memory: agents and processes as the driver meets them, moved by a manual clock.
+
+Every order does what docs/agent.md says it does; time passes only in :meth:`Cluster.run`.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import io
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.driver import Driver
+from hvd_elastic_ext.launcher.ledger import HealthLedger
+from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.rendezvous import Place, Seat
+from hvd_elastic_ext.launcher.roster import Worker
+
+STEP_S = 0.02
+
+
+@dataclass
+class Rules:
+    limits: Limits = field(default_factory=lambda: Limits(settle_s=0.1))
+    cooldown_s: tuple[float, float] = (10.0, 300.0)
+    heartbeat_timeout_s: float = 10.0
+    standby_timeout_s: float = 600.0
+    elastic_timeout_s: float = 600.0
+    grace_s: float = 5.0
+    reset_limit: int | None = None
+    failure_budget: int = 10
+
+
+@dataclass
+class Process:
+    """``state``: booting, parked, waiting (for a rank), training, gone. ``stopped``: as by SIGSTOP."""
+
+    host: str
+    slot: int
+    life: int
+    state: str = "booting"
+    rank: int | None = None
+    generation: int = 0
+    asked: int | None = None
+    interrupted: bool = False
+    leave: bool = False
+    lost: bool = False
+    stopped: bool = False
+    beat_at: float = 0.0
+    steps: int = 0
+
+
+class Cluster:
+    """``boot_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network."""
+
+    def __init__(self, rules: Rules | None = None, *, ledger: HealthLedger | None = None) -> None:
+        self.clock = ManualClock()
+        self.lines = io.StringIO()
+        self.rules = rules or Rules()
+        self.boot_s: dict[str, float] = {}
+        self.dead: set[str] = set()
+        self.cut: set[str] = set()
+        self.misfits: dict[str, str] = {}
+        self.agents: dict[str, dict[int, Process]] = {}
+        self.stalls: list[tuple[float, str]] = []
+        self._events: list[tuple[float, int, Callable[[], object]]] = []
+        self._count = itertools.count()
+        self._asks = itertools.count()
+        self.driver = Driver(
+            self.rules,
+            self,
+            journal=Journal(self.lines, self.clock),
+            clock=self.clock,
+            ledger=ledger,
+        )
+
+    # --- what tests do
+
+    def hosts(self, **slots: int) -> None:
+        """Publish a list of hosts."""
+        self.publish(HostSet.of(slots))
+
+    def publish(self, hosts: HostSet, departing: Mapping[str, tuple[str, float | None]] | None = None) -> None:
+        self.driver.hosts_changed(hosts, departing)
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.clock.mono() + seconds
+        while True:
+            at = self.driver.look()
+            event = self._events[0][0] if self._events else None
+            now = self.clock.mono()
+            step = min(time for time in (at, event, end) if time is not None)
+            if step >= end and (event is None or event > end):
+                self.clock.advance(max(0.0, end - now))
+                self.driver.look()
+                return
+            self.clock.advance(max(0.0, step - now) + 1e-6)
+            while self._events and self._events[0][0] <= self.clock.mono():
+                heapq.heappop(self._events)[2]()
+                self.driver.look()
+
+    def until(self, condition: Callable[[], object], *, within: float = 60.0) -> float:
+        """Let time pass until ``condition``; how long it took."""
+        begun = self.clock.mono()
+        while not condition():
+            assert self.clock.mono() - begun < within, f"not within {within} s\n{self.lines.getvalue()}"
+            self.run(0.01)
+        return self.clock.mono() - begun
+
+    def kill(self, host: str, slot: int = 0, *, code: int = 137) -> None:
+        """End a process, as by ``kill -9``."""
+        process = self.agents[host][slot]
+        self._end(process, code)
+
+    def stop(self, host: str, slot: int = 0) -> None:
+        self.agents[host][slot].stopped = True
+
+    @property
+    def training(self) -> list[Process]:
+        """Those that are in the world, by rank."""
+        found = [p for p in self._all() if p.state == "training" and not p.lost]
+        return sorted(found, key=lambda p: p.rank if p.rank is not None else -1)
+
+    @property
+    def world(self) -> list[str]:
+        """Host of each rank."""
+        return [process.host for process in self.training]
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        entries = [json.loads(line) for line in self.lines.getvalue().splitlines()]
+        return [entry for entry in entries if entry["event"] == name]
+
+    # --- Hands
+
+    def start_agent(self, host: Host) -> None:
+        if host.name in self.dead:
+            self._later(1.0, lambda: self.driver.launch_ended(host.name, 255, "no route to host"))
+            return
+        self._later(0.3, lambda: self._join(host.name))
+
+    def _join(self, name: str) -> None:
+        fresh = name not in self.agents
+        self.agents.setdefault(name, {})
+        self.driver.agent_joined(name, {"facts": {}, "seats": self._seats(name)})
+        if fresh:
+            self._later(1.0, lambda: self._beat(name))
+
+    def _seats(self, name: str) -> dict[str, Any]:
+        return {
+            str(p.slot): {
+                "life": p.life,
+                "state": "running",
+                "pid": 1,
+                "parked": p.state == "parked",
+                "generation": p.generation,
+            }
+            for p in self.agents[name].values()
+        }
+
+    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        return {"argv": ["train"], "env": {"HVD_ELASTIC_PLAN": place.text()}}
+
+    def go_env(self, worker: Worker) -> dict[str, str]:
+        return {}
+
+    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+        return self.misfits.get(host.name)
+
+    def stop_launch(self, host: str) -> None:
+        if host not in self.agents:
+            self.driver.launch_ended(host, 255, "given up")
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        if host not in self.agents:
+            return False
+        if host not in self.cut:
+            self._later(0.001, lambda: self._obey(host, dict(order)))
+        return True
+
+    def _obey(self, host: str, order: dict[str, Any]) -> None:
+        seats = self.agents.get(host)
+        if seats is None:
+            return
+        if order["do"] == "finish":
+            del self.agents[host]
+            self.driver.agent_lost(host, "finished")
+            return
+        slot = order["slot"]
+        process = seats.get(slot)
+        if order["do"] == "start":
+            assert process is None
+            new = seats[slot] = Process(host, slot, order["life"], beat_at=self.clock.mono())
+            self._news(new, "started", pid=1)
+            self._later(self.boot_s.get(host, 3.0), lambda: self._park(new))
+        elif process is None:
+            return
+        elif order["do"] in ("stop", "kill"):
+            self._end(process, 137 if order["do"] == "kill" else 143)
+        elif order["do"] == "tell" and order["life"] == process.life:
+            self._told(process, order["message"])
+        elif order["do"] == "answer" and process.asked == order["id"]:
+            self._answered(process, order)
+
+    # --- processes
+
+    def _park(self, process: Process) -> None:
+        if process.state == "booting":
+            process.state = "parked"
+            self._say(process, "parked")
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "go" and process.state == "parked":
+            self._ask(process)
+        elif message["tell"] == "update" and process.state == "training":
+            process.leave = process.leave or message["leave"]
+            self._interrupt_all(process.generation)
+        elif message["tell"] == "fence" and process.state == "training":
+            self._lose(process)
+
+    def _interrupt_all(self, generation: int) -> None:
+        """Ranks agree: one that was told takes all of them out of the world, at their next step."""
+        for each in self._all():
+            if each.generation == generation and each.state == "training" and not each.interrupted:
+                each.interrupted = True
+                self._later(STEP_S, lambda each=each: self._leave_world(each))
+
+    def _leave_world(self, process: Process) -> None:
+        if process.state != "training" or process.stopped or process.lost or not process.interrupted:
+            return
+        if process.leave:
+            self._end(process, 0)
+        else:
+            self._ask(process)
+
+    def _lose(self, process: Process, generation: int | None = None) -> None:
+        """The world is gone; it asks for the next one."""
+        if not process.lost and process.state == "training" and generation in (None, process.generation):
+            process.lost = True
+            self._later(0.005, lambda: self._ask(process))
+
+    def _ask(self, process: Process) -> None:
+        if process.state == "gone" or process.stopped:
+            return
+        process.state, process.asked = "waiting", next(self._asks)
+        self._news(process, "asked", id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
+
+    def _answered(self, process: Process, order: Mapping[str, Any]) -> None:
+        assert order["status"] == 200
+        process.rank = int(base64.b64decode(order["body"]).decode().split(",")[0])
+        process.state, process.asked = "training", None
+        process.interrupted = process.lost = False
+        process.generation = self.driver.station.generation
+        self._later(0.05, lambda: self._enter(process))
+
+    def _enter(self, process: Process) -> None:
+        if process.state == "training":
+            self._say(process, "entered", generation=process.generation)
+            self._say(process, "looping")
+            self._say(process, "synced")
+
+    def _end(self, process: Process, code: int) -> None:
+        if process.state == "gone":
+            return
+        generation, was_in = process.generation, process.state == "training"
+        process.state = "gone"
+        self.agents[process.host].pop(process.slot, None)
+        self._news(process, "exited", code=code)
+        if was_in and not process.interrupted:
+            for peer in self._all():
+                if peer.generation == generation and peer.host not in self.cut:
+                    self._later(0.01, lambda peer=peer: self._lose(peer, generation))
+
+    def finish(self) -> None:
+        """Training is over everywhere."""
+        for process in self.training:
+            self._say(process, "done")
+        for process in self.training:
+            process.interrupted = True
+            self._end(process, 0)
+
+    # --- news
+
+    def _all(self) -> Iterable[Process]:
+        return [process for seats in self.agents.values() for process in seats.values()]
+
+    def _say(self, process: Process, what: str, **more: Any) -> None:
+        self._news(process, "said", message={"say": what, **more})
+
+    def _news(self, process: Process, event: str, **more: Any) -> None:
+        if process.host not in self.cut:
+            news = {"event": event, "slot": process.slot, "life": process.life, **more}
+            self._later(0.001, lambda: self.driver.news(process.host, news))
+
+    def _beat(self, name: str) -> None:
+        if name not in self.agents:
+            return
+        now = self.clock.mono()
+        slots = {}
+        for process in self.agents[name].values():
+            if not process.stopped:
+                process.beat_at = now
+                process.steps += process.state == "training"
+            beat = {
+                "step": process.steps,
+                "commit": [1, process.generation, process.steps] if process.generation else None,
+            }
+            slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
+        if name not in self.cut:
+            self.driver.news(name, {"event": "beats", "slots": slots})
+        self._later(1.0, lambda: self._beat(name))
+
+    def _later(self, seconds: float, act: Callable[[], object]) -> None:
+        heapq.heappush(self._events, (self.clock.mono() + seconds, next(self._count), act))
