@@ -43,17 +43,18 @@ def measure(case: Case, done: list[Repetition], *, repeats: int, quick: bool) ->
     progress(f"{case.name}: {case.about}; {repeats} on each side")
     for repetition in runner.run(case, repeats=repeats, quick=quick):
         done.append(repetition)
-        progress(f"  {repetition.number + 1}/{repeats} {repetition.side}: {told(repetition)}")
+        progress(f"  {repetition.number + 1}/{repeats} {repetition.side}: {told(case, repetition)}")
 
 
-def told(repetition: Repetition) -> str:
+def told(case: Case, repetition: Repetition) -> str:
     """How a repetition went, in one line."""
     if repetition.failure is not None:
         return f"FAILED: {repetition.failure}"
     parts = []
     for quantity, timings in repetition.values.items():
         median = model.statistic("median", timings)
-        parts.append(f"{quantity} {'none' if median is None else table.time_text(median)}")
+        figure = next((figure for figure in case.figures if figure.quantity == quantity), model.Figure(quantity))
+        parts.append(f"{quantity} {'none' if median is None else table.value_text(figure, median)}")
     return ", ".join(parts)
 
 

@@ -42,6 +42,7 @@ LOOK_S: Final = 0.02
 """Pause between looks at files. Figures come from stamps, not from when they were looked at."""
 POLL_S: Final = 1.0
 """Pause of stock between two runs of its script; the time from run to run is longer and is measured."""
+ROOT: Final = Path(__file__).parent.parent
 TRAINEE: Final = Path(__file__).with_name("trainee.py")
 TRAINEE_LIMIT_S: Final = 240
 ELASTIC_TIMEOUT_S: Final = 120
@@ -108,20 +109,24 @@ class Job:
 
     def start(self, shape: Shape, command: Sequence[str]) -> None:
         """Start the launcher; return at once."""
+        self.launch([*self._launcher(shape), *command])
+
+    def launch(self, argv: Sequence[str]) -> None:
+        """Start ``argv`` under an agent; return at once."""
         with self._log.open("ab") as log:
             self._agent = subprocess.Popen(
                 [sys.executable, "-m", AGENT],
                 stdin=subprocess.PIPE,
-                stdout=log,
+                stdout=subprocess.DEVNULL,  # its news; what the job writes goes to its standard error
                 stderr=log,
                 env=environ(os.environ, self._folder),
                 start_new_session=True,
             )
-        argv = [*self._launcher(shape), *command]
-        order = {"argv": argv, "cwd": str(self._folder), "grace_s": GRACE_S}
+        start = {"do": "start", "slot": 0, "argv": list(argv), "cwd": str(self._folder), "grace_s": GRACE_S}
+        orders = ({**start, "output": "stderr", "commits": 0, "core": True}, {"do": "finish"})
         assert self._agent.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # whoever waits for the job will see that it ended
-            self._agent.stdin.write(json.dumps(order).encode() + b"\n")
+            self._agent.stdin.write(b"".join(json.dumps(order).encode() + b"\n" for order in orders))
             self._agent.stdin.flush()
 
     def _launcher(self, shape: Shape) -> list[str]:
@@ -229,6 +234,26 @@ def _kill_tree(pid: int) -> None:
             process.kill()
 
 
+def figures(
+    trial: Trial, script: str, *, ranks: int, arguments: Sequence[int], timeout: float
+) -> dict[str, list[float]]:
+    """What a script of ``benchmarks/scripts`` measured in a world of ``ranks``, started once and never resized.
+
+    Raises :class:`BenchmarkError` if it ended without a result, or did not end in ``timeout`` seconds.
+    """
+    result = trial.folder / "figures.json"
+    program = [sys.executable, "-m", f"benchmarks.scripts.{script}", str(result), trial.side, *map(str, arguments)]
+    world = [horovodrun(), "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo"] if ranks > 1 else []
+    job = Job(trial.side, trial.folder)
+    try:
+        job.launch([*world, *program])
+        job.wait_for("figures", result.exists, timeout=timeout)
+    finally:
+        job.end()
+    told: dict[str, list[float]] = json.loads(result.read_text())
+    return told
+
+
 @contextlib.contextmanager
 def training(trial: Trial, shape: Shape) -> Iterator[Job]:
     """A job of the trainee, ended on leaving."""
@@ -268,7 +293,7 @@ def lines(hosts: Sequence[str]) -> list[str]:
 def environ(base: Mapping[str, str], folder: Path) -> dict[str, str]:
     """``base`` without settings for other jobs, one thread a process, temporary files in ``folder``."""
     kept = {name: value for name, value in base.items() if not name.startswith(("HVD_ELASTIC_", "HOROVOD_"))}
-    return {**kept, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    return {**kept, "TMPDIR": str(folder), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", "PYTHONPATH": str(ROOT)}
 
 
 def horovodrun() -> str:

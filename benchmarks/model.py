@@ -20,7 +20,7 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds; ``at_least`` if they are only a lower bound, because the deadline came first."""
+    """Seconds (or the figure's unit); ``at_least`` if it is only a lower bound, because the deadline came first."""
 
     seconds: float
     at_least: bool = False
@@ -30,14 +30,23 @@ class Timing:
 class Figure:
     """One line of the table: a statistic of one of a case's quantities.
 
-    ``bar_s`` is the most seconds that ours may take, ``bar_ratio`` the highest
-    ratio of ours to stock; None where no bar is set.
+    ``bar_s`` is the most that ours may take, ``bar_ratio`` the highest ratio of
+    ours to stock, ``bar_floor`` the highest ratio of ours to the median of
+    ``floor``, another quantity measured on our side in the same run; None where
+    no bar is set. ``unit`` is "s", or "MB" for a quantity that is no time.
     """
 
     quantity: str
     statistic: Statistic = "median"
     bar_s: float | None = None
     bar_ratio: float | None = None
+    floor: str | None = None
+    bar_floor: float | None = None
+    unit: Literal["s", "MB"] = "s"
+
+    @property
+    def has_bar(self) -> bool:
+        return (self.bar_s, self.bar_ratio, self.bar_floor) != (None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +107,8 @@ class Row:
     figure: Figure
     ours: Summary
     stock: Summary
+    floor: Summary | None = None
+    """What our side's figure is held against besides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,22 +155,33 @@ def ratio(ours: Timing | None, stock: Timing | None) -> Ratio | None:
 def meets_bar(row: Row) -> bool | None:
     """Whether ours is within every bar of its figure; None if none is set or nothing was measured."""
     figure, ours = row.figure, row.ours.value
-    if ours is None or (figure.bar_s is None and figure.bar_ratio is None):
+    if ours is None or not figure.has_bar:
         return None
-    within = figure.bar_s is None or (not ours.at_least and ours.seconds <= figure.bar_s)
-    if figure.bar_ratio is None:
-        return within
-    compared = ratio(ours, row.stock.value)
-    if compared is None:
-        return None
-    return within and compared.bound != ">" and compared.value <= figure.bar_ratio
+    verdicts = [figure.bar_s is None or (not ours.at_least and ours.seconds <= figure.bar_s)]
+    against = ((figure.bar_ratio, row.stock), (figure.bar_floor, row.floor))
+    for bar, other in against:
+        if bar is not None:
+            compared = ratio(ours, other.value if other is not None else None)
+            if compared is None:
+                return None
+            verdicts.append(compared.bound != ">" and compared.value <= bar)
+    return all(verdicts)
 
 
 def rows(case: Case, repetitions: Sequence[Repetition]) -> list[Row]:
     """The case's lines of the table."""
 
     def side(figure: Figure, which: Side) -> Summary:
-        own = [r for r in repetitions if r.case == case.name and r.side == which]
-        return summary(figure.statistic, [t for r in own for t in r.values.get(figure.quantity, ())])
+        return summary(figure.statistic, measured(figure.quantity, which))
 
-    return [Row(case.name, figure, ours=side(figure, "ours"), stock=side(figure, "stock")) for figure in case.figures]
+    def measured(quantity: str, which: Side) -> list[Timing]:
+        own = [r for r in repetitions if r.case == case.name and r.side == which]
+        return [timing for r in own for timing in r.values.get(quantity, ())]
+
+    def floor(figure: Figure) -> Summary | None:
+        return None if figure.floor is None else summary("median", measured(figure.floor, "ours"))
+
+    return [
+        Row(case.name, figure, ours=side(figure, "ours"), stock=side(figure, "stock"), floor=floor(figure))
+        for figure in case.figures
+    ]

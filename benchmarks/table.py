@@ -56,9 +56,13 @@ def side_text(figure: Figure, side: Summary) -> str:
     """``312 ms (290 ms to 350 ms, 5)``; extremes stand alone."""
     if side.value is None or side.low is None or side.high is None:
         return "no figure"
-    if figure.statistic != "median":
-        return time_text(side.value)
-    return f"{time_text(side.value)} ({time_text(side.low)} to {time_text(side.high)}, {side.count})"
+    value, low, high = (value_text(figure, timing) for timing in (side.value, side.low, side.high))
+    return value if figure.statistic != "median" else f"{value} ({low} to {high}, {side.count})"
+
+
+def value_text(figure: Figure, timing: Timing) -> str:
+    """In the figure's unit."""
+    return time_text(timing) if figure.unit == "s" else f"{timing.seconds:.1f} {figure.unit}"
 
 
 def time_text(timing: Timing) -> str:
@@ -83,9 +87,12 @@ def bar_text(row: Row) -> str:
     figure, verdict = row.figure, meets_bar(row)
     bars = []
     if figure.bar_s is not None:
-        bars.append(f"at most {time_text(Timing(figure.bar_s))}")
+        bars.append(f"at most {value_text(figure, Timing(figure.bar_s))}")
     if figure.bar_ratio is not None:
         bars.append(f"at most {figure.bar_ratio:g} × stock")
+    if figure.bar_floor is not None:
+        found = ratio(row.ours.value, row.floor.value if row.floor is not None else None)
+        bars.append(f"at most {figure.bar_floor:g} × {figure.floor} (is {ratio_text(found)})")
     if not bars:
         return ""
     kept = "not measured" if verdict is None else "kept" if verdict else "MISSED"

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.cases import commit, growth, hosts_change, kill, removal
+from benchmarks.cases import check, commit, growth, hosts_change, kill, removal, sync
 from benchmarks.model import Case
 
-CASES: Final[tuple[Case, ...]] = (hosts_change.CASE, growth.CASE, kill.case(2), kill.case(3), removal.CASE, commit.CASE)
+CASES: Final[tuple[Case, ...]] = (
+    hosts_change.CASE,
+    growth.CASE,
+    kill.case(2),
+    kill.case(3),
+    removal.CASE,
+    *commit.CASES,
+    *check.CASES,
+    sync.CASE,
+)

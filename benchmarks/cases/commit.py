@@ -1,4 +1,4 @@
-"""What one commit costs: ``TorchState.save()`` of a model with Adam, in one process.
+"""What a commit and a roll-back cost in one process, and what memory many of them take.
 
 The bare copy of the same bytes is measured in both processes: the floor for
 any commit, and, as it is the same work on both sides, a measure of the noise.
@@ -6,50 +6,57 @@ any commit, and, as it is the same work on both sides, a measure of the noise.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Final
 
 from benchmarks import jobs
-from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
+from benchmarks.model import Case, Figure, Timing, Trial, Values
 
-SAVE: Final = "TorchState.save()"
+COMMIT: Final = "save()"
+RESTORE: Final = "restore()"
 COPY: Final = "the same bytes, copied in place"
-COMMITTER: Final = Path(__file__).parent.parent / "committer.py"
-WIDTH, QUICK_WIDTH = 2048, 256
-SAVES, QUICK_SAVES = 20, 3
-TIMEOUT_S: Final = 120.0
+GROWTH: Final = "memory after 200 commits more than after two"
+TIMEOUT_S: Final = 240.0
+LARGE, SMALL = (50_300_000, 1), (512_000, 2000)
+"""Parameters and tensors of the two models: 604 MB with Adam, and 2,000 tensors of 256 numbers."""
+TIMES, QUICK_TIMES = 20, 2
+SHRINK: Final = 50
+"""A quick run's large model has so many times fewer parameters."""
 
 
-def measure(trial: Trial) -> Values:
-    """Many saves in a process of its own."""
-    size = (QUICK_WIDTH, QUICK_SAVES) if trial.quick else (WIDTH, SAVES)
-    command = [sys.executable, str(COMMITTER), trial.side, *map(str, size)]
-    try:
-        ended = subprocess.run(
-            command,
-            env=jobs.environ(os.environ, trial.folder),
-            cwd=trial.folder,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise BenchmarkError(f"no end of {COMMITTER.name} in {TIMEOUT_S:g} s") from None
-    if ended.returncode != 0:
-        said = ended.stderr.strip().splitlines() or ["it wrote nothing"]
-        raise BenchmarkError(f"{COMMITTER.name} ended with exit code {ended.returncode}: {said[-1]}")
-    told = json.loads(ended.stdout.splitlines()[-1])
-    return {SAVE: [Timing(s) for s in told["saves"]], COPY: [Timing(s) for s in told["copies"]]}
+def measure_large(trial: Trial) -> Values:
+    parameters, count = LARGE
+    return _measure(trial, parameters // SHRINK if trial.quick else parameters, count)
 
 
-CASE: Final = Case(
-    name="commit-cost",
-    about="one commit of 8.4 million weights with Adam (101 MB), in one process",
-    figures=(Figure(SAVE), Figure(COPY)),
-    measure=measure,
-    repeats=3,
+def measure_small(trial: Trial) -> Values:
+    return _measure(trial, *SMALL)
+
+
+def _measure(trial: Trial, parameters: int, count: int) -> Values:
+    arguments = (parameters, count, QUICK_TIMES if trial.quick else TIMES)
+    told = jobs.figures(trial, "committer", ranks=1, arguments=arguments, timeout=TIMEOUT_S)
+    names = {COMMIT: "commit", RESTORE: "restore", COPY: "copy", GROWTH: "growth_mb"}
+    return {quantity: [Timing(value) for value in told[name]] for quantity, name in names.items()}
+
+
+CASES: Final = (
+    Case(
+        name="commit-large",
+        about="commits and roll-backs of 50 million weights with Adam (604 MB), in one process",
+        figures=(
+            Figure(COMMIT, bar_ratio=0.75, floor=COPY, bar_floor=1.15),
+            Figure(RESTORE, floor=COPY, bar_floor=1.2),
+            Figure(COPY),
+            Figure(GROWTH, bar_s=5.0, unit="MB"),
+        ),
+        measure=measure_large,
+        repeats=3,
+    ),
+    Case(
+        name="commit-small",
+        about="commits of 2,000 small tensors with Adam (8,000 tensors in all), in one process",
+        figures=(Figure(COMMIT, bar_ratio=0.6), Figure(RESTORE), Figure(COPY), Figure(GROWTH, bar_s=5.0, unit="MB")),
+        measure=measure_small,
+        repeats=3,
+    ),
 )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.cases import CASES
 from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
@@ -75,12 +76,5 @@ def test_a_quick_run_of_every_case_measures_both_sides(tmp_path: Path) -> None:
     with run_process(BENCHMARKS, cwd=ROOT, env={"TMPDIR": str(tmp_path)}) as process:
         assert process.wait(840) == 0, process.output
     rows = table_cells(process.stdout)[2:]
-    assert {row[0] for row in rows} == {
-        "hosts-change-to-driver",
-        "growth-stall",
-        "kill-recovery-2",
-        "kill-recovery-3",
-        "graceful-removal",
-        "commit-cost",
-    }
+    assert {row[0] for row in rows} == {case.name for case in CASES}
     assert not any("no figure" in cell for row in rows for cell in row)

@@ -136,6 +136,7 @@ def test_names_of_cases_are_unique() -> None:
 
 def test_settings_for_other_jobs_do_not_reach_a_measured_one(tmp_path: Path) -> None:
     kept = jobs.environ({"HVD_ELASTIC_JOURNAL": "x", "HOROVOD_TIMELINE": "x", "PATH": "/bin"}, tmp_path)
+    assert kept.pop("PYTHONPATH") == str(jobs.ROOT)
     assert kept == {"PATH": "/bin", "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
