@@ -1,7 +1,10 @@
 """The frame every test runs in; see docs/testing.md and tests/support."""
 
 import os
+import sys
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.support.frame", "tests.support.nethosts"]
@@ -14,3 +17,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("tests")
+
+
+@pytest.fixture(autouse=True)
+def no_world_is_left_behind() -> Iterator[None]:
+    """States say in which world this process is; the next test's process is in none."""
+    yield
+    if (world := sys.modules.get("hvd_elastic_ext.worker.world")) is not None:
+        world.use(None)

@@ -3,6 +3,10 @@
 Alone:      python train.py
 Elastic:    hvd-elastic run -np 2 --min-np 1 --hosts-file hosts python train.py
 Horovod's:  horovodrun -np 2 --min-np 1 --host-discovery-script ./discover_hosts.sh python train.py
+Torch's:    torchrun --nproc-per-node 2 --max-restarts 3 train.py
+MPI:        mpirun -np 2 python train.py
+
+However many workers there are, each step is taken on the same global batch, so the loss curve is the same.
 """
 
 import argparse
@@ -10,7 +14,6 @@ import json
 import time
 from pathlib import Path
 
-import horovod.torch as hvd
 import torch
 from sklearn.datasets import load_digits
 from torch import nn
@@ -25,10 +28,11 @@ TEST_IMAGES = 360  # of 1797; the same ones on every worker and in every run
 def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Elastic training on scikit-learn's 8x8 handwritten digits.")
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch-size", type=int, default=16, help="samples a worker takes at a time")
+    parser.add_argument("--batch-size", type=int, default=32, help="samples in a step, of all workers together")
     parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--commit-every", type=int, default=5, metavar="BATCHES")
     parser.add_argument("--step-delay", type=float, default=0.0, metavar="SECONDS", help="pretend the work is heavier")
+    parser.add_argument("--hurry", type=Path, metavar="FILE", help="no more delay once this file is there")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the result there as JSON")
     return parser.parse_args()
@@ -52,6 +56,7 @@ def build_model() -> nn.Module:
         nn.ReLU(),
         nn.MaxPool2d(2),
         nn.Flatten(),
+        nn.Dropout(0.1),  # after a roll-back each worker draws the same again
         nn.Linear(32 * 4 * 4, 64),
         nn.ReLU(),
         nn.Linear(64, 10),
@@ -60,6 +65,7 @@ def build_model() -> nn.Module:
 
 def accuracy(model: nn.Module, data: TensorDataset) -> float:
     images, labels = data.tensors
+    model.eval()
     with torch.no_grad():
         return (model(images).argmax(1) == labels).float().mean().item()
 
@@ -67,34 +73,36 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 @elastic.run
 def train(state: elastic.TorchState, data: TensorDataset, args: argparse.Namespace) -> None:
     """Train from wherever ``state`` stands; called again whenever the set of workers has changed."""
-    loader = DataLoader(data, batch_size=args.batch_size, sampler=state.sampler)
+    batches = elastic.GlobalBatches(state.sampler, args.batch_size)
+    loader = DataLoader(data, batch_sampler=batches)
     while state.epoch < args.epochs:
         started = time.monotonic()
-        for images, labels in loader:
+        for step in batches.steps(loader):
             state.optimizer.zero_grad()
-            loss = F.cross_entropy(state.model(images), labels)
-            loss.backward()
+            for (images, labels), weight in step:  # this worker's share
+                loss = F.cross_entropy(state.model(images), labels)
+                (loss * weight).backward()
             state.optimizer.step()
-            time.sleep(args.step_delay)
+            if not (args.hurry and args.hurry.exists()):
+                time.sleep(args.step_delay)
 
             # Everything that says how far we are belongs in the state, before the commit.
             state.loss = loss.item()
-            state.batch += 1
             state.steps += 1
-            state.sampler.record_batch(state.batch, len(labels))
-            if state.batch % args.commit_every == 0:
+            if state.steps % args.commit_every == 0:
                 state.commit()  # also looks for changed hosts
             else:
                 state.check_host_updates()
 
-        if hvd.rank() == 0:
+        if elastic.rank() == 0:
             seconds = time.monotonic() - started
             print(
-                f"epoch {state.epoch + 1}/{args.epochs}  loss {state.loss:.4f}  {hvd.size()} workers  {seconds:.1f} s",
+                f"epoch {state.epoch + 1}/{args.epochs}  loss {state.loss:.4f}  "
+                f"{elastic.size()} workers  {seconds:.1f} s",
                 flush=True,
             )
         state.epoch += 1
-        state.batch = 0
+        state.scheduler.step()
         state.sampler.set_epoch(state.epoch)
         state.commit()
 
@@ -102,23 +110,27 @@ def train(state: elastic.TorchState, data: TensorDataset, args: argparse.Namespa
 def main() -> None:
     args = parse_args()
     torch.set_num_threads(1)  # several workers share this machine
-    hvd.init()
+    elastic.init()
     torch.manual_seed(args.seed)
     train_data, test_data = load_data()
 
     model = build_model()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.Adam(model.parameters(), lr=args.lr), named_parameters=model.named_parameters()
+    torch.manual_seed(args.seed + elastic.rank())  # from here on each worker draws for itself
+    optimizer = elastic.wrap(
+        torch.optim.AdamW(model.parameters(), lr=args.lr), named_parameters=model.named_parameters()
     )
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=args.epochs)
     sampler = elastic.ElasticSampler(train_data, seed=args.seed)
-    state = elastic.TorchState(model=model, optimizer=optimizer, sampler=sampler, epoch=0, batch=0, steps=0, loss=0.0)
+    state = elastic.TorchState(
+        model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler, epoch=0, steps=0, loss=0.0
+    )
     train(state, train_data, args)
 
-    if hvd.rank() == 0:
+    if elastic.rank() == 0:
         result = accuracy(model, test_data)
         print(f"test accuracy {result:.4f} after {state.epoch} epochs", flush=True)
         if args.report:
-            report = {"accuracy": result, "epochs": state.epoch, "steps": state.steps, "size": hvd.size()}
+            report = {"accuracy": result, "epochs": state.epoch, "steps": state.steps, "size": elastic.size()}
             args.report.write_text(json.dumps(report) + "\n")
 
 

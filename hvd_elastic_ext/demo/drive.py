@@ -47,6 +47,9 @@ class Hands(Protocol):
     def kill(self, worker: Worker) -> None:
         """``kill -9``. Raises :class:`Transient` if there is no such worker just now."""
 
+    def hurry(self) -> None:
+        """Everything has been seen: let training go on to its end as fast as it can."""
+
     def ended(self) -> int | None:
         """The exit code of the job, once it has ended."""
 
@@ -186,3 +189,5 @@ class Drive:
             self._failures.append(wrong)
         stage = next_stage(now, frame.seen, frame.stage, scene)
         self._frame = replace(frame, stage=stage, done=(*frame.done, wrong or shown))
+        if stage.index == len(frame.script):
+            self._hands.hurry()

@@ -39,10 +39,10 @@ class Training:
     epochs: int
     step_delay_s: float
     commit_every: int = 5
-    batch_size: int = 16
+    batch_size: int = 32
     seed: int = 42
 
-    def command(self, script: Path, report: Path) -> list[str]:
+    def command(self, script: Path, report: Path, *, hurry: Path) -> list[str]:
         """The command line of one worker."""
         return [
             sys.executable,
@@ -51,6 +51,7 @@ class Training:
             f"--step-delay={self.step_delay_s}",
             f"--commit-every={self.commit_every}",
             f"--batch-size={self.batch_size}",
+            f"--hurry={hurry}",
             f"--seed={self.seed}",
             f"--report={report}",
         ]
@@ -65,6 +66,7 @@ class Folder:
         self.journal = self.path / "journal.jsonl"
         self.report = self.path / "report.json"
         self.log = self.path / "workers.log"
+        self.enough = self.path / "enough"
         self.png = self.path / "picture.png"
         self.html = self.path / "picture.html"
         self.temporary = self.path / "tmp"
@@ -76,7 +78,7 @@ class Folder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            for old in (self.hosts, self.journal, self.report, self.log, self.png, self.html):
+            for old in (self.hosts, self.journal, self.report, self.log, self.enough, self.png, self.html):
                 old.unlink(missing_ok=True)
             self.log.touch()
             self.temporary.mkdir(exist_ok=True)
@@ -142,7 +144,7 @@ def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int,
         *("--hosts-file", folder.hosts.name, "--journal", folder.journal.name),
         *("-np", str(smallest), "--min-np", str(smallest), "--max-np", str(largest)),
         *("--blacklist-cooldown-range", *map(str, cooldown_s)),
-        *("--elastic-timeout", "60"),
+        *("--elastic-timeout", "60", "--settle", "1", "--orphan-grace", "10"),
     ]
 
 
@@ -166,15 +168,16 @@ class Job:
             self._agent = subprocess.Popen(
                 [sys.executable, "-m", AGENT],
                 stdin=subprocess.PIPE,
-                stdout=log,
+                stdout=subprocess.DEVNULL,  # its news; what the job writes goes to its standard error
                 stderr=log,
                 env=dict(environ),
                 start_new_session=True,
             )
-        order = {"argv": list(command), "cwd": str(folder.path), "grace_s": GRACE_S}
+        start = {"do": "start", "slot": 0, "argv": list(command), "cwd": str(folder.path), "grace_s": GRACE_S}
+        orders = ({**start, "output": "stderr", "commits": 0}, {"do": "finish"})
         assert self._agent.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `ended` will say so
-            self._agent.stdin.write(json.dumps(order).encode() + b"\n")
+            self._agent.stdin.write(b"".join(json.dumps(order).encode() + b"\n" for order in orders))
             self._agent.stdin.flush()
 
     def publish(self, text: str) -> None:
@@ -186,6 +189,9 @@ class Job:
             raise Transient(f"process {worker.pid} of {worker.host} is not there")
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker.pid, signal.SIGKILL)
+
+    def hurry(self) -> None:
+        self._folder.enough.touch()
 
     def ended(self) -> int | None:
         return self._agent.poll()

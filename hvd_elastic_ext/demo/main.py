@@ -37,9 +37,10 @@ from hvd_elastic_ext.report.table import show
 
 LEAST_ACCURACY: Final = 0.96
 COOLDOWN_S: Final = (3, 10)
-FULL: Final = Training(epochs=14, step_delay_s=0.05)
-QUICK: Final = Training(epochs=15, step_delay_s=0.04)
-"""Long enough to outlast their scripts even when no event costs a step's time, and to learn the digits."""
+FULL: Final = Training(epochs=20, step_delay_s=0.3)
+QUICK: Final = Training(epochs=12, step_delay_s=0.3)
+"""Slow enough to outlast their scripts on a busy machine, as training goes on while processes start, and long enough
+to learn the digits. Once every event has been seen, the rest passes without delays."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ def _drive(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainView | L
     folder.publish(render_hosts_text(HostSet.of(dict.fromkeys(START, 1))))
     environ = job_environ(os.environ, temporary=folder.temporary)
     command = run_command(folder, cooldown_s=COOLDOWN_S, size=(2, 3))
-    job = Job(folder, [*command, *plan.training.command(script, folder.report)], environ)
+    job = Job(folder, [*command, *plan.training.command(script, folder.report, hurry=folder.enough)], environ)
     try:
         with view as watch:
             drive = Drive(plan.script, Tail(folder.journal).read, hands=job, clock=SystemClock(), watch=watch)

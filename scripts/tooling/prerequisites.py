@@ -50,6 +50,15 @@ def report(absent: list[Need]) -> str:
     return "\n".join(lines)
 
 
+def hints() -> list[str]:
+    """Say what is not here and can be done without, one line each, with the command that brings it."""
+    return [
+        f"Not here: {need.name} ({need.why}; everything else works without). "
+        f"On Debian or Ubuntu, as root: apt-get install {need.package}"
+        for need in missing([_command("mpirun", "openmpi-bin libopenmpi-dev", "runs jobs and tests under MPI")])
+    ]
+
+
 def require(purpose: Purpose) -> None:
     """Raise one ToolingError that names everything `purpose` lacks here."""
     if shutil.which(purpose.python) is None:

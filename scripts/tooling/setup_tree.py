@@ -26,6 +26,8 @@ UNFINISHED = ROOT / ".venv.unfinished"
 WHEEL_RECORD = VENV / "hvd-horovod-wheel"
 LOCK = ROOT / ".venv.lock"
 OWN_NAME = "hvd-elastic-ext"
+EXTRAS = "dev,torch,mpi"
+"""mpi4py comes always: its wheel needs no compiler, and no MPI until it is used."""
 HOROVOD_NEEDS = ("cffi", "cloudpickle", "numpy", "packaging", "psutil", "pyyaml")
 
 
@@ -61,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
         help="package index to take torch from (or set TORCH_INDEX); `default` goes back to pip's own choice",
     )
     mpi = result.add_mutually_exclusive_group()
-    mpi.add_argument("--with-mpi", action="store_true", default=None, help="build Horovod with MPI and install mpi4py")
+    mpi.add_argument("--with-mpi", action="store_true", default=None, help="build Horovod with MPI beside Gloo")
     mpi.add_argument("--without-mpi", action="store_false", dest="with_mpi", help="back to Gloo alone (the default)")
     result.add_argument("--python", metavar="PY", help="the Python to make .venv with (default: python3)")
     return result
@@ -89,6 +91,8 @@ def set_up(options: Options) -> None:
             _remove_environment()
         _install(wanted)
         say("Set-up is complete.")
+        for hint in prerequisites.hints():
+            say(hint)
 
 
 def _situation(options: Options) -> tuple[Stamp, Action, str]:
@@ -152,7 +156,6 @@ def _make_environment(options: Options) -> None:
 
 
 def _requirements(options: Options) -> list[str]:
-    extras = "dev,torch,mpi" if options.mpi else "dev,torch"
     torch, index = f"torch=={PINNED_TORCH}", options.torch_index
     if index:
         torch = f"torch=={_version_on(index)}"
@@ -160,7 +163,7 @@ def _requirements(options: Options) -> list[str]:
     return [
         *("-c", str(CONSTRAINTS), "--no-build-isolation", "--upgrade-strategy", "only-if-needed"),
         *chosen_index,
-        *(torch, *HOROVOD_NEEDS, "-e", f"{ROOT}[{extras}]"),
+        *(torch, *HOROVOD_NEEDS, "-e", f"{ROOT}[{EXTRAS}]"),
     ]
 
 

@@ -134,11 +134,13 @@ def run_process(
     env: Mapping[str, str | None] | None = None,
     cwd: str | os.PathLike[str] | None = None,
     stdin: int | IO[str] | None = subprocess.DEVNULL,
+    pass_fds: Sequence[int] = (),
 ) -> Iterator[RunningProcess]:
     """Start ``argv`` in a session of its own; on leaving, end it and everything it started.
 
     ``env`` is added to this process's environment; a value of None removes the
     name. Output is text, drained while it runs: see :class:`RunningProcess`.
+    ``pass_fds`` are the descriptors that the child inherits.
     """
     mark = f"{marks.owner()}-{next(_counter)}"
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), RUN_MARK: mark}
@@ -147,6 +149,7 @@ def run_process(
         env={key: value for key, value in environment.items() if value is not None},
         cwd=cwd,
         stdin=stdin,
+        pass_fds=pass_fds,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

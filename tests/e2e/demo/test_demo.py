@@ -59,6 +59,7 @@ def check_a_whole_demo(out: Path, text: str) -> None:
     assert str(out / "picture.png") in text
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_the_quick_demo_shows_every_event(tmp_path: Path) -> None:
     out = tmp_path / "out"

@@ -41,6 +41,7 @@ class Launcher:
         self.ends_after_steps = 2000
         self.code = 0
         self.killed: list[Worker] = []
+        self.hurried_at: list[int] = []
         self._hosts = START
         self._world: tuple[str, ...] = ()
         self._blocked: dict[str, float] = {}
@@ -80,6 +81,9 @@ class Launcher:
         self._say("struck", subject=worker.host, cause="killed by signal 9", until=0.0)
         self._blocked[worker.host] = self.clock.mono() + self.cooldown_s
         self._resize("worker failed", tuple(h for h in self._world if h != worker.host), failed=[worker.host])
+
+    def hurry(self) -> None:
+        self.hurried_at.append(self._step)
 
     def ended(self) -> int | None:
         return self._ended

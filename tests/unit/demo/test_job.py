@@ -68,7 +68,7 @@ def test_options_a_user_set_for_other_jobs_do_not_reach_this_one() -> None:
 
 
 def test_the_seed_reaches_the_training() -> None:
-    command = plan_of(quick=True, seed=7).training.command(Path("train.py"), Path("report"))
+    command = plan_of(quick=True, seed=7).training.command(Path("train.py"), Path("report"), hurry=Path("enough"))
     assert "--seed=7" in command
     assert parser().parse_args([]).out == Path("demo-out")
 

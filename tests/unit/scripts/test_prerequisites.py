@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 from tooling.errors import ToolingError
-from tooling.prerequisites import Purpose, cmake_is_recent, find_nccl, find_nvcc, missing, needs_of, report, require
+from tooling.prerequisites import (
+    Purpose,
+    cmake_is_recent,
+    find_nccl,
+    find_nvcc,
+    hints,
+    missing,
+    needs_of,
+    report,
+    require,
+)
 
 
 @pytest.fixture
@@ -85,3 +95,16 @@ def test_cuda_is_found_where_the_environment_says(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("HOROVOD_CUDA_HOME", str(tmp_path))
     assert find_nvcc() == str(tmp_path / "bin/nvcc")
     assert find_nccl() == tmp_path / "include/nccl.h"
+
+
+@pytest.mark.usefixtures("bare_machine")
+def test_what_can_be_done_without_is_a_hint_with_the_command_that_brings_it() -> None:
+    (hint,) = hints()
+    assert "mpirun" in hint
+    assert hint.endswith("apt-get install openmpi-bin libopenmpi-dev")
+
+
+def test_what_is_there_is_no_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mpirun").touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert hints() == []

@@ -32,8 +32,9 @@ def test_a_command_that_cannot_be_started_is_an_error() -> None:
 
 
 SUPERVISOR = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where these tests run in the background of a shell
 sys.path.insert(0, sys.argv[1])
 from tooling.processes import raise_on_sigterm, run_logged
 raise_on_sigterm()
