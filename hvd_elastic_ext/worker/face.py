@@ -25,7 +25,6 @@ from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.comms.choose import comms_for
-from hvd_elastic_ext.worker.comms.horovod import fence_horovod
 from hvd_elastic_ext.worker.handlers import HandlerPart
 from hvd_elastic_ext.worker.inbox import Inbox
 from hvd_elastic_ext.worker.inventory import Inventory
@@ -53,14 +52,10 @@ class Face:
     def restore(self) -> None:
         """Return everything to the last commit; doing it twice gives the same bytes.
 
-        Horovod's loop and ours call this when a peer was lost. The world is of no
-        use any more then, so this process's part of it is closed first, for
-        peers that have not noticed yet. Called by yourself, it leaves the world alone.
+        Horovod's loop and ours call this when a peer was lost; what is under way in
+        that world is dropped then. Called by yourself, it leaves the world alone.
         """
-        world_lost = isinstance(sys.exc_info()[1], HorovodInternalError)
-        if world_lost:
-            fence_horovod().cut()
-        self._keeper.restore(world_lost=world_lost)
+        self._keeper.restore(world_lost=isinstance(sys.exc_info()[1], HorovodInternalError))
 
     def sync(self) -> None:
         """Bring every rank to the newest commit that any of them holds; what changed since one's own counts as one."""

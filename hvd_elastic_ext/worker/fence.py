@@ -6,10 +6,16 @@ third stay open. The third waits on them for Gloo's whole timeout, 30 s. Shuttin
 them down makes it notice at once. A peer that has gone silent is cut off in the
 same way, from a thread that does not wait for it.
 
-A connection is shut for reading first: Gloo sees its end and closes it. Shut for
-writing as well, Gloo forgets to tell a sender that comes at that very moment, and
-Horovod's thread waits out Gloo's 30 s after all (seen once in a hundred times). What
-nobody has closed a moment later is shut altogether, so that the peer notices.
+Gloo (pair.cc, ``signalException``) tells everybody who waits on a connection of its
+end, but for one: who has handed over something to send that is not all sent. That
+one waits out Gloo's 30 s. So a world is left in good order where that is possible:
+Horovod's own thread ends first (``hvd.shutdown()``; its peers agree to end with
+it), and only then are the connections cut, read empty before, so that no peer is in
+the middle of sending. While that thread still runs, only what it would wait for in
+vain is cut: a silent peer, or all once it has taken :data:`LINGER_S` to end. And
+then for reading first: Gloo sees the end and closes the connection by itself, and
+a sender that comes at that very moment is told. What nobody has closed a moment
+later is shut altogether, so that the peer notices.
 
 Only network sockets that appeared while Horovod formed its world are touched;
 those of the user's own code are not, unless a library that does without Python's
@@ -22,6 +28,7 @@ import contextlib
 import functools
 import ipaddress
 import os
+import selectors
 import socket
 import stat
 import threading
@@ -29,7 +36,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 from weakref import WeakSet
 
 P = ParamSpec("P")
@@ -37,6 +44,15 @@ T = TypeVar("T")
 
 CLOSING_S: Final = 0.03
 """How long Gloo may take to close connections at whose end it has arrived; it needs a millisecond."""
+
+LINGER_S: Final = 2.0
+"""How long Horovod's thread may take to end. With peers that answer it takes a cycle, 1 ms."""
+
+QUIET_S: Final = 0.003
+"""A connection on which nothing has come for so long is empty: nobody is in the middle of sending."""
+
+DRAIN_S: Final = 0.25
+"""How long at most connections are read empty."""
 
 Socket = tuple[int, int]
 """A descriptor of this process and the inode behind it: descriptors are used again, inodes tell them apart."""
@@ -93,6 +109,30 @@ class Fence:
 
         return watched
 
+    def leaving(self, leave: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function that leaves the world: its connections are closed when Horovod's thread has ended.
+
+        If it does not end within :data:`LINGER_S`, because a peer does not answer, they are cut under its hands.
+        """
+
+        @functools.wraps(leave)
+        def watched(*args: P.args, **kwargs: P.kwargs) -> T:
+            world = self._sockets
+            impatience = threading.Timer(LINGER_S, _cut, [world, self._spared])
+            impatience.daemon = True
+            impatience.start()
+            try:
+                return leave(*args, **kwargs)
+            finally:
+                impatience.cancel()
+                impatience.join()
+                _drain(world)
+                _cut(world, self._spared)
+                with self._lock:
+                    self._sockets -= world
+
+        return watched
+
     def cut(self, addresses: Collection[str] | None = None) -> int:
         """Shut down the world's connections; how many there were. Nobody can be waiting on this process then.
 
@@ -104,7 +144,7 @@ class Fence:
             sockets = self._sockets | forming
             if wanted is None:
                 self._sockets = frozenset()
-            cut = [known for known in sockets if _shut_down(known, wanted, self._spared, how=socket.SHUT_RD)]
+            cut = _shut_for_reading(sockets, wanted, self._spared)
         _close_down(cut)
         return len(cut)
 
@@ -145,6 +185,42 @@ def _noting_pythons() -> Iterator[WeakSet[socket.socket]]:
         kind.__init__ = plain
 
 
+def _cut(world: Collection[Socket], spared: Collection[int]) -> None:
+    _close_down(_shut_for_reading(world, None, spared))
+
+
+def _drain(world: Collection[Socket]) -> None:
+    """Read connections that nobody here reads any more, until nothing comes: who sends on them is let through."""
+    deadline = time.monotonic() + DRAIN_S
+    with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
+        for known in world:
+            if (copy := _copy(known)) is not None:
+                selector.register(stack.enter_context(copy), selectors.EVENT_READ)
+        while selector.get_map() and time.monotonic() < deadline:
+            ready = selector.select(QUIET_S)
+            if not ready:
+                return
+            for key, _ in ready:
+                if not _read(cast(socket.socket, key.fileobj)):
+                    selector.unregister(key.fileobj)
+
+
+def _read(copy: socket.socket) -> bool:
+    """Read what there is; False at the connection's end."""
+    try:
+        return bool(copy.recv(1 << 20, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True  # Gloo's thread was faster
+    except OSError:
+        return False
+
+
+def _shut_for_reading(
+    sockets: Collection[Socket], wanted: frozenset[str] | None, spared: Collection[int]
+) -> list[Socket]:
+    return [known for known in sockets if _shut_down(known, wanted, spared, how=socket.SHUT_RD)]
+
+
 def _close_down(cut: Collection[Socket]) -> None:
     """Shut for good what has not been closed by its owner in the meantime."""
     deadline = time.monotonic() + CLOSING_S
@@ -156,19 +232,10 @@ def _close_down(cut: Collection[Socket]) -> None:
 
 def _shut_down(known: Socket, wanted: frozenset[str] | None, spared: Collection[int], *, how: int) -> bool:
     """Shut down one connected socket, if it is still the one that was known, and to one of those ``wanted``."""
-    descriptor, inode = known
-    try:
-        # A duplicate cannot be closed under our hands, so what is checked is what is shut down.
-        duplicate = os.dup(descriptor)
-    except OSError:
+    copy = _copy(known)
+    if copy is None:
         return False
-    status = os.fstat(duplicate)
-    if not stat.S_ISSOCK(status.st_mode) or status.st_ino != inode:
-        os.close(duplicate)
-        return False
-    with socket.socket(fileno=duplicate) as copy:
-        if copy.family not in (socket.AF_INET, socket.AF_INET6):
-            return False  # Horovod's are all of these families
+    with copy:
         try:
             if not _is_meant(copy, wanted, spared):
                 return False
@@ -176,6 +243,24 @@ def _shut_down(known: Socket, wanted: frozenset[str] | None, spared: Collection[
         except OSError:
             return False  # not connected (any more)
         return True
+
+
+def _copy(known: Socket) -> socket.socket | None:
+    """The connection itself under a number that cannot be closed under our hands; None if it is another one by now."""
+    descriptor, inode = known
+    try:
+        duplicate = os.dup(descriptor)
+    except OSError:
+        return None
+    status = os.fstat(duplicate)
+    if not stat.S_ISSOCK(status.st_mode) or status.st_ino != inode:
+        os.close(duplicate)
+        return None
+    copy = socket.socket(fileno=duplicate)
+    if copy.family not in (socket.AF_INET, socket.AF_INET6):
+        copy.close()
+        return None  # Horovod's are all of these families
+    return copy
 
 
 def _is_meant(connection: socket.socket, wanted: frozenset[str] | None, spared: Collection[int]) -> bool:

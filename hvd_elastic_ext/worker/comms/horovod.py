@@ -129,7 +129,7 @@ def distributed_optimizer(optimizer: Any, named_parameters: Any, **options: Any)
 def fence_horovod() -> Fence:
     """Make worlds that ``hvd.init()`` joins safe to leave; returns the fence that knows their connections.
 
-    The function is replaced where users and Horovod's own loop look it up, and
+    The functions are replaced where users and Horovod's own loop look them up, and
     tensors are pinned while Horovod has them (see ``pins.py``).
     Calling this again gives the same fence.
     """
@@ -148,6 +148,7 @@ def fence_horovod() -> Fence:
     cast(Any, watched).hvd_elastic_fence = fence
     mpi_ops.mpi_lib = pins
     hvd.init = hvd.elastic.init = watched
+    hvd.shutdown = hvd.elastic.shutdown = fence.leaving(hvd.shutdown)
     return fence
 
 

@@ -196,3 +196,68 @@ def test_a_connection_is_shut_for_reading_first_so_that_a_sender_meets_no_error(
     monkeypatch.setattr(fence, "_close_down", lambda cut: seen.extend([ours.recv(1), ours.send(b"late"), len(cut)]))
     world.cut()
     assert seen == [b"", 4, 2]
+
+
+def test_a_world_is_cut_when_it_has_been_left_and_not_before(pairs: list[Pair]) -> None:
+    world = Fence()
+    ours, peer = join_world(world, pairs)
+
+    def leave() -> bool:
+        ours.send(b"farewell")
+        return peer.recv(8) == b"farewell"
+
+    assert world.leaving(leave)()
+    assert closed(peer)
+    assert world.cut() == 0
+
+
+def test_a_peer_in_the_middle_of_sending_is_let_through_before_its_connection_is_cut(pairs: list[Pair]) -> None:
+    world = Fence()
+    _, peer = join_world(world, pairs)
+    sent: list[int] = []
+
+    def send() -> None:
+        peer.sendall(b"x" * (32 << 20))  # more than the kernel keeps
+        sent.append(32)
+
+    sender = threading.Thread(target=send)
+
+    def leave() -> None:
+        sender.start()
+        while not sender.is_alive():
+            pass
+
+    world.leaving(leave)()
+    sender.join(30)
+    assert sent == [32]
+
+
+def test_a_world_that_cannot_be_left_is_cut_under_horovods_hands(
+    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "LINGER_S", 0.05)
+    world = Fence()
+    ours, _ = join_world(world, pairs)
+    assert world.leaving(lambda: ours.recv(1))() == b""
+
+
+def test_what_leaves_may_fail_and_the_connections_are_cut_all_the_same(pairs: list[Pair]) -> None:
+    world = Fence()
+    _, peer = join_world(world, pairs)
+
+    def leave() -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        world.leaving(leave)()
+    assert closed(peer)
+
+
+def test_hvd_shutdown_is_watched_wherever_it_is_looked_up() -> None:
+    import horovod.torch as hvd
+
+    from hvd_elastic_ext.worker.comms.horovod import fence_horovod
+
+    fence_horovod()
+    assert hvd.shutdown is hvd.elastic.shutdown
+    assert hvd.shutdown.__wrapped__ is hvd.mpi_ops.shutdown
