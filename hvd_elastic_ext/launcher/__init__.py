@@ -1,5 +1,5 @@
 """Published hosts in, running workers out.
 
 Never imports the daemon or the worker; ``horovod.runner`` is imported in
-``horovod_runner.py`` alone.
+``horovod_options.py`` alone.
 """

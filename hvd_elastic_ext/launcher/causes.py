@@ -136,19 +136,3 @@ def _how(code: int, number: int) -> str:
         except ValueError:
             return f"killed by signal {number}"
     return "could not be started" if code == NOT_STARTED else f"exit code {code}"
-
-
-def exit_cause(code: int, *, told_to_leave: bool) -> str:
-    """Say in a word or two why a training process ended, from its exit code as a shell reports it.
-
-    What is known where no process says whether training is done; else use :func:`ending`.
-    """
-    if told_to_leave:
-        return "told to leave"
-    if code == 0:
-        return "done"
-    if code == SSH_FAILED:
-        return "unreachable"
-    if code > SIGNALLED:
-        return f"killed by signal {code - SIGNALLED}"
-    return f"crashed with exit code {code}"

@@ -23,13 +23,13 @@ from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher import hosts_desk, ledger_json
-from hvd_elastic_ext.launcher.agents import interface_addresses, interface_towards, is_this_machine
 from hvd_elastic_ext.launcher.console import Console, seat_of
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.desk import Desk
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.environment import interface_of, job_env, seat_env, unfit
 from hvd_elastic_ext.launcher.feed import HostFeed
+from hvd_elastic_ext.launcher.interfaces import interface_addresses, interface_towards, is_this_machine
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Life, Place, Seat

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
 
-from hvd_elastic_ext.launcher.agents import Assembler, Output
+from hvd_elastic_ext.launcher.output import Assembler, Output
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 
 

@@ -20,7 +20,7 @@ from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.edges.appendfile import AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
 from hvd_elastic_ext.launcher.feed import HostFeed
-from hvd_elastic_ext.launcher.health import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.settings import ELASTIC_TIMEOUT_S, RunSettings, Sources, job_name
 from hvd_elastic_ext.launcher.sources import (
     FixedSource,
@@ -32,7 +32,7 @@ from hvd_elastic_ext.launcher.sources import (
 )
 
 PREFIX: Final = "HVD_ELASTIC_"
-RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DRIVER")
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE")
 """Environment names with our prefix that are no options of ``run``: the worker reads them."""
 
 DESCRIPTION: Final = (
@@ -75,10 +75,7 @@ def _end_at_once(number: int, _: object) -> None:
 
 
 def _run(settings: RunSettings, feed: HostFeed, source: HostSource, journal: Journal) -> None:
-    if os.environ.get("HVD_ELASTIC_DRIVER") != "horovod":
-        from hvd_elastic_ext.launcher.conductor import Job
-    else:
-        from hvd_elastic_ext.launcher.job import Job  # type: ignore[assignment]
+    from hvd_elastic_ext.launcher.conductor import Job
 
     # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
     job = Job(settings, feed, journal=journal, clock=SystemClock())

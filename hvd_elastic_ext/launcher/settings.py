@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.health import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 
 ELASTIC_TIMEOUT_S = 600.0
 """Horovod's default of ``--elastic-timeout``."""

@@ -13,9 +13,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from horovod.runner.common.util import codec
 
 from tests.faults.agent.conftest import Agent
 from tests.support import marks
@@ -98,9 +100,29 @@ def test_put_and_delete_carry_their_bodies(agent: Agent, door: int) -> None:
     assert get.wait() == (200, body)
 
 
-def test_a_stock_workers_registration_is_taken_and_read_by_nobody(agent: Agent, door: int) -> None:
-    assert Asking(door, "PUT", "/worker_addresses/0", b"pickle").wait() == (200, b"")
-    assert agent.news("asked") == []
+class Code:
+    """Runs code when it is unpickled, as an attacker's would."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return os.mkdir, (str(self._trace),)
+
+
+def test_a_stock_workers_registration_is_taken_and_read_by_nobody(agent: Agent, door: int, tmp_path: Path) -> None:
+    plain = ({"lo": [("127.0.0.1", 4711)]}, b"key")
+    assert Asking(door, "PUT", "/worker_addresses/h1:0", codec.dumps_base64(plain, to_ascii=False)).wait() == (200, b"")
+    harmful = codec.dumps_base64(({"lo": [Code(tmp_path / "ran")]}, b"key"), to_ascii=False)
+    assert Asking(door, "PUT", "/worker_addresses/h1:0", harmful).wait() == (200, b"")
+    assert Asking(door, "PUT", "/worker_addresses/h1:0", b"no pickle").wait() == (200, b"")
+    other = Asking(door, "GET", "/rank_and_size/h1:0")  # what came before it would have been passed on before it
+    reply(agent, agent.wait_for("asked", 0), 200)
+    assert other.wait() == (200, b"")
+    assert [asked["path"] for asked in agent.news("asked")] == ["/rank_and_size/h1:0"]
+    assert not (tmp_path / "ran").exists()
+    codec.loads_base64(harmful)  # Horovod's own server reads it like this
+    assert (tmp_path / "ran").exists()
 
 
 def test_who_hangs_up_is_not_waited_for(agent: Agent, door: int) -> None:

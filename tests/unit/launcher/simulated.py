@@ -10,6 +10,7 @@ import heapq
 import io
 import itertools
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -58,7 +59,10 @@ class Process:
 
 
 class Cluster:
-    """``boot_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network."""
+    """``boot_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
+
+    ``lose``: how many messages of a kind ("update", say), the first ones, never arrive. ``told`` counts all of them.
+    """
 
     def __init__(self, rules: Rules | None = None, *, ledger: HealthLedger | None = None) -> None:
         self.clock = ManualClock()
@@ -68,6 +72,8 @@ class Cluster:
         self.dead: set[str] = set()
         self.cut: set[str] = set()
         self.misfits: dict[str, str] = {}
+        self.lose: Counter[str] = Counter()
+        self.told: Counter[str] = Counter()
         self.agents: dict[str, dict[int, Process]] = {}
         self.stalls: list[tuple[float, str]] = []
         self._events: list[tuple[float, int, Callable[[], object]]] = []
@@ -205,7 +211,10 @@ class Cluster:
         elif order["do"] in ("stop", "kill"):
             self._end(process, 137 if order["do"] == "kill" else 143)
         elif order["do"] == "tell" and order["life"] == process.life:
-            self._told(process, order["message"])
+            what = order["message"]["tell"]
+            self.told[what] += 1
+            if self.told[what] > self.lose[what]:
+                self._told(process, order["message"])
         elif order["do"] == "answer" and process.asked == order["id"]:
             self._answered(process, order)
 

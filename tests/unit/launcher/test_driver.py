@@ -7,6 +7,7 @@ from dataclasses import replace
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.worlds import TELL_AGAIN_S
 from tests.unit.launcher.simulated import Cluster, Rules
 
 
@@ -229,3 +230,15 @@ def test_an_empty_list_interrupts_nobody_it_is_not_even_accepted() -> None:
     cluster.publish(HostSet())
     cluster.run(5.0)
     assert cluster.world == ["a", "b"]
+
+
+def test_members_that_did_not_hear_of_a_change_are_told_again_and_nobody_once_all_have_come() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.lose["update"] = 3  # both, and one of them once more: ranks agree, so that one who heard it is enough
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: cluster.told["update"] == 2)
+    assert TELL_AGAIN_S - 0.1 < cluster.until(lambda: cluster.world == ["a", "b", "c"]) < TELL_AGAIN_S + 1.0
+    said = cluster.told["update"]
+    cluster.run(4 * TELL_AGAIN_S)
+    assert cluster.told["update"] == said

@@ -348,3 +348,17 @@ def test_a_cooldown_goes_on_while_no_launcher_runs() -> None:
 def test_what_is_no_saved_ledger_is_refused_in_one_line(document: object) -> None:
     with pytest.raises(ValueError, match=r"^[^\n]+$"):
         from_json(document, 0.0, wall=0.0)
+
+
+def test_the_first_cooldown_is_the_lower_limit_and_each_next_one_doubles_up_to_the_upper() -> None:
+    assert [cooldown_s(n, LIMITS) for n in range(1, 7)] == [10, 20, 40, 80, 100, 100]
+
+
+@given(st.integers(1, 10_000), st.floats(1, 3600), st.floats(0, 3600))
+def test_a_cooldown_stays_within_its_limits_however_often_a_host_failed(failures: int, low: float, more: float) -> None:
+    assert low <= cooldown_s(failures, (low, low + more)) <= low + more
+
+
+def test_a_cooldown_without_a_failure_is_an_error() -> None:
+    with pytest.raises(ValueError, match="follows a failure"):
+        cooldown_s(0, LIMITS)

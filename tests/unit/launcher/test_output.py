@@ -1,4 +1,4 @@
-"""Where lines of workers' output go."""
+"""Lines of training processes: made whole, and written where they belong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TextIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.agents import Output
+from hvd_elastic_ext.launcher.output import LONGEST_LINE, Assembler, Output
 
 
 class Broken(io.StringIO):
@@ -68,3 +70,35 @@ def test_a_full_disk_stops_neither_the_terminal_nor_the_closing(caplog: pytest.L
     output.close()
     assert terminal.getvalue() == "one\ntwo\n"
     assert "No space left on device" in caplog.text
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))), st.integers(1, 5))
+def test_lines_come_out_whole_however_they_were_cut(texts: list[str], size: int) -> None:
+    data = "".join(f"{text}\n" for text in texts).encode()
+    pieces = [data[at : at + size].decode("utf-8", "surrogateescape") for at in range(0, len(data), size)]
+    assembler = Assembler()
+    assert [line for piece in pieces for line in assembler.feed(piece)] == [f"{text}\n" for text in texts]
+    assert assembler.flush() == []
+
+
+def test_a_line_that_never_ended_is_ended_at_the_end() -> None:
+    assembler = Assembler()
+    assert assembler.feed("one\nprompt> ") == ["one\n"]
+    assert assembler.flush() == ["prompt> \n"]
+    assert assembler.flush() == []
+
+
+def test_a_progress_bar_without_line_ends_is_one_line() -> None:
+    assert Assembler().feed("10%\r20%\r30%\n") == ["10%\r20%\r30%\n"]
+
+
+def test_a_line_without_end_does_not_fill_memory() -> None:
+    assembler = Assembler()
+    lines = [line for _ in range(3 * LONGEST_LINE // 65536) for line in assembler.feed("x" * 65536)]
+    lines += assembler.flush()
+    assert len(lines) in (3, 4)
+    assert sum(line.count("x") for line in lines) == 3 * LONGEST_LINE
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    assert Assembler().feed("caf\udce9\n") == ["caf\ufffd\n"]
