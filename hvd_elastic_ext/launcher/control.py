@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 from collections import Counter
@@ -78,7 +79,7 @@ class Control:
     """See the module's docstring. All methods are to be called in the loop that :meth:`start` ran in.
 
     ``heartbeat_s`` and ``orphan_grace_s`` are what agents are told in their
-    welcome; both may be changed for those to come. ``on_event`` is called in the
+    welcome; :meth:`pace` changes the former. ``on_event`` is called in the
     loop, too; it may send and drop, but must not raise. ``refused`` counts what
     was turned away, by reason.
     """
@@ -103,20 +104,48 @@ class Control:
         self.heartbeat_s = heartbeat_s
         self.orphan_grace_s = orphan_grace_s
         self._sessions: dict[str, Session] = {}
-        self._door: Door | None = None
+        self._doors: dict[str, tuple[Door, int]] = {}
         self._stopping = False
         self._named: set[tuple[str, str]] = set()
 
     async def start(self, address: str, port: int = 0) -> int:
         """Listen on one IPv4 address; the port that agents are to be told. ``UsageError`` if that cannot be."""
         try:
-            listener = socket.create_server((address, port), backlog=_BACKLOG)
+            listener = _listener(address, port)
         except OSError as error:
             why = error.strerror or error
             raise UsageError(f"the launcher cannot listen on {address} port {port}: {why}; choose another") from None
         self.switchboard = Switchboard()
-        self._door = Door(listener, self)
-        return int(listener.getsockname()[1])
+        return self._open(address, listener)
+
+    def listen(self, address: str) -> int:
+        """Listen on one more address of this machine, on the same port if it is free there; the port.
+
+        An address that is listened on already stays as it is. Raises ``OSError`` for one that is not ours.
+        """
+        if address in self._doors:
+            return self._doors[address][1]
+        port = next(iter(self._doors.values()))[1]
+        try:
+            listener = _listener(address, port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            listener = _listener(address, 0)
+        return self._open(address, listener)
+
+    def _open(self, address: str, listener: socket.socket) -> int:
+        port = int(listener.getsockname()[1])
+        self._doors[address] = (Door(listener, self), port)
+        return port
+
+    def pace(self, heartbeat_s: float) -> None:
+        """Have every agent beat so often from now on: those that are there, and those to come."""
+        if heartbeat_s == self.heartbeat_s:
+            return
+        self.heartbeat_s = heartbeat_s
+        for session in list(self._sessions.values()):
+            session.send({"do": "pace", "heartbeat_s": heartbeat_s})
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -141,7 +170,7 @@ class Control:
     async def stop(self) -> None:
         """Hang up on everybody once they have their last orders. There are no events from here on."""
         self._stopping = True
-        strangers = self._door.close() if self._door is not None else ()
+        strangers = tuple(stranger for door, _ in self._doors.values() for stranger in door.close())
         sessions = (*strangers, *self._sessions.values())
         for session in strangers:
             session.hang_up(_STOPS)
@@ -152,9 +181,11 @@ class Control:
         for session in sessions:
             session.hang_up(_STOPS)
         await _all_gone(sessions)
-        if self._door is not None:
+        if self._doors:
             await asyncio.sleep(0)  # sessions that others have replaced close now
             self.switchboard.close()
+        if self.refused:
+            log.warning("control port: turned away in all: %s", counted(self.refused))
 
     # --- what sessions need: see Desk ---------------------------------------------------------------
 
@@ -199,17 +230,26 @@ class Control:
         older.hang_up("it has connected again")
 
     def _settled(self, session: Session) -> None:
-        if self._door is not None:
-            self._door.settled(session)
+        for door, _ in self._doors.values():
+            door.settled(session)
 
     def _tell(self, event: ControlEvent) -> None:
         if not self._stopping:
             self._on_event(event)
 
 
+def _listener(address: str, port: int) -> socket.socket:
+    return socket.create_server((address, port), backlog=_BACKLOG)
+
+
 async def _all_gone(sessions: tuple[Session, ...]) -> None:
     for session in sessions:
         await session.gone.wait()
+
+
+def counted(refused: Mapping[str, int]) -> str:
+    """How often somebody was turned away, by reason, the most frequent first. Pure."""
+    return "; ".join(f"{count} × {reason}" for reason, count in Counter(refused).most_common())
 
 
 def hello_error(hello: Mapping[str, Any], *, job: str) -> str | None:

@@ -14,7 +14,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.wire import MAX_FIRST, MAX_FRAME, AgentWire, WireError
 from hvd_elastic_ext.launcher import sessions
-from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, News, Superseded, hello_error
+from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, News, Superseded, counted, hello_error
 
 KEY = bytes(range(32))
 JOB = "job"
@@ -255,8 +255,9 @@ def test_strangers_are_refused_counted_and_named_once(act, caplog: pytest.LogCap
 
     with caplog.at_level(logging.WARNING):
         play(scenario)
-    (record,) = caplog.records
-    assert record.getMessage().startswith("control port: refused 127.0.0.1: ")
+    told, in_all = (record.getMessage() for record in caplog.records)
+    assert told.startswith("control port: refused 127.0.0.1: ")
+    assert in_all == told.replace("refused 127.0.0.1:", "turned away in all: 3 ×")
 
 
 @pytest.mark.parametrize(
@@ -295,6 +296,10 @@ def test_what_was_recorded_is_of_no_use_later() -> None:
         assert len(made.events) == 1
 
     play(act)
+
+
+def test_counts_of_the_refused_stand_in_one_line_the_most_frequent_first() -> None:
+    assert counted({"too late": 1, "not signed": 50}) == "50 × not signed; 1 × too late"
 
 
 def test_who_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:

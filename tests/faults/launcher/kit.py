@@ -1,0 +1,141 @@
+"""Jobs whose ranks show each of their steps; what must hold of those steps, whatever was broken."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from hvd_elastic_ext.core.journal import Record
+from tests.integration.launcher.conftest import ELASTIC, Launched
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+TRAINEE: Final = Path(__file__).with_name("trainee.py")
+COMMIT_EVERY: Final = 5
+QUICK: Final = ("--settle", "0.2", "--blacklist-cooldown-range", "2", "10", "--min-np", "1")
+
+_STEP = re.compile(
+    r"step (\d+) rank (\d+) size (\d+) host (\S+) mono ([\d.]+) wall ([\d.]+) print (\w+) user (.*)$", re.MULTILINE
+)
+
+Popen = Callable[..., contextlib.AbstractContextManager[RunningProcess]]
+
+
+class Step(NamedTuple):
+    """One step of one rank, as it showed it."""
+
+    count: int
+    rank: int
+    size: int
+    host: str
+    mono: float
+    wall: float
+    fingerprint: str
+    user: str
+
+
+class Training(Launched):
+    """One job of :mod:`tests.faults.launcher.trainee`. ``popen`` starts its launcher, here or on another host."""
+
+    popen: Popen = staticmethod(run_process)
+
+    @property
+    def state_dir(self) -> Path:
+        """The job's folder."""
+        return self.directory / ".hvd-elastic" / TRAINEE.stem
+
+    @contextlib.contextmanager
+    def train(
+        self,
+        *options: str | Path,
+        source: tuple[str, ...] = (),
+        env: Mapping[str, str] | None = None,
+        wrap: tuple[str, ...] = (),
+    ) -> Iterator[RunningProcess]:
+        """Run the trainee. ``wrap`` stands before the launcher's command."""
+        source = source or ("--hosts-file", str(self.hosts))
+        words = [*source, "--journal", str(self.journal), *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
+        settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", **(env or {})}
+        with self.popen([*wrap, *ELASTIC, "run", *words], env=settings, cwd=self.directory) as process:
+            self.process = process
+            yield process
+
+    def wait_for(self, what: str, found: Callable[[], object], *, timeout: float = 60.0) -> None:
+        wait_until(found, what=what, timeout=timeout, show=self._last_words)
+
+    def _last_words(self) -> str:
+        """What is of use in a failure: all but the steps, and the last of these."""
+        lines = self.process.output.splitlines()
+        told = [line for line in lines if "step " not in line]
+        journal = [line for line in self.journal.read_text().splitlines() if '"stepped"' not in line]
+        return "\n".join([*told[-100:], *lines[-10:], *journal[-60:]])
+
+    def shown(self) -> list[Step]:
+        """All steps so far, in the order in which they were shown."""
+        return [
+            Step(
+                int(found[1]),
+                int(found[2]),
+                int(found[3]),
+                found[4],
+                float(found[5]),
+                float(found[6]),
+                *found.groups()[6:],
+            )
+            for found in _STEP.finditer(self.process.stdout)
+        ]
+
+    def wait_for_size(self, size: int, *, more: int = 5, timeout: float = 90.0) -> None:
+        """Wait for ``more`` steps from now on, on every rank of a world of ``size``."""
+        before = len(self.shown())
+
+        def ranks() -> bool:
+            counts = [0] * size
+            for step in self.shown()[before:]:
+                counts = [0] * size if step.size != size else counts
+                if step.size == size:
+                    counts[step.rank] += 1
+            return min(counts) >= more
+
+        self.wait_for(f"{more} steps of a world of {size}", ranks, timeout=timeout)
+
+    def causes(self) -> list[str]:
+        return [record.get("cause") for record in self.events("resized")]
+
+    def last(self, event: str) -> Record:
+        return self.events(event)[-1]
+
+    def check_steps(self) -> None:
+        """Nobody skipped a step, lost more than one commit's worth, or differs from anybody in anything."""
+        steps = self.shown()
+        prints: dict[int, str] = {}
+        for step in steps:
+            assert prints.setdefault(step.count, step.fingerprint) == step.fingerprint, step
+        ranks_0 = [step for step in steps if step.rank == 0]
+        assert ranks_0
+        assert ranks_0[0].count == 1
+        for before, after in pairwise(ranks_0):
+            assert before.count - COMMIT_EVERY <= after.count - 1 <= before.count, (before, after)
+
+    def check_uninterrupted(self, host: str) -> None:
+        """A host did every step just once, one after the other: no interrupt has cost it any."""
+        counts = [step.count for step in self.shown() if step.host == host]
+        assert counts == list(range(counts[0], counts[0] + len(counts)))
+        assert not self.events("rolled_back")
+
+    def longest_pause(self, host: str, *, since: float) -> float:
+        """Seconds between two steps of a host, since that moment (mono)."""
+        times = [step.mono for step in self.shown() if step.host == host and step.mono >= since]
+        return max((after - before for before, after in pairwise(times)), default=0.0)
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> Training:
+    return Training(tmp_path)

@@ -1,0 +1,78 @@
+"""Cables pulled, hosts that cannot be reached, hosts that are slow: real ssh, hosts that are network namespaces."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.launcher.kit import Training, training
+from tests.support import marks
+from tests.support.nethosts import NetHosts
+from tests.support.waiting import wait_until
+
+__all__ = ["training"]
+
+MakeHosts = Callable[[int], NetHosts]
+
+PORT = 5555
+ECHO = f"""
+import socket, sys, threading
+listener = socket.create_server(("", {PORT}))
+print("listening", flush=True)
+
+def echo(connection):
+    while data := connection.recv(1000):
+        connection.sendall(data)
+
+while True:
+    threading.Thread(target=echo, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+def answered(training: Training) -> set[int]:
+    """On which of the user's connections something came back."""
+    said = [step.user.split(",") for step in training.shown()]
+    return {number for each in said for number, words in enumerate(each) if words == "still open"}
+
+
+def over_ssh(training: Training, hosts: NetHosts) -> tuple[str, ...]:
+    """Have the launcher run on the hosts' network; the options that let it in everywhere."""
+    training.popen = hosts.launcher.popen
+    return ("--ssh-identity-file", str(hosts.identity))
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_silent_host_is_cut_off_and_comes_back_when_its_link_does(training: Training, nethosts: MakeHosts) -> None:
+    hosts, say = nethosts(2), training.directory / "say"
+    options = ("--heartbeat-timeout", "3", *over_ssh(training, hosts))
+    training.set_hosts("h1:1", "h2:1")
+    env = {"USER_PORT": str(PORT), "SAY": str(say)}
+    with hosts["h2"].popen([sys.executable, "-c", ECHO]) as echo:
+        echo.wait_for("listening")
+        with training.train("-np", "2", *options, env=env) as process:
+            training.wait_for_size(2)
+            old, cut_at = training.pids()["h2"], training.shown()[-1].mono
+            hosts["h2"].cut()
+            training.wait_for_size(1)
+            assert marks.start_time(old) is not None  # it is there, and deaf
+            assert {step.host for step in training.shown() if step.size == 1} == {"h1"}
+            fenced = training.last("fenced")
+            assert fenced.get("host") == "h2"
+            assert "nothing was heard of it for" in fenced.get("reason")
+            assert 2.5 < fenced.mono - cut_at < 30
+            assert training.last("struck").get("subject") == "host h2"
+            training.wait_for("attempts to reach it", lambda: "no agent could be started on h2" in process.stderr)
+            training.wait_for_size(1)
+            assert training.shown()[-1].user == "quiet,quiet"  # the user's own connections: no end, no error
+            assert training.causes() == ["start", "worker failed"]
+            hosts["h2"].restore()
+            training.wait_for_size(2)
+            wait_until(lambda: marks.start_time(old) is None, what="the end of the old process on h2", timeout=60)
+            say.touch()
+            training.wait_for("an answer on both", lambda: answered(training) == {0, 1})
+    training.check_steps()
+    assert training.causes() == ["start", "worker failed", "cooldown over"]
+    assert "Traceback" not in process.stderr

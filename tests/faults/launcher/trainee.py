@@ -1,0 +1,79 @@
+"""An elastic job whose weights tell which steps were done: they are the same after step N in whatever worlds it ran.
+
+Every rank shows each step, with a fingerprint of all that is shared. ``SLOW_HOST`` boots for ``BOOT_S`` seconds.
+``USER_PORT`` is where a connection of the user's own goes from ``h1`` to an echo server on ``h2``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+
+HOST = os.environ["HOROVOD_HOSTNAME"]
+if os.environ.get("SLOW_HOST") == HOST:
+    print("booting", flush=True)
+    time.sleep(float(os.environ["BOOT_S"]))
+
+import horovod.torch as hvd  # noqa: E402
+import torch  # noqa: E402
+
+import hvd_elastic_ext.torch as elastic  # noqa: E402
+
+STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 10**9
+PAUSE_S = float(os.environ.get("PAUSE_S", "0.05"))
+USER_PORT = os.environ.get("USER_PORT") if HOST == "h1" else None
+
+
+def connect() -> list[socket.socket]:
+    """A connection of the script's own to h2, which Horovod knows nothing of."""
+    return [socket.create_connection(("h2", int(USER_PORT)))] if USER_PORT else []
+
+
+def user_connection() -> str:
+    """How the user's connections are: "quiet" if they are open, and nothing came; else what came, or the error."""
+    said = []
+    for connection in users:
+        try:
+            said.append(connection.recv(100, socket.MSG_DONTWAIT).decode() or "closed")
+        except BlockingIOError:
+            said.append("quiet")
+        except OSError as error:
+            said.append(error.strerror or "error")
+    return ",".join(said) or "none"
+
+
+users = connect()
+hvd.init()
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4, bias=False)
+torch.nn.init.zeros_(model.weight)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
+
+
+@elastic.run
+def train(state: elastic.TorchState) -> None:
+    if len(users) == 1:
+        users.extend(connect())
+    while state.count < STEPS:
+        optimizer.zero_grad()
+        # Small whole numbers: their mean is exact, however many ranks there are.
+        model(torch.full((1, 4), float(state.count % 3 + 1))).sum().backward()
+        optimizer.step()
+        state.count += 1
+        where = f"rank {hvd.rank()} size {hvd.size()} host {HOST} mono {time.monotonic():.3f} wall {time.time():.3f}"
+        print(f"step {state.count} {where} print {state.fingerprint()} user {user_connection()}", flush=True)
+        if state.count % 5 == 0:
+            state.commit()
+        else:
+            state.check_host_updates()
+        if hvd.size() == 2 and os.environ.get("SAY") and os.path.exists(os.environ["SAY"]):
+            for connection in users:
+                connection.sendall(b"still open")
+            os.environ.pop("SAY")
+        time.sleep(PAUSE_S)
+
+
+train(state)
