@@ -8,6 +8,10 @@ nobody waits.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from horovod.common.exceptions import HorovodInternalError
+
 from hvd_elastic_ext.worker.comms import Comms, Pending
 
 _NAME = "agreement"
@@ -32,7 +36,7 @@ class Agreement:
         pending, self._pending = self._pending, None
         if pending is not None:
             self._agreed = max(self._agreed, pending.wait())
-        self._pending = self._comms.start_max(wanted, name=_NAME) if self._comms.size() > 1 else None
+        self._pending = self._start(wanted) if self._comms.size() > 1 else None
         self._stepped = True
 
     def ask(self, wanted: int) -> int:
@@ -47,11 +51,28 @@ class Agreement:
         agreed, self._agreed = self._agreed, 0
         return agreed
 
+    def _start(self, wanted: int) -> Pending:
+        """A world that is gone matters if training goes on: the first rank to reach the end may leave at once."""
+        try:
+            return self._comms.start_max(wanted, name=_NAME)
+        except HorovodInternalError as error:
+            return _Lost(error)
+
     def drop(self) -> None:
         """The world ends: forget what is under way. It is never waited for, its answer may be another world's."""
         self._pending = None
         self._agreed = 0
         self._stepped = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """A reduction that could not even begin."""
+
+    error: HorovodInternalError
+
+    def wait(self) -> int:
+        raise self.error
 
 
 def missed_deadline(now: float, deadline: float | None, *, next_check: float | None) -> tuple[bool, str]:

@@ -83,6 +83,7 @@ def torch(module: Any) -> None:
         return
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))
+    module.local_rank = _shown_local_rank(module.local_rank)
     # Stock samplers made in the park, and which kind of optimizer is made there, go by the planned place, too.
     # Everything else inside Horovod needs the real one: who sends, by how much is divided.
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
@@ -232,6 +233,17 @@ def _shown(name: str, real: Callable[[], int]) -> Callable[[], int]:
     return shown
 
 
+def _shown_local_rank(shown: Callable[[], int]) -> Callable[[], int]:
+    """Where slots have devices, a process's local rank leads to its own as long as it lives."""
+
+    @functools.wraps(shown)
+    def local_rank() -> int:
+        kept = standby.local_rank()
+        return shown() if kept is None else kept
+
+    return local_rank
+
+
 def _adopt(module: Any) -> None:
     """Give scripts written for Horovod's own classes ours. Horovod's modules go on using theirs inside."""
     import hvd_elastic_ext.torch as ours
@@ -246,6 +258,12 @@ def _refuse(comm: Any, process_sets: Any) -> None:
             raise UsageError(
                 f"hvd.init({name}=…): an elastic job cannot have it, Horovod does not bring it through a resize; "
                 "call hvd.init() without it, or start the job without hvd-elastic"
+            )
+    for name in ("HOROVOD_AUTOTUNE", "HOROVOD_DYNAMIC_PROCESS_SETS"):
+        if os.environ.get(name, "0").strip() not in ("", "0"):  # the script's own doing: the launcher refuses them
+            raise UsageError(
+                f"{name}={os.environ[name]}: an elastic job cannot have it, Horovod crashes on the first resize with "
+                "it; take it out of the script, or start the job without hvd-elastic"
             )
 
 

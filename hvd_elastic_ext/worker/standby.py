@@ -27,6 +27,7 @@ from hvd_elastic_ext.worker.link import Link, Tell
 log = logging.getLogger(__name__)
 
 PLAN: Final = "HVD_ELASTIC_PLAN"
+DEVICE: Final = "HVD_ELASTIC_DEVICE"
 DOOR: Final = "HVD_ELASTIC_DOOR"
 ADDRESS: Final = "HOROVOD_GLOO_RENDEZVOUS_ADDR"
 PORT: Final = "HOROVOD_GLOO_RENDEZVOUS_PORT"
@@ -64,6 +65,9 @@ class Standby:
         """Of the world this process is in."""
         self.updated: Callable[[Tell], None] = _ignore
         """Called on the link's thread when hosts will change."""
+        place = _place(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
+        self.local_rank = None if place is None else place.local_rank
+        """What user code is to see as its local rank for good: by it a script finds its device. None: the real one."""
         self._fence = fence
         self._environ = environ
         self._shown: set[Place] = set()
@@ -73,6 +77,7 @@ class Standby:
         self._removed: list[Callable[[], object]] = []
         self._news = threading.Condition()
         self._go: Tell | None = None
+        self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         if link.connected:
             fence.spare(_port(environ.get(DOOR)))
@@ -192,6 +197,7 @@ class Standby:
         if left:
             self.leave()
         before = self.generation
+        self._environ.update(self._for_next_world)  # not as it is told: other threads may be reading
         try:
             self._fence.watching(join)()
         finally:
@@ -228,6 +234,7 @@ class Standby:
             "world": self._told_world,
             "update": self._told_update,
             "fence": self._told_fence,
+            "env": self._told_env,
         }.get(message["tell"])
         if act is None:
             log.debug("the agent says %r, which this version does not know", message["tell"])
@@ -264,6 +271,9 @@ class Standby:
         cut = self._fence.cut(None if addresses is None else [str(address) for address in addresses])
         log.warning("cut off from %s: %d connections", "all peers" if addresses is None else addresses, cut)
 
+    def _told_env(self, message: Tell) -> None:
+        self._for_next_world = {str(name): str(value) for name, value in dict(message.get("env") or {}).items()}
+
     def _leave_from_here(self) -> None:
         """The main thread is in Horovod, asking for a rank that it will not get, and hears nothing."""
         self._call_removed()
@@ -292,6 +302,12 @@ def current() -> Standby:
 def planned() -> Place | None:
     """The place that user code is to see, if it is not the real one."""
     return _current[0].planned if _current else None
+
+
+def local_rank() -> int | None:
+    """The local rank that user code is to see, if it is not the real one."""
+    kept, place = (_current[0].local_rank if _current else None), planned()
+    return kept if kept is not None or place is None else place.local_rank
 
 
 def _tell_failures() -> None:

@@ -20,6 +20,7 @@ from hvd_elastic_ext.worker.agent.orders import (
     Join,
     Kill,
     Order,
+    Pace,
     Signal,
     Start,
     Stop,
@@ -211,6 +212,9 @@ class Agent:
     def _obey(self, order: Order) -> None:
         if isinstance(order, Finish):
             self._finishing = True
+        elif isinstance(order, Pace):
+            if self._membership is not None:
+                self._membership.heartbeat_s = order.heartbeat_s
         elif isinstance(order, Join | End):
             self._join(order)
         elif isinstance(order, Start):

@@ -10,6 +10,8 @@ import sys
 import time
 from typing import Any, Final
 
+from hvd_elastic_ext.worker.agent.devices import devices
+
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext", "numpy")
 
 _SIOCGIFADDR: Final = 0x8915
@@ -95,5 +97,6 @@ def gather(address: str, *, resolved: tuple[str, ...], problem: str | None) -> d
         "resolving": problem,
         "interfaces": known,
         "via": through(address, known),
+        "devices": devices(),
         "boot": boot_s(),
     }

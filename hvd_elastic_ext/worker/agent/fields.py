@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import binascii
-import json
-import math
 from typing import Any, Final
 
 MAX_SLOT: Final = 1023
@@ -13,21 +11,6 @@ MAX_COUNT: Final = (1 << 63) - 1
 
 _LONG_S: Final = 1e6
 _REQUIRED: Final = object()
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError("a number is out of range")
-    return number
-
-
-def _no_constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
-
-
-decode: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant).decode
-"""Strict: what it reads can be written as JSON again."""
 
 
 class OrderError(ValueError):

@@ -38,6 +38,8 @@ class Start(NamedTuple):
     output: str = "frames"
     life: int | None = None
     link: bool = False
+    note: str | None = None
+    """Means nothing to the agent: the next launcher is told it."""
 
 
 class Stop(NamedTuple):
@@ -87,6 +89,12 @@ class Finish(NamedTuple):
     """No process will be started any more: end when all slots have come to rest."""
 
 
+class Pace(NamedTuple):
+    """Beat so often from now on, to a launcher that was joined."""
+
+    heartbeat_s: float
+
+
 class Join(NamedTuple):
     """Serve the launcher at ``address`` over a connection, from now on, as the agent of ``host`` in ``job``."""
 
@@ -116,7 +124,7 @@ class Welcome(NamedTuple):
 
 
 ToSlot = Stop | Signal | Kill | Answer | Tell | Forget
-Order = Start | ToSlot | Finish | Join | End
+Order = Start | ToSlot | Finish | Pace | Join | End
 
 
 def parse(line: bytes | None) -> Order:
@@ -170,6 +178,7 @@ def _start(fields: Fields) -> Start:
         output=fields.choice("output", OUTPUTS, "frames"),
         life=fields.life(),
         link=fields.flag("link"),
+        note=None if fields.peek("note") is None else fields.name("note"),
     )
 
 
@@ -232,6 +241,7 @@ _READERS: Final[dict[str, Any]] = {
     "tell": lambda fields: Tell(fields.slot(), fields.life(), fields.thing("message")),
     "forget": lambda fields: Forget(fields.slot()),
     "finish": lambda fields: Finish(),
+    "pace": lambda fields: Pace(fields.span("heartbeat_s", HEARTBEAT_S)),
     "join": _join,
     "end": lambda fields: End(fields.name("job"), fields.name("host"), fields.name("key"), fields.span("grace_s", 0.0)),
 }

@@ -72,6 +72,7 @@ class Slot:
             "state": "running" if run is not None else "rest" if self.restart_at is None else "restarting",
             "code": self.code if run is None else run.code,
             **standing.status(),
+            **({} if self._order.note is None else {"note": self._order.note}),
             "argv": list(self._order.argv),
         }
 

@@ -187,5 +187,5 @@ def size() -> int:
 
 def local_rank() -> int:
     """Return this process's number on its machine, from 0: its device, if each has one."""
-    planned = standby.planned()
-    return world().local_rank() if planned is None else planned.local_rank
+    kept = standby.local_rank()
+    return world().local_rank() if kept is None else kept

@@ -108,6 +108,7 @@ ONLY_OURS = (
     # These go through a new world each.
     "what_is_under_way_is_dropped_with_its_world",
     "who_is_ahead_waits_for_those_behind",
+    "who_is_done_first_may_leave_at_once",
     "own_goes_on_under_the_ours_loop",
     "own_goes_on_under_the_stock_loop",
     "torch_state_goes_on_under_the_ours_loop",

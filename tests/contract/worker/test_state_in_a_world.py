@@ -213,6 +213,11 @@ def test_who_is_ahead_waits_for_those_behind(ours: dict[str, Saw]) -> None:
     assert first["steps"] == second["steps"]
 
 
+def test_who_is_done_first_may_leave_at_once(ours: dict[str, Saw]) -> None:
+    """Without it the other rank takes the end of the job for a lost peer, and waits for a world that never comes."""
+    assert ours["who_is_done_first_may_leave_at_once"] == [{"told": "done", "batch": 3}] * 2
+
+
 def test_what_is_under_way_is_dropped_with_its_world(ours: dict[str, Saw]) -> None:
     saw = ours["what_is_under_way_is_dropped_with_its_world"]
     same_everywhere(saw, "weight")

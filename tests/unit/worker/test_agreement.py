@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import pytest
+from horovod.common.exceptions import HorovodInternalError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.agreement import Agreement, missed_deadline
+from hvd_elastic_ext.worker.comms import Pending
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 
 Move = Literal["step", "ask"]
@@ -174,3 +176,25 @@ def test_a_deadline_is_missed_when_it_comes_before_the_next_check(
     now: float, deadline: float | None, next_check: float | None, missed: bool, reason: str
 ) -> None:
     assert missed_deadline(now, deadline, next_check=next_check) == (missed, reason)
+
+
+class GoneComms(LockstepComms):
+    """The other rank has left; nothing begins any more."""
+
+    def start_max(self, number: int, *, name: str) -> Pending:
+        raise HorovodInternalError("Horovod has been shut down")
+
+
+def test_a_world_that_is_gone_after_the_last_step_costs_nothing_and_after_another_one_it_shows() -> None:
+    def rank_main(comms: LockstepComms) -> None:
+        comms.__class__ = GoneComms
+        agreement = Agreement(comms)
+        agreement.stepped(0)
+        assert agreement.ask(0) == 0  # training may end here
+        with pytest.raises(HorovodInternalError):
+            agreement.stepped(0)
+        agreement.stepped(0)
+        with pytest.raises(HorovodInternalError):
+            agreement.ask(0) or agreement.ask(0)
+
+    in_lockstep(2, rank_main)

@@ -189,6 +189,32 @@ def who_is_ahead_waits_for_those_behind(State: Any) -> dict[str, Any]:
 
 
 @check
+def who_is_done_first_may_leave_at_once(State: Any) -> dict[str, Any]:
+    """One rank is done and ends its world; another one has all its gradients, but has yet to take the last step."""
+    prepare_another_world()
+    net, optimizer = averaged()
+    state = State(model=net, optimizer=optimizer, batch=0)
+    state.sync()
+    try:
+        for batch in range(1, 4):
+            backward(net)
+            optimizer.synchronize()
+            if batch == 3 and hvd.rank() == 1:
+                time.sleep(0.5)
+            with optimizer.skip_synchronize():
+                optimizer.step()
+            optimizer.zero_grad()
+            state.batch = batch
+            state.commit()
+        told = "done"
+    except HorovodInternalError:
+        told = "lost"
+    hvd.shutdown()
+    hvd.init()
+    return {"told": told, "batch": state.batch}
+
+
+@check
 def an_optimizer_steps_on_after_its_state(State: Any) -> dict[str, Any]:
     """Two States over one optimizer, one after the other, and a world that ends without the first one hearing of it."""
     net, optimizer = averaged()
