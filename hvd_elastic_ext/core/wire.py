@@ -81,8 +81,9 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is no JSON")
 
 
-_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
-_decode = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant).decode
+_encode: Final = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
+decode: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_no_constant).decode
+"""Strict: what it reads can be written as JSON again. Raises ``ValueError`` or ``RecursionError``."""
 
 
 class Sealer:
@@ -146,7 +147,7 @@ class Opener:
         if not hmac.compare_digest(mac, _sign(self._key, self._direction, self._sequence, payload=payload)):
             raise WireError("a frame is not signed with this job's key, or was altered, replayed or left out")
         try:
-            message = _decode(payload.decode("ascii"))
+            message = decode(payload.decode("ascii"))
         except (ValueError, RecursionError) as error:
             raise WireError(f"a frame holds no JSON ({type(error).__name__})") from None
         if not isinstance(message, dict):
@@ -163,12 +164,18 @@ def _sign(key: bytes, direction: bytes, sequence: int, *, payload: bytes) -> byt
 
 
 class _End:
-    """What both ends have in common: a greeting in the clear, frames after it, and an end at the first error."""
+    """An end: a greeting in the clear, frames after it, and an end of everything at the first error.
 
-    def __init__(self, key: bytes, nonce: bytes | None) -> None:
+    ``expects`` is what the other end's greeting has before its nonce; ``sends`` and ``hears`` are directions.
+    """
+
+    def __init__(self, key: bytes, nonce: bytes | None, *, expects: bytes, sends: bytes, hears: bytes) -> None:
         self._key = _checked(key)
         self._nonce = os.urandom(NONCE_SIZE) if nonce is None else nonce
-        self._greeting = bytearray()
+        self._expects = expects
+        self._sends = sends
+        self._hears = hears
+        self._heard = bytearray()
         self._sealer: Sealer | None = None
         self._opener: Opener | None = None
         self._broken: str | None = None
@@ -195,53 +202,37 @@ class _End:
         return self._sealer.seal(message)
 
     def _greeted(self, data: bytes) -> list[dict[str, Any]]:
-        self._greeting += data
-        nonce = self._nonce_in(self._greeting)
-        if nonce is None:
+        self._heard += data
+        begin, end = len(self._expects), len(self._expects) + NONCE_SIZE
+        if not self._expects.startswith(self._heard[:begin]):
+            raise WireError("the other end is no launcher of this version")
+        if len(self._heard) < end:
             return []
-        rest = bytes(self._greeting[self._greeting_size :])
-        self._greeting.clear()
-        self._sealer, self._opener = self._keyed(nonce)
+        nonces = {self._sends: self._nonce, self._hears: bytes(self._heard[begin:end])}
+        key = _session_key(self._key, nonces[FROM_LAUNCHER], nonces[FROM_AGENT])
+        self._sealer, self._opener = Sealer(key, self._sends), Opener(key, self._hears)
+        rest = bytes(self._heard[end:])
+        self._heard.clear()
         return self._opener.feed(rest)
-
-    _greeting_size: int
-
-    def _nonce_in(self, greeting: bytearray) -> bytes | None:
-        """The other end's nonce, or None if it is not all there. Raises :class:`WireError` for another protocol."""
-        raise NotImplementedError
-
-    def _keyed(self, nonce: bytes) -> tuple[Sealer, Opener]:
-        raise NotImplementedError
 
 
 class LauncherWire(_End):
     """The launcher's end: send :attr:`greeting` on accept, then feed. ``key`` is the job's."""
 
-    _greeting_size = NONCE_SIZE
-
     def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
-        super().__init__(key, nonce)
+        super().__init__(key, nonce, expects=b"", sends=FROM_LAUNCHER, hears=FROM_AGENT)
 
     @property
     def greeting(self) -> bytes:
         """What the launcher sends first."""
         return MAGIC + self._nonce
 
-    def _nonce_in(self, greeting: bytearray) -> bytes | None:
-        return bytes(greeting[:NONCE_SIZE]) if len(greeting) >= NONCE_SIZE else None
-
-    def _keyed(self, nonce: bytes) -> tuple[Sealer, Opener]:
-        key = _session_key(self._key, self._nonce, nonce)
-        return Sealer(key, FROM_LAUNCHER), Opener(key, FROM_AGENT)
-
 
 class AgentWire(_End):
     """The agent's end: feed until :attr:`ready`, then seal the hello. ``key`` is the job's."""
 
-    _greeting_size = len(MAGIC) + NONCE_SIZE
-
     def __init__(self, key: bytes, *, nonce: bytes | None = None) -> None:
-        super().__init__(key, nonce)
+        super().__init__(key, nonce, expects=MAGIC, sends=FROM_AGENT, hears=FROM_LAUNCHER)
         self._said_nonce = False
 
     def seal(self, message: Mapping[str, Any]) -> bytes:
@@ -251,12 +242,3 @@ class AgentWire(_End):
             return frame
         self._said_nonce = True
         return self._nonce + frame
-
-    def _nonce_in(self, greeting: bytearray) -> bytes | None:
-        if not MAGIC.startswith(greeting[: len(MAGIC)]):
-            raise WireError("the other end is no launcher of this version")
-        return bytes(greeting[len(MAGIC) : self._greeting_size]) if len(greeting) >= self._greeting_size else None
-
-    def _keyed(self, nonce: bytes) -> tuple[Sealer, Opener]:
-        key = _session_key(self._key, nonce, self._nonce)
-        return Sealer(key, FROM_AGENT), Opener(key, FROM_LAUNCHER)

@@ -22,6 +22,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher import hosts_desk, ledger_json
 from hvd_elastic_ext.launcher.console import Console, seat_of
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
@@ -32,7 +33,7 @@ from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.interfaces import interface_addresses, interface_towards, is_this_machine
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.rendezvous import Life, Place, Seat
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.rendezvous import Place, Seat
+from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.rendezvous import Seat
 
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"

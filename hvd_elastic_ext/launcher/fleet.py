@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.membership import Stage
-from hvd_elastic_ext.launcher.rendezvous import Life, Place, Seat
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
 from hvd_elastic_ext.launcher.station import Station
 

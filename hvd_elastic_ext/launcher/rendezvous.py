@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.core.place import Place
+
 HOLD_S: Final = 2.0
 """How long a question for a key that is not set is held before the answer is 404 (Horovod then asks again)."""
 
@@ -41,21 +43,6 @@ class Life(NamedTuple):
 
     seat: Seat
     number: int
-
-
-class Place(NamedTuple):
-    """What Horovod calls a slot: a rank in the world, on the host, and among hosts."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
-
-    def text(self) -> str:
-        """As ``rank_and_size`` is answered (Horovod's ``SlotInfo.to_response_string``)."""
-        return ",".join(map(str, self))
 
 
 class Question(NamedTuple):

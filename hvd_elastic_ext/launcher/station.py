@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.rendezvous import Answer, Place, Rendezvous, Seat
+from hvd_elastic_ext.launcher.rendezvous import Answer, Rendezvous, Seat
 from hvd_elastic_ext.launcher.roster import Roster, Worker
 
 

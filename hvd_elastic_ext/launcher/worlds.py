@@ -100,9 +100,7 @@ class Worlds:
             worker.stage, worker.since = Stage.LIVE, now
             env = station.hands.go_env(worker)
             rough = places(sorted(self.members))[worker.life]  # Horovod asks for the real one
-            names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
-            env = {**env, **{f"HOROVOD_{name}": str(value) for name, value in zip(names, rough, strict=True)}}
-            station.tell(worker, "go", generation=station.generation, env=env)
+            station.tell(worker, "go", generation=station.generation, env={**env, **rough.environment()})
         elif worker.life not in station.rendezvous.waiting:
             self._update(worker)
             # It may be waiting for somebody who is gone. Most notice by themselves, and at once.

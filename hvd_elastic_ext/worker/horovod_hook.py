@@ -16,11 +16,12 @@ from types import ModuleType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.core.updates import HostsUpdate
 from hvd_elastic_ext.worker import link, standby
 from hvd_elastic_ext.worker.link import Tell
 from hvd_elastic_ext.worker.pace import Pace
-from hvd_elastic_ext.worker.standby import Place, Standby
+from hvd_elastic_ext.worker.standby import Standby
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from hvd_elastic_ext.core.place import ALONE, VARIABLES, Place, place_of
 from hvd_elastic_ext.worker import failure, link
 from hvd_elastic_ext.worker.fence import HOROVODS, Fence
 from hvd_elastic_ext.worker.link import Link, Tell
@@ -36,22 +37,6 @@ WORLD_S: Final = 2.0
 """How long news of the world that was just joined may take over the link: they were sent before it formed."""
 
 
-class Place(NamedTuple):
-    """What Horovod calls a slot."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
-
-
-ALONE: Final = Place(0, 1, 0, 1, 0, 1)
-
-_VARIABLES: Final = tuple(f"HOROVOD_{name.upper()}" for name in Place._fields)
-
-
 class Standby:
     """One process's way. ``link`` tells what to do; main thread and link thread meet here."""
 
@@ -65,7 +50,7 @@ class Standby:
         """Of the world this process is in."""
         self.updated: Callable[[Tell], None] = _ignore
         """Called on the link's thread when hosts will change."""
-        place = _place(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
+        place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
         """What user code is to see as its local rank for good: by it a script finds its device. None: the real one."""
         self._fence = fence
@@ -171,9 +156,9 @@ class Standby:
 
     def _join_alone(self, join: Callable[[], None]) -> None:
         """Make a world of one. Horovod takes no other place than the first of one for it."""
-        before = {name: self._environ.get(name) for name in (*_VARIABLES, "HOROVOD_GLOO_IFACE")}
+        before = {name: self._environ.get(name) for name in (*VARIABLES, "HOROVOD_GLOO_IFACE")}
         self._environ["HOROVOD_ELASTIC"] = "1"  # for good: DistributedOptimizer asks for it when it is made
-        self._environ.update({name: str(value) for name, value in zip(_VARIABLES, ALONE, strict=True)})
+        self._environ.update(ALONE.environment())
         self._environ["HOROVOD_GLOO_IFACE"] = "lo"
         try:
             join()
@@ -186,7 +171,7 @@ class Standby:
         self._alone = True
         with self._news:
             if self.planned is None:
-                self._plan(_place(self._environ.get(PLAN, "")))
+                self._plan(place_of(self._environ.get(PLAN, "")))
 
     def _join(self, join: Callable[[], None]) -> None:
         with self._news:
@@ -319,13 +304,6 @@ def _tell_failures() -> None:
         before(kind, error, trace)
 
     sys.excepthook = told
-
-
-def _place(text: str) -> Place | None:
-    numbers = text.split(",")
-    if len(numbers) != len(Place._fields) or not all(number.strip().isdigit() for number in numbers):
-        return None
-    return Place(*map(int, numbers))
 
 
 def _port(text: str | None) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import binascii
+import math
 from typing import Any, Final
 
 MAX_SLOT: Final = 1023

@@ -8,8 +8,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.wire import decode
 from hvd_elastic_ext.worker.agent.door import Hall
-from hvd_elastic_ext.worker.agent.fields import decode
 from hvd_elastic_ext.worker.agent.wires import CHUNK, Lines
 
 MAX_SAID: Final = 64 << 10

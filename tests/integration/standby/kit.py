@@ -20,26 +20,15 @@ import time
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from hvd_elastic_ext.core.place import ALONE, Place
 from hvd_elastic_ext.worker import hook
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parent
 HOLD_S = 2.0
-
-
-class Place(NamedTuple):
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-    cross_rank: int
-    cross_size: int
-
-    def text(self) -> str:
-        return ",".join(map(str, self))
 
 
 def places(hosts: Sequence[str]) -> list[Place]:
@@ -94,7 +83,7 @@ class Member:
     def go(self) -> None:
         """Let it leave the park, for a place in the newest world."""
         place = self.job.newest.places[self]
-        env = {f"HOROVOD_{name.upper()}": str(value) for name, value in place._asdict().items()}
+        env = place.environment()
         port = str(self.door.server_address[1])
         env |= {"HOROVOD_GLOO_IFACE": "lo", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
         self.tell("go", generation=self.job.newest.generation, env={**env, "HOROVOD_GLOO_RENDEZVOUS_PORT": port})
@@ -175,7 +164,7 @@ class Job:
         """Start a training process with a link. ``plan`` is the place that it sees while it is parked."""
         member = Member(self, host)
         self._stack.callback(member.close)
-        planned = plan or Place(0, 1, 0, 1, 0, 1)
+        planned = plan or ALONE
         fd = member.its_end.fileno()
         environ = {
             "HVD_ELASTIC_LINK": str(fd),

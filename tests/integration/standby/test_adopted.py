@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.integration.standby.kit import HERE, Job, Place
+from hvd_elastic_ext.core.place import Place
+from tests.integration.standby.kit import HERE, Job
 
 
 def test_an_unmodified_script_that_is_adopted_consumes_each_sample_once_though_a_rank_is_killed(job: Job) -> None:

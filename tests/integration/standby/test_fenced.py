@@ -7,7 +7,8 @@ import socket
 
 import pytest
 
-from tests.integration.standby.kit import HERE, Job, Place
+from hvd_elastic_ext.core.place import Place
+from tests.integration.standby.kit import HERE, Job
 
 
 @pytest.mark.parametrize("addresses", [None, ["127.0.0.1"]])

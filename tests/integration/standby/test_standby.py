@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.standby.kit import HERE, Job, Member, Place
+from hvd_elastic_ext.core.place import Place
+from tests.integration.standby.kit import HERE, Job, Member
 from tests.support.waiting import wait_until
 
 TRAINEE = HERE / "trainee.py"

@@ -18,10 +18,11 @@ from typing import Any
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.rendezvous import Place, Seat
+from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Worker
 
 STEP_S = 0.02

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.environment import interface_of, job_env, seat_env, unfit
-from hvd_elastic_ext.launcher.rendezvous import Place, Seat
+from hvd_elastic_ext.launcher.rendezvous import Seat
 
 SAME = {"torch": "2.13.0", "horovod": "0.28.1"}
 FACTS = {

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.rendezvous import (
     CANNOT_FORM,
     HOLD_S,
@@ -13,7 +14,6 @@ from hvd_elastic_ext.launcher.rendezvous import (
     OK,
     Answer,
     Life,
-    Place,
     Question,
     Rendezvous,
     Seat,

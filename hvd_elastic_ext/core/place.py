@@ -1,0 +1,38 @@
+"""The place of a process in a world, as Horovod has it."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Place(NamedTuple):
+    """What Horovod calls a slot: a rank in the world, on the host, and among the hosts that have this local rank."""
+
+    rank: int
+    size: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+
+    def text(self) -> str:
+        """As ``rank_and_size`` is answered (Horovod's ``SlotInfo.to_response_string``)."""
+        return ",".join(map(str, self))
+
+    def environment(self) -> dict[str, str]:
+        """As Horovod's ``init`` looks for it in the environment."""
+        return {name: str(number) for name, number in zip(VARIABLES, self, strict=True)}
+
+
+VARIABLES: Final = tuple(f"HOROVOD_{name.upper()}" for name in Place._fields)
+"""Names of :meth:`Place.environment`."""
+ALONE: Final = Place(0, 1, 0, 1, 0, 1)
+"""That of the only process of a world."""
+
+
+def place_of(text: str) -> Place | None:
+    """What :meth:`Place.text` wrote; None if that is not what it is."""
+    numbers = text.split(",")
+    if len(numbers) != len(Place._fields) or not all(number.isascii() and number.isdigit() for number in numbers):
+        return None
+    return Place(*map(int, numbers))
