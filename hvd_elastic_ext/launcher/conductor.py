@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,15 +25,17 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher import hosts_desk, ledger_json
+from hvd_elastic_ext.launcher.capacity import heartbeat_s, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.console import Console, seat_of
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.desk import Desk
 from hvd_elastic_ext.launcher.driver import Driver
-from hvd_elastic_ext.launcher.environment import interface_of, job_env, seat_env, unfit
+from hvd_elastic_ext.launcher.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.feed import HostFeed
-from hvd_elastic_ext.launcher.interfaces import interface_addresses, interface_towards, is_this_machine
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.reach import Reach
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.settings import RunSettings
@@ -42,7 +45,8 @@ from hvd_elastic_ext.launcher.transports import ByName, Ended, Launch, Local, Ov
 
 log = logging.getLogger(__name__)
 
-LOOPBACK: Final = "127.0.0.1"
+WATCH_S: Final = 1.0
+"""Longest time between two looks at who is silent."""
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
 
@@ -56,6 +60,10 @@ class _Rules:
     elastic_timeout_s: float
     reset_limit: int | None
     failure_budget: int
+    below_min: str
+    progress_timeout_s: float | None
+    restart_stalled: bool
+    drain_stragglers: bool
 
 
 class Job:
@@ -66,7 +74,7 @@ class Job:
         self._launches: dict[str, Launch] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
-        self._near: dict[str, bool] = {}
+        self._room_for = 0
 
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
@@ -109,9 +117,15 @@ class Job:
     async def _drive(self) -> None:
         while not self._superseded:
             self._look_soon.clear()
+            self._make_room()
             at = self._driver.look()
             if at is None:
                 return
+            await self._something_new(until=at)
+
+    async def _something_new(self, *, until: float) -> None:
+        """Wait for an event, for a silence that has become too long, or until then (mono)."""
+        while (left := until - self._clock.mono()) > 0:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), max(0.0, at - self._clock.mono()))
 
@@ -126,6 +140,10 @@ class Job:
             elastic_timeout_s=s.elastic_timeout_s,
             reset_limit=s.reset_limit,
             failure_budget=s.failure_budget,
+            below_min=s.below_min,
+            progress_timeout_s=s.progress_timeout_s,
+            restart_stalled=s.restart_stalled,
+            drain_stragglers=s.drain_stragglers,
         )
         ledger = HealthLedger()
         if saved.ledger is not None:
@@ -170,19 +188,8 @@ class Job:
         self._look_soon.set()
 
     async def _listen(self) -> None:
-        """Open the one port, on the address that workers reach."""
-        settings, own = self._settings, interface_addresses()
-        names = [host.name for host in self._feed.hosts()]
-        interface = next((name for name in settings.interfaces if name in own), None)
-        if settings.interfaces and interface is None:
-            raise JobFailed(
-                f"network interface: {settings.interfaces[0]} has no IPv4 address here; name one that every host has "
-                f"with --network-interfaces (this machine has: {', '.join(sorted(own))})"
-            )
-        if interface is None:
-            interface = await self._loop.run_in_executor(None, interface_towards, names)
-        self._outward = interface
-        self._address = own.get(interface or "", LOOPBACK)
+        """Open the one port, where the first host comes in."""
+        settings = self._settings
         self._control = Control(
             settings.job,
             self._folder.key(),
@@ -191,24 +198,34 @@ class Job:
             orphan_grace_s=settings.orphan_grace_s,
             on_event=self._event,
         )
-        self._port = await self._control.start(self._address)
+        versions = {package: _version(package) for package in PACKAGES}
+        self._reach = Reach(self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions)
+        await self._reach.begin(self._feed.hosts().names[0])
         hook = str(Path(__file__).parents[1] / "worker" / "hook")
         beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         tuning = {**settings.env, **beats, **({"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {})}
         self._env = job_env(os.environ, tuning, incarnation=self._incarnation, hook=hook)
-        self._versions = {package: _version(package) for package in PACKAGES}
         self._transport = self._make_transport()
+
+    def _make_room(self) -> None:
+        """Have as many files, and as few heartbeats, as so many hosts need."""
+        settings = self._settings
+        hosts = min(len(self._feed.hosts()), settings.max_num_proc or sys.maxsize)
+        if hosts == self._room_for:
+            return
+        self._room_for = hosts
+        timeout_s = settings.heartbeat_timeout_s
+        self._control.pace(heartbeat_s(settings.heartbeat_interval_s, timeout_s=timeout_s, hosts=hosts))
+        said = too_few_files(hosts, raise_file_limit(hosts))
+        if said is not None:
+            log.warning("%s", said)
 
     def _make_transport(self) -> Transport:
         settings = self._settings
         if settings.rsh == "local":
             return Local()
         far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
-        return far if settings.rsh == "ssh" else ByName(Local(), far, self._is_near)
-
-    def _is_near(self, host: str) -> bool:
-        near = self._near[host] = is_this_machine(host)
-        return near
+        return far if settings.rsh == "ssh" else ByName(Local(), far, self._reach.is_near)
 
     def _take_back(self, saved: Saved) -> None:
         """Agents of a launcher that died may live, and train."""
@@ -235,6 +252,7 @@ class Job:
                     self._console.ended(life)
             case AgentJoined(host, hello):
                 self._driver.agent_joined(host, hello)
+                self._driver.ways_changed(host)
             case AgentLost(host, reason):
                 self._driver.agent_lost(host, reason)
             case Superseded():
@@ -289,18 +307,24 @@ class Job:
 
     async def _start_agent(self, name: str) -> None:
         self._drop_launch(name)
-        near = self._near.get(name)
+        way = self._reach.outward
+        try:
+            address = await self._reach.address(name)
+        except OSError as error:
+            self._driver.launch_ended(name, SSH_FAILED, f"the launcher cannot listen where it would come in: {error}")
+            self._look_soon.set()
+            return
         line = join_line(
             self._settings.job,
             name,
             key=self._control.key,
-            launcher=(self._address, self._port),
+            launcher=address,
             incarnation=self._incarnation,
             orphan_grace_s=self._settings.orphan_grace_s,
         )
         launch = await self._transport.start(name, line, remark=lambda text: self._console.remark(name, text))
-        if near is None and self._settings.rsh == "local":
-            self._near[name] = True
+        if way != self._reach.outward:
+            self._driver.ways_changed()
         self._launches[name] = launch
         ended: Ended = await launch.wait()
         if self._launches.get(name) is launch:
@@ -324,14 +348,11 @@ class Job:
 
     def go_env(self, worker: Worker) -> dict[str, str]:
         agent = self._driver.station.roster.agents.get(worker.seat.host)
-        here = self._near.get(worker.seat.host, False)
-        facts = agent.facts if agent is not None else {}
-        name = interface_of(facts, here=here, outward=self._outward, given=self._settings.interfaces)
-        return {} if name is None else {"HOROVOD_GLOO_IFACE": name}
+        return self._reach.environment(worker.seat.host, agent.facts if agent is not None else {})
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
-        # Whoever reached us over loopback is this machine, and so are all others then.
-        return unfit(facts, self._versions, alone=self._address == LOOPBACK)
+        agents = self._driver.station.roster.agents.values()
+        return self._reach.unfit(host.name, {agent.host.name: agent.facts for agent in agents if agent.joined})
 
     # --- what outlives this launcher
 

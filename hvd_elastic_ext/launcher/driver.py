@@ -23,6 +23,7 @@ from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
+from hvd_elastic_ext.launcher.patience import Patience
 from hvd_elastic_ext.launcher.rendezvous import Question, Seat
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
 from hvd_elastic_ext.launcher.station import Hands, Rules, Station
@@ -58,6 +59,7 @@ class Driver:
         self.faults = Faults(self.station, ledger or HealthLedger(), changed=changed)
         self.fleet = Fleet(self.station, self.faults)
         self.worlds = Worlds(self.station, self.fleet)
+        self._patience = Patience(self.station, self.fleet, self.worlds)
         self.over = False
         """The job has ended: with :attr:`outcome`, or well if that is None."""
         self.outcome: JobFailed | None = None
@@ -67,7 +69,6 @@ class Driver:
         """Seats whose process has ended well without ever asking for a world."""
         self._ends_by: float | None = None
         self._reason = ""
-        self._too_few_since: float | None = clock.mono()
         self._expected_until: float | None = None
         self._again_at: float | None = None
 
@@ -89,7 +90,7 @@ class Driver:
             self.fleet.tend_agents(wanted)
             self.fleet.tend_processes(wanted, self.worlds.members)
             decision = membership.decide(now, self.worlds.situation(wanted), station.rules.limits)
-            self._act(decision, now)
+            self._act(decision, wanted)
             self.worlds.deal(wanted)
             self.worlds.tell_again()
         return None if self.over else self._next_look(now)
@@ -108,34 +109,23 @@ class Driver:
         elif not wanted and self.faults.first is not None and self.fleet.hosts:
             self.end(JobFailed(f"no process has come as far as training: {self.faults.first}"))
 
-    def _act(self, decision: Decision, now: float) -> None:
+    def _act(self, decision: Decision, wanted: tuple[Seat, ...]) -> None:
         self._again_at = decision.again_at
         if decision.reason != self._reason:
             self._reason = decision.reason
             log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
         if decision.members is None:
-            self._give_up_in_time(decision, now)
+            lost = self._patience.lost(decision, wanted)
+            if lost is not None:
+                self.end(lost)
             return
         limit = self.station.rules.reset_limit
         if limit is not None and self.worlds.begun and self.worlds.changes >= limit:
             self.end(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
             return
-        self._too_few_since = None
+        self._patience.enough()
         self.worlds.change(decision)
         self._changed()
-
-    def _give_up_in_time(self, decision: Decision, now: float) -> None:
-        """End the job when there have been too few processes for too long."""
-        if self.worlds.standing or not self.worlds.formed:
-            self._too_few_since = None
-            return
-        self._too_few_since = now if self._too_few_since is None else self._too_few_since
-        limit, station_limits = self.station.rules.elastic_timeout_s, self.station.rules.limits
-        if now - self._too_few_since >= limit:
-            need = station_limits.least if self.worlds.begun else station_limits.start
-            slots, names = self.fleet.hosts.slots, ", ".join(self.fleet.hosts.names) or "no host"
-            there = f"{need} slots are needed and {slots} were there ({names}) after {limit:g} s"
-            self.end(JobFailed(f"{there}, --elastic-timeout: {decision.reason}"))
 
     def _next_look(self, now: float) -> float:
         station = self.station
@@ -189,6 +179,10 @@ class Driver:
         self.faults.first = self.faults.first or f"no agent could be started on {host}: {detail}"
         if self._expected_until is None:
             self.faults.strike(Cause.UNREACHABLE, agent.host, detail=detail)
+
+    def ways_changed(self, host: str | None = None) -> None:
+        """Processes, of one host or all, may have to find their peers in another way from the next world on."""
+        self.worlds.tell_ways(host)
 
     def expect(self, hosts: Iterable[Host], *, until: float) -> None:
         """Another launcher had agents on these hosts: nothing is decided until they are back, or time is up (mono)."""

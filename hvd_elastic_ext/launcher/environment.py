@@ -14,12 +14,33 @@ _NOT_EXPORTED: Final = re.compile(
 )
 """Shell functions, what is the launcher's own, and what a process learns from its door."""
 
+CRASHING: Final[Mapping[str, str]] = {
+    "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",
+    "HOROVOD_DYNAMIC_PROCESS_SETS": "Horovod crashes on the first resize with process sets (horovod#4021)",
+}
+"""Horovod's own switches that no elastic job survives."""
+
 FIXED: Final[Mapping[str, str]] = {
     "HOROVOD_ELASTIC": "1",
     "HOROVOD_CONTROLLER": "gloo",
     "HOROVOD_CPU_OPERATIONS": "gloo",
+    **dict.fromkeys(CRASHING, "0"),  # a remote host's own environment may turn them on
     "PYTHONUNBUFFERED": "1",
 }
+
+
+def why_not_elastic(environ: Mapping[str, str]) -> str | None:
+    """Say which switch in the environment cannot be used in an elastic job, and why, or None if all can."""
+    for name, why in CRASHING.items():
+        if _is_on(environ.get(name, "")):
+            return f"{name}={environ[name]} cannot be used in an elastic job: {why}; unset {name}"
+    return None
+
+
+def _is_on(text: str) -> bool:
+    """As Horovod reads its switches: by the number that the text begins with."""
+    digits = re.match(r"\s*\+?(\d+)", text)
+    return digits is not None and int(digits[1]) > 0
 
 
 def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, incarnation: int, hook: str) -> dict[str, str]:

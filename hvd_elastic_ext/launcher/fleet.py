@@ -115,6 +115,11 @@ class Fleet:
                 worker.stopping_at = None
                 self._station.order(worker, "stop")
 
+    def awake(self, wanted: tuple[Seat, ...]) -> list[Seat]:
+        """Of the wanted seats those that do not rest after their process left."""
+        now = self._station.now()
+        return [seat for seat in wanted if now >= self._resting.get(seat, now)]
+
     def rest(self, seat: Seat) -> None:
         """A process has left of its own accord: what follows it at once would most likely leave, too."""
         self._resting[seat] = self._station.now() + self._station.rules.cooldown_s[0]

@@ -19,6 +19,7 @@ from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.edges.appendfile import AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
+from hvd_elastic_ext.launcher.environment import why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.settings import ELASTIC_TIMEOUT_S, RunSettings, Sources, job_name
@@ -32,8 +33,8 @@ from hvd_elastic_ext.launcher.sources import (
 )
 
 PREFIX: Final = "HVD_ELASTIC_"
-RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE")
-"""Environment names with our prefix that are no options of ``run``: the worker reads them."""
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES")
+"""Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 DESCRIPTION: Final = (
     "Run an elastic Horovod job. Every option of horovodrun means here what it means there; "
@@ -126,7 +127,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
 
     args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
     _check_sample(environ)
-    problem = horovod.why_not_elastic(args)
+    problem = horovod.why_not_elastic(args) or why_not_elastic(environ)
     if problem is not None:
         raise UsageError(problem)
     hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
@@ -162,7 +163,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--heartbeat-timeout", type=float, default=10.0, metavar="S", help="seconds of silence that are a failure (10)"
     )
+    group.add_argument(
+        "--progress-timeout",
+        type=float,
+        metavar="S",
+        help="seconds without progress, while others wait, after which a process is named stalled (default: off)",
+    )
+    group.add_argument("--restart-stalled", action="store_true", help="and restart a process that is stalled")
+    group.add_argument(
+        "--drain-stragglers", action="store_true", help="send away, once, a process that stays slower than the others"
+    )
     group.add_argument("--allowed-sizes", metavar="N,N,…", help="sizes that a world may have (default: any)")
+    group.add_argument(
+        "--below-min",
+        choices=("wait", "sleep", "fail"),
+        default="wait",
+        help="what to do below --min-np: wait for --elastic-timeout, or fail at once (wait)",
+    )
     group.add_argument(
         "--failure-budget", type=int, default=10, metavar="N", help="faults within an hour that end the job (10)"
     )
@@ -222,6 +239,10 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         orphan_grace_s=args.orphan_grace,
         failure_budget=args.failure_budget,
         adopt=args.adopt,
+        below_min=args.below_min,
+        progress_timeout_s=args.progress_timeout,
+        restart_stalled=args.restart_stalled,
+        drain_stragglers=args.drain_stragglers,
         env=env,
     )
 

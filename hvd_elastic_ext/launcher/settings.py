@@ -75,6 +75,10 @@ class RunSettings:
     orphan_grace_s: float = 60.0
     failure_budget: int = 10
     adopt: bool = False
+    below_min: str = "wait"
+    progress_timeout_s: float | None = None
+    restart_stalled: bool = False
+    drain_stragglers: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -117,6 +121,18 @@ def _problems(s: RunSettings) -> list[str]:
             not 0 < s.heartbeat_interval_s < s.heartbeat_timeout_s,
             f"--heartbeat-interval {s.heartbeat_interval_s:g} and --heartbeat-timeout {s.heartbeat_timeout_s:g}: the "
             "interval must be above 0 and shorter than the timeout",
+        ),
+        (
+            s.progress_timeout_s is not None and s.progress_timeout_s <= 0,
+            f"--progress-timeout is {s.progress_timeout_s or 0:g}; give a number of seconds above 0, or leave it out",
+        ),
+        (
+            s.restart_stalled and s.progress_timeout_s is None,
+            "--restart-stalled needs --progress-timeout: it says when a process is stalled",
+        ),
+        (
+            s.below_min == "sleep",
+            "--below-min sleep is not there yet, it takes checkpoints that outlive the job; use wait or fail",
         ),
         (s.orphan_grace_s < 0, f"--orphan-grace is {s.orphan_grace_s:g}; give 0 or more seconds"),
         (s.failure_budget < 0, f"--failure-budget is {s.failure_budget}; give 0 or more"),

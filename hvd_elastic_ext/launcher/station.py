@@ -55,6 +55,16 @@ class Rules(Protocol):
     def reset_limit(self) -> int | None: ...
     @property
     def failure_budget(self) -> int: ...
+    @property
+    def below_min(self) -> str:
+        """``wait`` or ``fail``."""
+
+    @property
+    def progress_timeout_s(self) -> float | None: ...
+    @property
+    def restart_stalled(self) -> bool: ...
+    @property
+    def drain_stragglers(self) -> bool: ...
 
 
 @dataclass

@@ -113,6 +113,13 @@ class Worlds:
         reason = self._decision.reason
         station.tell(worker, "update", generation=station.generation, leave=False, in_s=in_s, reason=reason)
 
+    def tell_ways(self, host: str | None = None) -> None:
+        """Tell members, of one host or of all, how to find their peers from the next world on."""
+        for worker in self._station.roster.workers.values():
+            env = self._station.hands.go_env(worker) if worker.stage is Stage.LIVE else None
+            if env and host in (None, worker.seat.host):
+                self._station.tell(worker, "env", env=env)
+
     def deal(self, wanted: tuple[Seat, ...]) -> None:
         """Tell the members of the newest world their ranks, once all of them ask."""
         station = self._station

@@ -97,3 +97,21 @@ def test_a_host_that_cannot_be_reached_is_named(nethosts: MakeHosts, directory: 
         assert job.wait(60) == 1
     assert "no agent could be started on h1: ssh: connect to host h1" in job.stderr
     assert "Traceback" not in job.output
+
+
+def test_a_job_that_begins_on_this_machine_alone_takes_in_hosts_from_elsewhere(
+    nethosts: MakeHosts, directory: Path
+) -> None:
+    hosts = nethosts(1)
+    (directory / "hosts").write_text("localhost:1\n")
+    env = {"HVD_ELASTIC_SAMPLE": "0"}
+    words = ["-np", "1", "--min-np", "1", sys.executable, COUNTER]
+    with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory, env=env) as job:
+        wait_for_size(directory, job, 1)
+        (directory / "hosts").write_text("localhost:1\nh1:1\n")
+        wait_for_size(directory, job, 2)
+        assert [record.get("host") for record in records(directory / "journal.jsonl", "exited")] == []
+        (resize,) = records(directory / "journal.jsonl", "resized")[1:]
+        assert resize.get("cause") == "hosts added"
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(30) == 143

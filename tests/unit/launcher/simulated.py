@@ -38,6 +38,10 @@ class Rules:
     grace_s: float = 5.0
     reset_limit: int | None = None
     failure_budget: int = 10
+    below_min: str = "wait"
+    progress_timeout_s: float | None = None
+    restart_stalled: bool = False
+    drain_stragglers: bool = False
 
 
 @dataclass

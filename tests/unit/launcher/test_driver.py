@@ -200,6 +200,35 @@ def test_too_few_hosts_for_too_long_end_the_job_with_the_reason() -> None:
     assert "1 processes are ready, 2 are needed" in str(cluster.driver.outcome)
 
 
+def test_below_the_minimum_the_job_fails_at_once_if_it_was_asked_to() -> None:
+    cluster = running("a", "b", rules=Rules(Limits(least=2, settle_s=0.1), below_min="fail"))
+    cluster.run(2.0)
+    cluster.kill("b")
+    assert cluster.until(lambda: cluster.driver.outcome) < 0.5
+    assert "2 slots are needed to go on and 1 may work (a, b); --below-min is fail: lost b[0]" in str(
+        cluster.driver.outcome
+    )
+    cluster.until(lambda: cluster.driver.over)
+    assert not cluster.agents
+
+
+def test_below_the_minimum_the_job_waits_unless_it_was_asked_to_fail() -> None:
+    cluster = running("a", "b", rules=Rules(Limits(least=2, settle_s=0.1)))
+    cluster.run(2.0)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.driver.station.generation == 2 and len(cluster.world) == 2)
+    assert cluster.driver.outcome is None
+
+
+def test_who_only_has_to_be_started_again_is_not_missing() -> None:
+    cluster = running("a", "b", rules=Rules(Limits(settle_s=0.1), below_min="fail"))
+    cluster.run(2.0)
+    cluster.kill("a")
+    cluster.kill("b")
+    cluster.until(lambda: len(cluster.world) == 2)
+    assert cluster.driver.outcome is None
+
+
 def test_a_job_that_is_told_to_stop_leaves_nothing() -> None:
     cluster = running("a", "b")
     cluster.driver.end(JobFailed("told to"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher.environment import interface_of, job_env, seat_env, unfit
+from hvd_elastic_ext.launcher.environment import interface_of, job_env, seat_env, unfit, why_not_elastic
 from hvd_elastic_ext.launcher.rendezvous import Seat
 
 SAME = {"torch": "2.13.0", "horovod": "0.28.1"}
@@ -73,3 +73,11 @@ def test_a_name_that_leads_to_loopback_matters_only_among_several_machines() -> 
     assert found is not None
     assert "'h1' leads to 127.0.1.1" in found
     assert "/etc/hosts" in found
+
+
+def test_switches_that_no_elastic_job_survives_are_off_on_every_host() -> None:
+    env = job_env({}, {}, incarnation=1, hook="/hook")
+    assert (env["HOROVOD_AUTOTUNE"], env["HOROVOD_DYNAMIC_PROCESS_SETS"]) == ("0", "0")
+    assert why_not_elastic(env) is None
+    assert why_not_elastic({"HOROVOD_AUTOTUNE": " 2x"}) is not None  # as Horovod reads it
+    assert why_not_elastic({"HOROVOD_AUTOTUNE": "true"}) is None  # Horovod takes that for 0

@@ -40,6 +40,9 @@ def settings(**changes: Any) -> RunSettings:
         ({"ssh_port": 0}, "--ssh-port is 0"),
         ({"ssh_identity_file": "/nowhere/key"}, "no such file"),
         ({"job": "../x"}, "--job '../x'"),
+        ({"progress_timeout_s": 0.0}, "--progress-timeout is 0"),
+        ({"restart_stalled": True}, "--restart-stalled needs --progress-timeout"),
+        ({"below_min": "sleep"}, "--below-min sleep is not there yet"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
@@ -132,6 +135,18 @@ def test_options_that_contradict_are_refused(argv: list[str], said: str) -> None
 def test_hosts_on_the_command_line_are_checked(hosts: str) -> None:
     with pytest.raises(BadHosts):
         parse("-np", "1", f"--hosts={hosts}")
+
+
+@pytest.mark.parametrize("name", ["HOROVOD_AUTOTUNE", "HOROVOD_DYNAMIC_PROCESS_SETS"])
+def test_what_horovod_crashes_on_at_a_resize_is_refused_up_front(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name}=1 cannot be used in an elastic job: .*horovod#\d+.*unset {name}"):
+        parse("-np", "1", env={name: "1"})
+    assert parse("-np", "1", env={name: "0"}).num_proc == 1
+
+
+def test_below_the_minimum_there_is_a_choice() -> None:
+    assert parse("-np", "1").below_min == "wait"
+    assert parse("-np", "1", "--below-min", "fail").below_min == "fail"
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:

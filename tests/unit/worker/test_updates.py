@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,3 +69,19 @@ def test_what_is_pending_is_told_again_after_a_reset_and_what_has_formed_is_not(
     assert updates.pending
     updates._way.generation = 1
     assert not updates.pending
+
+
+def test_how_to_find_peers_changes_with_the_next_world_and_not_before() -> None:
+    environ = {"HOROVOD_GLOO_IFACE": "lo", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
+    ours, theirs = socket.socketpair()
+    way = Standby(Link(theirs), environ=environ)
+    with ours:
+        way.link.told({"tell": "env", "env": {"HOROVOD_GLOO_IFACE": "eth0"}})
+        assert environ["HOROVOD_GLOO_IFACE"] == "lo"
+        way.link.start()
+        seen: list[str] = []
+        way.generation, way.planned = 1, None
+        ours.sendall(b'{"tell": "world", "generation": 2}\n')
+        way.init(lambda: seen.append(environ["HOROVOD_GLOO_IFACE"]), lambda: None, later=False)
+        assert seen == ["eth0"]
+    way.link.close()

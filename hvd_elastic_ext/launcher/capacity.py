@@ -1,0 +1,55 @@
+"""What many hosts cost the launcher: heartbeats and open files. Pure, but for asking the kernel for more files."""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+HOSTS_A_SECOND: Final = 128.0
+"""Heartbeats a second that the launcher takes in its stride: about 1.5 % of a core with 8 processes on each host."""
+FILES_EACH: Final = 6
+"""Open files that a host costs: its connection, and what its agent's start hangs on."""
+FILES_OWN: Final = 256
+"""Files that the launcher has open itself, strangers at its port among them."""
+FILES_MOST: Final = 1 << 16
+"""Asked for at first. Where the kernel allows a milliard, programs that close all they might have take minutes."""
+
+
+def heartbeat_s(asked: float, *, timeout_s: float, hosts: int) -> float:
+    """Seconds between two heartbeats of an agent.
+
+    What was asked for, but more from :data:`HOSTS_A_SECOND` hosts a second on,
+    as far as three of them still fit into the time after which silence is a failure.
+    """
+    return max(asked, min(timeout_s / 3, hosts / HOSTS_A_SECOND))
+
+
+def files_for(hosts: int) -> int:
+    """Open files that a launcher needs for so many hosts."""
+    return FILES_OWN + FILES_EACH * hosts
+
+
+def too_few_files(hosts: int, limit: int) -> str | None:
+    """What is to be said where only ``limit`` files may be open; None if they will do."""
+    need = files_for(hosts)
+    if need <= limit:
+        return None
+    return (
+        f"this process may open {limit} files and {hosts} hosts need about {need}: "
+        f"not all of them will get in; raise the hard limit (ulimit -Hn {need}) and start again"
+    )
+
+
+def raise_file_limit(hosts: int) -> int:
+    """Raise this process's soft limit of open files as far as the hard one allows and it has to be; what it is then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    endless = resource.RLIM_INFINITY
+    wanted = max(FILES_MOST, files_for(hosts))
+    target = wanted if hard == endless else min(wanted, hard)
+    if soft == endless or soft >= target:
+        return wanted if soft == endless else soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+    except (OSError, ValueError):
+        return soft
+    return target

@@ -1,0 +1,112 @@
+"""On which address of this machine a host finds the launcher, and by which interface it finds its peers.
+
+The launcher listens where somebody is to come in, and nowhere else: a job of
+this machine alone stays on loopback until the first host from elsewhere is
+started. Of the port there is one number, if it is free on every address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.control import Control
+from hvd_elastic_ext.launcher.environment import interface_of, unfit
+from hvd_elastic_ext.launcher.interfaces import interface_addresses, interface_towards, is_this_machine
+
+LOOPBACK: Final = "127.0.0.1"
+ANYWHERE: Final = "192.0.2.1"
+"""Stands for all that is elsewhere (RFC 5737): the way to a host whose name only ssh understands."""
+
+
+class Way(NamedTuple):
+    """An interface of this machine (None if it is not known) and its address."""
+
+    interface: str | None
+    address: str
+
+
+class Reach:
+    """See the module's docstring. ``given``: ``--network-interfaces``; ``rsh``: ``--rsh``.
+
+    ``versions``: what hosts must have, by package.
+    """
+
+    def __init__(
+        self, control: Control, *, given: Sequence[str], rsh: str | None, versions: Mapping[str, str | None]
+    ) -> None:
+        self._control = control
+        self._given = tuple(given)
+        self._rsh = rsh
+        self._versions = versions
+        self._near: dict[str, bool] = {}
+        self.outward: str | None = None
+        """Interface through which hosts elsewhere are reached, once there are some."""
+        self._inward: str | None = None
+
+    async def begin(self, first: str) -> None:
+        """Listen where the host ``first`` comes in. Raises ``JobFailed`` if no given interface is there."""
+        own = interface_addresses()
+        if self._given and not any(name in own for name in self._given):
+            raise JobFailed(
+                f"network interface: {self._given[0]} has no IPv4 address here; name one that every host has "
+                f"with --network-interfaces (this machine has: {', '.join(sorted(own))})"
+            )
+        await self._control.start((await self._way(first)).address)
+
+    async def address(self, host: str) -> tuple[str, int]:
+        """Where ``host`` is to connect to; listened on from now on. Raises ``OSError`` if that cannot be."""
+        way = await self._way(host)
+        return way.address, self._control.listen(way.address)
+
+    def is_near(self, host: str) -> bool:
+        """Whether a host is this machine, as its name said when it was last asked for its address."""
+        return self._near.get(host, False)
+
+    @property
+    def alone(self) -> bool:
+        """Whether all came in over loopback: then all are this machine."""
+        return self.outward is None
+
+    def environment(self, host: str, facts: Mapping[str, Any]) -> dict[str, str]:
+        """What processes of ``host`` need to find their peers. It changes when the first host from elsewhere comes."""
+        outward = self.outward or self._inward
+        name = interface_of(facts, here=self.is_near(host), outward=outward, given=self._given)
+        return {} if name is None else {"HOROVOD_GLOO_IFACE": name}
+
+    def unfit(self, host: str, facts: Mapping[str, Mapping[str, Any]]) -> str | None:
+        """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all that are there."""
+        problem = unfit(facts.get(host, {}), self._versions, alone=self.alone)
+        if problem is not None or self.is_near(host):
+            return problem
+        # What did no harm as long as this machine was alone does so now.
+        ours = (unfit(each, {}, alone=self.alone) for name, each in facts.items() if self.is_near(name))
+        found = next(filter(None, ours), None)
+        return None if found is None else f"the launcher's own machine cannot work with others: {found}"
+
+    async def _way(self, host: str) -> Way:
+        loop = asyncio.get_running_loop()
+        find = functools.partial(way_to, host, given=self._given, local=self._rsh == "local")
+        way = await loop.run_in_executor(None, find)
+        named_here = self._rsh is None and await loop.run_in_executor(None, is_this_machine, host)
+        self._near[host] = self._rsh == "local" or named_here
+        if way.address == LOOPBACK:
+            self._inward = way.interface
+        else:
+            self.outward = way.interface
+        return way
+
+
+def way_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:
+    """The way from here to ``host``: a given interface, or the one that the route to it leaves through.
+
+    ``local``: every host is this machine, whatever its name.
+    """
+    own = interface_addresses()
+    name = next((name for name in given if name in own), None)
+    if name is None:
+        name = interface_towards([LOOPBACK] if local else [host]) or interface_towards([ANYWHERE])
+    return Way(name, own.get(name or "", LOOPBACK))

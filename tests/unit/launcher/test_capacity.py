@@ -1,0 +1,51 @@
+"""What many hosts cost the launcher."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+
+import pytest
+
+from hvd_elastic_ext.launcher.capacity import files_for, heartbeat_s, raise_file_limit, too_few_files
+
+
+@pytest.mark.parametrize(
+    ("asked", "timeout", "hosts", "told"),
+    [
+        (1.0, 10.0, 1, 1.0),
+        (1.0, 10.0, 128, 1.0),
+        (1.0, 10.0, 256, 2.0),
+        (1.0, 10.0, 512, 10 / 3),  # three of them still fit into the timeout
+        (1.0, 60.0, 512, 4.0),
+        (1.0, 3.0, 4096, 1.0),
+        (5.0, 10.0, 512, 5.0),  # never more often than asked for
+    ],
+)
+def test_the_more_hosts_the_more_seldom_each_of_them_beats(
+    asked: float, timeout: float, hosts: int, told: float
+) -> None:
+    assert heartbeat_s(asked, timeout_s=timeout, hosts=hosts) == pytest.approx(told)
+
+
+def test_too_few_files_are_said_with_the_remedy() -> None:
+    assert too_few_files(10, 1024) is None
+    said = too_few_files(512, 1024)
+    assert said is not None
+    assert "1024 files and 512 hosts need about 3328" in said
+    assert "ulimit -Hn 3328" in said
+
+
+@pytest.fixture
+def low_limit() -> Iterator[int]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(300, before[1]), before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_limit_is_raised_as_far_as_the_kernel_lets_us(low_limit: int) -> None:
+    reached = raise_file_limit(512)
+    assert reached == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert reached >= min(low_limit, files_for(512))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == low_limit
