@@ -1,29 +1,98 @@
-"""Which device a slot has, and which local rank. Pure."""
+"""Which device a slot has, which local rank its process is given, and what that one sees of the host's devices. Pure.
+
+A slot keeps its number and its device for good: the ``i``-th device is slot
+``i``'s, whichever others are missing. Scripts choose a device by local rank
+(``torch.cuda.set_device(hvd.local_rank())``), and new processes get dense ones.
+So each *new* process is shown the devices in such an order that the one at its
+local rank is its slot's. One that runs keeps device and local rank.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+DEVICES: Final = "HVD_ELASTIC_DEVICES"
+"""Names a host's devices, as in ``CUDA_VISIBLE_DEVICES``, in place of what its agent finds; empty: it has none."""
+DEVICE: Final = "HVD_ELASTIC_DEVICE"
+"""Tells a process which one is its slot's, and that its local rank is to lead there as long as it lives."""
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 
 
-class Seating(NamedTuple):
-    """``device`` is None where the host names no devices: its processes then choose by local rank."""
+def local_ranks(slots: Iterable[int], living: Mapping[int, int]) -> dict[int, int]:
+    """Give each of a host's ``slots`` in use the local rank that its process starts with.
 
-    local_rank: int
-    device: str | None
-
-
-def device_map(slots_on_host: int, bad_slots: Collection[int], devices: Sequence[str] = ()) -> dict[int, Seating]:
-    """Give each good slot of a host its local rank and its device.
-
-    A slot keeps its number and its device for good: ``devices[i]`` (an entry of
-    ``CUDA_VISIBLE_DEVICES``, say) belongs to slot ``i`` whichever others are
-    missing. Local ranks are dense over the good slots, as Gloo demands. A new
-    process is shown only its own device; one that runs keeps what it has.
-
-    Raises ``ValueError`` if there are devices, but fewer than slots.
+    ``living``: by slot, those of processes that live; they keep theirs. Any
+    other slot gets its own number if that is free and dense, else the lowest one that is.
     """
-    if devices and len(devices) < slots_on_host:
-        raise ValueError(f"{slots_on_host} slots and only {len(devices)} devices; every slot needs one of its own")
-    good = [slot for slot in range(slots_on_host) if slot not in bad_slots]
-    return {slot: Seating(rank, devices[slot] if devices else None) for rank, slot in enumerate(good)}
+    wanted = list(slots)
+    found = {slot: living[slot] for slot in wanted if slot in living}
+    free = dict.fromkeys(number for number in range(len(wanted)) if number not in set(found.values()))
+    for slot in wanted:
+        if slot not in found and slot in free:
+            del free[slot]
+            found[slot] = slot
+    for slot in wanted:
+        if slot not in found:
+            found[slot] = next(iter(free))
+            del free[found[slot]]
+    return found
+
+
+def devices_of(env: Mapping[str, str], facts: Mapping[str, Any]) -> tuple[str, ...]:
+    """Devices of a host: what its processes are to be given by the launcher's environment, else what its agent found.
+
+    Empty where there are none, or where they cannot be told apart (CUDA takes no device twice).
+    """
+    names = named(str(env.get(DEVICES, env.get(VISIBLE, facts.get("devices", "")))))
+    return names if len(set(names)) == len(names) else ()
+
+
+def named(text: str) -> tuple[str, ...]:
+    """Read a list as CUDA does: what follows an entry that is none does not count."""
+    names: list[str] = []
+    for entry in map(str.strip, text.split(",")):
+        if not entry or entry.startswith("-") or entry == "NoDevFiles":
+            break
+        names.append(entry)
+    return tuple(names)
+
+
+def shown(
+    devices: Sequence[str], slot: int, *, local_ranks: Mapping[int, int], blocked: Collection[int]
+) -> tuple[str, ...]:
+    """Order the devices for a new process of ``slot``: the one at its local rank is its slot's.
+
+    ``local_ranks``: of all slots of the host that are in use. The others' devices
+    stand where their processes have theirs, as far as that goes. Those of
+    ``blocked`` slots are left out: a broken one can keep CUDA from starting.
+    """
+    good = [device for number, device in enumerate(devices) if number not in blocked or number == slot]
+    places: list[str | None] = [None] * len(good)
+    for each, rank in sorted(local_ranks.items(), key=lambda item: item[0] != slot):
+        if each not in blocked and rank < len(places) and places[rank] is None:
+            places[rank] = devices[each]
+    rest = iter([device for device in good if device not in places])
+    return tuple(next(rest) if device is None else device for device in places)
+
+
+def device_env(
+    env: Mapping[str, str],
+    facts: Mapping[str, Any],
+    *,
+    slot: int,
+    slots: int,
+    local_ranks: Mapping[int, int],
+    blocked: Collection[int],
+) -> dict[str, str]:
+    """What a new process of ``slot``, one of a host's ``slots``, is told of devices; nothing where there are too few.
+
+    ``env`` is what it gets otherwise, ``facts`` what its host's agent said. The
+    list of visible devices is set only where it differs from what it would be anyway.
+    """
+    devices = devices_of(env, facts)
+    if len(devices) < max(slots, slot + 1):
+        return {}
+    order = shown(devices, slot, local_ranks=local_ranks, blocked=blocked)
+    told = {DEVICE: devices[slot]}
+    return told if order == devices and DEVICES not in env else {**told, VISIBLE: ",".join(order)}

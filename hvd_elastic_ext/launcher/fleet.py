@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.devices import device_env, local_ranks
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.membership import Stage
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
@@ -99,11 +100,11 @@ class Fleet:
     def tend_processes(self, wanted: tuple[Seat, ...], members: tuple[Life, ...]) -> None:
         """Start processes in wanted seats; end those that nobody needs, and those that do not get ready."""
         now, kept = self._station.now(), set(members)
-        for seat, place in _plans(wanted, joining=bool(members)):
+        for seat, place, neighbours in _plans(wanted, self._roster.workers, joining=bool(members)):
             agent = self._roster.agents.get(seat.host)
-            free = seat not in self._roster.workers and now >= self._resting.get(seat, now)
+            free = now >= self._resting.get(seat, now)
             if free and agent is not None and agent.joined and not agent.finishing:
-                self._start(agent, seat, place, standby=bool(members))
+                self._start(agent, seat, place, neighbours=neighbours, standby=bool(members))
         for worker in list(self._roster.workers.values()):
             if worker.seat not in wanted and worker.life not in kept and worker.leaving is None:
                 self.send_away(worker, "it is not needed")
@@ -124,15 +125,27 @@ class Fleet:
         """A process has left of its own accord: what follows it at once would most likely leave, too."""
         self._resting[seat] = self._station.now() + self._station.rules.cooldown_s[0]
 
-    def _start(self, agent: Agent, seat: Seat, place: Place, *, standby: bool) -> None:
-        number = agent.lives[seat.slot] = agent.lives.get(seat.slot, 0) + 1
-        order = {**self._station.hands.start_order(seat, place), "do": "start", "slot": seat.slot}
-        if not self._station.hands.send(seat.host, {**order, "life": number, "link": True}):
+    def _start(self, agent: Agent, seat: Seat, place: Place, *, neighbours: Mapping[int, int], standby: bool) -> None:
+        """``neighbours``: local rank of each slot of the host that is in use."""
+        life = agent.lives[seat.slot] = agent.lives.get(seat.slot, 0) + 1
+        order = self._station.hands.start_order(seat, place)
+        env = {**order["env"], **self._devices(agent, seat, order["env"], neighbours=neighbours)}
+        more = {"life": life, "link": True, "note": str(place.local_rank)}
+        if not self._station.hands.send(seat.host, {**order, "do": "start", "slot": seat.slot, "env": env, **more}):
             return
-        worker = Worker(Life(seat, number), agent.host, Stage.BOOTING, self._station.now(), planned=place.rank)
+        worker = Worker(Life(seat, life), agent.host, Stage.BOOTING, self._station.now())
+        worker.planned, worker.local_rank = place.rank, place.local_rank
         self._roster.workers[seat] = worker
         if standby:
             self._station.record("standby", host=seat.host, slot=seat.slot)
+
+    def _devices(
+        self, agent: Agent, seat: Seat, env: Mapping[str, str], *, neighbours: Mapping[int, int]
+    ) -> dict[str, str]:
+        host = self.hosts.get(seat.host) or agent.host
+        usable = self._faults.ledger.usable_slots(self._station.now(), host)
+        blocked = [slot for slot in range(host.slots) if slot not in usable]
+        return device_env(env, agent.facts, slot=seat.slot, slots=host.slots, local_ranks=neighbours, blocked=blocked)
 
     def send_away(self, worker: Worker, why: str) -> None:
         """Have a process leave: a member of a world at its next step, anybody else at once."""
@@ -190,6 +203,8 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
     worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=True)
     worker.done = bool(status.get("done"))
+    note = str(status.get("note"))
+    worker.local_rank = int(note) if note.isdigit() else life.seat.slot
     if isinstance(status.get("beat"), dict):
         take_beat(worker, status["beat"])
     if live:
@@ -197,17 +212,30 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     return worker
 
 
-def _plans(wanted: tuple[Seat, ...], *, joining: bool) -> list[tuple[Seat, Place]]:
-    """Each wanted seat with the place that its process is to show to user code until it has one."""
-    by_host: dict[str, list[Seat]] = {}
-    for seat in wanted:
-        by_host.setdefault(seat.host, []).append(seat)
-    plans: list[tuple[Seat, Place]] = []
+class _Plan(NamedTuple):
+    """``neighbours``: local rank of each slot of the host that is in use."""
+
+    seat: Seat
+    place: Place
+    neighbours: Mapping[int, int]
+
+
+def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
+    """Each wanted seat without a process, with the place that one is to show to user code until it has one."""
+    by_host: dict[str, list[tuple[int, Seat]]] = {}
+    for rank, seat in enumerate(wanted):
+        by_host.setdefault(seat.host, []).append((rank, seat))
+    plans: list[_Plan] = []
     for cross, group in enumerate(by_host.values()):
-        for local, seat in enumerate(group):
-            rank = len(plans)
-            if joining and rank == 0:
-                rank = max(1, len(wanted) - 1)  # it joins others: what rank 0 does at the start has been done
+        free = [(rank, seat) for rank, seat in group if seat not in workers]
+        if not free:
+            continue
+        living = {seat.slot: workers[seat].local_rank for _, seat in group if seat in workers}
+        neighbours = local_ranks([seat.slot for _, seat in group], living)
+        for at, seat in free:
+            # One that joins others is not shown rank 0: what that does at the start has been done.
+            rank = max(1, len(wanted) - 1) if joining and at == 0 else at
+            local = neighbours[seat.slot]
             place = Place(rank, max(len(wanted), rank + 1), local, len(group), cross, len(by_host))
-            plans.append((seat, place))
+            plans.append(_Plan(seat, place, neighbours))
     return plans

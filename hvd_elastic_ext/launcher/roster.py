@@ -38,6 +38,8 @@ class Worker:
     since: float
     planned: int = 0
     """The rank that it shows to user code until it has one."""
+    local_rank: int = 0
+    """The one that it was started with, and by which it has chosen its device."""
     generation: int = 0
     """Of the newest world that it has entered."""
     agreed: int = 0

@@ -1,4 +1,4 @@
-"""Who is slower than the others; which device and local rank a slot has."""
+"""Who is slower than the others, for how long, and when one is sent away for it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.devices import device_map
 from hvd_elastic_ext.launcher.stragglers import SUSTAINED, Straggler, Watch, stragglers
 
 EVEN = {seat: [1.0] * SUSTAINED for seat in ("a", "b", "c")}
@@ -53,28 +52,3 @@ def test_a_straggler_is_drained_only_when_asked_one_at_a_time_and_once() -> None
     watch, _, third = watch.look([], drain=True)
     _, _, fourth = watch.look(slow, drain=True)
     assert [first, second, third, fourth] == [["d"], ["e"], [], []]
-
-
-def test_a_slot_keeps_its_device_and_local_ranks_are_dense() -> None:
-    devices = [f"GPU-{n}" for n in range(8)]
-    found = device_map(8, {3}, devices)
-    assert list(found) == [0, 1, 2, 4, 5, 6, 7]
-    assert [seating.local_rank for seating in found.values()] == list(range(7))
-    assert all(seating.device == f"GPU-{slot}" for slot, seating in found.items())
-
-
-def test_a_host_without_devices_gives_local_ranks_only() -> None:
-    assert device_map(2, ()) == {0: (0, None), 1: (1, None)}
-
-
-def test_too_few_devices_are_an_error() -> None:
-    with pytest.raises(ValueError, match="2 slots and only 1 devices"):
-        device_map(2, (), ["0"])
-
-
-@given(st.integers(1, 16), st.sets(st.integers(0, 20)))
-def test_no_two_slots_share_a_device_or_a_local_rank(slots: int, bad: set[int]) -> None:
-    found = device_map(slots, bad, [str(n) for n in range(slots)])
-    assert sorted(found) == sorted(set(range(slots)) - bad)
-    assert len(set(found.values())) == len(found)
-    assert sorted(s.local_rank for s in found.values()) == list(range(len(found)))

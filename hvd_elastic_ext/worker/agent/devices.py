@@ -1,0 +1,56 @@
+# ruff: noqa: PTH118, PTH123, PTH208 - pathlib takes long to load
+"""Which devices this host has for training, without asking any library: that would take long, and hold a device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Final
+
+GIVEN: Final = ("HVD_ELASTIC_DEVICES", "CUDA_VISIBLE_DEVICES")
+"""Variables that name them, the first one that is set holding."""
+LONGEST: Final = 4096
+"""Characters beyond which it is no list of one host's devices."""
+
+_GPUS: Final = "proc/driver/nvidia/gpus"
+
+
+def devices(environ: Mapping[str, str] = os.environ, *, root: str = "/") -> str:
+    """Name this host's devices as ``CUDA_VISIBLE_DEVICES`` does, in CUDA's order; empty if there are none."""
+    given = next((environ[name] for name in GIVEN if name in environ), None)
+    text = ",".join(_found(environ, root)) if given is None else given
+    return text if len(text) <= LONGEST else ""
+
+
+def _found(environ: Mapping[str, str], root: str) -> list[str]:
+    names = _listdir(os.path.join(root, "dev"))
+    nodes = {name for name in names if name.startswith("nvidia") and name.removeprefix("nvidia").isdigit()}
+    gpus = [gpu for gpu in _described(root) if f"nvidia{gpu.get('Device Minor')}" in nodes]
+    ids = [gpu.get("GPU UUID", "") for gpu in gpus]
+    alike = len({gpu.get("Model") for gpu in gpus}) == 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    # Numbers shift when a device falls off the bus, so names are better. But CUDA puts
+    # devices that are not alike into an order of its own, which only numbers follow.
+    if alike and len(ids) == len(nodes) and all(name.startswith("GPU-") and "?" not in name for name in ids):
+        return ids
+    return [str(number) for number in range(len(nodes))]
+
+
+def _described(root: str) -> list[dict[str, str]]:
+    """What the driver says of each, by bus address: CUDA's order among those that are alike."""
+    folder = os.path.join(root, _GPUS)
+    found = []
+    for name in sorted(_listdir(folder)):
+        try:
+            with open(os.path.join(folder, name, "information"), encoding="utf-8", errors="replace") as file:
+                pairs = [line.partition(":") for line in file]
+        except OSError:
+            continue
+        found.append({key.strip(): value.strip() for key, _, value in pairs})
+    return found
+
+
+def _listdir(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
