@@ -7,7 +7,7 @@ import dataclasses
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,14 +25,18 @@ def main(argv: Sequence[str]) -> int:
     machine = this_machine()
     done: list[Repetition] = []
     interrupted = False
+    left_out = {case.name: reason for case in options.cases if (reason := case.missing()) is not None}
+    cases = [case for case in options.cases if case.name not in left_out]
+    for name, reason in left_out.items():
+        progress(f"{name}: not run: {reason}")
     try:
-        for case in options.cases:
+        for case in cases:
             measure(case, done, repeats=options.repeat or (1 if options.quick else case.repeats), quick=options.quick)
     except KeyboardInterrupt:
         interrupted = True
         progress("interrupted; what was measured until now:")
-    rows = [row for case in options.cases for row in model.rows(case, done)]
-    publish(options, machine, rows=rows, done=done)
+    rows = [row for case in cases for row in model.rows(case, done)]
+    publish(options, machine, rows=rows, done=done, left_out=left_out)
     if interrupted:
         return 128 + signal.SIGINT
     return 1 if any(repetition.failure is not None for repetition in done) else 0
@@ -40,7 +44,8 @@ def main(argv: Sequence[str]) -> int:
 
 def measure(case: Case, done: list[Repetition], *, repeats: int, quick: bool) -> None:
     """Do all repetitions of a case, adding each to ``done`` and telling how it went."""
-    progress(f"{case.name}: {case.about}; {repeats} on each side")
+    sides = "on each side" if len(case.sides) > 1 else f"of {case.sides[0]}"
+    progress(f"{case.name}: {case.about}; {repeats} {sides}")
     for repetition in runner.run(case, repeats=repeats, quick=quick):
         done.append(repetition)
         progress(f"  {repetition.number + 1}/{repeats} {repetition.side}: {told(case, repetition)}")
@@ -58,9 +63,16 @@ def told(case: Case, repetition: Repetition) -> str:
     return ", ".join(parts)
 
 
-def publish(options: argparse.Namespace, machine: Machine, *, rows: Sequence[Row], done: Sequence[Repetition]) -> None:
+def publish(
+    options: argparse.Namespace,
+    machine: Machine,
+    *,
+    rows: Sequence[Row],
+    done: Sequence[Repetition],
+    left_out: Mapping[str, str],
+) -> None:
     """Print the report, and write the files that were asked for."""
-    text = table.report(machine, rows, repetitions=done)
+    text = table.report(machine, rows, repetitions=done, left_out=left_out)
     print(text, end="")
     if options.markdown is not None:
         options.markdown.write_text(text)

@@ -73,15 +73,24 @@ def now() -> Instant:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which hosts a job starts with, one process each, and how many processes it may have at most."""
+    """Which hosts a job starts with, and how many processes it may have at most.
+
+    A host is a name, with one process, or ``name:slots``. ``options`` are given
+    to either launcher, ``ours`` to ours alone; ``within`` is what the launcher's
+    command line is given to, where it is not to be run as it is. All traffic
+    goes through ``interface``.
+    """
 
     hosts: tuple[str, ...]
     max_np: int
-    np: int = 0
+    options: tuple[str, ...] = ()
+    ours: tuple[str, ...] = ()
+    within: tuple[str, ...] = ()
+    interface: str = ""
 
     @property
     def num_proc(self) -> int:
-        return self.np or len(self.hosts)
+        return sum(int(line.rpartition(":")[2]) for line in lines(self.hosts))
 
 
 class Job:
@@ -109,7 +118,7 @@ class Job:
 
     def start(self, shape: Shape, command: Sequence[str]) -> None:
         """Start the launcher; return at once."""
-        self.launch([*self._launcher(shape), *command])
+        self.launch([*shape.within, *self._launcher(shape), *command])
 
     def launch(self, argv: Sequence[str]) -> None:
         """Start ``argv`` under an agent; return at once."""
@@ -131,14 +140,21 @@ class Job:
 
     def _launcher(self, shape: Shape) -> list[str]:
         size = ["-np", str(shape.num_proc), "--min-np", "1", "--max-np", str(shape.max_np)]
-        size += ["--elastic-timeout", str(ELASTIC_TIMEOUT_S)]
+        size += ["--elastic-timeout", str(ELASTIC_TIMEOUT_S), *shape.options]
         if self.side == "ours":
-            source = ["--hosts-file", str(self.hosts), "--journal", str(self.journal)]
+            source = ["--hosts-file", str(self.hosts), "--journal", str(self.journal), *shape.ours]
+            source += ["--network-interfaces", shape.interface] if shape.interface else []
             return [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *source, *size]
         script = self._folder / "discover.sh"
         script.write_text(SCRIPT.format(hosts=self.hosts, asked=self.asked))
         script.chmod(0o755)
-        return [horovodrun(), *size, "--host-discovery-script", str(script), "--network-interfaces", "lo"]
+        return [
+            horovodrun(),
+            *size,
+            "--host-discovery-script",
+            str(script),
+            *("--network-interfaces", shape.interface or "lo"),
+        ]
 
     def stamps(self) -> list[steps.Stamp]:
         """Every step so far, in the order of writing."""
@@ -255,9 +271,10 @@ def figures(
 
 
 @contextlib.contextmanager
-def training(trial: Trial, shape: Shape) -> Iterator[Job]:
-    """A job of the trainee, ended on leaving."""
+def training(trial: Trial, shape: Shape, *, slow: tuple[str, float] | None = None) -> Iterator[Job]:
+    """A job of the trainee, ended on leaving. On the host ``slow[0]`` it takes ``slow[1]`` seconds more to boot."""
     command = [sys.executable, str(TRAINEE), trial.side, str(trial.folder / "stamps"), str(TRAINEE_LIMIT_S)]
+    command += map(str, slow or ())
     with running(trial, shape, command=command) as job:
         yield job
 
@@ -286,8 +303,8 @@ def between_polls(job: Job, chance: random.Random) -> None:
 
 
 def lines(hosts: Sequence[str]) -> list[str]:
-    """A hosts file with one slot a host."""
-    return [f"{host}:1" for host in hosts]
+    """A hosts file, with one slot for each host that does not say how many."""
+    return [host if ":" in host else f"{host}:1" for host in hosts]
 
 
 def environ(base: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -12,6 +12,7 @@ Side = Literal["stock", "ours"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
 
 Statistic = Literal["median", "p99", "maximum"]
+Unit = Literal["s", "MB", "% of a core"]
 
 
 class BenchmarkError(Exception):
@@ -33,7 +34,9 @@ class Figure:
     ``bar_s`` is the most that ours may take, ``bar_ratio`` the highest ratio of
     ours to stock, ``bar_floor`` the highest ratio of ours to the median of
     ``floor``, another quantity measured on our side in the same run; None where
-    no bar is set. ``unit`` is "s", or "MB" for a quantity that is no time.
+    no bar is set. With ``slack_s``, ``bar_ratio`` also counts as kept by whoever
+    takes no more than so many seconds longer than stock: a ratio of two short
+    times says little. ``unit`` is "s", or what a quantity that is no time counts.
     """
 
     quantity: str
@@ -42,7 +45,8 @@ class Figure:
     bar_ratio: float | None = None
     floor: str | None = None
     bar_floor: float | None = None
-    unit: Literal["s", "MB"] = "s"
+    slack_s: float = 0.0
+    unit: Unit = "s"
 
     @property
     def has_bar(self) -> bool:
@@ -63,12 +67,18 @@ Values = Mapping[str, Sequence[Timing]]
 """Measured timings by quantity."""
 
 
+def _nothing_missing() -> str | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     """Something measured in the same way on both sides.
 
     ``measure`` raises :class:`BenchmarkError` for a repetition that failed.
     ``repeats`` is how often it is done on each side unless the user says otherwise.
+    ``sides``: those that can be measured at all. ``missing``: what this machine
+    lacks for it and how to get that, or None; where it says something, the case is left out.
     """
 
     name: str
@@ -76,6 +86,8 @@ class Case:
     figures: tuple[Figure, ...]
     measure: Callable[[Trial], Values]
     repeats: int = 5
+    sides: tuple[Side, ...] = SIDES
+    missing: Callable[[], str | None] = _nothing_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,8 @@ class Row:
     stock: Summary
     floor: Summary | None = None
     """What our side's figure is held against besides."""
+    sides: tuple[Side, ...] = SIDES
+    """Those that can be measured at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +178,14 @@ def meets_bar(row: Row) -> bool | None:
             compared = ratio(ours, other.value if other is not None else None)
             if compared is None:
                 return None
-            verdicts.append(compared.bound != ">" and compared.value <= bar)
+            near = other is row.stock and _within(figure.slack_s, ours, row.stock.value)
+            verdicts.append(near or (compared.bound != ">" and compared.value <= bar))
     return all(verdicts)
+
+
+def _within(slack_s: float, ours: Timing, stock: Timing | None) -> bool:
+    """Whether ours takes at most ``slack_s`` longer than stock."""
+    return slack_s > 0 and stock is not None and not ours.at_least and ours.seconds <= stock.seconds + slack_s
 
 
 def rows(case: Case, repetitions: Sequence[Repetition]) -> list[Row]:
@@ -182,6 +202,6 @@ def rows(case: Case, repetitions: Sequence[Repetition]) -> list[Row]:
         return None if figure.floor is None else summary("median", measured(figure.floor, "ours"))
 
     return [
-        Row(case.name, figure, ours=side(figure, "ours"), stock=side(figure, "stock"), floor=floor(figure))
+        Row(case.name, figure, side(figure, "ours"), stock=side(figure, "stock"), floor=floor(figure), sides=case.sides)
         for figure in case.figures
     ]

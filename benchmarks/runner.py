@@ -7,13 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.model import SIDES, BenchmarkError, Case, Repetition, Trial
+from benchmarks.model import BenchmarkError, Case, Repetition, Trial
 
 
 def run(case: Case, *, repeats: int, quick: bool) -> Iterator[Repetition]:
     """Yield each repetition as it is done: stock, ours, stock, ours…"""
     for number in range(repeats):
-        for side in SIDES:
+        for side in case.sides:
             folder = Path(tempfile.mkdtemp(prefix="hvd-bench-"))
             try:
                 yield repetition(case, Trial(side=side, number=number, folder=folder, quick=quick))

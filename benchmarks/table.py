@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from benchmarks.machine import Machine
 from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing, meets_bar, ratio
 
+NONE = "–"
+"""In the place of a side that cannot be measured."""
 HEADER = ("case", "what", "ours / stock", "ours", "stock", "bar for ours")
 
 
-def report(machine: Machine, rows: Sequence[Row], *, repetitions: Sequence[Repetition]) -> str:
-    """The whole report: table, what failed, where it was measured."""
-    parts = [table(rows), legend(), failures(repetitions), "\n".join(machine.lines())]
+def report(
+    machine: Machine, rows: Sequence[Row], *, repetitions: Sequence[Repetition], left_out: Mapping[str, str]
+) -> str:
+    """The whole report: table, what failed, what was not tried (by case, the reason), where it was measured."""
+    parts = [table(rows), legend(), failures(repetitions), not_tried(left_out), "\n".join(machine.lines())]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -41,13 +45,19 @@ def failures(repetitions: Sequence[Repetition]) -> str:
     return "\n".join([f"Failed repetitions: {len(failed)} of {len(repetitions)}; not in the table.", "", *lines])
 
 
+def not_tried(left_out: Mapping[str, str]) -> str:
+    """Every case that this machine cannot do, and why; empty if it can do all."""
+    return "\n".join(f"Not run: {name}: {reason}" for name, reason in left_out.items())
+
+
 def _cells(row: Row) -> tuple[str, ...]:
+    both = len(row.sides) > 1
     return (
         row.case,
         f"{row.figure.quantity}, {row.figure.statistic}",
-        ratio_text(ratio(row.ours.value, row.stock.value)),
-        side_text(row.figure, row.ours),
-        side_text(row.figure, row.stock),
+        ratio_text(ratio(row.ours.value, row.stock.value)) if both else NONE,
+        side_text(row.figure, row.ours) if "ours" in row.sides else NONE,
+        side_text(row.figure, row.stock) if "stock" in row.sides else NONE,
         bar_text(row),
     )
 
@@ -62,7 +72,8 @@ def side_text(figure: Figure, side: Summary) -> str:
 
 def value_text(figure: Figure, timing: Timing) -> str:
     """In the figure's unit."""
-    return time_text(timing) if figure.unit == "s" else f"{timing.seconds:.1f} {figure.unit}"
+    bound = "> " if timing.at_least else ""
+    return time_text(timing) if figure.unit == "s" else f"{bound}{timing.seconds:.1f} {figure.unit}"
 
 
 def time_text(timing: Timing) -> str:
@@ -89,7 +100,8 @@ def bar_text(row: Row) -> str:
     if figure.bar_s is not None:
         bars.append(f"at most {value_text(figure, Timing(figure.bar_s))}")
     if figure.bar_ratio is not None:
-        bars.append(f"at most {figure.bar_ratio:g} × stock")
+        slack = f" or stock + {value_text(figure, Timing(figure.slack_s))}" if figure.slack_s else ""
+        bars.append(f"at most {figure.bar_ratio:.3g} × stock{slack}")
     if figure.bar_floor is not None:
         found = ratio(row.ours.value, row.floor.value if row.floor is not None else None)
         bars.append(f"at most {figure.bar_floor:g} × {figure.floor} (is {ratio_text(found)})")

@@ -1,9 +1,9 @@
 """The smallest training there is, for stock Horovod and for ours alike: it stamps each of its steps.
 
-    trainee.py SIDE STAMPS SECONDS
+    trainee.py SIDE STAMPS SECONDS [HOST PAUSE]
 
-One line a step is appended to STAMPS; see ``benchmarks/steps.py``. Both sides do
-the very same: nothing but State and decorator differ.
+One line a step is appended to STAMPS; see ``benchmarks/steps.py``. On HOST it pauses
+before it imports anything large. Both sides do the very same: nothing but State and decorator differ.
 """
 
 import importlib
@@ -11,6 +11,9 @@ import os
 import sys
 import time
 from typing import Any
+
+if sys.argv[4:5] == [os.environ["HOROVOD_HOSTNAME"]]:
+    time.sleep(float(sys.argv[5]))  # a host that has an image to fetch, a disk to mount, a data set to index
 
 import horovod.torch as hvd
 import torch

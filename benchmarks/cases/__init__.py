@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.cases import check, commit, growth, hosts_change, kill, removal, sync
+from benchmarks.cases import check, commit, growth, hosts_change, kill, large_job, removal, sync
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
     hosts_change.CASE,
-    growth.CASE,
-    kill.case(2),
-    kill.case(3),
+    *growth.CASES,
+    kill.case(2, repeats=15),
+    kill.case(3, repeats=5),
     removal.CASE,
+    large_job.CASE,
     *commit.CASES,
     *check.CASES,
     sync.CASE,

@@ -1,8 +1,13 @@
-"""A second host comes: how long the first one stands still for it, and how long until both train."""
+"""A second host comes: how long the first one stands still for it, and how long until both train.
+
+Once with a newcomer that boots as fast as it can, once with one that needs 20 s:
+whoever makes survivors wait for newcomers makes them wait for that.
+"""
 
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Final
 
 from benchmarks import jobs, steps
@@ -12,12 +17,15 @@ STALL: Final = "survivor's longest pause"
 JOINED: Final = "hosts file to first step at size 2"
 DEADLINE_S: Final = 90.0
 STEPS, QUICK_STEPS = 60, 20
+SLOW_S, QUICK_SLOW_S = 20.0, 4.0
+BAR_S, BAR_RATIO = 0.25, 1 / 8
 
 
-def measure(trial: Trial) -> Values:
+def measure(trial: Trial, *, slowly: bool) -> Values:
     """One growth from 1 to 2."""
     settle = QUICK_STEPS if trial.quick else STEPS
-    with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:1], max_np=2)) as job:
+    slow = (jobs.HOSTS[1], QUICK_SLOW_S if trial.quick else SLOW_S) if slowly else None
+    with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:1], max_np=2), slow=slow) as job:
         job.settle(1, steps_each=settle)
         survivor = steps.members(job.stamps())[0].pid
         jobs.between_polls(job, random.Random(trial.number))
@@ -41,9 +49,18 @@ def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Valu
     return {STALL: [Timing(stall)], JOINED: [Timing(first.mono - changed)]}
 
 
-CASE: Final = Case(
-    name="growth-stall",
-    about="a second host comes; the first goes on with it",
-    figures=(Figure(STALL), Figure(JOINED)),
-    measure=measure,
+def case(name: str, about: str, *, slowly: bool, repeats: int) -> Case:
+    """The case of a newcomer that boots quickly, or slowly; what survivors may lose is the same."""
+    return Case(
+        name=name,
+        about=about,
+        figures=(Figure(STALL, bar_s=BAR_S, bar_ratio=BAR_RATIO), Figure(JOINED)),
+        measure=partial(measure, slowly=slowly),
+        repeats=repeats,
+    )
+
+
+CASES: Final = (
+    case("growth-stall", "a second host comes; the first goes on with it", slowly=False, repeats=5),
+    case("growth-slow-boot", f"the same, and the newcomer takes {SLOW_S:g} s to boot", slowly=True, repeats=2),
 )

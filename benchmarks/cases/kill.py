@@ -44,14 +44,19 @@ def recovery(job: jobs.Job, *, size: int, killed: float) -> Timing:
     return Timing(first.mono - killed)
 
 
-def case(size: int) -> Case:
-    """The case for a world of ``size``."""
+def case(size: int, *, repeats: int) -> Case:
+    """The case for a world of ``size``.
+
+    ``repeats`` is to be odd: stock's times with three workers fall into two groups far
+    apart, and a median between the groups would be a time that nobody ever waited.
+    """
     return Case(
         name=f"kill-recovery-{size}",
         about=f"kill -9 of one of {size} workers; the others train on",
-        figures=(Figure(quantity(size), "median"), Figure(quantity(size), "maximum")),
+        figures=(
+            Figure(quantity(size), "median", bar_ratio=1.2, slack_s=0.05),
+            Figure(quantity(size), "maximum"),
+        ),
         measure=lambda trial: measure(trial, size=size),
-        # Each rank is killed at least twice. The number is odd because stock's times with three workers fall into
-        # two groups far apart: a median between the groups would be a time that nobody ever waited.
-        repeats=2 * size + 1,
+        repeats=repeats,
     )

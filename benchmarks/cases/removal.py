@@ -33,6 +33,6 @@ def measure(trial: Trial) -> Values:
 CASE: Final = Case(
     name="graceful-removal",
     about="one of 2 hosts is taken out of the hosts file; the other trains on",
-    figures=(Figure(QUANTITY),),
+    figures=(Figure(QUANTITY, bar_s=0.25, bar_ratio=1 / 3),),
     measure=measure,
 )

@@ -110,6 +110,20 @@ def test_a_bar_against_stock_needs_stock_to_be_measured(stock: Timing | None, ke
     assert meets_bar(row(Figure("q", bar_ratio=0.5), ours=Timing(1.0), stock=stock)) is kept
 
 
+@pytest.mark.parametrize(
+    ("ours", "stock", "kept"),
+    [
+        (Timing(0.12), Timing(0.08), True),  # more than 1.2 times, but only 40 ms more
+        (Timing(0.14), Timing(0.08), False),
+        (Timing(11.0), Timing(10.0), True),  # a second more, but not 1.2 times
+        (Timing(60.0, at_least=True), Timing(59.99), False),
+        (Timing(0.1), None, None),
+    ],
+)
+def test_slack_lets_short_times_be_a_little_longer_than_stocks(ours: Timing, stock: Timing | None, kept: bool) -> None:
+    assert meets_bar(row(Figure("q", bar_ratio=1.2, slack_s=0.05), ours=ours, stock=stock)) is kept
+
+
 def test_a_figure_without_a_bar_has_no_verdict() -> None:
     assert meets_bar(row(Figure("q"), ours=Timing(1.0), stock=Timing(2.0))) is None
 

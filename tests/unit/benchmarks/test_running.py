@@ -180,3 +180,29 @@ def test_growth_without_the_first_worker_is_a_failure_not_a_figure() -> None:
     only_newcomer = [Stamp(1.0, 1, 0, 1, 0, "localhost"), Stamp(9.0, 2, 0, 2, 0, "127.0.0.1")]
     with pytest.raises(BenchmarkError, match="did not live"):
         growth.figures(only_newcomer, survivor=1, changed=5.0)
+
+
+def test_a_case_of_one_side_is_measured_on_that_side_only() -> None:
+    measure = Recorder()
+    alone = Case("alone", "", (Figure("q"),), measure=measure, sides=("ours",))
+    list(runner.run(alone, repeats=2, quick=False))
+    assert [trial.side for trial in measure.trials] == ["ours", "ours"]
+
+
+def test_a_case_that_this_machine_cannot_do_is_left_out_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measure = Recorder()
+    cannot = Case("cannot", "", (Figure("q"),), measure=measure, missing=lambda: "needs root: use sudo")
+    monkeypatch.setattr(cli, "CASES", (case(Recorder()), cannot))
+    assert cli.main(["--quick"]) == 0
+    printed = capsys.readouterr()
+    assert measure.trials == []
+    assert "Not run: cannot: needs root: use sudo" in printed.out
+    assert "| cannot" not in printed.out
+
+
+def test_a_host_may_say_how_many_processes_it_takes() -> None:
+    shape = jobs.Shape(hosts=("localhost:15", "127.0.0.1"), max_np=16)
+    assert jobs.lines(shape.hosts) == ["localhost:15", "127.0.0.1:1"]
+    assert shape.num_proc == 16

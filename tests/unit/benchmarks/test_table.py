@@ -80,13 +80,13 @@ def test_a_side_without_measurements_says_so_and_so_does_its_bar() -> None:
 
 def test_failed_repetitions_are_told_with_their_reasons() -> None:
     done = [Repetition("kill", "stock", 0), Repetition("kill", "stock", 1, failure="the job ended")]
-    report = table.report(MACHINE, [], repetitions=done)
+    report = table.report(MACHINE, [], repetitions=done, left_out={})
     assert "Failed repetitions: 1 of 2" in report
     assert "- kill, stock, repetition 2: the job ended" in report
 
 
 def test_a_report_without_failures_speaks_of_none_and_names_machine_and_versions() -> None:
-    report = table.report(MACHINE, [], repetitions=[Repetition("kill", "stock", 0)])
+    report = table.report(MACHINE, [], repetitions=[Repetition("kill", "stock", 0)], left_out={})
     assert "Failed" not in report
     assert "Some CPU, 2 cores, Linux 6.1; load average before the run: 0.50 0.25 0.12." in report
     assert "Python 3.11.7, torch 2.13.0, Horovod 0.28.1, hvd-elastic-ext 0.1.0." in report
@@ -102,3 +102,21 @@ def test_this_machine_is_described_in_full() -> None:
     assert machine.cores >= 1
     assert machine.horovod != "not installed"
     assert len(machine.load) == 3
+
+
+def test_a_case_that_this_machine_cannot_do_is_named_with_the_reason() -> None:
+    report = table.report(MACHINE, [], repetitions=[], left_out={"link-cut": "needs root"})
+    assert "Not run: link-cut: needs root" in report
+
+
+def test_a_side_that_cannot_be_measured_has_a_dash_and_the_bar_is_judged_without_it() -> None:
+    nothing = Summary(None, None, None, 0)
+    row = Row("c", Figure("q", bar_s=2.0, unit="% of a core"), ours=one(1.5), stock=nothing, sides=("ours",))
+    cells = [cell.strip() for cell in table.table([row]).splitlines()[-1].strip("|").split("|")]
+    assert cells[2:5] == ["–", "1.5 % of a core (1.5 % of a core to 1.5 % of a core, 1)", "–"]
+    assert cells[5] == "at most 2.0 % of a core: kept"
+
+
+def test_a_bar_with_slack_says_both_ways_of_keeping_it() -> None:
+    row = Row("c", Figure("q", bar_ratio=1.2, slack_s=0.05), ours=one(0.12), stock=one(0.08))
+    assert table.bar_text(row) == "at most 1.2 × stock or stock + 50.0 ms: kept"

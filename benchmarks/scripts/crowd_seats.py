@@ -1,0 +1,99 @@
+"""The slots of one agent that has no processes: what real ones would say to what they are told. No socket here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+News = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Seat:
+    """One process that is not there."""
+
+    life: int
+    asked: int = 0
+    generation: int = 0
+
+
+class Seats:
+    """See the module's docstring. ``told`` hears of each telling: what, of which generation, received when."""
+
+    def __init__(self, host: str, *, told: Callable[[str, int, float], None]) -> None:
+        self._host = host
+        self._told = told
+        self._seats: dict[int, Seat] = {}
+        self._finishing = False
+        self._step = 0
+
+    @property
+    def finished(self) -> bool:
+        """Told to finish, and nothing is left."""
+        return self._finishing and not self._seats
+
+    def beats(self) -> News:
+        """What all processes say from time to time."""
+        self._step += 50
+        pace = {"step": self._step, "progress": self._step, "step_s": 0.021034}
+        slots = {
+            str(slot): {
+                "life": seat.life,
+                "age": 0.412,
+                "beat": {**pace, "commit": [1, seat.generation, self._step // 5]},
+            }
+            for slot, seat in self._seats.items()
+        }
+        return {"event": "beats", "slots": slots}
+
+    def obey(self, order: Mapping[str, Any], moment: float) -> Iterator[News]:
+        """What is said to an order that was received at ``moment``."""
+        kind, slot = order["do"], order.get("slot")
+        if kind == "finish":
+            self._finishing = True
+        elif kind == "start" and isinstance(slot, int):
+            yield from self._start(slot, int(order["life"]))
+        elif isinstance(slot, int) and slot in self._seats:
+            if kind == "tell":
+                yield from self._tell(slot, order["message"], moment)
+            elif kind == "answer":
+                yield from self._answered(slot, moment)
+            else:  # stop, kill
+                yield from self._end(slot, 143)
+
+    def _start(self, slot: int, life: int) -> Iterator[News]:
+        self._seats[slot] = Seat(life)
+        yield self._of(slot, "started", pid=10_000 + slot, restarts=0)
+        for word in ("looping", "parked"):
+            yield self._said(slot, word)
+
+    def _tell(self, slot: int, message: Mapping[str, Any], moment: float) -> Iterator[News]:
+        what, generation = str(message["tell"]), int(message.get("generation", 0))
+        self._told(what, generation, moment)
+        if what == "world":
+            self._seats[slot].generation = generation
+        elif what == "update" and message.get("leave"):
+            yield from self._end(slot, 0)
+        elif what in ("go", "update"):
+            seat = self._seats[slot]
+            seat.asked += 1
+            path = f"/rank_and_size/{self._host}/{slot}"
+            yield self._of(slot, "asked", id=seat.asked, method="GET", path=path, body="")
+
+    def _answered(self, slot: int, moment: float) -> Iterator[News]:
+        generation = self._seats[slot].generation
+        self._told("rank", generation, moment)
+        yield self._said(slot, "entered", generation=generation)
+        yield self._said(slot, "synced")
+
+    def _end(self, slot: int, code: int) -> Iterator[News]:
+        yield self._of(slot, "exited", pid=10_000 + slot, code=code, signal=None, oom=False)
+        yield self._of(slot, "ended", code=code, reason="it was told to")
+        del self._seats[slot]
+
+    def _said(self, slot: int, word: str, **more: object) -> News:
+        return self._of(slot, "said", message={"say": word, **more})
+
+    def _of(self, slot: int, event: str, **fields: object) -> News:
+        return {"event": event, "slot": slot, "life": self._seats[slot].life, **fields}
