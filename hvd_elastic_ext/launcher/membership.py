@@ -139,8 +139,9 @@ class _View:
         self.lost = [life for life in situation.members if _gone(life, processes)]
         self.alive = [processes[life.seat] for life in situation.members if not _gone(life, processes)]
         self.broken = [process for process in self.alive if process.broken]
-        self.staying = [process for process in self.alive if process.seat in wanted]
-        self.going = [process for process in self.alive if process.seat not in wanted]
+        needed = frozenset(wanted)
+        self.staying = [process for process in self.alive if process.seat in needed]
+        self.going = [process for process in self.alive if process.seat not in needed]
         inside = {process.seat for process in self.alive}
         outside = [processes.get(seat) for seat in wanted if seat not in inside]
         self.parked = [process for process in outside if process is not None and process.stage is Stage.PARKED]

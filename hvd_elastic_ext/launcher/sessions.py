@@ -133,7 +133,7 @@ class Session:
         waiting = bool(self._unsent)
         self._unsent += data
         if not waiting:
-            self._flush()
+            self._loop.call_soon(self._flush)  # with all else that is said to this agent in the same go
 
     def _flush(self) -> None:
         if self._closing:
