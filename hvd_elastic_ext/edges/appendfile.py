@@ -3,8 +3,41 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.core.journal import Sink
+
+LOG: Final = logging.getLogger(__name__)
+
+
+class Announced:
+    """A sink that says once when lines begin to be lost, and once when they are not any more. It raises as before."""
+
+    def __init__(self, sink: Sink, name: str) -> None:
+        self._sink = sink
+        self._name = name
+        self._losing = False
+
+    def write(self, text: str, /) -> object:
+        try:
+            written = self._sink.write(text)
+            self._sink.flush()
+        except OSError as error:
+            if not self._losing:
+                self._losing = True
+                why = error.strerror or error
+                LOG.warning("%s cannot be written (%s); the job goes on, and lines are lost", self._name, why)
+            raise
+        if self._losing:
+            self._losing = False
+            LOG.warning("%s can be written again", self._name)
+        return written
+
+    def flush(self) -> None:
+        """Every write is flushed."""
 
 
 class AppendFile:
@@ -26,7 +59,7 @@ class AppendFile:
         written = os.write(self._descriptor, data)
         self._torn = written < len(data)
         if self._torn:
-            raise OSError(errno.ENOSPC, f"only {written} of {len(data)} bytes could be written")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # that is what cuts it short
         return written
 
     def flush(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import TextIO
 
 from hvd_elastic_ext.launcher.output import Assembler, Output
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
+
+log = logging.getLogger(__name__)
 
 
 class Console:
@@ -55,14 +58,22 @@ class Console:
         if self._folder is None:
             return self._terminals[stream]
         if (who, stream) not in self._files:
-            folder = self._folder / f"rank.{who}"
-            folder.mkdir(parents=True, exist_ok=True)
             terminal = sys.stdout if stream == "stdout" else sys.stderr
-            self._files[who, stream] = self._output(terminal, (folder / stream).open("a", encoding="utf-8"))
+            self._files[who, stream] = self._output(terminal, _opened(self._folder / f"rank.{who}" / stream))
         return self._files[who, stream]
 
     def _output(self, terminal: TextIO, file: TextIO | None) -> Output:
         return Output(terminal, file, timestamps=self._timestamps)
+
+
+def _opened(path: Path) -> TextIO | None:
+    """A file to append to; None, said once, where there can be none: the terminal still shows what is written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("a", encoding="utf-8")
+    except OSError as error:
+        log.warning("no output of workers goes to %s: %s", path, error.strerror or error)
+        return None
 
 
 def seat_of(host: str, slot: object, life: object) -> Life | None:

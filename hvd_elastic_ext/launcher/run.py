@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
-from hvd_elastic_ext.edges.appendfile import AppendFile
+from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
 from hvd_elastic_ext.launcher.environment import why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
@@ -91,7 +91,7 @@ def open_journal(path: Path) -> Journal:
     """Open a journal for appending. Raises :class:`UsageError` if it cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Journal(AppendFile(path, create=True), SystemClock())
+        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock())
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 

@@ -68,7 +68,13 @@ class Training(Launched):
             yield process
 
     def wait_for(self, what: str, found: Callable[[], object], *, timeout: float = 60.0) -> None:
-        wait_until(found, what=what, timeout=timeout, show=self._last_words)
+        def look() -> object:
+            ended = self.process.returncode
+            value = found()
+            assert value or ended is None, f"the job ended ({ended}) before {what} came\n{self._last_words()}"
+            return value
+
+        wait_until(look, what=what, timeout=timeout, show=self._last_words)
 
     def _last_words(self) -> str:
         """What is of use in a failure: all but the steps, and the last of these."""

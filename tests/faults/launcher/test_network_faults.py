@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 
@@ -76,3 +78,51 @@ def test_a_silent_host_is_cut_off_and_comes_back_when_its_link_does(training: Tr
     training.check_steps()
     assert training.causes() == ["start", "worker failed", "cooldown over"]
     assert "Traceback" not in process.stderr
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_newcomers_that_cannot_be_reached_interrupt_nobody_and_come_when_they_can(
+    training: Training, nethosts: MakeHosts
+) -> None:
+    hosts = nethosts(2)
+    options = over_ssh(training, hosts)
+    for pid in [pid for pid in hosts["h2"].pids() if "sshd" in marks.command_line(pid)]:
+        os.kill(pid, signal.SIGKILL)
+    training.set_hosts("h1:1")
+    with training.train("-np", "1", *options) as process:
+        training.wait_for_size(1)
+        training.set_hosts("h1:1", "h2:1", "nowhere:1")
+        for host, why in {"h2": "Connection refused", "nowhere": "Could not resolve hostname"}.items():
+            process.wait_for(f"no agent could be started on {host}: .*{why}", timeout=60)
+            struck = [record for record in training.events("struck") if record.get("host") == host]
+            assert struck[0].get("cause") == "unreachable"
+        training.wait_for_size(1)
+        assert training.causes() == ["start"]
+        hosts["h2"].reboot()  # with sshd
+        training.wait_for_size(2)
+        training.check_uninterrupted("h1")
+    training.check_steps()
+    assert training.causes() == ["start", "hosts added"]
+    assert "Traceback" not in process.stderr
+
+
+@pytest.mark.soak
+def test_a_newcomer_slower_than_gloos_patience_joins_when_it_is_ready(training: Training) -> None:
+    boot_s, patience_s = 12, 5
+    training.set_hosts("localhost:1", "127.0.0.1:1")
+    env = {"SLOW_HOST": "127.0.0.2", "BOOT_S": str(boot_s)}
+    with training.train("-np", "2", "--gloo-timeout-seconds", str(patience_s), env=env) as process:
+        training.wait_for_size(2)
+        assert {marks.environment(pid)["HOROVOD_GLOO_TIMEOUT_SECONDS"] for pid in training.pids().values()} == {"5"}
+        training.set_hosts("localhost:1", "127.0.0.1:1", "127.0.0.2:1")
+        training.wait_for("the slow one's boot", lambda: len(training.events("spawned")) == 3)
+        process.wait_for("booting")
+        training.wait_for_size(3)
+        spawned, parked = training.last("spawned").mono, training.last("parked").mono
+        assert parked - spawned > boot_s > patience_s
+        assert training.longest_pause("localhost", since=spawned) < patience_s
+    training.check_steps()
+    training.check_uninterrupted("localhost")
+    assert training.causes() == ["start", "hosts added"]
+    assert not training.events("struck")

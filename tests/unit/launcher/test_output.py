@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hvd_elastic_ext.launcher.console import Console
 from hvd_elastic_ext.launcher.output import LONGEST_LINE, Assembler, Output
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 
 
 class Broken(io.StringIO):
@@ -102,3 +104,20 @@ def test_a_line_without_end_does_not_fill_memory() -> None:
 
 def test_bytes_that_are_no_text_are_shown_as_such() -> None:
     assert Assembler().feed("caf\udce9\n") == ["caf\ufffd\n"]
+
+
+def test_where_no_file_can_be_made_the_terminal_still_shows_everything_and_that_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rank.1").write_text("in the way of a folder")
+    console = Console(tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
+    for slot in (0, 1, 1):
+        console.take(Life(Seat("a", slot), 1), "stdout", f"a line of {slot}\n")
+    console.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "[0]<stdout>:a line of 0",
+        *["[1]<stdout>:a line of 1"] * 2,
+    ]
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "a line of 0\n"
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert said.startswith(f"no output of workers goes to {tmp_path}/rank.1/stdout: ")
