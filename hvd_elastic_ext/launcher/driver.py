@@ -178,7 +178,8 @@ class Driver:
         log.warning("no agent could be started on %s: %s", host, detail)
         self.faults.first = self.faults.first or f"no agent could be started on {host}: {detail}"
         if self._expected_until is None:
-            self.faults.strike(Cause.UNREACHABLE, agent.host, detail=detail)
+            tried_s = self.station.now() - agent.since
+            self.faults.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=tried_s)
 
     def ways_changed(self, host: str | None = None) -> None:
         """Processes, of one host or all, may have to find their peers in another way from the next world on."""

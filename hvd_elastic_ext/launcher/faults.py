@@ -46,10 +46,13 @@ class Faults:
         self._changed()
         return [(host.name, self.ledger.usable_slots(now, host)) for host in hosts]
 
-    def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str) -> None:
-        """Hold something against a slot or a host, unless nobody is to blame."""
+    def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0) -> None:
+        """Hold something against a slot or a host, unless nobody is to blame.
+
+        ``tried_s``: how long it had been tried before, without any work done.
+        """
         now = self._station.now()
-        strike = Strike.of(cause, host, slot, at=now)
+        strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s)
         after = self.ledger if strike is None else self.ledger.struck(now, strike, self._station.rules.cooldown_s)
         if strike is None or after is self.ledger:
             return
@@ -72,7 +75,8 @@ class Faults:
         if worker.failure is not None and self._users_own(worker, members):
             _, error, traceback = worker.failure
             return JobFailed(f"the training script fails on every rank: {error}\n{traceback}".rstrip())
-        self.strike(cause, worker.host, worker.seat.slot, detail=how)
+        tried_s = worker.tried_s(self._station.now())
+        self.strike(cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
         now = self._station.now()
         self._counted = [*(at for at in self._counted if now - at < BUDGET_WINDOW_S), now]
         if len(self._counted) <= self._station.rules.failure_budget:

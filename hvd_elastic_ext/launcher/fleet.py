@@ -78,7 +78,7 @@ class Fleet:
         problem = self._station.hands.unfit(agent.host, agent.facts)
         if problem is not None:
             log.warning("%s cannot be used: %s", name, problem)
-            self._faults.strike(Cause.NEVER_READY, agent.host, detail=problem)
+            self._faults.strike(Cause.NEVER_READY, agent.host, detail=problem, tried_s=now - agent.since)
             self.dismiss(agent)  # the next one, after the cooldown, is looked at anew
         return missed
 
@@ -110,7 +110,8 @@ class Fleet:
                 self.send_away(worker, "it is not needed")
             if worker.stage is Stage.BOOTING and now - worker.since > self._station.rules.standby_timeout_s:
                 detail = f"{worker.seat} did not get ready in time"
-                self._faults.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+                tried_s = worker.tried_s(now)
+                self._faults.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
                 self.kill(worker, Cause.NEVER_READY)
             if worker.stopping_at is not None and now >= worker.stopping_at:
                 worker.stopping_at = None
@@ -208,6 +209,7 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     if isinstance(status.get("beat"), dict):
         take_beat(worker, status["beat"])
     if live:
+        worker.live_at = now
         worker.generation = worker.agreed = int(str(generation))
     return worker
 

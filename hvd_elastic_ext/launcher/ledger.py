@@ -98,17 +98,22 @@ def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault: whom it speaks against, why, when (mono), and on which node if that is known."""
+    """One fault: whom it speaks against, why, when (mono), and on which node if that is known.
+
+    ``unproven_s``: how long it had been tried before that without doing any work:
+    a try that takes ten minutes to fail is no ten minutes of good conduct.
+    """
 
     subject: Subject
     cause: Cause
     at: float
     node: str = ""
+    unproven_s: float = 0.0
 
     @classmethod
-    def of(cls, cause: Cause, host: Host, slot: int | None, *, at: float) -> Strike | None:
+    def of(cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0) -> Strike | None:
         """The strike that ``cause`` earns; None if nobody is to blame."""
-        return cls(subject_of(cause, host, slot), cause, at, host.node) if cause.fault else None
+        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s) if cause.fault else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +160,8 @@ class Record:
     def empty(self, now: float) -> bool:
         return not self.blocked(now) and self.strikes_left(now) == 0
 
-    def struck(self, now: float, cause: Cause, limits: tuple[float, float]) -> Record:
-        strikes = self.strikes_left(now) + 1
+    def struck(self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0) -> Record:
+        strikes = self.strikes_left(now - unproven_s) + 1
         cooldown = cooldown_s(strikes, limits)
         if cooldown >= limits[1]:
             # Strikes beyond the longest cooldown would only take hours more to be forgiven.
@@ -216,7 +221,8 @@ class HealthLedger:
                     records[slot] = record.taken_back()
             subject = subject.whole()
             faults = (*(f for f in faults if f.subject not in together), replace(strike, subject=subject))
-        records[subject] = records.get(subject, Record()).struck(now, strike.cause, limits)
+        record = self.records.get(subject, Record()) if subject not in records else records[subject]
+        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s)
         if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
             node = Subject("node", strike.node)
             records[node] = records.get(node, Record()).struck(now, strike.cause, limits)

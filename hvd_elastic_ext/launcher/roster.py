@@ -40,6 +40,10 @@ class Worker:
     """The rank that it shows to user code until it has one."""
     local_rank: int = 0
     """The one that it was started with, and by which it has chosen its device."""
+    born: float = field(init=False)
+    """When it was started, or taken over."""
+    live_at: float | None = None
+    """When it first went live."""
     generation: int = 0
     """Of the newest world that it has entered."""
     agreed: int = 0
@@ -67,9 +71,16 @@ class Worker:
     told: tuple[int, float] | None = None
     """The generation that it was last told of, and when."""
 
+    def __post_init__(self) -> None:
+        self.born = self.since
+
     @property
     def seat(self) -> Seat:
         return self.life.seat
+
+    def tried_s(self, now: float) -> float:
+        """How long it was, or has been, getting ready."""
+        return (now if self.live_at is None else self.live_at) - self.born
 
 
 @dataclass(slots=True)

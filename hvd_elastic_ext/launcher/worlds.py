@@ -97,7 +97,7 @@ class Worlds:
         station, now = self._station, self._station.now()
         worker.told = (station.generation, now)
         if worker.stage is Stage.PARKED:
-            worker.stage, worker.since = Stage.LIVE, now
+            worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
             env = station.hands.go_env(worker)
             rough = places(sorted(self.members))[worker.life]  # Horovod asks for the real one
             station.tell(worker, "go", generation=station.generation, env={**env, **rough.environment()})

@@ -160,6 +160,17 @@ def test_a_host_that_fails_its_probation_again_and_again_backs_off() -> None:
     assert waits == [10.0, 20.0, 40.0, 80.0]
 
 
+def test_the_time_that_a_try_takes_to_fail_takes_no_strike_back() -> None:
+    first = Strike.of(Cause.NEVER_READY, PLAIN, None, at=0.0)
+    assert first is not None
+    ledger = HealthLedger().struck(0.0, first, LIMITS)
+    again = 10.0 + 10 * DECAY * 10.0
+    for tried_s, cooldown in ((0.0, 10.0), (again - 10.0, 20.0)):
+        strike = Strike.of(Cause.NEVER_READY, PLAIN, None, at=again, unproven_s=tried_s)
+        assert strike is not None
+        assert ledger.struck(again, strike, LIMITS).blocked(again, PLAIN).until == again + cooldown
+
+
 def test_a_strike_is_taken_back_after_ten_cooldowns_without_a_fault() -> None:
     ledger = faults((0.0, Cause.UNREACHABLE, PLAIN, None), (10.0, Cause.UNREACHABLE, PLAIN, None))
     record = ledger.records[Subject("host", "a")]
