@@ -32,7 +32,10 @@ from hvd_elastic_ext.launcher.worlds import Worlds
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
-"""Longest time between two looks."""
+"""Longest time between two looks, but for large jobs in which nothing happens."""
+CALM_EACH_S: Final = 0.002
+"""What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
+CALM_S: Final = 10.0
 PATIENCE_S: Final = 30.0
 """How long the end of everything is waited for; what cannot be reached ends by itself, after its orphan's grace."""
 
@@ -129,8 +132,10 @@ class Driver:
 
     def _next_look(self, now: float) -> float:
         station = self.station
-        times = [now + LOOK_S, self._again_at, station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
-        times += [self.worlds.next_look()]
+        calm = self.worlds.standing and self.worlds.formed
+        pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if calm else 0.0
+        times = [now + max(LOOK_S, pause), self._again_at, self.worlds.next_look()]
+        times += [station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
         times += [worker.stopping_at for worker in station.roster.workers.values()]
         return max(now, min(time for time in times if time is not None))
 
@@ -150,8 +155,8 @@ class Driver:
 
     def agent_joined(self, host: str, hello: Mapping[str, Any]) -> None:
         """An agent has come, or come back; it says what it has."""
-        for worker in self.fleet.joined(host, hello):
-            self._exited(worker, {"code": 137})  # its end was not told
+        for worker, code in self.fleet.joined(host, hello):
+            self._exited(worker, {"code": code})  # its end was not told
 
     def agent_lost(self, host: str, reason: str) -> None:
         """There is no connection to an agent any more. It may come back; its silence is what counts."""
@@ -215,6 +220,9 @@ class Driver:
         if news.get("event") == "beats":
             self._beats(agent, news.get("slots"))
             return
+        if news.get("event") == "refused":
+            self.fleet.refused(host, news.get("slot"), str(news.get("reason")))
+            return
         handler = _NEWS.get(str(news.get("event")))
         worker = self.station.roster.of(host, news.get("slot"), news.get("life"))
         if handler is not None and worker is not None:
@@ -231,6 +239,8 @@ class Driver:
                 agent.holds = max(filter(None, (agent.holds, worker.holds)), default=None)
 
     def _started(self, worker: Worker, news: Mapping[str, Any]) -> None:
+        if worker.started:
+            return  # news may come twice
         worker.started, worker.pid = True, news.get("pid")
         self.station.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid)
 
@@ -241,12 +251,17 @@ class Driver:
             handler(self, worker, message or {})
 
     def _parked(self, worker: Worker, _: Mapping[str, Any]) -> None:
+        if worker.stage is not Stage.BOOTING:
+            return
         worker.stage, worker.since = Stage.PARKED, self.station.now()
         self.station.record("parked", host=worker.seat.host, slot=worker.seat.slot)
 
-    def _entered(self, worker: Worker, _: Mapping[str, Any]) -> None:
-        worker.generation, worker.since = self.station.generation, self.station.now()
-        self.worlds.begun = True
+    def _entered(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        # Said of one world, this may come when the next one forms already. (A process that knows no number is in it.)
+        generation = message.get("generation") or self.station.generation
+        if isinstance(generation, int) and worker.generation < generation <= self.station.generation:
+            worker.generation, worker.since = generation, self.station.now()
+            self.worlds.begun = True
 
     def _worker_record(self, worker: Worker, message: Mapping[str, Any]) -> None:
         fields, event = message.get("fields"), message.get("event")
@@ -267,6 +282,8 @@ class Driver:
         except (binascii.Error, KeyError, TypeError, ValueError):
             log.warning("%s asked something that is no question", worker.seat)
             return
+        if self.station.rendezvous.repeats(question):
+            self.worlds.name_world_again(worker)
         self.station.answer(self.station.rendezvous.ask(question, self.station.now()))
         if worker.leaving is not None and worker.life in self.station.rendezvous.waiting:
             worker.stopping_at = self.station.now()  # it is out, and no answer says so without aborting it

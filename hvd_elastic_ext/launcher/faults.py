@@ -29,8 +29,9 @@ class Faults:
         self._changed = changed
         self.first: str | None = None
         """The first process that failed, and how."""
-        self._counted: list[float] = []
-        self._seen: dict[str, int] = {}
+        self._counted: list[tuple[float, str]] = []
+        self._seen: dict[str, tuple[str, int]] = {}
+        """Of each error the host and the step where it was seen last."""
 
     def usable(self, hosts: HostSet, *, forgive: bool) -> list[tuple[str, tuple[int, ...]]]:
         """Each host's slots that may work. If nobody is left, whoever has the newest commit is forgiven first."""
@@ -70,26 +71,50 @@ class Faults:
         self._changed()
 
     def failed(self, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
-        """Note that a process has failed; why that ends the job, if it does."""
+        """Note that a process has failed; why that ends the job, if it does.
+
+        While others train on, one host alone neither ends the job nor uses up
+        ``--failure-budget``: its cooldowns are answer enough. What newcomers do
+        before they are in a world costs nobody anything, and does not count at all.
+        """
         self.first = self.first or f"{worker.seat} {how}"
-        if worker.failure is not None and self._users_own(worker, members):
+        well = self._others_are_well(worker, members)
+        newcomer = well and worker.life not in members
+        if worker.failure is not None and not newcomer and self._users_own(worker, members, well=well):
             _, error, traceback = worker.failure
             return JobFailed(f"the training script fails on every rank: {error}\n{traceback}".rstrip())
         tried_s = worker.tried_s(self._station.now())
         self.strike(cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
-        now = self._station.now()
-        self._counted = [*(at for at in self._counted if now - at < BUDGET_WINDOW_S), now]
-        if len(self._counted) <= self._station.rules.failure_budget:
+        if newcomer or not self._count(worker.seat.host, well=well):
             return None
         what = f": {worker.failure[1]}" if worker.failure else ""
         count = f"{len(self._counted)} processes failed within an hour, more than --failure-budget allows"
         return JobFailed(f"{count}; the last one was {worker.seat}: {how}{what}")
 
-    def _users_own(self, worker: Worker, members: tuple[Life, ...]) -> bool:
-        """Whether the same error has ended every member of the world, or has come back without a step in between."""
+    def _count(self, host: str, *, well: bool) -> bool:
+        """Count a fault, and say whether that makes too many."""
+        now, budget = self._station.now(), self._station.rules.failure_budget
+        self._counted = [(at, name) for at, name in self._counted if now - at < BUDGET_WINDOW_S]
+        its_share = budget // 2 + 1
+        if well and sum(name == host for _, name in self._counted) >= its_share:
+            return False
+        self._counted.append((now, host))
+        return len(self._counted) > budget
+
+    def _others_are_well(self, worker: Worker, members: tuple[Life, ...]) -> bool:
+        """Whether some member of the world lives that has not said that it fails in the same way."""
+        digest = worker.failure and worker.failure[0]
+        others = [each for each in map(self._station.roster.alive, members) if each is not None and each is not worker]
+        return any(each.killed is None and not (each.failure and each.failure[0] == digest) for each in others)
+
+    def _users_own(self, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:
+        """Whether the same error has ended every member of the world, or has come back without a step in between.
+
+        As long as others are well it has to be back somewhere else.
+        """
         assert worker.failure is not None
-        digest = worker.failure[0]
-        seen, self._seen[digest] = self._seen.get(digest), worker.step
-        others = [each for each in map(self._station.roster.alive, members) if each is not None]
-        together = len(members) > 1 and all(each.failure and each.failure[0] == digest for each in others)
-        return together or (seen is not None and worker.step <= seen)
+        digest, host = worker.failure[0], worker.seat.host
+        seen, self._seen[digest] = self._seen.get(digest), (host, worker.step)
+        if len(members) > 1 and not well:
+            return True
+        return seen is not None and worker.step <= seen[1] and not (well and seen[0] == host)

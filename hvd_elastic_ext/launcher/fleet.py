@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 LEAVE_S: Final = 30.0
 """How long a process that was told to leave may take to reach its next step, before its grace begins."""
+KILLED: Final = 137
+"""Exit code of a process of which only its agent, had it lived, could have told how it ended."""
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first word."""
 
@@ -48,9 +51,8 @@ class Fleet:
                 self._roster.agents[name] = Agent(host, now)
                 self._station.hands.start_agent(host)
         for name, agent in list(self._roster.agents.items()):
-            if name in needed:
-                agent.finishing = False
-            elif name not in self.hosts and not self._roster.on(name):
+            # One that was told to finish does so. Where its host is wanted again, another follows it.
+            if name not in needed and name not in self.hosts and not self._roster.on(name):
                 # That of a blocked host stays: what it holds may be needed.
                 self.dismiss(agent)
             if not agent.heard and now - agent.since > JOIN_S and name in self._roster.agents:
@@ -67,8 +69,8 @@ class Fleet:
             self._station.hands.stop_launch(agent.host.name)
             self._roster.agents.pop(agent.host.name, None)
 
-    def joined(self, name: str, hello: Mapping[str, Any]) -> list[Worker]:
-        """An agent is there: make the roster what it says that there is. Processes that ended unseen."""
+    def joined(self, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
+        """An agent is there: make the roster what it says that there is. Processes that ended unseen, and how."""
         now = self._station.now()
         agent = self._roster.agents.get(name)
         if agent is None:
@@ -82,18 +84,47 @@ class Fleet:
             self.dismiss(agent)  # the next one, after the cooldown, is looked at anew
         return missed
 
-    def _take_stock(self, agent: Agent, seats: Mapping[str, Any], now: float) -> list[Worker]:
+    def _take_stock(self, agent: Agent, seats: Mapping[str, Any], now: float) -> list[tuple[Worker, int]]:
         there: set[Life] = set()
+        ended: dict[Life, Mapping[str, Any]] = {}
         for number, status in seats.items():
             if not str(number).isdigit() or not isinstance(status, dict) or not isinstance(status.get("life"), int):
                 continue
             life = Life(Seat(agent.host.name, int(number)), status["life"])
             agent.lives[life.seat.slot] = max(agent.lives.get(life.seat.slot, 0), life.number)
-            if status.get("state") == "running":
+            if status.get("state") == "running" and status.get("code") is None:
                 there.add(life)
                 if self._roster.alive(life) is None:
                     self._roster.workers[life.seat] = _adopted(life, agent.host, status, now)
-        return [worker for worker in self._roster.on(agent.host.name) if worker.started and worker.life not in there]
+            else:
+                ended[life] = status
+        return self._compare(agent, there, ended)
+
+    def _compare(
+        self, agent: Agent, there: set[Life], ended: Mapping[Life, Mapping[str, Any]]
+    ) -> list[tuple[Worker, int]]:
+        """Make up for what was lost with the last connection: orders, and how processes ended."""
+        gone: list[tuple[Worker, int]] = []
+        for worker in self._roster.on(agent.host.name):
+            status = ended.get(worker.life)
+            if worker.life in there:
+                self._order_again(worker)
+            elif worker.started or status is not None:
+                code = (status or {}).get("code")
+                worker.done = worker.done or bool((status or {}).get("done"))
+                gone.append((worker, code if isinstance(code, int) else KILLED))
+            else:  # the order to start it never came
+                del self._roster.workers[worker.seat]
+        return gone
+
+    def _order_again(self, worker: Worker) -> None:
+        worker.told_at = None if worker.told_at is None else -math.inf
+        if worker.killed is not None:
+            self._station.order(worker, "kill")
+        elif worker.stopping_at is not None:
+            self._ask_to_leave(worker)
+        elif worker.leaving is not None:
+            self._station.order(worker, "stop")
 
     # --- processes
 
@@ -153,9 +184,21 @@ class Fleet:
         worker.leaving = why
         if worker.stage is Stage.LIVE and worker.life not in self._station.rendezvous.waiting:
             worker.stopping_at = self._station.now() + LEAVE_S
-            self._station.tell(worker, "update", generation=self._station.generation, leave=True, reason=why)
+            self._ask_to_leave(worker)
         else:
             self._station.order(worker, "stop")
+
+    def _ask_to_leave(self, worker: Worker) -> None:
+        generation, why = self._station.generation, worker.leaving
+        self._station.tell(worker, "update", generation=generation, leave=True, reason=why)
+
+    def refused(self, host: str, slot: Any, reason: str) -> None:
+        """An agent does not do what it was told. If that was to start a process, it is told so again in a while."""
+        log.warning("the agent on %s refuses an order: %s", host, reason)
+        worker = self._roster.of(host, slot, None)
+        if worker is not None and not worker.started:
+            del self._roster.workers[worker.seat]
+            self.rest(worker.seat)
 
     def end(self, worker: Worker) -> None:
         """End a process, with its grace."""

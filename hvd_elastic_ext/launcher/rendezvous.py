@@ -11,7 +11,7 @@ Horovod asks two kinds of question, through the door of each process:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, NamedTuple
@@ -97,6 +97,8 @@ class Rendezvous:
     def __init__(self) -> None:
         self._newest = _World(0, frozenset(), formed=True)
         self._worlds: dict[Life, _World] = {}
+        self._answered: dict[Life, int] = {}
+        """Number of the question that was answered with a place."""
         self._waiting: dict[Life, Question] = {}
         self._held: dict[tuple[Life, int], tuple[Question, float]] = {}
 
@@ -121,9 +123,9 @@ class Rendezvous:
         return not self._newest.formed and self._newest.members <= self._waiting.keys()
 
     @property
-    def waiting(self) -> frozenset[Life]:
-        """Who has asked for a rank and not been answered."""
-        return frozenset(self._waiting)
+    def waiting(self) -> KeysView[Life]:
+        """Who has asked for a rank and not been answered; a view that changes with them."""
+        return self._waiting.keys()
 
     def place(self, life: Life) -> Place | None:
         """In the newest world."""
@@ -148,6 +150,7 @@ class Rendezvous:
         world.formed = True
         world.places = places(order)
         self._worlds.update(dict.fromkeys(order, world))
+        self._answered.update({life: self._waiting[life].number for life in order})
         return [_answer(self._waiting.pop(life), OK, place.text().encode()) for life, place in world.places.items()]
 
     def adopt(self, generation: int, members: Mapping[Life, Place]) -> None:
@@ -161,11 +164,22 @@ class Rendezvous:
         lost = [key for key, (question, _) in self._held.items() if self._worlds.get(question.life) is self._newest]
         return [_answer(self._held.pop(key)[0], CANNOT_FORM) for key in lost]
 
+    def placed(self, life: Life) -> bool:
+        """Whether a process has been told a rank."""
+        return life in self._answered
+
+    def repeats(self, question: Question) -> bool:
+        """Whether a question for a rank has been answered already, and comes again because the answer may be lost."""
+        return _is_for_a_rank(question) and self._answered.get(question.life) == question.number
+
     def ask(self, question: Question, now: float) -> list[Answer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
-        scope = question.path.lstrip("/").partition("/")[0]
-        if scope == _RANK and question.method == "GET":
-            self._waiting[question.life] = question
+        if self.repeats(question):
+            # Should its world be gone by now, the process finds out there, and asks anew.
+            return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
+        if _is_for_a_rank(question):
+            if question.number > self._answered.get(question.life, -1):  # else it is open no more: news may come twice
+                self._waiting[question.life] = question
             return []
         world = self._worlds.get(question.life)
         if world is None or world.broken:
@@ -187,8 +201,8 @@ class Rendezvous:
 
     def ended(self, life: Life) -> None:
         """A process has ended, and its questions with it."""
-        self._waiting.pop(life, None)
-        self._worlds.pop(life, None)
+        for known in (self._waiting, self._worlds, self._answered):
+            known.pop(life, None)
         for key in [key for key in self._held if key[0] == life]:
             del self._held[key]
 
@@ -212,6 +226,10 @@ class Rendezvous:
             if question.path == path and self._worlds.get(question.life) is world
         ]
         return [_answer(self._held.pop(key)[0], OK, world.keys[path]) for key in found]
+
+
+def _is_for_a_rank(question: Question) -> bool:
+    return question.method == "GET" and question.path.lstrip("/").partition("/")[0] == _RANK
 
 
 def _answer(question: Question, status: int, body: bytes = b"") -> Answer:

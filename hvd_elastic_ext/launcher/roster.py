@@ -68,8 +68,8 @@ class Worker:
     """Why it was killed."""
     fence_at: float | None = None
     """When its connections are cut if it has not asked for the next world by itself."""
-    told: tuple[int, float] | None = None
-    """The generation that it was last told of, and when."""
+    told_at: float | None = None
+    """When it was last called to the newest world."""
 
     def __post_init__(self) -> None:
         self.born = self.since
@@ -120,7 +120,7 @@ class Roster:
                 leaves_by=leaves_by.get(seat.host),
             )
             for seat, worker in self.workers.items()
-            if worker.killed is None and not worker.done
+            if worker.killed is None and not worker.done and (worker.leaving is None or worker.stage is Stage.LIVE)
         }
 
 

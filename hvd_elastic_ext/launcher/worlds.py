@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.membership import Decision, Situation, Stage, in_order
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat, places
@@ -33,6 +35,8 @@ class Worlds:
         self._station = station
         self._fleet = fleet
         self._decision = Decision(None, "", "")
+        self._rough: Mapping[Life, Place] = {}
+        """About where each member will be. Made once for all: there may be thousands."""
         self._before: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         """By host, members that were lost since a world last formed."""
@@ -77,7 +81,8 @@ class Worlds:
         members = decision.members
         assert members is not None
         station, before = self._station, self.members
-        joining = {life.seat.host for life in members if life not in before}
+        old, new = frozenset(before), frozenset(members)
+        joining = {life.seat.host for life in new - old}
         if decision.cause == "hosts added" and joining <= self._fleet.recovering:
             decision = replace(decision, cause="cooldown over")
         self._fleet.recovering -= joining
@@ -86,25 +91,38 @@ class Worlds:
         station.generation += 1
         station.answer(station.rendezvous.form(station.generation, members))
         self.members, self._decision = members, decision
+        self._rough = places(sorted(members))
         for worker in filter(None, map(station.roster.alive, members)):
             self._call(worker)
         for worker in filter(None, map(station.roster.alive, before)):
-            if worker.life not in members and worker.leaving is None:
+            if worker.life not in new and worker.leaving is None:
                 self._fleet.send_away(worker, decision.reason)
 
     def _call(self, worker: Worker) -> None:
         """Have a member of the newest world come to it."""
         station, now = self._station, self._station.now()
-        worker.told = (station.generation, now)
+        worker.told_at = now
         if worker.stage is Stage.PARKED:
             worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
-            env = station.hands.go_env(worker)
-            rough = places(sorted(self.members))[worker.life]  # Horovod asks for the real one
-            station.tell(worker, "go", generation=station.generation, env={**env, **rough.environment()})
+            self._summon(worker)
         elif worker.life not in station.rendezvous.waiting:
-            self._update(worker)
+            self._summon(worker)
             # It may be waiting for somebody who is gone. Most notice by themselves, and at once.
             worker.fence_at = now + NOTICE_S if self._decision.cause in MENDING else None
+
+    def _summon(self, worker: Worker) -> None:
+        """Tell a member to come: one that was in no world yet to go live, anybody else to leave the one it is in."""
+        worker.told_at = self._station.now()
+        if worker.generation or self._station.rendezvous.placed(worker.life):
+            self._update(worker)
+        else:
+            self._go(worker)
+
+    def _go(self, worker: Worker) -> None:
+        station = self._station
+        rough = self._rough[worker.life]  # Horovod asks for the real one
+        env = {**station.hands.go_env(worker), **rough.environment()}
+        station.tell(worker, "go", generation=station.generation, env=env)
 
     def _update(self, worker: Worker) -> None:
         station = self._station
@@ -134,9 +152,18 @@ class Worlds:
             worker = station.roster.alive(life)
             assert worker is not None
             worker.fence_at = None
-            station.tell(worker, "world", generation=station.generation, rank=rank, size=len(order))
+            self._name_world(worker, rank, len(order))
         station.answer(answers)
         self._journal(order)
+
+    def name_world_again(self, worker: Worker) -> None:
+        """Say once more in which world a process has its place, before it is told the place once more."""
+        place = self._station.rendezvous.place(worker.life)
+        if place is not None:
+            self._name_world(worker, place.rank, place.size)
+
+    def _name_world(self, worker: Worker, rank: int, size: int) -> None:
+        self._station.tell(worker, "world", generation=self._station.generation, rank=rank, size=size)
 
     def _journal(self, order: tuple[Life, ...]) -> None:
         after = Counter(life.seat.host for life in order)
@@ -163,10 +190,9 @@ class Worlds:
                 worker.fence_at = None
                 if worker.life not in waiting:
                     self._station.tell(worker, "fence", addresses=None)
-            told = worker.told[1] if worker.told is not None else now
-            if worker.life not in waiting and worker.generation and now - told >= TELL_AGAIN_S:
-                worker.told = (self._station.generation, now)
-                self._update(worker)
+            told = now if worker.told_at is None else worker.told_at
+            if worker.life not in waiting and now - told >= TELL_AGAIN_S:
+                self._summon(worker)
 
     def take_over(self) -> None:
         """Go on with the world that processes of another launcher are in."""
@@ -178,7 +204,8 @@ class Worlds:
         if not members:
             return
         # Numbers may have been given to worlds that never formed; the next one is beyond all of them.
-        station.rendezvous.adopt(station.generation, places(members))
+        self._rough = places(members)
+        station.rendezvous.adopt(station.generation, self._rough)
         for life in members:
             worker = station.roster.alive(life)
             assert worker is not None

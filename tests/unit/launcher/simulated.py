@@ -81,6 +81,15 @@ class Cluster:
         self.told: Counter[str] = Counter()
         self.agents: dict[str, dict[int, Process]] = {}
         self.stalls: list[tuple[float, str]] = []
+        self.deaf: set[str] = set()
+        self.finishing: set[str] = set()
+        self.ends_s: dict[str, float] = {}
+        self.clears_s = 0.0
+        self._connections: dict[str, int] = {}
+        self._said_lately: dict[str, list[tuple[float, dict[str, Any]]]] = {}
+        self._kept: dict[str, list[dict[str, Any]]] = {}
+        self._ended: dict[tuple[str, int], tuple[int, int]] = {}
+        self._done: set[tuple[str, int, int]] = set()
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
         self._asks = itertools.count()
@@ -131,8 +140,32 @@ class Cluster:
         process = self.agents[host][slot]
         self._end(process, code)
 
+    def fail(self, host: str, error: str, slot: int = 0) -> None:
+        """Have the training script of a process raise an error."""
+        process = self.agents[host][slot]
+        self._say(process, "failed", digest=error, error=error, traceback="")
+        self._end(process, 1)
+
     def stop(self, host: str, slot: int = 0) -> None:
         self.agents[host][slot].stopped = True
+
+    def disconnect(self, host: str) -> None:
+        """Break an agent's connection: orders on their way are lost, news are kept."""
+        self._connections[host] = self._connections.get(host, 0) + 1
+        self._kept[host] = []
+        self.driver.agent_lost(host, "the connection was reset")
+
+    def reconnect(self, host: str, *, again_s: float = 0.0) -> None:
+        """Have an agent come back, and say once more what it said in the last ``again_s`` seconds before it was cut."""
+        self.deaf.discard(host)
+        kept, now = self._kept.pop(host), self.clock.mono()
+        again = [news for at, news in self._said_lately.get(host, []) if now - at <= again_s]
+        self.driver.agent_joined(host, {"facts": {}, "seats": self._seats(host)})
+        for news in [*again, *(news for news in kept if news["event"] not in ("asked", "unasked"))]:
+            self.driver.news(host, news)
+        for process in self.agents[host].values():
+            if process.asked is not None:
+                self._ask_again(process)
 
     @property
     def training(self) -> list[Process]:
@@ -165,10 +198,16 @@ class Cluster:
             self._later(1.0, lambda: self._beat(name))
 
     def _seats(self, name: str) -> dict[str, Any]:
-        return {
+        ended = {slot: (life, code) for (host, slot), (life, code) in self._ended.items() if host == name}
+        resting = {
+            str(slot): {"life": life, "state": "rest", "code": code, "done": (name, slot, life) in self._done}
+            for slot, (life, code) in ended.items()
+        }
+        return resting | {
             str(p.slot): {
                 "life": p.life,
                 "state": "running",
+                "code": None,
                 "pid": 1,
                 "parked": p.state == "parked",
                 "generation": p.generation,
@@ -190,31 +229,37 @@ class Cluster:
             self.driver.launch_ended(host, 255, "given up")
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
-        if host not in self.agents:
+        if host not in self.agents or host in self._kept:
             return False
-        if host not in self.cut:
-            self._later(0.001, lambda: self._obey(host, dict(order)))
+        if host not in self.cut | self.deaf:
+            connection = self._connections.get(host, 0)
+            self._later(0.001, lambda: self._obey(host, dict(order), connection))
         return True
 
-    def _obey(self, host: str, order: dict[str, Any]) -> None:
+    def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
         seats = self.agents.get(host)
-        if seats is None:
+        if seats is None or connection != self._connections.get(host, 0):
             return
         if order["do"] == "finish":
-            del self.agents[host]
-            self.driver.agent_lost(host, "finished")
+            self.finishing.add(host)
+            self._finish(host)
             return
         slot = order["slot"]
         process = seats.get(slot)
         if order["do"] == "start":
+            if host in self.finishing:
+                self.driver.news(host, {"event": "refused", "slot": slot, "life": None, "reason": "about to end"})
+                return
             assert process is None
             new = seats[slot] = Process(host, slot, order["life"], beat_at=self.clock.mono())
             self._news(new, "started", pid=1)
             self._later(self.boot_s.get(host, 3.0), lambda: self._park(new))
         elif process is None:
             return
-        elif order["do"] in ("stop", "kill"):
-            self._end(process, 137 if order["do"] == "kill" else 143)
+        elif order["do"] == "kill":
+            self._end(process, 137)
+        elif order["do"] == "stop":
+            self._later(self.ends_s.get(host, 0.0), lambda: self._end(process, 143))
         elif order["do"] == "tell" and order["life"] == process.life:
             what = order["message"]["tell"]
             self.told[what] += 1
@@ -222,6 +267,20 @@ class Cluster:
                 self._told(process, order["message"])
         elif order["do"] == "answer" and process.asked == order["id"]:
             self._answered(process, order)
+
+    def _finish(self, host: str) -> None:
+        """It ends when what it clears away is gone, and its connection is lost with it."""
+        connection = self._connections[host] = self._connections.get(host, 0) + 1
+
+        def gone() -> None:
+            if self._connections.get(host) == connection:
+                self.finishing.discard(host)
+                del self.agents[host]
+                self._ended = {seat: end for seat, end in self._ended.items() if seat[0] != host}
+                self.driver.agent_lost(host, "the agent hung up")
+                self.driver.launch_ended(host, 0, "")
+
+        self._later(self.clears_s, gone)
 
     # --- processes
 
@@ -264,6 +323,9 @@ class Cluster:
         if process.state == "gone" or process.stopped:
             return
         process.state, process.asked = "waiting", next(self._asks)
+        self._ask_again(process)
+
+    def _ask_again(self, process: Process) -> None:
         self._news(process, "asked", id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
 
     def _answered(self, process: Process, order: Mapping[str, Any]) -> None:
@@ -286,6 +348,7 @@ class Cluster:
         generation, was_in = process.generation, process.state == "training"
         process.state = "gone"
         self.agents[process.host].pop(process.slot, None)
+        self._ended[process.host, process.slot] = (process.life, code)
         self._news(process, "exited", code=code)
         if was_in and not process.interrupted:
             for peer in self._all():
@@ -295,6 +358,7 @@ class Cluster:
     def finish(self) -> None:
         """Training is over everywhere."""
         for process in self.training:
+            self._done.add((process.host, process.slot, process.life))
             self._say(process, "done")
         for process in self.training:
             process.interrupted = True
@@ -311,7 +375,14 @@ class Cluster:
     def _news(self, process: Process, event: str, **more: Any) -> None:
         if process.host not in self.cut:
             news = {"event": event, "slot": process.slot, "life": process.life, **more}
-            self._later(0.001, lambda: self.driver.news(process.host, news))
+            self._later(0.001, lambda: self._arrive(process.host, news))
+
+    def _arrive(self, host: str, news: dict[str, Any]) -> None:
+        if host in self._kept:
+            self._kept[host].append(news)
+            return
+        self._said_lately.setdefault(host, []).append((self.clock.mono(), news))
+        self.driver.news(host, news)
 
     def _beat(self, name: str) -> None:
         if name not in self.agents:
@@ -327,7 +398,7 @@ class Cluster:
                 "commit": [1, process.generation, process.steps] if process.generation else None,
             }
             slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
-        if name not in self.cut:
+        if name not in self.cut and name not in self._kept:
             self.driver.news(name, {"event": "beats", "slots": slots})
         self._later(1.0, lambda: self._beat(name))
 

@@ -25,9 +25,9 @@ RANK = "/rank_and_size/x:0"
 KEY = "/global/0"
 
 
-def ask_rank(meeting: Rendezvous, *lives: Life) -> None:
+def ask_rank(meeting: Rendezvous, *lives: Life, number: int = 1) -> None:
     for life in lives:
-        assert meeting.ask(Question(life, 1, "GET", RANK), 0.0) == []
+        assert meeting.ask(Question(life, number, "GET", RANK), 0.0) == []
 
 
 def formed(*members: Life) -> Rendezvous:
@@ -70,9 +70,23 @@ def test_a_generation_is_newer_than_all_before() -> None:
 def test_who_asks_again_has_lost_its_world() -> None:
     meeting = formed(A, B)
     assert not meeting.asked_again(A)
-    ask_rank(meeting, A)
+    ask_rank(meeting, A, number=2)
     assert meeting.asked_again(A)
     assert not meeting.asked_again(B)
+
+
+def test_a_question_that_comes_again_is_answered_again_and_says_nothing_about_the_world() -> None:
+    meeting = formed(A, B)
+    assert meeting.repeats(Question(A, 1, "GET", RANK))
+    assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [Answer(A, 1, OK, b"0,2,0,1,0,2")]
+    assert not meeting.asked_again(A)
+    meeting.form(2, [A, B])
+    assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [Answer(A, 1, OK, b"0,2,0,1,0,2")]
+    assert meeting.ask(Question(A, 2, "GET", KEY), 0.0) == [Answer(A, 2, CANNOT_FORM)]  # it finds out there
+    ask_rank(meeting, A, B, number=3)
+    meeting.deal([B, A])
+    ask_rank(meeting, A, number=1)  # long answered, and open no more
+    assert not meeting.waiting
 
 
 def test_a_key_is_waited_for() -> None:
@@ -96,9 +110,9 @@ def test_each_generation_has_its_own_keys() -> None:
     meeting = formed(A, B)
     meeting.ask(Question(A, 2, "PUT", KEY, b"old"), 0.0)
     meeting.form(2, [A, B])
-    ask_rank(meeting, A, B)
+    ask_rank(meeting, A, B, number=3)
     meeting.deal([A, B])
-    assert meeting.ask(Question(B, 3, "GET", KEY), 0.0) == []
+    assert meeting.ask(Question(B, 4, "GET", KEY), 0.0) == []
 
 
 def test_who_waits_for_a_world_that_is_given_up_is_told_at_once() -> None:
