@@ -20,13 +20,17 @@ EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; options (no secrets), versions",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason",
-    "spawned": "a training process was started; host, slot, rank",
+    "spawned": "a training process was started; host, slot, pid, and where it is planned: rank, local_rank",
     "standby": "a newcomer's processes were started without interrupting anyone; host",
     "parked": "a newcomer is ready to join; host",
     "resized": "a new world was formed; cause, added, removed, size, downtime_s, steps_lost",
-    "exited": "a training process ended; host, slot, code, cause",
+    "exited": "a training process ended; host, slot, code, cause, reason",
     "struck": "somebody is blamed for a fault; subject, cause, until",
     "fenced": "a silent process was cut off; host, reason",
+    "stalled": "processes beat and do not get on; ranks, hosts, since_s, waiting, reason",
+    "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
+    "blocked": "a host was given no more work by hand; host, until, reason",
+    "cleared": "what was held against a host was forgotten by hand; host",
     "notice": "somebody is about to go; host, reason, deadline",
     "stepped": "an optimizer step was done (sampled); step, rank, size, host, values",
     "committed": "a commit was sealed (sampled); number, step, rank, size, host, values",
@@ -68,8 +72,10 @@ class Journal:
         self.dropped = 0
         """Lines lost since the last one that got through."""
 
-    def record(self, event: str, *, generation: int, **fields: Any) -> None:
+    def record(self, event: str, *, generation: int, at_mono: float | None = None, **fields: Any) -> None:
         """Append one event. Numbers that JSON does not know (NaN, infinity) are written as null.
+
+        ``at_mono`` is when it happened (mono), if that was not just now.
 
         Raises ``ValueError`` for an unknown event name and for a field that every line has of its own.
         """
@@ -78,9 +84,11 @@ class Journal:
         taken = [name for name in fields if name in _OWN]
         if taken:
             raise ValueError(f"journal field {taken[0]!r} is every line's own; use another name")
+        now = self._clock.mono()
+        ago = 0.0 if at_mono is None else now - at_mono
         line: dict[str, Any] = {
-            "t": round(self._clock.wall(), 6),
-            "mono": round(self._clock.mono(), 6),
+            "t": round(self._clock.wall() - ago, 6),
+            "mono": round(now - ago, 6),
             "generation": generation,
             "event": event,
             **fields,

@@ -25,7 +25,7 @@ from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.patience import Patience
 from hvd_elastic_ext.launcher.rendezvous import Question, Seat
-from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
+from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat, take_word
 from hvd_elastic_ext.launcher.station import Hands, Rules, Station
 from hvd_elastic_ext.launcher.worlds import Worlds
 
@@ -242,13 +242,13 @@ class Driver:
         if worker.started:
             return  # news may come twice
         worker.started, worker.pid = True, news.get("pid")
-        self.station.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid)
+        place = {"rank": worker.planned, "local_rank": worker.local_rank}
+        self.station.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
 
     def _said(self, worker: Worker, news: Mapping[str, Any]) -> None:
         message = news.get("message")
-        handler = _SAID.get(message.get("say")) if isinstance(message, dict) else None
-        if handler is not None:
-            handler(self, worker, message or {})
+        if isinstance(message, dict):
+            _SAID.get(message.get("say"), _noted)(self, worker, message)
 
     def _parked(self, worker: Worker, _: Mapping[str, Any]) -> None:
         if worker.stage is not Stage.BOOTING:
@@ -274,6 +274,8 @@ class Driver:
             log.warning("%s said something that is no event: %s", worker.seat, error)
         if event == "synced":
             worker.agreed = worker.generation
+        elif event == "rolled_back":
+            self.worlds.accounts.rolled_back(own.get("steps_lost"))
 
     def _asked(self, worker: Worker, news: Mapping[str, Any]) -> None:
         try:
@@ -309,7 +311,9 @@ class Driver:
             oom=bool(news.get("oom")),
         )
         cause = worker.killed or found.cause
-        station.record("exited", host=worker.seat.host, slot=worker.seat.slot, code=code, cause=str(cause))
+        why = found.text if worker.killed is None else f"{worker.killed}: killed by the launcher"
+        place = {"host": worker.seat.host, "slot": worker.seat.slot}
+        station.record("exited", **place, code=code, cause=str(cause), reason=why)
         if worker.done or (cause is Cause.LEFT and code == 0 and member and self._all_left(worker)):
             self._finishing = True
             if code:
@@ -340,6 +344,7 @@ class Driver:
 
     def _wind_up(self) -> None:
         """End what runs: everything if the job was told to end, else all but the world whose training is done."""
+        self.worlds.accounts.close()
         roster, members = self.station.roster, set(self.worlds.members)
         for worker in roster.workers.values():
             if self.outcome is not None or worker.life not in members:
@@ -355,7 +360,7 @@ class Driver:
         self.over = late or (not roster.workers and not roster.agents)
 
 
-_NOT_THEIRS: Final = frozenset({"t", "mono", "generation", "event", "dropped"})
+_NOT_THEIRS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
 """Fields of a journal line that no process writes."""
 
 _NEWS: Final[Mapping[str, Callable[[Driver, Worker, Mapping[str, Any]], None]]] = {
@@ -368,30 +373,16 @@ _NEWS: Final[Mapping[str, Callable[[Driver, Worker, Mapping[str, Any]], None]]] 
 }
 
 
-def _looping(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
-    worker.loops = True
-
-
-def _synced(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
-    worker.agreed = worker.generation
-
-
-def _done(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
-    worker.done = True
-
-
-def _failed(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
-    digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
-    worker.failure = (digest, error, traceback)
+def _noted(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
+    take_word(worker, message)
 
 
 _SAID: Final[Mapping[Any, Callable[[Driver, Worker, Mapping[str, Any]], None]]] = {
     "parked": Driver._parked,
     "entered": Driver._entered,
-    "looping": _looping,
-    "synced": _synced,
     "record": Driver._worker_record,
-    "done": _done,
-    "failed": _failed,
-    "beat": lambda driver, worker, message: take_beat(worker, message),
+    "going_on": lambda driver, worker, message: driver.worlds.accounts.going_on(
+        worker.life, worker.generation, message
+    ),
 }
+"""What they say beyond this is only noted."""

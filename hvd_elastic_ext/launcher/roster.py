@@ -131,3 +131,19 @@ def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
         worker.holds = (commit[0], commit[1], commit[2])
     worker.step = step if isinstance(step, int) else worker.step
     worker.step_s = float(step_s) if isinstance(step_s, int | float) else None
+
+
+def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
+    """Note what a process says of itself that nothing has to be done about at once."""
+    match message.get("say"):
+        case "looping":
+            worker.loops = True
+        case "synced":
+            worker.agreed = worker.generation
+        case "done":
+            worker.done = True
+        case "failed":
+            digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
+            worker.failure = (digest, error, traceback)
+        case "beat":
+            take_beat(worker, message)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.accounts import Accounts
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.membership import Decision, Situation, Stage, in_order
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat, places
@@ -32,6 +33,7 @@ class Worlds:
         """Training has begun: some world has formed."""
         self.changes = 0
         """Worlds formed since the first one."""
+        self.accounts = Accounts(station)
         self._station = station
         self._fleet = fleet
         self._decision = Decision(None, "", "")
@@ -169,8 +171,8 @@ class Worlds:
         after = Counter(life.seat.host for life in order)
         before, self._before = self._before, after
         lost, self._lost = self._lost, Counter()
-        self._station.record(
-            "resized",
+        self.accounts.changed(
+            order[0],
             cause=self._decision.cause,
             reason=self._decision.reason,
             added=[host for host in after if after[host] > before[host]],
@@ -182,6 +184,7 @@ class Worlds:
 
     def tell_again(self) -> None:
         """Messages get lost: members that have not come are told once more."""
+        self.accounts.look(self._station.now())
         if self.formed:
             return
         now, waiting = self._station.now(), self._station.rendezvous.waiting

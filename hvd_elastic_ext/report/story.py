@@ -165,12 +165,14 @@ def _resizes_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[
     for i, moment in enumerate(resized):
         # Journals that know better (a later launcher measures by itself) are believed.
         pause = number(moment.record.get("downtime_s"))
+        computed = _lost(moment, back[i], stepped, steps) if watched else None
+        lost = [n for n in (whole(moment.record.get("steps_lost")), computed) if n is not None]
         told.append(
             (
                 replace(
                     _resize(moment, resized[i - 1] if i else None),
                     downtime_s=pauses[i] if pause is None else pause,
-                    steps_lost=_lost(moment, back[i], stepped, steps) if watched else None,
+                    steps_lost=max(lost, default=None),
                     note=_faults_note(faults[i]) or _start_note(moment, steps),
                 ),
                 [*back[i], *faults[i]],

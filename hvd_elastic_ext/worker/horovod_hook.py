@@ -283,7 +283,8 @@ def _watch_pace(mpi_ops: Any) -> None:
     """Time steps and waits, for the beats."""
     from torch.optim import optimizer
 
-    pace = Pace(standby.current().link.vitals)
+    ours = standby.current().link
+    pace = Pace(ours.vitals, say=ours.say)
     mpi_ops.mpi_lib = pace.library(mpi_ops.mpi_lib)
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
     optimizer.register_optimizer_step_post_hook(pace.after_step)

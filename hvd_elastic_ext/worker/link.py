@@ -42,7 +42,7 @@ Tell = Mapping[str, Any]
 class Vitals:
     """What a beat tells. The main thread writes plain attributes: that costs it nothing."""
 
-    __slots__ = ("commit", "own_step", "progress", "step", "step_s")
+    __slots__ = ("commit", "fresh", "own_step", "progress", "step", "step_s", "waiting")
 
     def __init__(self) -> None:
         self.step = 0
@@ -55,6 +55,10 @@ class Vitals:
         """Seconds of the last step, without the time that was spent waiting for other ranks."""
         self.progress = 0
         """Grows with whatever the main thread does: steps, commits, checks, ``heartbeat()``."""
+        self.waiting = False
+        """The main thread waits for other ranks."""
+        self.fresh = False
+        """A world was entered, and no step done in it yet."""
 
     def committed(self, step: int, identity: tuple[int, int, int, int]) -> None:
         """The newest commit is this one: lineage, incarnation, generation, number; taken after that many steps.
@@ -170,9 +174,10 @@ class Link:
             if self._unsent:
                 return  # nobody reads: one beat more would tell nothing
         vitals = self.vitals
+        waiting = {"waiting": True} if vitals.waiting else {}
         self.say(
-            "beat", step=vitals.step, commit=vitals.commit, step_s=vitals.step_s, progress=vitals.progress
-        )  # fmt: skip
+            "beat", pid=os.getpid(), step=vitals.step, commit=vitals.commit, step_s=vitals.step_s, progress=vitals.progress, **waiting
+        )
 
     def _send(self) -> None:
         while self._unsent and self._connection is not None:

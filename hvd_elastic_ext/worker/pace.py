@@ -15,11 +15,22 @@ _WAIT = "horovod_torch_wait_and_clear"
 
 
 class Pace:
-    """Fills in ``vitals`` from hooks around every optimizer's steps and Horovod's waits. For one thread."""
+    """Fills in ``vitals`` from hooks around every optimizer's steps and Horovod's waits. For one thread.
 
-    def __init__(self, vitals: Vitals, now: Callable[[], float] = time.perf_counter) -> None:
+    ``say`` is told of the first step in each world: how long none was done before it, beyond the time of one.
+    """
+
+    def __init__(
+        self,
+        vitals: Vitals,
+        now: Callable[[], float] = time.perf_counter,
+        *,
+        say: Callable[..., object] = lambda what, **fields: None,
+    ) -> None:
         self._vitals = vitals
         self._now = now
+        self._say = say
+        self._usual: float | None = None
         self._under_way: list[int] = []
         self._last: float | None = None
         self._waited = 0.0
@@ -43,18 +54,31 @@ class Pace:
         if self._under_way:
             return
         now = self._now()
+        if self._vitals.fresh:
+            self._vitals.fresh = False
+            self._say("going_on", pause_s=self._pause(now))
+        elif self._last is not None:
+            self._usual = now - self._last
         if self._last is not None:
             self._vitals.step_s = round(max(0.0, now - self._last - self._waited), 6)
         self._last, self._waited = now, 0.0
         if not self._vitals.own_step:
             self._vitals.step += 1
 
+    def _pause(self, now: float) -> float | None:
+        """Seconds that this process did no step; None if it never did one."""
+        if self._last is None:
+            return None
+        return round(max(0.0, now - self._last - (self._usual or 0.0)), 6)
+
     def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any) -> Any:
             began = self._now()
+            self._vitals.waiting = True
             try:
                 return wait(*args)
             finally:
+                self._vitals.waiting = False
                 self._waited += self._now() - began
 
         return timed

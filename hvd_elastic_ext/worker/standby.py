@@ -146,6 +146,7 @@ class Standby:
 
     def entered(self, rank: int, size: int) -> None:
         """Say that a world has formed."""
+        self.link.vitals.fresh = True
         self.link.say("entered", generation=self.generation, rank=rank, size=size)
 
     def synced(self) -> None:

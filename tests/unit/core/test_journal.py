@@ -186,3 +186,12 @@ def test_lines_of_several_processes_do_not_mix(tmp_path):
     assert len(records) == len(lines) == 600
     for name in ("a", "b", "c"):
         assert [r.generation for r in records if r.get("host") == name] == list(range(200))
+
+
+def test_what_is_written_later_keeps_the_time_at_which_it_happened():
+    sink, clock = io.StringIO(), ManualClock()
+    happened, wall = clock.mono(), clock.wall()
+    clock.advance(2.5)
+    Journal(sink, clock).record("resized", generation=1, at_mono=happened)
+    (record,) = read(sink.getvalue().splitlines())
+    assert (record.mono, record.t) == (happened, wall)

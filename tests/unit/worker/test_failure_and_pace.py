@@ -63,7 +63,8 @@ class Steps:
     def __init__(self) -> None:
         self.now = 0.0
         self.vitals = Vitals()
-        self.pace = Pace(self.vitals, lambda: self.now)
+        self.said: list[tuple[str, float | None]] = []
+        self.pace = Pace(self.vitals, lambda: self.now, say=lambda what, pause_s: self.said.append((what, pause_s)))
         self.library = self.pace.library(self)
 
     def horovod_torch_wait_and_clear(self, seconds: float) -> None:
@@ -125,3 +126,30 @@ def test_a_state_that_counts_steps_itself_is_not_talked_over() -> None:
     steps.vitals.own_step = True
     steps.step(object(), work=0.1, wait=0.0)
     assert (steps.vitals.step, steps.vitals.progress) == (0, 1)
+
+
+def test_the_first_step_in_a_world_tells_how_long_there_was_none() -> None:
+    steps, optimizer = Steps(), object()
+    steps.vitals.fresh = True
+    steps.step(optimizer, work=9.0, wait=1.0)  # nothing was interrupted by the first world
+    for _ in range(2):
+        steps.step(optimizer, work=0.25, wait=0.25)
+    steps.now += 3.0
+    steps.vitals.fresh = True
+    for _ in range(2):
+        steps.step(optimizer, work=0.25, wait=0.25)
+    assert steps.said == [("going_on", None), ("going_on", 3.0)]
+
+
+def test_who_waits_for_others_says_so_meanwhile() -> None:
+    seen = []
+
+    class Library:
+        def horovod_torch_wait_and_clear(self) -> None:
+            seen.append(steps.vitals.waiting)
+            raise RuntimeError("a peer is gone")
+
+    steps = Steps()
+    with pytest.raises(RuntimeError):
+        steps.pace.library(Library()).horovod_torch_wait_and_clear()
+    assert (seen, steps.vitals.waiting) == ([True], False)

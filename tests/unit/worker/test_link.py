@@ -56,7 +56,13 @@ def test_it_beats_by_itself_with_what_the_main_thread_has_noted(agent: Agent) ->
     agent.link.vitals.committed(12, (99, 1, 2, 3))
     while (beat := agent.hear())["step"] != 12:
         pass
+    assert beat.pop("pid", None) in (None, os.getpid())
     assert beat == {"say": "beat", "step": 12, "commit": [1, 2, 3], "step_s": None, "progress": 2}
+    agent.link.vitals.waiting = True
+    agent.link.beat()
+    while "waiting" not in (beat := agent.hear()):
+        pass
+    assert beat["waiting"] is True
 
 
 def test_what_is_told_in_pieces_arrives_whole_and_nonsense_is_passed_over(

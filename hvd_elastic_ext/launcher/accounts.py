@@ -1,0 +1,84 @@
+"""What each change of the world cost: told with it, once the new world has done its first step.
+
+The journal's line of a change is written a moment after the change then, with
+the time of the change itself. Where no process ever tells of steps it is
+written at once, and what it cost stays unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hvd_elastic_ext.launcher.rendezvous import Life
+from hvd_elastic_ext.launcher.station import Station
+
+UNTOLD_S: Final = 10.0
+"""The longest that a line waits for the first step."""
+
+
+@dataclass(slots=True)
+class _Change:
+    """``first``: rank 0, whose step is waited for. ``pause_s``: the longest that a process did no step."""
+
+    at: float
+    generation: int
+    first: Life
+    fields: dict[str, Any]
+    pause_s: float | None = None
+
+
+class Accounts:
+    """See the module's docstring."""
+
+    def __init__(self, station: Station) -> None:
+        self._station = station
+        self._change: _Change | None = None
+        self._steps_are_told = False
+        self._lost: list[int] = []
+
+    def changed(self, first: Life, **fields: Any) -> None:
+        """A world has formed; ``first`` is its rank 0."""
+        self.close()
+        lost, self._lost = self._lost, []
+        # Where somebody was lost and nobody says what it rolled back, steps may have been lost all the same.
+        known = lost or not (fields["failed"] or fields["cause"] == "start")
+        fields["steps_lost"] = max(lost, default=0) if known and self._steps_are_told else None
+        self._change = _Change(self._station.now(), self._station.generation, first, fields)
+        if not self._steps_are_told or fields["cause"] == "start":
+            self.close()
+
+    def rolled_back(self, steps: Any) -> None:
+        """A process went back so many steps."""
+        if isinstance(steps, int) and not isinstance(steps, bool) and steps >= 0:
+            if self._change is None:
+                self._lost.append(steps)
+            else:
+                self._change.fields["steps_lost"] = max(self._change.fields["steps_lost"] or 0, steps)
+
+    def going_on(self, life: Life, generation: int, message: Mapping[str, Any]) -> None:
+        """A process has done its first step in the world of ``generation``."""
+        self._steps_are_told = True
+        change, pause = self._change, message.get("pause_s")
+        if change is None or change.generation != generation:
+            return
+        if isinstance(pause, int | float) and not isinstance(pause, bool):
+            change.pause_s = max(change.pause_s or 0.0, float(pause))
+        if life == change.first:
+            self.close()
+
+    def look(self, now: float) -> None:
+        """Give up waiting for a first step."""
+        if self._change is not None and now - self._change.at >= UNTOLD_S:
+            self.close()
+
+    def close(self) -> None:
+        """Write what there is."""
+        change, self._change = self._change, None
+        if change is None:
+            return
+        pause = None if change.pause_s is None else round(change.pause_s, 3)
+        self._station.journal.record(
+            "resized", generation=change.generation, at_mono=change.at, **change.fields, downtime_s=pause
+        )
