@@ -5,6 +5,7 @@ from __future__ import annotations
 import binascii
 from typing import Any, NamedTuple, Protocol
 
+from hvd_elastic_ext.worker.agent.atwork import AtWork, used_s
 from hvd_elastic_ext.worker.agent.door import Door, Hall, Question
 from hvd_elastic_ext.worker.agent.link import Link
 from hvd_elastic_ext.worker.agent.orders import Answer, Tell
@@ -37,6 +38,7 @@ class Contact:
         self._life = 0
         self._complaints: set[str] = set()
         self.standing = Standing(desk.now())
+        self._at_work = AtWork()
         self._records, self._others = Allowance(desk.now()), Allowance(desk.now())
         self._door = Door(desk, asked=self._asked, unasked=self._unasked, complain=self._complain_once)
 
@@ -96,7 +98,10 @@ class Contact:
             self._desk.tell("dropped", slot=self._slot, life=self._life, **dropped)
         if self.standing.beat is None:
             return None
-        return {"life": self._life, "age": self.standing.age(self._desk.now()), "beat": self.standing.beat}
+        now, pid = self._desk.now(), self.standing.beat.get("pid")
+        if type(pid) is int and self._at_work.look(now, pid, used_s(pid)):
+            self.standing.seen_at_work(now)
+        return {"life": self._life, "age": self.standing.age(now), "beat": self.standing.beat}
 
     def due(self) -> float | None:
         return self._door.due()

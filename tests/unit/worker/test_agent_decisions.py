@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.worker.agent import facts
+from hvd_elastic_ext.worker.agent.atwork import AtWork, used_s
 from hvd_elastic_ext.worker.agent.backlog import MAX_NEWS, Backlog
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.lease import Orphan, decide
@@ -52,6 +55,35 @@ def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None
     standing.heard(13.0, {"say": "entered", "generation": True})  # no number
     standing.heard(14.0, {"say": "done"})
     assert standing.status() == {"parked": False, "generation": 3, "done": True, "beat": {"step": 4}}
+
+
+def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
+    standing = Standing(10.0)
+    standing.heard(11.0, {"say": "beat", "step": 4})
+    standing.seen_at_work(13.0)
+    assert (standing.age(13.5), standing.beat) == (0.5, {"step": 4})
+
+
+def test_who_uses_the_processor_is_at_work_and_who_does_not_or_is_another_or_gone_is_not() -> None:
+    looks = [
+        (1.0, 7, 5.0),
+        (2.0, 7, 5.06),
+        (3.0, 7, 5.07),
+        (3.0, 7, 9.0),
+        (4.0, 8, 99.0),
+        (5.0, 8, None),
+        (6.0, 8, 1e3),
+    ]
+    at_work = AtWork()
+    assert [at_work.look(*look) for look in looks] == [False, True, False, False, False, False, False]
+
+
+def test_the_processor_time_of_a_processs_first_thread_is_what_the_kernel_says() -> None:
+    before = time.thread_time()
+    while time.thread_time() - before < 0.05:
+        pass
+    assert used_s(os.getpid()) == pytest.approx(time.thread_time(), abs=0.05)
+    assert used_s(1 << 30) is None
 
 
 def test_an_allowance_lets_through_bursts_and_then_its_rate_and_counts_the_rest() -> None:

@@ -1,0 +1,40 @@
+"""Whether a process that says nothing is at work all the same.
+
+Its thread that beats needs the interpreter, and long calls into C (a regular
+expression, a parser, a compiler) may keep that for minutes. Then its first
+thread uses the processor. One that is stopped, frozen or in a deadlock does not.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+WORKING: Final = 0.05
+"""Share of a core that the first thread of a process at work uses at least, on a crowded machine too."""
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class AtWork:
+    """Compares the processor time of one process between looks."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, float, float] | None = None
+
+    def look(self, now: float, pid: int, used_s: float | None) -> bool:
+        """Whether the process has worked since the last look; ``used_s``: of its first thread, None if it has none."""
+        last, self._last = self._last, None if used_s is None else (pid, now, used_s)
+        if last is None or used_s is None or last[0] != pid or now <= last[1]:
+            return False
+        return used_s - last[2] >= WORKING * (now - last[1])
+
+
+def used_s(pid: int) -> float | None:
+    """Processor time of the first thread of a process; None if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/task/{pid}/stat", "rb") as file:  # noqa: PTH123 - pathlib takes long to load
+            fields = file.read().rpartition(b")")[2].split()  # the name in parentheses may contain anything
+            return (int(fields[11]) + int(fields[12])) / _TICKS
+    except (OSError, ValueError, IndexError):
+        return None

@@ -1,0 +1,42 @@
+"""Trains ten steps; after the fifth, rank 0 is at work for so many seconds, and keeps the interpreter all the while."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import horovod.torch as hvd
+import torch
+
+import hvd_elastic_ext.torch as elastic
+
+hvd.init()
+model = torch.nn.Linear(2, 1)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
+state = elastic.TorchState(model=model, optimizer=optimizer, step=0)
+
+
+def compute(seconds: float) -> float:
+    """One call into C that never lets go of the interpreter; the seconds that it took."""
+    since = time.monotonic()
+    sum(range(10_000_000))
+    once = time.monotonic() - since
+    sum(range(int(10_000_000 * seconds / once)))
+    return time.monotonic() - since
+
+
+@elastic.run
+def train(state: elastic.TorchState) -> None:
+    while state.step < 10:
+        optimizer.zero_grad()
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        state.step += 1
+        state.commit()
+        if state.step == 5 and hvd.rank() == 0:
+            print("evaluates", flush=True)
+            print("has evaluated for", compute(float(sys.argv[1])), flush=True)
+
+
+train(state)
+print("trained", state.step, "size", hvd.size(), flush=True)

@@ -1,0 +1,29 @@
+"""What only looks like a fault."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.launcher.conftest import Launched, launched
+
+__all__ = ["launched"]
+
+EVALUATING = Path(__file__).with_name("evaluating.py")
+
+
+@pytest.mark.soak
+def test_an_evaluation_six_times_as_long_as_the_heartbeat_timeout_is_nobodys_death(launched: Launched) -> None:
+    """As 60 s of it, or of a first compiled step, are with the default of 10 s: no ``heartbeat()``, no Python even."""
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    options = ("-np", "2", "--heartbeat-timeout", "3", "--heartbeat-interval", "0.5")
+    with launched.run(*options, sys.executable, EVALUATING, "18") as process:
+        assert process.wait(timeout=120) == 0, process.output
+    took = re.findall(r"has evaluated for ([\d.]+)", process.stdout)
+    assert [float(seconds) > 9 for seconds in took] == [True]
+    assert process.stdout.count("trained 10 size 2") == 2
+    assert [record.get("cause") for record in launched.events("resized")] == ["start"]
+    assert not launched.events("fenced") + launched.events("struck") + launched.events("rolled_back")
