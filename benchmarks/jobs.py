@@ -168,6 +168,15 @@ class Job:
                 self._stamps.append(stamp)
         return self._stamps
 
+    def told(self) -> list[tuple[float, int]]:
+        """Every moment (mono) in which the trainee learned of a change, and its pid."""
+        try:
+            lines = self.stamps_file.with_name("stamps.told").read_text().splitlines(keepends=True)
+        except FileNotFoundError:
+            return []
+        whole = [line.split() for line in lines if line.endswith("\n")]
+        return [(float(mono), int(pid)) for mono, pid in whole]
+
     def records(self, event: str) -> list[Record]:
         """The journal's lines of one event (ours only)."""
         try:

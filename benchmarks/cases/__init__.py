@@ -4,15 +4,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.cases import check, commit, growth, hosts_change, kill, large_job, removal, sync
+from benchmarks.cases import (
+    check,
+    commit,
+    crowded,
+    growth,
+    hosts_change,
+    kill,
+    large_job,
+    link_cut,
+    removal,
+    sync,
+    told,
+)
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
     hosts_change.CASE,
+    told.CASE,
     *growth.CASES,
     kill.case(2, repeats=15),
     kill.case(3, repeats=5),
+    link_cut.CASE,
     removal.CASE,
+    crowded.CASE,
     large_job.CASE,
     *commit.CASES,
     *check.CASES,

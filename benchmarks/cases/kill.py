@@ -8,12 +8,10 @@ is the survivor that notices last.
 
 from __future__ import annotations
 
-from typing import Final
-
 from benchmarks import jobs, steps
-from benchmarks.model import Case, Figure, Timing, Trial, Values
+from benchmarks.cases.removal import next_step
+from benchmarks.model import Case, Figure, Trial, Values
 
-DEADLINE_S: Final = 60.0
 STEPS, QUICK_STEPS = 40, 20
 
 
@@ -28,20 +26,7 @@ def measure(trial: Trial, *, size: int) -> Values:
         job.settle(size, steps_each=QUICK_STEPS if trial.quick else STEPS)
         victim = steps.members(job.stamps())[trial.number % size]
         killed = job.kill(victim.pid).mono
-        return {quantity(size): [recovery(job, size=size - 1, killed=killed)]}
-
-
-def recovery(job: jobs.Job, *, size: int, killed: float) -> Timing:
-    """From the kill to the first step of a world of ``size``."""
-    try:
-        first = job.wait_for(
-            f"step of a world of {size}",
-            lambda: steps.first_at(job.stamps(), size=size, after=killed),
-            timeout=DEADLINE_S,
-        )
-    except jobs.TooLate:
-        return Timing(DEADLINE_S, at_least=True)
-    return Timing(first.mono - killed)
+        return {quantity(size): [next_step(job, size=size - 1, changed=killed)]}
 
 
 def case(size: int, *, repeats: int) -> Case:

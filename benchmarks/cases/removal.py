@@ -19,15 +19,20 @@ def measure(trial: Trial) -> Values:
         job.settle(2, steps_each=QUICK_STEPS if trial.quick else STEPS)
         jobs.between_polls(job, random.Random(trial.number))
         changed = job.set_hosts(jobs.lines([steps.members(job.stamps())[0].host])).mono
-        try:
-            first = job.wait_for(
-                "step of a world of 1",
-                lambda: steps.first_at(job.stamps(), size=1, after=changed),
-                timeout=DEADLINE_S,
-            )
-        except jobs.TooLate:
-            return {QUANTITY: [Timing(DEADLINE_S, at_least=True)]}
-        return {QUANTITY: [Timing(first.mono - changed)]}
+        return {QUANTITY: [next_step(job, size=1, changed=changed)]}
+
+
+def next_step(job: jobs.Job, *, size: int, changed: float, deadline: float = DEADLINE_S) -> Timing:
+    """From the change to the first step of a world of ``size``."""
+    try:
+        first = job.wait_for(
+            f"step of a world of {size}",
+            lambda: steps.first_at(job.stamps(), size=size, after=changed),
+            timeout=deadline,
+        )
+    except jobs.TooLate:
+        return Timing(deadline, at_least=True)
+    return Timing(first.mono - changed)
 
 
 CASE: Final = Case(
