@@ -94,8 +94,10 @@ class Fleet:
             agent.lives[life.seat.slot] = max(agent.lives.get(life.seat.slot, 0), life.number)
             if status.get("state") == "running" and status.get("code") is None:
                 there.add(life)
-                if self._roster.alive(life) is None:
+                if (worker := self._roster.alive(life)) is None:
                     self._roster.workers[life.seat] = _adopted(life, agent.host, status, now)
+                else:
+                    self._catch_up(worker, status)
             else:
                 ended[life] = status
         return self._compare(agent, there, ended)
@@ -116,6 +118,16 @@ class Fleet:
             else:  # the order to start it never came
                 del self._roster.workers[worker.seat]
         return gone
+
+    def _catch_up(self, worker: Worker, status: Mapping[str, Any]) -> None:
+        """Note what a process said that was never read: a connection may end with news on it."""
+        now, generation = self._station.now(), status.get("generation")
+        worker.started = True
+        worker.done = worker.done or bool(status.get("done"))
+        if status.get("parked") and worker.stage is Stage.BOOTING:
+            worker.stage, worker.since = Stage.PARKED, now
+        if isinstance(generation, int) and worker.generation < generation <= self._station.generation:
+            worker.generation, worker.since = generation, now
 
     def _order_again(self, worker: Worker) -> None:
         worker.told_at = None if worker.told_at is None else -math.inf

@@ -66,6 +66,8 @@ class Process:
 class Cluster:
     """``boot_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
 
+    Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
+    what ``mute`` ones say is never read.
     ``lose``: how many messages of a kind ("update", say), the first ones, never arrive. ``told`` counts all of them.
     """
 
@@ -82,6 +84,7 @@ class Cluster:
         self.agents: dict[str, dict[int, Process]] = {}
         self.stalls: list[tuple[float, str]] = []
         self.deaf: set[str] = set()
+        self.mute: set[str] = set()
         self.finishing: set[str] = set()
         self.ends_s: dict[str, float] = {}
         self.clears_s = 0.0
@@ -158,6 +161,7 @@ class Cluster:
     def reconnect(self, host: str, *, again_s: float = 0.0) -> None:
         """Have an agent come back, and say once more what it said in the last ``again_s`` seconds before it was cut."""
         self.deaf.discard(host)
+        self.mute.discard(host)
         kept, now = self._kept.pop(host), self.clock.mono()
         again = [news for at, news in self._said_lately.get(host, []) if now - at <= again_s]
         self.driver.agent_joined(host, {"facts": {}, "seats": self._seats(host)})
@@ -378,6 +382,8 @@ class Cluster:
             self._later(0.001, lambda: self._arrive(process.host, news))
 
     def _arrive(self, host: str, news: dict[str, Any]) -> None:
+        if host in self.mute:
+            return
         if host in self._kept:
             self._kept[host].append(news)
             return

@@ -128,6 +128,32 @@ def test_a_question_that_comes_again_while_a_world_forms_is_one_question() -> No
     assert causes(cluster) == ["start", "hosts added"]
 
 
+def test_a_newcomer_whose_being_parked_was_never_read_is_let_in_when_its_agent_is_back() -> None:
+    cluster = running("a")
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: 0 in cluster.agents.get("b", {}))
+    cluster.mute.add("b")
+    cluster.until(lambda: cluster.agents["b"][0].state == "parked")
+    cluster.run(0.1)
+    cluster.disconnect("b")
+    cluster.reconnect("b")
+    assert cluster.until(lambda: cluster.world == ["a", "b"]) < 1.0
+
+
+def test_members_whose_arrival_was_never_read_count_as_arrived_when_their_agents_are_back() -> None:
+    cluster = running("a")
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.mute |= {"a", "b"}
+    cluster.run(1.0)
+    for host in ("a", "b"):
+        cluster.disconnect(host)
+        cluster.reconnect(host)
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world == ["a"], within=15.0)
+    assert not cluster.events("struck")
+
+
 def test_how_a_process_ended_unseen_is_known_from_its_agent() -> None:
     cluster = running("a", "b")
     cluster.run(2.0)
