@@ -28,6 +28,7 @@ class Cause(str, Enum):
     CRASHED = "crashed"
     MEMORY = "out of memory"
     SILENT = "silent"
+    STALLED = "stalled"
     NEVER_READY = "never ready"
     UNREACHABLE = "unreachable"
     FENCED = "fenced"
@@ -59,6 +60,7 @@ BLAME: Final[Mapping[Cause, Blame]] = {
     Cause.CRASHED: Blame("slot", "one process failed and its neighbours did not: its device, if it does so again"),
     Cause.MEMORY: Blame("slot", "the memory is the host's, but one process fewer is what relieves it"),
     Cause.SILENT: Blame("slot", "one process is stopped or stuck while its agent speaks"),
+    Cause.STALLED: Blame("slot", "one process stands still though it beats, and its peers wait for it"),
     Cause.NEVER_READY: Blame("slot", "it was given its time to get ready; the others of the host may well have been"),
     Cause.UNREACHABLE: Blame("host", "its name, its sshd or its network: that serves all of its slots"),
     Cause.FENCED: Blame("host", "its agent fell silent, which says nothing about any one process"),

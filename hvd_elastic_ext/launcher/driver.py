@@ -21,6 +21,7 @@ from hvd_elastic_ext.launcher import membership
 from hvd_elastic_ext.launcher.causes import SSH_FAILED, Cause, ending
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.laggards import Laggards
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.patience import Patience
@@ -63,6 +64,7 @@ class Driver:
         self.fleet = Fleet(self.station, self.faults)
         self.worlds = Worlds(self.station, self.fleet)
         self._patience = Patience(self.station, self.fleet, self.worlds)
+        self._laggards = Laggards(self.station, self.faults, self.fleet, self.worlds)
         self.over = False
         """The job has ended: with :attr:`outcome`, or well if that is None."""
         self.outcome: JobFailed | None = None
@@ -96,6 +98,7 @@ class Driver:
             self._act(decision, wanted)
             self.worlds.deal(wanted)
             self.worlds.tell_again()
+            self._laggards.look(now)
         return None if self.over else self._next_look(now)
 
     def _wanted(self) -> tuple[Seat, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.causes import Cause
-from hvd_elastic_ext.launcher.ledger import HealthLedger, Strike
+from hvd_elastic_ext.launcher.ledger import HealthLedger, Strike, Subject
 from hvd_elastic_ext.launcher.rendezvous import Life
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.station import Station
@@ -68,6 +68,12 @@ class Faults:
             host=host.name,
             reason=detail,
         )
+        self._changed()
+
+    def drain(self, host: Host, slot: int, *, reason: str) -> None:
+        """Give a slot no work for as long as the longest cooldown. Nobody is to blame."""
+        until = self._station.now() + self._station.rules.cooldown_s[1]
+        self.ledger = self.ledger.block(Subject("slot", host.name, host.uid, slot), until, reason, drained=True)
         self._changed()
 
     def failed(self, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:

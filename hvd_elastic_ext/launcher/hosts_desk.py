@@ -94,10 +94,10 @@ def _facts(record: Record, now: float) -> dict[str, Any]:
     blocked = record.blocked(now)
     end = record.ends(now) if blocked else None
     by_hand = record.held_back(now)
-    why = f"blocked by hand{': ' if record.reason else ''}{record.reason}" if by_hand else str(record.cause or "")
+    why = record.how_held if by_hand else str(record.cause or "")
     return {
         "blocked": blocked,
-        "by_hand": by_hand,
+        "by_hand": by_hand and not record.drained,
         "strikes": record.strikes_left(now),
         "cause": None if record.cause is None else record.cause.value,
         "left_s": None if end is None else round(end - now, 3),

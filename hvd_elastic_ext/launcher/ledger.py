@@ -121,7 +121,7 @@ class Record:
     """What is held against one subject.
 
     ``strikes`` earned it its last ``cooldown``, which ends at ``until``.
-    ``held`` is a block by hand: no strikes, ends at ``held_until`` or never.
+    ``held`` is a block by hand, or a drain: no strikes, ends at ``held_until`` or never.
     """
 
     strikes: int = 0
@@ -132,6 +132,12 @@ class Record:
     held: bool = False
     held_until: float | None = None
     reason: str = ""
+    drained: bool = False
+    """The launcher held it, and may let it go where nobody else is left."""
+
+    @property
+    def how_held(self) -> str:
+        return ("drained" if self.drained else "blocked by hand") + (f": {self.reason}" if self.reason else "")
 
     def strikes_left(self, now: float) -> int:
         """Strikes that time has not taken back; it counts from the end of the cooldown."""
@@ -231,7 +237,9 @@ class HealthLedger:
     def forgiven(self, subject: Subject) -> HealthLedger:
         """Let somebody work before the cooldown is over. Strikes stay, and so does a block by hand."""
         record = self.records.get(subject)
-        return self if record is None else self._with(subject, replace(record, forgiven=True))
+        if record is None:
+            return self
+        return self._with(subject, replace(record, forgiven=True, held=record.held and not record.drained))
 
     def cleared(self, subject: Subject) -> HealthLedger:
         """Forget everything about a subject, a block by hand too, and the faults that counted towards it."""
@@ -239,10 +247,10 @@ class HealthLedger:
         faults = tuple(f for f in self.faults if subject not in (f.subject, f.subject.whole(), Subject("node", f.node)))
         return HealthLedger(MappingProxyType(records), faults)
 
-    def block(self, subject: Subject, until: float | None, reason: str) -> HealthLedger:
-        """Block by hand until ``until`` (mono; None: until cleared). It is no strike."""
+    def block(self, subject: Subject, until: float | None, reason: str, *, drained: bool = False) -> HealthLedger:
+        """Block by hand, or drain, until ``until`` (mono; None: until cleared). It is no strike."""
         record = self.records.get(subject, Record())
-        return self._with(subject, replace(record, held=True, held_until=until, reason=reason))
+        return self._with(subject, replace(record, held=True, held_until=until, reason=reason, drained=drained))
 
     # --- what follows
 
@@ -323,9 +331,7 @@ class HealthLedger:
 
 def _sentence(now: float, subject: Subject, record: Record) -> Verdict:
     if record.held_back(now):
-        return Verdict(
-            True, f"{subject} is blocked by hand" + (f": {record.reason}" if record.reason else ""), record.ends(now)
-        )
+        return Verdict(True, f"{subject} is {record.how_held}", record.ends(now))
     count = record.strikes
     often = "" if count == 1 else f" ({count} strikes)"
     return Verdict(True, f"{subject}: {record.cause}{often}", record.ends(now))

@@ -77,6 +77,7 @@ def _record(record: Record, now: float) -> dict[str, Any]:
         "held": record.held_back(now),
         "held_for": None if record.held_until is None or not record.held_back(now) else record.held_until - now,
         "reason": record.reason,
+        "drained": record.drained,
     }
 
 
@@ -103,6 +104,7 @@ def _record_of(item: Mapping[str, Any], now: float, passed: float) -> Record:
         held=bool(item["held"]),
         held_until=None if held_for is None else now + _left(_number(held_for), passed),
         reason=str(item["reason"]),
+        drained=item.get("drained") is True,
     )
 
 

@@ -55,6 +55,10 @@ class Worker:
     holds: tuple[int, int, int] | None = None
     step: int = 0
     step_s: float | None = None
+    progress: int = 0
+    """Grows with all that its main thread does."""
+    waiting: bool = False
+    """Its main thread was waiting for other ranks when it last beat."""
     loops: bool = False
     """It has begun an elastic training function."""
     done: bool = False
@@ -131,6 +135,8 @@ def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
         worker.holds = (commit[0], commit[1], commit[2])
     worker.step = step if isinstance(step, int) else worker.step
     worker.step_s = float(step_s) if isinstance(step_s, int | float) else None
+    worker.progress = progress if isinstance(progress := beat.get("progress"), int) else worker.progress
+    worker.waiting = beat.get("waiting") is True
 
 
 def take_word(worker: Worker, message: Mapping[str, Any]) -> None:

@@ -59,6 +59,11 @@ class Worlds:
         whole = bool(self.members) and all(map(self._station.roster.alive, self.members))
         return whole and not any(map(self._station.rendezvous.asked_again, self.members))
 
+    @property
+    def settled(self) -> bool:
+        """Whether all members of the newest world are in it and have agreed on the state."""
+        return self.formed and all(map(self._agreed, self.members))
+
     def situation(self, wanted: tuple[Seat, ...]) -> Situation:
         """What is known, for a decision."""
         station = self._station
@@ -68,7 +73,7 @@ class Worlds:
             station.roster.processes(broken=broken, leaves_by=station.leaves_by),
             members=self.members,
             formed=self.formed,
-            settled=self.formed and all(map(self._agreed, self.members)),
+            settled=self.settled,
             begun=self.begun,
         )
 

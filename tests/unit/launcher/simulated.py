@@ -46,7 +46,10 @@ class Rules:
 
 @dataclass
 class Process:
-    """``state``: booting, parked, waiting (for a rank), training, gone. ``stopped``: as by SIGSTOP."""
+    """``state``: booting, parked, waiting (for a rank), training, gone. ``stopped``: as by SIGSTOP.
+
+    ``stuck``: its main thread stands still, and the others wait for it. ``beats``: it says that it does not.
+    """
 
     host: str
     slot: int
@@ -61,6 +64,10 @@ class Process:
     stopped: bool = False
     beat_at: float = 0.0
     steps: int = 0
+    stuck: bool = False
+    beats: bool = False
+    progress: int = 0
+    step_s: float | None = None
 
 
 class Cluster:
@@ -398,15 +405,28 @@ class Cluster:
         for process in self.agents[name].values():
             if not process.stopped:
                 process.beat_at = now
-                process.steps += process.state == "training"
+                self._train(process)
             beat = {
                 "step": process.steps,
                 "commit": [1, process.generation, process.steps] if process.generation else None,
+                "progress": process.progress,
+                "waiting": self._held_up(process) and not process.stuck,
+                "step_s": process.step_s,
             }
             slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
         if name not in self.cut and name not in self._kept:
             self.driver.news(name, {"event": "beats", "slots": slots})
         self._later(1.0, lambda: self._beat(name))
+
+    def _train(self, process: Process) -> None:
+        gets_on = process.state == "training" and not self._held_up(process)
+        process.steps += gets_on
+        process.progress += gets_on or process.beats
+        if process.step_s is not None:
+            process.step_s *= 1.0 + 1e-6  # no two steps take the same time
+
+    def _held_up(self, process: Process) -> bool:
+        return any(each.stuck and each.generation == process.generation for each in self._all())
 
     def _later(self, seconds: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._events, (self.clock.mono() + seconds, next(self._count), act))

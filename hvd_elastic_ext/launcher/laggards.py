@@ -1,0 +1,132 @@
+"""Watches over the processes of a world that beat: who stands still, and who is slower than the others for long."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Final
+
+from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.faults import Faults
+from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.stalls import Member, Stall, stall
+from hvd_elastic_ext.launcher.station import Station
+from hvd_elastic_ext.launcher.stragglers import SUSTAINED, Straggler, Watch, stragglers
+from hvd_elastic_ext.launcher.worlds import Worlds
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 1.0
+COMPARE_S: Final = 5.0
+"""How often step times are compared: that takes a while where there are thousands."""
+
+
+class Laggards:
+    """See the module's docstring. To be asked at every look; it has its own pace."""
+
+    def __init__(self, station: Station, faults: Faults, fleet: Fleet, worlds: Worlds) -> None:
+        self._station = station
+        self._faults = faults
+        self._fleet = fleet
+        self._worlds = worlds
+        self._looked_at = self._compared_at = station.now()
+        self._moved: dict[Life, tuple[int, float]] = {}
+        """What each process had counted, and when that was new."""
+        self._times: dict[Life, deque[float]] = {}
+        self._watch: Watch[Seat] = Watch()
+        self._told: frozenset[Life] | None = None
+        """Who holds the world up, as far as that was said; None while it gets on."""
+
+    def look(self, now: float) -> None:
+        if now - self._looked_at < LOOK_S:
+            return
+        self._looked_at = now
+        if not self._worlds.settled:  # a world that forms is watched over by others
+            self._moved.clear()
+            self._told = None
+            return
+        members = self._members(now)
+        limit = self._station.rules.progress_timeout_s
+        if limit is not None:
+            self._see_stall(stall(now, members, limit))
+        if now - self._compared_at >= COMPARE_S:
+            self._compared_at = now
+            self._compare()
+
+    def _members(self, now: float) -> list[Member]:
+        found, moved, times = [], self._moved, self._times
+        self._moved, self._times = {}, {}
+        for life in self._worlds.members:
+            worker, place = self._station.roster.alive(life), self._station.rendezvous.place(life)
+            if worker is None or place is None or worker.killed is not None:
+                continue
+            counted, since = moved.get(life, (worker.progress, now))
+            entry = self._moved[life] = (worker.progress, since if counted == worker.progress else now)
+            recent = self._times[life] = times.get(life, deque(maxlen=SUSTAINED))
+            if worker.step_s is not None and (not recent or recent[-1] != worker.step_s):
+                recent.append(worker.step_s)
+            if worker.progress:  # else nothing in it counts, and there is no telling
+                found.append(Member(life, place.rank, entry[1], worker.waiting))
+        return found
+
+    # --- standing still
+
+    def _see_stall(self, found: Stall | None) -> None:
+        if found is None:
+            if self._told is not None:
+                log.warning("training gets on again")
+            self._told = None
+            return
+        lives = frozenset(member.life for member in found.lag)
+        if lives == self._told:
+            return
+        self._told = lives
+        log.warning("the world is stalled: %s", found.reason)
+        self._station.record(
+            "stalled",
+            ranks=[member.rank for member in found.lag],
+            hosts=[str(member.life.seat) for member in found.lag],
+            waiting=found.waiting,
+            since_s=round(found.since_s, 3),
+            reason=found.reason,
+        )
+        for life in lives if self._station.rules.restart_stalled else ():
+            worker = self._station.roster.alive(life)
+            if worker is not None:
+                self._fleet.kill(worker, Cause.STALLED)
+
+    # --- being slow
+
+    def _compare(self) -> None:
+        found = stragglers({life.seat: tuple(times) for life, times in self._times.items()})
+        drain = self._station.rules.drain_stragglers and self._can_spare_one()
+        self._watch, report, leave = self._watch.look(found, drain=drain)
+        for straggler in found:
+            if straggler in report or straggler.seat in leave:
+                self._tell(straggler, drained=straggler.seat in leave)
+
+    def _tell(self, straggler: Straggler[Seat], *, drained: bool) -> None:
+        seat, worker = straggler.seat, self._station.roster.workers[straggler.seat]
+        place = self._station.rendezvous.place(worker.life)
+        rank = -1 if place is None else place.rank
+        log.warning("straggler: rank %d, %s%s", rank, straggler.text, "; it is drained" if drained else "")
+        self._station.record(
+            "straggler",
+            host=seat.host,
+            slot=seat.slot,
+            rank=rank,
+            step_s=straggler.seconds,
+            median_s=straggler.median,
+            drained=drained,
+            reason=straggler.text,
+        )
+        if drained:
+            self._faults.drain(worker.host, seat.slot, reason=straggler.text)
+
+    def _can_spare_one(self) -> bool:
+        """Whether the world would lose no more than the straggler, or nothing, by its leaving."""
+        limits = self._station.rules.limits
+        there = sum(len(slots) for _, slots in self._faults.usable(self._fleet.hosts, forgive=False))
+        after = limits.size(there - 1, begun=True)
+        return after > 0 and after >= limits.size(there, begun=True) - 1
