@@ -188,3 +188,15 @@ def test_a_connection_cut_and_made_again_while_nothing_changes_costs_nothing() -
     assert cluster.world == ["a", "b"]
     assert causes(cluster) == ["start"]
     assert not cluster.events("struck")
+
+
+def test_a_start_that_is_refused_is_ordered_again_after_a_while_and_nobody_is_blamed() -> None:
+    cluster = running("a")
+    cluster.finishing.add("b")  # as after a signal to the agent
+    cluster.hosts(a=1, b=1)
+    cluster.run(5.0)
+    assert not cluster.agents["b"]
+    assert not cluster.driver.station.roster.on("b")
+    cluster.finishing.discard("b")
+    assert cluster.until(lambda: cluster.world == ["a", "b"]) < 20.0
+    assert not cluster.events("struck")
