@@ -14,6 +14,8 @@ from benchmarks.model import BenchmarkError, Case, Figure, Trial, Values
 QUANTITY: Final = "link cut to first step at size 1"
 HOSTS: Final = ("h1", "h2")
 TIMEOUT_S: Final = 3
+START_S: Final = 180.0
+"""Stock starts over ssh by and by, an interpreter for each step on the way."""
 DEADLINE_S: Final = 40.0
 BAR_S: Final = 4.5
 STEPS, QUICK_STEPS = 40, 20
@@ -30,7 +32,7 @@ def measure(trial: Trial) -> Values:
             interface=netns.INTERFACE,
         )
         with jobs.training(trial, shape) as job:
-            job.settle(2, steps_each=QUICK_STEPS if trial.quick else STEPS)
+            job.settle(2, steps_each=QUICK_STEPS if trial.quick else STEPS, timeout=START_S)
             gone = steps.members(job.stamps())[1].host
             if gone not in HOSTS:
                 raise BenchmarkError(f"rank 1 says that it is on {gone!r}")
