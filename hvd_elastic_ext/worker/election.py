@@ -79,28 +79,34 @@ def elect(candidates: Sequence[Candidate]) -> Election:
     generation = 1 + max(candidate.entered for candidate in candidates)
     if not any(candidate.lineage for candidate in candidates):
         return Election(0, Send.ALL, candidates[0].proposal, generation, "first sync: rank 0 sends")
-    newest = max((candidate.identity for candidate in candidates), key=_age)
-    holders = [rank for rank, candidate in enumerate(candidates) if candidate.identity == newest]
-    root, where = holders[0], f"{newest.generation}.{newest.number}"
+    newest = max(map(_commit, candidates), key=_age)
+    holders = [rank for rank, candidate in enumerate(candidates) if _commit(candidate) == newest]
+    root, where = holders[0], f"{newest[0].generation}.{newest[0].number}"
     if len(holders) < len(candidates):
         reason = f"rank {root} holds the newest commit, {where}"
-        return Election(root, Send.ALL, newest.lineage, generation, reason)
+        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
     if len({_shape(candidate) for candidate in candidates}) > 1:
         reason = f"all ranks hold commit {where}, but of different tensors"
-        return Election(root, Send.ALL, newest.lineage, generation, reason)
+        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
     if len({candidate.firm_digest for candidate in candidates}) > 1:
         # A checkpoint loaded on one rank, say: nobody stepped, so equal numbers do not mean equal weights.
         reason = f"all ranks hold commit {where}, but weights were changed by hand"
-        return Election(root, Send.ALL, newest.lineage, generation, reason)
+        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
     if len({candidate.loose_digest for candidate in candidates}) > 1:
         reason = f"all ranks hold commit {where}, with values of their own"
-        return Election(root, Send.LOOSE, newest.lineage, generation, reason)
-    return Election(root, Send.NOTHING, newest.lineage, generation, f"all ranks hold commit {where}")
+        return Election(root, Send.LOOSE, newest[0].lineage, generation, reason)
+    return Election(root, Send.NOTHING, newest[0].lineage, generation, f"all ranks hold commit {where}")
 
 
-def _age(identity: Identity) -> tuple[int, ...]:
+def _commit(candidate: Candidate) -> tuple[Identity, int]:
+    """Which commit it holds. Ranks that commit by their own clocks number the same what they took after other steps."""
+    return candidate.identity, candidate.step
+
+
+def _age(commit: tuple[Identity, int]) -> tuple[int, ...]:
     """Ordered by age. A lineage is a random number, so it only decides when two jobs' commits are equally new."""
-    return (identity.lineage != 0, *identity[1:], identity.lineage)
+    identity, step = commit
+    return (identity.lineage != 0, *identity[1:], step, identity.lineage)
 
 
 def _shape(candidate: Candidate) -> tuple[int, ...]:

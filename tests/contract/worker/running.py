@@ -90,6 +90,7 @@ ONLY_OURS = (
     "an_optimizer_steps_on_after_its_state",
     "values_and_buffers_that_differ_are_made_equal",
     "rank_behind_by_one_commit_follows",
+    "commits_of_one_number_after_unequal_steps",
     "divergence_is_found_when_asked_for",
     "notice_at_any_moment_ends_the_world_at_one_step",
     "a_notice_that_comes_twice_is_one",

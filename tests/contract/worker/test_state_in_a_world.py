@@ -169,6 +169,12 @@ def test_a_rank_that_lacks_the_last_commit_follows(ours: dict[str, Saw]) -> None
     all_take_rank_0s(ours["rank_behind_by_one_commit_follows"])
 
 
+def test_ranks_that_committed_equally_often_but_after_unequal_steps_are_made_equal(ours: dict[str, Saw]) -> None:
+    saw = ours["commits_of_one_number_after_unequal_steps"]
+    assert [rank["before"][2] for rank in saw] == [2, 3]
+    all_take_the_last_ranks(saw)
+
+
 def test_ranks_that_differ_after_a_sync_are_found_when_asked_for(either: dict[str, Saw]) -> None:
     for rank in either["divergence_is_found_when_asked_for"]:
         assert rank["said"].startswith("Permanent: ranks differ after a sync")

@@ -34,6 +34,8 @@ TABLE: dict[str, tuple[list[Candidate], tuple[int, Send, int, int]]] = {
     "one newcomer at rank 0": ([FRESH, BASE, BASE], (1, Send.ALL, 5, 4)),
     "a newcomer with more commits of its own": ([replace(FRESH, number=99, incarnation=9), BASE], (1, Send.ALL, 5, 4)),
     "one rank is a commit ahead": ([BASE, said(number=11), BASE], (1, Send.ALL, 5, 4)),
+    "equal numbers after unequal steps: the later step": ([BASE, said(step=41), BASE], (1, Send.ALL, 5, 4)),
+    "more commits beat a later step": ([said(step=99), said(number=11)], (1, Send.ALL, 5, 4)),
     "a later world beats more commits": ([said(number=99), said(generation=4, entered=4)], (1, Send.ALL, 5, 5)),
     "a later launcher beats a later world": ([said(generation=9), said(incarnation=2)], (1, Send.ALL, 5, 4)),
     "two jobs' commits: the newer one": ([said(lineage=9), said(number=11)], (1, Send.ALL, 5, 4)),
@@ -72,8 +74,8 @@ WORLDS = st.lists(CANDIDATES, min_size=1, max_size=6) | CANDIDATES.flatmap(
 )
 
 
-def age(identity: Identity) -> tuple[int, int, int]:
-    return identity.incarnation, identity.generation, identity.number
+def age(candidate: Candidate) -> tuple[int, int, int, int]:
+    return candidate.incarnation, candidate.generation, candidate.number, candidate.step
 
 
 @given(WORLDS)
@@ -84,8 +86,8 @@ def test_the_root_holds_a_newest_commit_and_one_of_a_job_that_synced_if_there_is
     if synced:
         assert root.lineage
         assert decided.lineage == root.lineage
-        assert age(root.identity) == max(age(candidate.identity) for candidate in synced)
-        assert decided.root == world.index(next(c for c in world if c.identity == root.identity))
+        assert age(root) == max(map(age, synced))
+        assert decided.root == world.index(next(c for c in world if (c.lineage, age(c)) == (root.lineage, age(root))))
     else:
         assert (decided.root, decided.send, decided.lineage) == (0, Send.ALL, world[0].proposal)
 
@@ -95,7 +97,7 @@ def test_nothing_is_sent_only_if_all_said_the_same_and_only_values_only_if_all_h
     world: list[Candidate],
 ) -> None:
     decided, root = elect(world), world[elect(world).root]
-    identities = {candidate.identity for candidate in world}
+    identities = {(candidate.identity, candidate.step) for candidate in world}
     shapes = {(c.loose, c.data, c.layout, c.layout_digest) for c in world}
     if decided.send is not Send.ALL:
         assert root.lineage

@@ -48,6 +48,23 @@ def rank_behind_by_one_commit_follows(State: Any) -> dict[str, Any]:
 
 
 @check
+def commits_of_one_number_after_unequal_steps(State: Any) -> dict[str, Any]:
+    """Each rank commits by its own clock: equally often, at other steps."""
+    state, net, optimizer = together(State)
+    for step in (1, 2, 3):
+        torch.manual_seed(step)
+        train_alone(net, optimizer, steps=1)
+        state.batch = step
+        if step == 2 + hvd.rank():
+            state.save()
+    state.restore()
+    before = weights(net), fingerprint(optimizer.state_dict()), state.batch
+    state.on_reset()
+    state.sync()
+    return {"before": before, "after": (weights(net), fingerprint(optimizer.state_dict()), state.batch)}
+
+
+@check
 def first_sync_sends_though_all_hold_commit_0(State: Any) -> dict[str, Any]:
     net = model()
     before = weights(net)
