@@ -166,8 +166,8 @@ class OptimizerPart:
     def restore(self, tree: Any) -> None:
         committed = tree["state_dict"]
         self._regroup(committed["param_groups"], tree["names"])
-        pairs: trees.Pairs = []
         parameters = [p for group in self.value.param_groups for p in group["params"]]
+        pairs = trees.Pairs(parameters)
         own = {index: dict(self.value.state.get(p, {})) for index, p in enumerate(parameters)}
         state = {
             index: trees.settle(entry, own.get(index), pairs, new=self._reserve.like)
@@ -219,9 +219,10 @@ class OptimizerPart:
         """Give the optimizer the committed parameter groups, their options apart."""
         live = self.value.param_groups
         wanted, present = ([len(group["params"]) for group in some] for some in (groups, live))
-        if present == wanted:
+        moved = self._are_of_others(names)
+        if present == wanted and not moved:
             return
-        if present[: len(wanted)] == wanted:
+        if present[: len(wanted)] == wanted and not moved:
             del live[len(wanted) :]
         else:
             chosen = self._chosen(names)
@@ -229,6 +230,13 @@ class OptimizerPart:
         kept = {id(parameter) for group in live for parameter in group["params"]}
         for parameter in [p for p in self.value.state if id(p) not in kept]:
             del self.value.state[parameter]
+
+    def _are_of_others(self, names: list[list[str | None]]) -> bool:
+        """Whether the first groups are of other parameters than those that were committed, as far as names tell."""
+        if self._group_names()[: len(names)] == names:
+            return False
+        known = self._names.parameters()
+        return all(name in known for group in names for name in group)
 
     def _chosen(self, names: list[list[str | None]]) -> list[list[Tensor]]:
         known = self._names.parameters()

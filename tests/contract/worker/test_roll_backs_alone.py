@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from horovod.common.exceptions import HorovodInternalError
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
@@ -142,21 +142,26 @@ def test_a_commit_that_fails_halfway_leaves_the_last_one_whole() -> None:
     assert state.fingerprint() == committed
 
 
-def test_a_roll_back_of_the_users_own_leaves_the_world_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuts: list[str] = []
-    monkeypatch.setattr(elastic._FENCE, "cut", lambda: cuts.append("cut"))
-    state = elastic.TorchState(batch=0)
-    state.restore()
-    try:
-        raise ArithmeticError("the loss is not a number")
-    except ArithmeticError:
-        state.restore()
-    assert cuts == []
-    try:
-        raise HorovodInternalError("a peer was lost")
-    except HorovodInternalError:
-        state.restore()
-    assert cuts == ["cut"]
+def test_a_roll_back_of_the_users_own_leaves_the_world_alone() -> None:
+    """What was heard before a world is lost will be in the next one; without a loss it is still to be acted on."""
+
+    def heard_after(error: Exception) -> bool:
+        state = elastic.TorchState(batch=0)
+        state.sync()
+        state.on_hosts_updated(1.0, 1)
+        try:
+            raise error
+        except type(error):
+            state.restore()
+        state.on_reset()
+        try:
+            state.check_host_updates()
+        except HostsUpdatedInterrupt:
+            return True
+        return False
+
+    assert heard_after(ArithmeticError("the loss is not a number"))
+    assert not heard_after(HorovodInternalError("a peer was lost"))
 
 
 def test_a_sync_does_not_empty_an_object_whose_loading_begins_by_emptying_it() -> None:
@@ -221,6 +226,34 @@ def test_what_an_optimizer_keeps_in_unusual_containers_is_its_own() -> None:
         optimizer.state[net.weight]["history"][0].add_(7)
     state.restore()
     assert optimizer.state[net.weight]["history"][0].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("shares_with", ["fast", "weight"])
+def test_optimizer_state_that_shares_memory_since_the_commit_rolls_back(shares_with: str) -> None:
+    net, optimizer = trained(torch.optim.SGD)
+    own = optimizer.state[net.weight]
+    own["fast"], own["slow"] = torch.full_like(net.weight, 2.0), torch.full_like(net.weight, 1.0)
+    state = elastic.TorchState(model=net, optimizer=optimizer)
+    before = fingerprint([net.state_dict(), optimizer.state_dict()])
+    for _ in range(2):
+        own["slow"] = own["fast"] if shares_with == "fast" else net.weight.data
+        state.restore()
+        assert fingerprint([net.state_dict(), optimizer.state_dict()]) == before
+        own = optimizer.state[net.weight]
+
+
+def test_a_group_that_was_exchanged_for_one_of_the_same_size_steers_its_old_parameters_again() -> None:
+    net = nn.ModuleDict({name: nn.Linear(3, 3) for name in "abc"})
+    groups = [{"params": list(net[name].parameters())} for name in "ab"]
+    optimizer = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+    step(nn.Sequential(net["a"], net["b"]), optimizer)
+    state = elastic.TorchState(model=net, optimizer=optimizer)
+    before = fingerprint(optimizer.state_dict())
+    del optimizer.param_groups[1]
+    optimizer.add_param_group({"params": list(net["c"].parameters())})
+    state.restore()
+    assert list(map(id, optimizer.param_groups[1]["params"])) == list(map(id, net["b"].parameters()))
+    assert fingerprint(optimizer.state_dict()) == before
 
 
 def test_a_buffer_that_has_grown_since_the_commit_is_its_old_self_again() -> None:

@@ -12,7 +12,7 @@ from hvd_elastic_ext.worker.trees import Pairs, fits, settle
 
 
 def settled(tree: Any, own: Any) -> Any:
-    pairs: Pairs = []
+    pairs = Pairs()
     result = settle(tree, own, pairs)
     for target, source in pairs:
         target.copy_(source)
@@ -44,6 +44,30 @@ def test_a_tuple_in_two_places_stays_one_so_that_equal_state_is_written_as_equal
     betas = (0.9, 0.999)
     result = settled([{"betas": betas}, {"betas": betas}, (torch.ones(1), betas)], None)
     assert result[0]["betas"] is result[1]["betas"] is result[2][1]
+
+
+def test_what_was_two_tensors_and_is_one_now_becomes_two_again() -> None:
+    now = torch.zeros(2)
+    tree = {"fast": torch.ones(2), "slow": torch.full((2,), 2.0)}
+    result = settled(tree, {"fast": now, "slow": now.detach()})
+    assert fingerprint(result) == fingerprint(tree)
+    assert result["fast"] is now
+
+
+def test_what_was_one_tensor_and_is_two_now_becomes_one_again() -> None:
+    one = torch.ones(2)
+    result = settled([one, one], [torch.zeros(2), torch.zeros(2)])
+    assert result[0] is result[1]
+
+
+def test_what_shares_memory_with_something_else_by_now_leaves_that_alone() -> None:
+    parameter = torch.full((2,), 5.0)
+    pairs = Pairs([parameter])
+    result = settle([torch.ones(2), torch.full((2,), 5.0)], [parameter.detach(), parameter.detach()], pairs)
+    for target, source in pairs:
+        target.copy_(source)
+    assert [tensor.tolist() for tensor in (parameter, *result)] == [[5.0, 5.0], [1.0, 1.0], [5.0, 5.0]]
+    assert result[1].data_ptr() == parameter.data_ptr()  # it did so in the commit, too
 
 
 @pytest.mark.parametrize(
