@@ -41,7 +41,7 @@ from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
-from hvd_elastic_ext.launcher.transports import ByName, Ended, Launch, Local, OverSsh, Transport, join_line
+from hvd_elastic_ext.launcher.transports import ByName, Ended, Launch, Local, OverSsh, ToPods, Transport, join_line
 
 log = logging.getLogger(__name__)
 
@@ -217,8 +217,8 @@ class Job:
 
     def _make_transport(self) -> Transport:
         settings = self._settings
-        if settings.rsh == "local":
-            return Local()
+        if settings.rsh in ("local", "pod"):
+            return Local() if settings.rsh == "local" else ToPods()
         far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
         return far if settings.rsh == "ssh" else ByName(Local(), far, self._reach.is_near)
 

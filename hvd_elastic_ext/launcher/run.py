@@ -141,8 +141,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--discovery", metavar="URL", help="push of hvd-discover: unix:///path or http://host:port")
     group.add_argument(
         "--rsh",
-        choices=("ssh", "local"),
-        help="how hosts are reached (default: this machine's names directly, else ssh)",
+        choices=("ssh", "local", "pod"),
+        help="how hosts are reached; pod is kubectl exec (default: this machine's names directly, else ssh)",
     )
     group.add_argument("--job", metavar="NAME", help="name of the job (default: that of the training script)")
     group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")

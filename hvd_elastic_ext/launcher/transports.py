@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,7 +20,9 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.launcher import pods
 from hvd_elastic_ext.launcher.child import Child
+from hvd_elastic_ext.launcher.pods import Kubectl
 from hvd_elastic_ext.launcher.ssh import Ssh
 
 log = logging.getLogger(__name__)
@@ -27,6 +30,8 @@ log = logging.getLogger(__name__)
 AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
 UNREACHABLE: Final = 255
 """Exit code of ssh when it did not get through, and of any transport here that did not."""
+SIGNALLED: Final = 128
+"""Codes above this are 128 + N for signal N."""
 AT_ONCE: Final = 8
 """How many ssh may be on their way at once: sshd's default turns some away from the eleventh on."""
 ON_ITS_WAY_S: Final = 20.0
@@ -103,28 +108,61 @@ class Local:
         return _Process(_agent(self.python), line, remark=remark, carrier=False)
 
 
-class OverSsh:
-    """Starts agents over ``ssh``, a few at a time."""
+class _Carried:
+    """Starts agents elsewhere by a program that carries what they hear and say, a few at a time."""
 
-    def __init__(self, ssh: Ssh | None = None, *, python: str = sys.executable) -> None:
-        self._ssh = ssh or Ssh(Path.cwd())
+    def __init__(self, python: str) -> None:
         self._python = python
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        problem = name_error(host)
-        if problem is not None:
-            return _Failed(problem)
-        await self._room.acquire()
         # The shell says that it is there: from then on a failure is not one of the way.
         words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *_agent(self._python)]
         try:
-            launch = _Process(self._ssh.command(host, words), line, remark=remark, carrier=True)
+            command = self._command(host, words)
+        except ValueError as error:
+            return _Failed(str(error))
+        await self._room.acquire()
+        try:
+            launch = self._carry(command, line, remark)
         except ValueError:
             self._room.release()
             raise
         launch.when_under_way(self._room.release)
         return launch
+
+    def _command(self, host: str, words: list[str]) -> list[str]:
+        """What runs ``words`` on ``host``. Raises ``ValueError`` for a name that is none."""
+        raise NotImplementedError
+
+    def _carry(self, command: list[str], line: bytes, remark: Remark) -> _Process:
+        return _Process(command, line, remark=remark, carrier=True)
+
+
+class OverSsh(_Carried):
+    """Starts agents over ``ssh``, a few at a time."""
+
+    def __init__(self, ssh: Ssh | None = None, *, python: str = sys.executable) -> None:
+        super().__init__(python)
+        self._ssh = ssh or Ssh(Path.cwd())
+
+    def _command(self, host: str, words: list[str]) -> list[str]:
+        return self._ssh.command(host, words)
+
+
+class ToPods(_Carried):
+    """Starts agents in pods by ``kubectl exec``, a few at a time."""
+
+    def __init__(self, kubectl: Kubectl | None = None, *, python: str = sys.executable) -> None:
+        super().__init__(python)
+        program = next(filter(None, map(shutil.which, pods.PROGRAMS)), pods.PROGRAMS[0])
+        self._kubectl = kubectl or Kubectl(Path.cwd(), program)
+
+    def _command(self, host: str, words: list[str]) -> list[str]:
+        return self._kubectl.command(host, words)
+
+    def _carry(self, command: list[str], line: bytes, remark: Remark) -> _Process:
+        return _Exec(command, line, remark=remark, carrier=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,3 +264,23 @@ class _Process:
         if text.strip():
             self._words[stream] = text.strip()
             self._remark(text)
+
+
+class _Exec(_Process):
+    """A launch by ``kubectl exec``, which says on standard error, last of all, how what it ran has ended."""
+
+    _ran: int | None = None
+
+    async def wait(self) -> Ended:
+        ended = await super().wait()
+        if ended.code == 0 or ended.code > SIGNALLED or (ended.reached and self._ran is not None):
+            return ended
+        # It failed itself: it did not get through, or has lost the connection.
+        return Ended(UNREACHABLE, ended.reached, pods.remedy(ended.last_words))
+
+    def _hear(self, stream: str, text: str) -> None:
+        ran = pods.exit_code(text) if stream == "stderr" else None
+        if ran is not None:
+            self._ran = ran
+        elif stream == "stdout" or not pods.is_chatter(text):
+            super()._hear(stream, text)

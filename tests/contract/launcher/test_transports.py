@@ -1,0 +1,231 @@
+"""What every way of starting an agent promises: directly, over ssh, by kubectl exec.
+
+``ssh`` and ``kubectl`` are stand-ins that run commands on this machine; what is
+real over ssh is in ``tests/integration/launcher``, and a real kubectl there, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.launcher import child, transports
+from hvd_elastic_ext.launcher.transports import Ended, Local, OverSsh, ToPods, Transport, join_line
+from tests.support import marks
+from tests.support.waiting import wait_until
+
+SECONDS = 60
+HOST = "w-1"
+CARRIERS = Path(__file__).parents[2] / "support" / "fake_carriers.py"
+WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
+
+Make = Callable[[str], Transport]
+"""A way that starts the program with this text instead of an agent."""
+
+
+def play(act: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(act(), SECONDS))
+
+
+def program(path: Path, text: str) -> str:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def quiet(text: str) -> None:
+    """Take a remark."""
+
+
+@pytest.fixture
+def carriers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of ``ssh`` and ``kubectl``."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("ssh", "kubectl"):
+        program(folder / name, f'exec {sys.executable} {CARRIERS} {name} "$@"')
+    pods = tmp_path / "pods"
+    (pods / "jobs").mkdir(parents=True)
+    (pods / "jobs" / HOST).touch()
+    monkeypatch.setenv("FAKE_PODS", str(pods))
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+@pytest.fixture(params=["directly", "over ssh", "by kubectl exec"])
+def make(request: pytest.FixtureRequest, carriers: Path, tmp_path: Path) -> Make:
+    ways: dict[str, Callable[[str], Transport]] = {
+        "directly": Local,
+        "over ssh": lambda python: OverSsh(python=python),
+        "by kubectl exec": lambda python: ToPods(python=python),
+    }
+    return lambda text: ways[request.param](program(tmp_path / "agent", text))
+
+
+def test_an_agent_gets_its_line_and_what_it_says_and_how_it_ends_is_told(make: Make) -> None:
+    async def act() -> None:
+        remarks: list[str] = []
+        way = make('line=$(head -n 1); echo "got ${#line} bytes" >&2; echo "args $*"')
+        launch = await way.start(HOST, b"0123456789\n", remark=remarks.append)
+        assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
+        assert launch.reached
+        assert sorted(remarks) == ["args -m hvd_elastic_ext.worker.agent", "got 10 bytes"]
+        launch.kill()
+        launch.close()
+
+    play(act)
+
+
+@pytest.mark.parametrize(("ending", "code"), [("exit 1", 1), ("exit 3", 3), ("exec false", 1)])
+def test_the_exit_code_of_an_agent_is_its_own_and_so_are_its_last_words(make: Make, ending: str, code: int) -> None:
+    async def act() -> None:
+        way = make(f"echo 'no launcher there' >&2; {ending}")
+        launch = await way.start(HOST, b"x\n", remark=quiet)
+        assert await launch.wait() == Ended(code, reached=True, last_words="no launcher there")
+
+    play(act)
+
+
+def test_no_secret_is_an_argument_or_in_the_environment(make: Make) -> None:
+    key = bytes(range(32))
+    line = join_line("job", HOST, key=key, launcher=("10.0.0.1", 7), incarnation=2, orphan_grace_s=60.0)
+
+    async def act() -> None:
+        before = set(marks.pids())
+        said: asyncio.Queue[str] = asyncio.Queue()
+        launch = await make(WAITING).start(HOST, line, remark=said.put_nowait)
+        pid = int((await said.get()).removeprefix("pid "))
+        ours = [each for each in set(marks.pids()) - before if marks.environment(each).get(marks.MARK)]
+        assert pid in ours
+        for each in ours:
+            assert key.hex() not in marks.command_line(each)
+            assert key.hex() not in str(marks.environment(each))
+        launch.kill()
+        await launch.wait()
+        marks.kill([pid])
+
+    play(act)
+
+
+@pytest.mark.parametrize("how", ["close", "kill"])
+def test_the_end_of_a_launch_ends_what_it_hears_and_an_agent_that_has_joined_lives_on(
+    make: Make, how: str, tmp_path: Path
+) -> None:
+    async def act() -> None:
+        said: asyncio.Queue[str] = asyncio.Queue()
+        way = make(WAITING)
+        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        pid = int((await said.get()).removeprefix("pid "))
+        if how == "kill" and not isinstance(way, Local):  # which kills the agent itself
+            launch.kill()
+            assert (await launch.wait()).code == 128 + signal.SIGKILL
+        launch.close()
+        if how == "close" or not isinstance(way, Local):
+            seen = tmp_path / "agent.saw-the-end"
+            await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
+            assert marks.start_time(pid) is not None
+        marks.kill([pid])
+
+    play(act)
+
+
+def test_the_longest_line_is_taken_and_a_longer_one_refused(make: Make) -> None:
+    async def act() -> None:
+        way = make("wc -c >&2")
+        launch = await way.start(HOST, b"x" * child.LONGEST_INPUT, remark=quiet)
+        launch_ended = asyncio.ensure_future(launch.wait())
+        await asyncio.sleep(0)
+        with pytest.raises(ValueError, match="at most"):
+            await way.start(HOST, b"x" * (child.LONGEST_INPUT + 1), remark=quiet)
+        launch.kill()
+        await launch_ended
+
+    play(act)
+
+
+def test_waiting_may_be_given_up(make: Make) -> None:
+    async def act() -> None:
+        said: asyncio.Queue[str] = asyncio.Queue()
+        launch = await make(WAITING).start(HOST, b"x\n", remark=said.put_nowait)
+        pid = int((await said.get()).removeprefix("pid "))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(launch.wait(), 0.01)
+        launch.kill()
+        assert (await launch.wait()).code == 137
+        marks.kill([pid])
+
+    play(act)
+
+
+# --- what is elsewhere ------------------------------------------------------------------------------
+
+FAR: dict[str, type[OverSsh] | type[ToPods]] = {"ssh": OverSsh, "kubectl": ToPods}
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "--kubeconfig=x", "h1 h2", "", "a;b", "a:1"])
+@pytest.mark.parametrize("far", FAR)
+def test_what_is_no_host_name_never_comes_near_a_command(carriers: Path, far: str, host: str) -> None:
+    program(carriers / far, f"touch {carriers}/ran")
+
+    async def act() -> None:
+        launch = await FAR[far]().start(host, b"x\n", remark=quiet)
+        ended = await launch.wait()
+        assert (ended.code, ended.reached) == (transports.UNREACHABLE, False)
+        assert "host name" in ended.last_words
+        launch.kill()
+        launch.close()
+
+    play(act)
+    assert not (carriers / "ran").exists()
+
+
+@pytest.mark.parametrize("far", FAR)
+def test_a_host_without_our_interpreter_was_reached_all_the_same(carriers: Path, far: str) -> None:
+    async def act() -> None:
+        launch = await FAR[far](python="/nowhere/python").start(HOST, b"x\n", remark=quiet)
+        ended = await launch.wait()
+        assert (ended.code, ended.reached) == (127, True)
+        assert "/nowhere/python" in ended.last_words
+
+    play(act)
+
+
+@pytest.mark.parametrize("far", FAR)
+def test_without_the_program_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, far: str) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    async def act() -> None:
+        launch = await FAR[far]().start(HOST, b"x\n", remark=quiet)
+        ended = await launch.wait()
+        assert (ended.code, ended.reached) == (255, False)
+        assert ended.last_words.startswith(f"{far}: No such file or directory")
+
+    play(act)
+
+
+@pytest.mark.parametrize("far", FAR)
+def test_only_a_few_are_on_their_way_at_once(
+    carriers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: str
+) -> None:
+    monkeypatch.setattr(transports, "AT_ONCE", 1)
+    program(carriers / far, f"touch {tmp_path}/knocked; while [ ! -e {tmp_path}/open ]; do sleep 0.01; done; exit 1")
+
+    async def act() -> None:
+        way = FAR[far]()
+        first = await way.start(HOST, b"x\n", remark=quiet)
+        second = asyncio.ensure_future(way.start(HOST, b"x\n", remark=quiet))
+        while not (tmp_path / "knocked").exists():
+            await asyncio.sleep(0.005)
+        assert not second.done()
+        (tmp_path / "open").touch()
+        for launch in (first, await second):
+            assert not (await launch.wait()).reached
+
+    play(act)
