@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,13 @@ from hvd_elastic_ext.core.clock import ManualClock
 from tests.support import leaks, leftovers, marks
 
 STRICT = "HVD_TEST_STRICT"
+FRESH = {
+    "PYTHONPATH": str(Path(__file__).parents[2]),
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    STRICT: None,
+    "HVD_TEST_GRACE_S": "0.1",
+}
+"""Environment of a pytest of its own."""
 ALLOWED_SKIPS = ("needs a GPU", "needs a cluster")
 
 

@@ -21,6 +21,7 @@ import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.worker.fingerprint import fingerprint
 from tests.contract.worker import running
 from tests.contract.worker.mixed import MIXED
+from tests.contract.worker.training import train
 from tests.contract.worker.users import OLD
 from tests.integration.standby import test_standby
 from tests.support.processes import run_process
@@ -37,14 +38,6 @@ unmodified = pytest.mark.parametrize("kind", UNMODIFIED)
 def built(make: Any) -> Any:
     net = nn.Linear(3, 2)
     return make(net, torch.optim.Adam(net.parameters()), batch=0, history=[])
-
-
-def train(state: Any) -> None:
-    state.optimizer.zero_grad()
-    state.model(torch.ones(2, 3)).pow(2).sum().backward()
-    state.optimizer.step()
-    state.batch += 1
-    state.history.append(state.batch)
 
 
 # Never skips sync

@@ -17,6 +17,7 @@ from torch import nn
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.worker.fingerprint import fingerprint
 from tests.contract.worker.mixed import MIXED
+from tests.contract.worker.training import train
 from tests.contract.worker.users import OLD, Average, Own, with_handlers
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -33,14 +34,6 @@ def built(kind: Any) -> Any:
     state = kind(net, torch.optim.Adam(net.parameters()))
     train(state)
     return state
-
-
-def train(state: Any) -> None:
-    state.optimizer.zero_grad()
-    state.model(torch.ones(2, 3)).pow(2).sum().backward()
-    state.optimizer.step()
-    state.batch += 1
-    state.history.append(state.batch)
 
 
 def look(state: Any) -> str:

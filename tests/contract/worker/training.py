@@ -25,6 +25,13 @@ def step(net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     optimizer.step()
 
 
+def train(state: Any) -> None:
+    """One step, and what a user notes of it."""
+    step(state.model, state.optimizer)
+    state.batch += 1
+    state.history.append(state.batch)
+
+
 def given_a_journal(monkeypatch: pytest.MonkeyPatch, directory: Path) -> Path:
     journal = directory / "worker.jsonl"
     journal.touch()

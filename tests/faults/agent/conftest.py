@@ -14,17 +14,14 @@ from typing import Any
 
 import pytest
 
+from tests.faults.agent.joined import Begin
+from tests.faults.agent.launching import AGENT, Launcher, agent_process, launching, start_order
 from tests.support import marks
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
-AGENT = [sys.executable, "-m", "hvd_elastic_ext.worker.agent"]
 FAMILY = Path(__file__).with_name("family.py")
 PARENT = Path(__file__).with_name("parent.py")
-
-
-def start_order(slot: int, *argv: str | Path, **more: object) -> dict[str, object]:
-    return {"do": "start", "slot": slot, "argv": list(map(str, argv)), "grace_s": 0.5, **more}
 
 
 class Agent:
@@ -147,3 +144,23 @@ def family(tmp_path: Path) -> MakeFamily:
         return ["sh", "-c", 'trap "" TERM; "$@"; :', "sh", sys.executable, str(FAMILY), str(file)], born
 
     return make
+
+
+@pytest.fixture
+def launcher() -> Iterator[Launcher]:
+    with launching() as one:
+        yield one
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[Begin]:
+    """Starts an agent, given its launcher or its line."""
+    with contextlib.ExitStack() as stack:
+
+        def start(whom: Launcher | str, **more: object) -> RunningProcess:
+            line = whom if isinstance(whom, str) else whom.line(**more)
+            process = stack.enter_context(agent_process(line, tmp_path))
+            stack.callback(lambda: print(process.pid, process.output))  # shown where a test fails
+            return process
+
+        yield start

@@ -7,18 +7,32 @@ import json
 import select
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.wire import LauncherWire, WireError, new_key
-from tests.faults.agent.conftest import AGENT
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
+AGENT = [sys.executable, "-m", "hvd_elastic_ext.worker.agent"]
 GRACE_S = 30.0
 JOB, HOST = "job-1", "h1"
+
+
+LINKED = """
+import json, os, socket, sys, time
+link = socket.socket(fileno=int(os.environ["HVD_ELASTIC_LINK"]))
+lines = link.makefile("r")
+def say(**message): link.sendall(json.dumps(message).encode() + b"\\n")
+def hear(): return json.loads(lines.readline())
+"""
+
+
+def start_order(slot: int, *argv: str | Path, **more: object) -> dict[str, object]:
+    return {"do": "start", "slot": slot, "argv": list(map(str, argv)), "grace_s": 0.5, **more}
 
 
 class Session:

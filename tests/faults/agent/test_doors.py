@@ -20,6 +20,7 @@ import pytest
 from horovod.runner.common.util import codec
 
 from tests.faults.agent.conftest import Agent
+from tests.faults.agent.launching import LINKED
 from tests.support import marks
 from tests.support.waiting import wait_until
 
@@ -201,14 +202,6 @@ def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int
 
 
 # --- links -------------------------------------------------------------------------------------------
-
-LINKED = """
-import json, os, socket, sys, time
-link = socket.socket(fileno=int(os.environ["HVD_ELASTIC_LINK"]))
-lines = link.makefile("r")
-def say(**message): link.sendall(json.dumps(message).encode() + b"\\n")
-def hear(): return json.loads(lines.readline())
-"""
 
 
 @pytest.fixture

@@ -15,22 +15,27 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agent.conftest import AGENT, FAMILY, PARENT, Agent, MakeFamily, start_order
+from tests.faults.agent.conftest import FAMILY, PARENT, Agent, Family, MakeFamily
+from tests.faults.agent.launching import AGENT, start_order
 from tests.support import marks
 from tests.support.nethosts import NetHosts
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
 
-def test_after_a_killed_training_process_its_descendants_end_and_other_slots_live_on(
-    agent: Agent, family: MakeFamily
-) -> None:
+def two_slots(agent: Agent, family: MakeFamily) -> tuple[Family, Family, int]:
+    """A family in slot 0, another one in slot 1, and the pid of the first one's training process."""
     command, born = family("victim")
     others, others_born = family("others")
     agent.start(0, *command)
     agent.start(1, *others)
-    victim, other = born(), others_born()
-    main = agent.wait_for("started", 0)["pid"]
+    return born(), others_born(), agent.wait_for("started", 0)["pid"]
+
+
+def test_after_a_killed_training_process_its_descendants_end_and_other_slots_live_on(
+    agent: Agent, family: MakeFamily
+) -> None:
+    victim, other, main = two_slots(agent, family)
     os.kill(main, signal.SIGKILL)
     exited = agent.wait_for("exited", 0)
     assert (exited["pid"], exited["code"], exited["signal"]) == (main, 137, 9)
@@ -63,12 +68,7 @@ def test_after_a_killed_agent_nothing_of_any_slot_remains(agent: Agent, family: 
 def test_after_a_killed_holder_nothing_of_its_slot_remains_and_other_slots_live_on(
     agent: Agent, family: MakeFamily
 ) -> None:
-    command, born = family("victim")
-    others, others_born = family("others")
-    agent.start(0, *command)
-    agent.start(1, *others)
-    victim, other = born(), others_born()
-    main = agent.wait_for("started", 0)["pid"]
+    victim, other, main = two_slots(agent, family)
     holder = parent_of(main)
     assert parent_of(holder) == agent.process.pid
     os.kill(holder, signal.SIGKILL)

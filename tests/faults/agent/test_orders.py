@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agent.conftest import AGENT, Agent
+from tests.faults.agent.conftest import Agent
+from tests.faults.agent.launching import AGENT
 from tests.support.waiting import wait_until
 
 WAIT = "import time\nprint('up', flush=True)\nwhile True: time.sleep(1)"

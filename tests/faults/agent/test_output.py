@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agent.conftest import AGENT, Agent, start_order
+from tests.faults.agent.conftest import Agent
+from tests.faults.agent.launching import AGENT, start_order
 from tests.support import marks
 from tests.support.waiting import wait_until
 

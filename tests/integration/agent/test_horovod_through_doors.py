@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.agent.conftest import AGENT, Agent
+from tests.faults.agent.conftest import Agent
+from tests.faults.agent.launching import AGENT
 from tests.support.processes import run_process
 from tests.support.waiting import wait_until
 

@@ -60,3 +60,10 @@ class Place:
 @pytest.fixture
 def place(tmp_path) -> Place:
     return Place(tmp_path)
+
+
+@pytest.fixture
+def hosts(tmp_path) -> Path:
+    path = tmp_path / "hosts"
+    path.write_text("old:1\n")
+    return path

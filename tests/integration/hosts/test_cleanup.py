@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import marks, namespaces
+from tests.support.frame import FRESH
 from tests.support.processes import run_process
-
-ROOT = Path(__file__).parents[3]
-FRESH = {
-    "PYTHONPATH": str(ROOT),
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    "HVD_TEST_STRICT": None,
-    "HVD_TEST_GRACE_S": "0.1",
-}
 
 HANGS = """
 import os, time

@@ -23,8 +23,8 @@ class User:
         self.folder = here / ".hvd-elastic" / "job"
         self.folder.mkdir(parents=True, mode=0o700)
 
-    def hosts(self, *arguments: str, code: int = 0, error: str = "") -> str:
-        done = subprocess.run(
+    def ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", *arguments],
             cwd=self.here,
             capture_output=True,
@@ -32,18 +32,14 @@ class User:
             timeout=60,
             check=False,
         )
+
+    def hosts(self, *arguments: str, code: int = 0, error: str = "") -> str:
+        done = self.ask(*arguments)
         assert (done.returncode, done.stderr) == (code, error), done.stdout
         return done.stdout
 
     def refused(self, *arguments: str, code: int = 2) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "hvd_elastic_ext.cli", "hosts", *arguments],
-            cwd=self.here,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        done = self.ask(*arguments)
         assert done.returncode == code, done.stderr
         assert done.stdout == ""
         assert done.stderr.count("\n") == 1

@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import marks
+from tests.support.frame import FRESH
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
-
-ROOT = Path(__file__).parents[3]
-FRESH = {
-    "PYTHONPATH": str(ROOT),
-    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-    "HVD_TEST_STRICT": None,
-    "HVD_TEST_GRACE_S": "0.1",
-}
 
 
 @pytest.fixture

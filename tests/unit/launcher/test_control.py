@@ -1,115 +1,16 @@
-"""The control port over real sockets, with agents of a few lines made of the same wire."""
+"""The control port over real sockets: who is let in, what is said, and who is refused."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.wire import MAX_FIRST, MAX_FRAME, AgentWire, WireError
-from hvd_elastic_ext.launcher import sessions
+from hvd_elastic_ext.core.wire import FROM_AGENT, MAX_FIRST, MAX_FRAME, Sealer
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, News, Superseded, counted, hello_error
-
-KEY = bytes(range(32))
-JOB = "job"
-INCARNATION = 3
-SECONDS = 10
-
-
-def hello(host="h1", agent="a1", **changes):
-    greeting = {"event": "hello", "job": JOB, "host": host, "agent": agent, "incarnation": 0, "pid": 7}
-    return {**greeting, "facts": {}, "seats": {}, **changes}
-
-
-class Agent:
-    """The other end of a session."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key=KEY) -> None:
-        self.reader, self.writer = reader, writer
-        self.wire = AgentWire(key)
-
-    async def greet(self) -> None:
-        while not self.wire.ready:
-            self.wire.feed(await self.reader.read(1))
-
-    def say(self, message) -> None:
-        self.writer.write(self.wire.seal(message))
-
-    async def hear(self, count: int) -> list[dict]:
-        heard = []
-        while len(heard) < count:
-            data = await self.reader.read(1000)
-            assert data, f"hung up on after {heard}"
-            heard += self.wire.feed(data)
-        return heard
-
-    async def is_hung_up_on(self) -> bool:
-        try:
-            while await self.reader.read(1 << 16):
-                pass
-        except ConnectionError:
-            pass
-        return True
-
-
-class Scene:
-    """A control and what came of it."""
-
-    def __init__(self) -> None:
-        self.events: list = []
-        self.control = Control(JOB, KEY, incarnation=INCARNATION, heartbeat_s=0.5, on_event=self.events.append)
-        self.port = 0
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        self._writers.append(writer)
-        return reader, writer
-
-    async def agent(self, key=KEY) -> Agent:
-        agent = Agent(*await self.connect(), key)
-        await agent.greet()
-        return agent
-
-    async def joined(self, host="h1", agent="a1", **changes) -> Agent:
-        newcomer = await self.agent()
-        newcomer.say(hello(host, agent, **changes))
-        (welcome,) = await newcomer.hear(1)
-        assert welcome["do"] == "welcome"
-        return newcomer
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        while not condition():
-            await asyncio.sleep(0.001)
-
-    async def end(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        await self.control.stop()
-
-
-@asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
-    made = Scene()
-    made.port = await made.control.start("127.0.0.1")
-    try:
-        yield made
-    finally:
-        await made.end()
-
-
-def play(act: Callable[[Scene], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with scene() as made:
-            await asyncio.wait_for(act(made), SECONDS)
-
-    asyncio.run(run())
+from tests.unit.launcher.agents import INCARNATION, JOB, KEY, Agent, Scene, hello, play
 
 
 def test_an_agent_joins_talks_and_is_talked_to() -> None:
@@ -226,8 +127,7 @@ def test_a_hello_that_is_none_is_named(change, why) -> None:
 
 
 def signed_by_another_job(agent: Agent) -> None:
-    agent.wire._key = bytes(32)
-    agent.wire._sealer, _ = agent.wire._keyed(bytes(32))
+    agent.wire._sealer = Sealer(bytes(32), FROM_AGENT)
     agent.say(hello())
 
 
@@ -302,107 +202,6 @@ def test_counts_of_the_refused_stand_in_one_line_the_most_frequent_first() -> No
     assert counted({"too late": 1, "not signed": 50}) == "50 × not signed; 1 × too late"
 
 
-def test_who_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "HELLO_S", 0.05)
-
-    async def act(made: Scene) -> None:
-        reader, writer = await made.connect()
-        writer.write(b"x")
-        assert await Agent(reader, writer).is_hung_up_on()
-        assert made.control.refused == {"it did not say who it is within 0.05 s": 1}
-
-    play(act)
-
-
-def test_a_crowd_waits_and_those_who_only_stand_there_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_STRANGERS", 4)
-    monkeypatch.setattr(sessions, "HURRIED_S", 0.05)
-
-    async def act(made: Scene) -> None:
-        for _ in range(8):
-            await made.connect()
-        agents = [await made.joined(host=f"h{number}") for number in range(20)]
-        assert len(agents) == len(made.events) == 20
-        assert made.control.refused.total() >= 5
-
-    play(act)
-
-
-def test_many_agents_at_once_are_all_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_STRANGERS", 8)
-
-    async def act(made: Scene) -> None:
-        await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
-        assert len(made.control.hosts) == 100
-        assert not made.control.refused
-
-    play(act)
-
-
-def test_an_agent_that_does_not_read_is_hung_up_on_and_never_waited_for() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        order = {"do": "tell", "text": "x" * (1 << 20)}
-        sent = 0
-        while made.control.send("h1", order):
-            sent += 1
-            assert sent < 100
-            await asyncio.sleep(0)
-        assert sent > sessions.MAX_UNSENT >> 20
-        await made.until(lambda: len(made.events) == 2)
-        assert made.events[1] == AgentLost("h1", "the agent does not read its orders")
-        assert await agent.is_hung_up_on()
-
-    play(act)
-
-
-def test_orders_larger_than_the_network_takes_at_once_arrive_whole_and_in_order() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        orders = [{"do": "tell", "number": number, "text": "x" * (3 << 20)} for number in range(2)]
-        assert all(made.control.send("h1", order) for order in orders)
-        assert await agent.hear(2) == orders
-        with pytest.raises(WireError):
-            made.control.send("h1", {"text": "x" * (8 << 20)})
-        assert made.control.send("h1", {"do": "finish"})
-        assert await agent.hear(1) == [{"do": "finish"}]
-
-    play(act)
-
-
-def test_last_orders_arrive_although_the_agent_goes_on_talking() -> None:
-    async def act(made: Scene) -> None:
-        agent = await made.joined()
-        made.control.send("h1", {"do": "tell", "text": "x" * (2 << 20)})
-        made.control.send("h1", {"do": "finish"})
-        for _ in range(100):
-            agent.say({"event": "output", "text": "x" * 10_000})
-        stopping = asyncio.ensure_future(made.control.stop())
-        assert [order["do"] for order in await agent.hear(2)] == ["tell", "finish"]
-        assert await agent.reader.read() == b""
-        agent.writer.close()
-        await stopping
-        assert len(made.events) == 1
-
-    play(act)
-
-
-def test_stopping_waits_only_so_long_for_an_agent_that_does_not_hang_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.launcher.control.LINGER_S", 0.05)
-
-    async def act(made: Scene) -> None:
-        await made.joined()
-        await made.connect()
-        await made.control.stop()
-        await made.control.stop()
-        assert made.control.hosts == ()
-        assert len(made.events) == 1
-        with pytest.raises(ConnectionRefusedError):
-            await made.connect()
-
-    play(act)
-
-
 def test_a_handler_may_send_drop_and_see_the_welcome_go_first() -> None:
     async def act(made: Scene) -> None:
         def on_event(event) -> None:
@@ -432,16 +231,5 @@ def test_an_address_that_is_not_ours_or_taken_is_one_line() -> None:
         with pytest.raises(UsageError, match="cannot listen on 192"):
             await other.start("192.0.2.1")
         await other.stop()
-
-    play(act)
-
-
-def test_a_connection_reset_before_it_was_greeted_costs_nothing() -> None:
-    async def act(made: Scene) -> None:
-        for _ in range(5):
-            with socket.create_connection(("127.0.0.1", made.port)) as brief:
-                brief.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await made.joined()
-        assert len(made.events) == 1
 
     play(act)

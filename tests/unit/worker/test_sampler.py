@@ -2,81 +2,26 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from horovod.torch.elastic.sampler import ElasticSampler as StockSampler
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from hvd_elastic_ext.worker import world as worlds
-from hvd_elastic_ext.worker.data.sampler import ElasticSampler, share, shuffled
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler, share
 from tests.unit.worker.histories import HISTORIES, Committed, World
+from tests.unit.worker.placed import PlacedSampler, enter
 
 # Machines with few cores are welcome to run these tests.
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
-SIZES = st.integers(1, 40)
-COUNTS = st.integers(0, 120)
 
-
-def deal(count: int, size: int, *, drop_last: bool) -> list[list[int]]:
-    return [share(np.arange(count), rank=rank, size=size, drop_last=drop_last).tolist() for rank in range(size)]
-
-
-@given(count=COUNTS, size=SIZES)
-def test_every_rank_gets_equally_many_and_every_sample_is_dealt(count: int, size: int) -> None:
-    hands = deal(count, size, drop_last=False)
-    assert len({len(hand) for hand in hands}) == 1
-    dealt = Counter(index for hand in hands for index in hand)
-    assert set(dealt) == set(range(count))
-    if count:
-        assert max(dealt.values()) - min(dealt.values()) <= 1
-        assert sum(dealt.values()) - count < size
-
-
-@given(count=COUNTS, size=SIZES)
-def test_with_drop_last_nothing_is_dealt_twice_and_less_than_one_round_is_left(count: int, size: int) -> None:
-    hands = deal(count, size, drop_last=True)
-    assert len({len(hand) for hand in hands}) == 1
-    dealt = Counter(index for hand in hands for index in hand)
-    assert set(dealt.values()) <= {1}
-    assert 0 <= count - len(dealt) < size
-
-
-class Placed(ElasticSampler):
-    """A sampler that is told its place, so that worlds of any size need no processes."""
-
-    def __init__(self, place: tuple[int, int], count: int, **options: Any) -> None:
-        self.place = place
-        super().__init__(range(count), **options)
-
-    def world(self) -> tuple[int, int]:
-        return self.place
-
-
-Job = list[Placed]
-"""The samplers of a job's processes. Survivors bring what they had recorded, newcomers nothing."""
-
-
-def enter(world: World, progress: dict[str, Any], count: int, *, job: Job | None = None, **options: Any) -> Job:
-    """The samplers of a new world after its sync: newcomers and survivors alike load the same progress."""
-    samplers = (job or [])[: world.size]
-    samplers += [Placed((0, 1), count, **options) for _ in range(world.size - len(samplers))]
-    samplers.reverse()  # whoever survives has another rank
-    for rank, sampler in enumerate(samplers):
-        sampler.load_state_dict(progress)
-        sampler.place = (rank, world.size)
-    return samplers
-
-
-def batches(samplers: list[Placed], size: int) -> Iterator[list[int]]:
+def batches(samplers: list[PlacedSampler], size: int) -> Iterator[list[int]]:
     """What all ranks together take at each step; afterwards every rank has recorded it."""
     hands = [list(sampler) for sampler in samplers]
     assert {len(hand) for hand in hands} == {len(sampler) for sampler in samplers}, "ranks do equally many batches"
@@ -87,7 +32,7 @@ def batches(samplers: list[Placed], size: int) -> Iterator[list[int]]:
         yield [index for part in taken for index in part]
 
 
-def live_through(world: World, samplers: list[Placed], last: Committed, *, batch: int) -> Committed:
+def live_through(world: World, samplers: list[PlacedSampler], last: Committed, *, batch: int) -> Committed:
     """Run one world to its end; what the job goes on from afterwards."""
     consumed = list(last.consumed)
     for number, taken in enumerate(batches(samplers, batch)):
@@ -115,10 +60,14 @@ def test_each_index_is_consumed_once_an_epoch_through_any_losses_and_resizes(
 ) -> None:
     options = {"seed": seed, "drop_last": drop_last}
     final = World(size=history[-1].size, batches=count + 1, commit_every=1, end="resize")
-    state, job = Committed(Placed((0, 1), count, **options).state_dict(), []), None
+
+    def make() -> PlacedSampler:
+        return PlacedSampler((0, 1), count, **options)
+
+    state, job = Committed(make().state_dict(), []), None
     for epoch in range(2):
         for world in [*history, final]:
-            job = enter(world, state.progress, count, job=job, **options)
+            job = enter(world, state.progress, make, job=job)
             if set_epoch_first:
                 for sampler in job:
                     sampler.set_epoch(epoch)
@@ -132,7 +81,7 @@ def test_each_index_is_consumed_once_an_epoch_through_any_losses_and_resizes(
         else:
             assert set(times) == set(range(count))
             assert extra < max(world.size for world in [*history, final]), "padding is less than one round"
-        job = enter(final, state.progress, count, job=job, **options)
+        job = enter(final, state.progress, make, job=job)
         assert [len(sampler) for sampler in job] == [0] * final.size, "everybody sees the end alike"
         for sampler in job:
             sampler.set_epoch(epoch + 1)
@@ -141,18 +90,22 @@ def test_each_index_is_consumed_once_an_epoch_through_any_losses_and_resizes(
 
 def test_an_epoch_that_ends_at_a_commit_is_over_for_everybody_who_comes_back_to_it() -> None:
     before = World(size=2, batches=99, commit_every=4, end="loss")
-    start = Committed(Placed((0, 1), 16).state_dict(), [])
-    state = live_through(before, enter(before, start.progress, 16), start, batch=2)
+
+    def make() -> PlacedSampler:
+        return PlacedSampler((0, 1), 16)
+
+    start = Committed(make().state_dict(), [])
+    state = live_through(before, enter(before, start.progress, make), start, batch=2)
     assert sorted(state.consumed) == list(range(16))
     for size in (1, 2, 5):
-        for sampler in enter(World(size, 1, 1, "loss"), state.progress, 16):
+        for sampler in enter(World(size, 1, 1, "loss"), state.progress, make):
             assert len(sampler) == 0
             assert list(sampler) == []
             assert list(DataLoader(range(16), batch_size=4, sampler=sampler)) == []
 
 
 def test_the_end_of_an_epoch_with_fewer_samples_than_ranks_is_no_error() -> None:
-    samplers = [Placed((rank, 8), 11, shuffle=False) for rank in range(8)]
+    samplers = [PlacedSampler((rank, 8), 11, shuffle=False) for rank in range(8)]
     for sampler in samplers:
         sampler.record_batch(0, 1)
         sampler.reset()
@@ -170,7 +123,7 @@ def test_the_stock_sampler_ends_the_job_there() -> None:
 
 
 def test_a_last_batch_recorded_with_the_full_size_does_no_harm() -> None:
-    sampler = Placed((0, 2), 10)
+    sampler = PlacedSampler((0, 2), 10)
     for index in range(3):
         sampler.record_batch(index, 2)  # the last one held 1
     sampler.reset()
@@ -178,20 +131,20 @@ def test_a_last_batch_recorded_with_the_full_size_does_no_harm() -> None:
 
 
 def test_drop_last_leaves_the_remainder_out() -> None:
-    sampler = Placed((0, 4), 11, shuffle=False, drop_last=True)
+    sampler = PlacedSampler((0, 4), 11, shuffle=False, drop_last=True)
     assert list(sampler) == [0, 4]
     assert len(sampler) == 2
 
 
 def test_a_smaller_world_still_deals_what_drop_last_kept_back_from_a_larger_one() -> None:
-    sampler = Placed((0, 4), 11, shuffle=False, drop_last=True)
+    sampler = PlacedSampler((0, 4), 11, shuffle=False, drop_last=True)
     sampler.record_batch(0, 2)
     sampler.place = (0, 1)
     assert list(sampler) == [8, 9, 10]
 
 
 def test_iterating_again_goes_on_from_what_was_recorded() -> None:
-    sampler = Placed((1, 2), 10, shuffle=False)
+    sampler = PlacedSampler((1, 2), 10, shuffle=False)
     assert list(sampler) == [1, 3, 5, 7, 9]
     sampler.record_batch(0, 2)
     assert len(sampler) == 5, "the length is that of the deal under way"
@@ -199,7 +152,7 @@ def test_iterating_again_goes_on_from_what_was_recorded() -> None:
 
 
 def test_iterating_again_after_the_last_sample_without_set_epoch_is_said() -> None:
-    sampler = Placed((0, 1), 4)
+    sampler = PlacedSampler((0, 1), 4)
     assert sorted(sampler) == [0, 1, 2, 3]
     sampler.record_batch(0, 4)
     with pytest.warns(UserWarning, match=r"epoch 0 has been consumed; call set_epoch\(1\)"):
@@ -218,7 +171,7 @@ def test_the_stock_sampler_repeats_them() -> None:
 
 
 def test_a_resize_that_nobody_told_the_sampler_about_is_noticed_at_the_next_iteration() -> None:
-    sampler = Placed((0, 2), 12, shuffle=False)
+    sampler = PlacedSampler((0, 2), 12, shuffle=False)
     sampler.record_batch(0, 1)
     sampler.place = (2, 3)
     assert len(sampler) == 4
@@ -240,7 +193,7 @@ def after_a_graceful_removal(samplers: list[Any], *, leave: Any) -> Counter[int]
 
 
 def test_a_graceful_removal_neither_misses_nor_repeats_samples() -> None:
-    samplers = [Placed((rank, 3), 480) for rank in range(3)]
+    samplers = [PlacedSampler((rank, 3), 480) for rank in range(3)]
 
     def leave() -> None:
         for rank, sampler in enumerate(samplers[:2]):
@@ -265,10 +218,10 @@ def test_the_stock_sampler_misses_some_and_repeats_others(monkeypatch: pytest.Mo
 
 
 def test_set_epoch_before_the_loop_keeps_the_progress_of_an_epoch_entered_again() -> None:
-    sampler = Placed((0, 1), 10)
+    sampler = PlacedSampler((0, 1), 10)
     sampler.set_epoch(1)
     sampler.record_batch(0, 4)
-    fresh = Placed((0, 2), 10)
+    fresh = PlacedSampler((0, 2), 10)
     fresh.load_state_dict(sampler.state_dict())  # a resize; the training function starts again
     fresh.set_epoch(1)
     assert (fresh.processed_num, len(fresh)) == (4, 3)
@@ -286,66 +239,22 @@ def test_the_stock_sampler_starts_that_epoch_over(monkeypatch: pytest.MonkeyPatc
     assert len(sampler) == 10
 
 
-def test_epochs_are_shuffled_differently_and_alike_on_every_rank() -> None:
-    first, again, other = Placed((0, 1), 50, seed=1), Placed((0, 1), 50, seed=1), Placed((0, 1), 50, seed=1)
-    other.set_epoch(1)
-    assert list(first) == list(again)
-    assert list(first) != list(other)
-    assert sorted(other) == list(range(50))
-
-
-def test_the_order_of_an_epoch_never_changes() -> None:
-    # Written down once: a resumed job must find the order in which it began.
-    assert shuffled(12, seed=7, epoch=3).tolist() == [0, 3, 7, 10, 4, 2, 6, 8, 5, 11, 9, 1]
-    assert shuffled(6, seed=-1, epoch=0).tolist() == [4, 1, 2, 5, 0, 3]
-
-
-def test_the_order_is_that_of_a_known_algorithm_and_not_of_a_library() -> None:
-    seed, epoch, count = 123456789012, -1, 1000
-    # Python's generator takes the words of one large number, NumPy's a list of words; the last one may not be 0 here.
-    twister = random.Random((seed & (1 << 64) - 1) | (epoch & (1 << 64) - 1) << 64)
-    order = list(range(count))
-    for last in range(count - 1, 0, -1):
-        mask = (1 << last.bit_length()) - 1
-        while (other := twister.getrandbits(32) & mask) > last:
-            pass
-        order[last], order[other] = order[other], order[last]
-    assert shuffled(count, seed=seed, epoch=epoch).tolist() == order
-
-
-def test_shuffling_neither_reads_nor_changes_a_global_generator() -> None:
-    orders = []
-    for seed in (1, 2):
-        random.seed(seed)
-        np.random.seed(seed)
-        torch.manual_seed(seed)
-        before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-        orders.append(list(Placed((0, 1), 100)))
-        assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-    assert orders[0] == orders[1]
-
-
-def test_seed_and_epoch_are_two_numbers() -> None:
-    # The stock sampler adds them: epoch 1 of seed 0 is epoch 0 of seed 1.
-    assert shuffled(50, seed=0, epoch=1).tolist() != shuffled(50, seed=1, epoch=0).tolist()
-
-
 def test_the_indices_are_plain_numbers() -> None:
-    assert {type(index) for index in Placed((0, 1), 5)} == {int}
+    assert {type(index) for index in PlacedSampler((0, 1), 5)} == {int}
 
 
 def test_the_state_has_the_keys_of_the_stock_sampler() -> None:
-    assert set(Placed((0, 1), 5).state_dict()) == {"epoch", "processed_num"}
+    assert set(PlacedSampler((0, 1), 5).state_dict()) == {"epoch", "processed_num"}
 
 
 def test_progress_that_an_older_horovod_recorded_is_taken_over() -> None:
-    sampler = Placed((0, 2), 10)
+    sampler = PlacedSampler((0, 2), 10)
     sampler.load_state_dict({"epoch": 4, "processed_indices": {1, 3, 5}})
     assert len(sampler) == 4
     assert sorted(sampler.remaining_indices) == [0, 2, 4, 6, 7, 8, 9]
 
     sampler.record_batch(0, 2)
-    later = Placed((0, 1), 10)
+    later = PlacedSampler((0, 1), 10)
     later.load_state_dict(sampler.state_dict())  # commits and syncs keep it to the end of the epoch
     assert len(later) == 3
     assert not set(later) & {1, 3, 5}
@@ -375,7 +284,7 @@ def test_a_sampler_may_be_made_before_there_is_a_world() -> None:
 
 
 def test_what_loader_processes_fetched_ahead_is_not_consumed() -> None:
-    sampler = Placed((0, 2), 48)
+    sampler = PlacedSampler((0, 2), 48)
     loader = DataLoader(
         range(48),  # type: ignore[arg-type]
         batch_size=2,

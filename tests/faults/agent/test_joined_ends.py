@@ -1,0 +1,71 @@
+"""How an agent that has joined a job ends, and its processes: noticed, asked, killed, in the right order."""
+
+from __future__ import annotations
+
+from tests.faults.agent.conftest import MakeFamily
+from tests.faults.agent.joined import WAIT, Begin, linked, python
+from tests.faults.agent.launching import Launcher, Session, start_order
+
+
+def test_a_signal_is_a_notice_first_and_the_end_only_after_the_grace(launcher: Launcher, begin: Begin) -> None:
+    agent = begin(launcher)
+    session = launcher.session()
+    session.order(python(0, WAIT, grace_s=0.5))
+    session.wait_for("output", 0)
+    agent.terminate()
+    assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 0.5}
+    session.order(start_order(1, "true"))
+    assert session.wait_for("refused", 1)["reason"].startswith("nothing is started any more")
+    assert agent.wait() == 143
+    assert session.wait_for("ended", 0)["reason"] == "the time after the notice is over"
+
+
+def test_after_a_notice_the_launcher_may_end_it_its_own_way(launcher: Launcher, begin: Begin) -> None:
+    agent = begin(launcher)
+    session = launcher.session()
+    session.order(linked(0, "hear()", grace_s=1000))
+    session.wait_for("started", 0)
+    agent.terminate()
+    session.wait_for("notice")
+    session.order({"do": "tell", "slot": 0, "life": 1, "message": {"tell": "update", "leave": True}})
+    assert agent.wait() == 0
+    assert session.wait_for("exited", 0)["code"] == 0
+
+
+def test_after_a_killed_agent_that_had_joined_nothing_remains(
+    launcher: Launcher, begin: Begin, family: MakeFamily
+) -> None:
+    agent = begin(launcher)
+    command, born = family("one")
+    launcher.session().order(start_order(0, *command, grace_s=1000, link=True))
+    one = born()
+    agent.kill()
+    one.wait_for_end()
+
+
+def being_cleared_away(launcher: Launcher, begin: Begin, *, grace_s: float) -> Session:
+    """The process of slot 0 has ended, and what it started, which does not want to, is about to be killed."""
+    begin(launcher)
+    session = launcher.session()
+    stubborn = "trap '' TERM; (trap '' TERM; exec setsid sleep 1000) & sleep 0.2; exit 9"
+    session.order(start_order(0, "sh", "-c", stubborn, grace_s=grace_s))
+    session.wait_for("exited", 0)
+    return session
+
+
+def test_a_process_may_be_ordered_while_the_last_one_is_being_cleared_away(launcher: Launcher, begin: Begin) -> None:
+    session = being_cleared_away(launcher, begin, grace_s=1)
+    session.order(start_order(0, "echo", "next", life=2))
+    assert session.wait_for("started", 0, count=2)["life"] == 2
+    assert [news["event"] for news in session.news("exited", "ended", "started", slot=0)][:4] == [
+        "started", "exited", "ended", "started",
+    ]  # fmt: skip
+
+
+def test_a_process_that_is_told_to_end_before_it_began_never_begins(launcher: Launcher, begin: Begin) -> None:
+    session = being_cleared_away(launcher, begin, grace_s=30)
+    session.order(start_order(0, "echo", "never", life=5), {"do": "kill", "slot": 0})
+    assert session.wait_for("ended", 0, count=2)["life"] == 5
+    told = [(news["event"], news["life"]) for news in session.news("not_started", "exited", "ended", slot=0)]
+    assert told == [("exited", 1), ("ended", 1), ("not_started", 5), ("ended", 5)]
+    assert session.written(0) == b""

@@ -1,0 +1,126 @@
+"""Connections of the control port that are slow, many, deaf or gone, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+
+import pytest
+
+from hvd_elastic_ext.core.wire import WireError
+from hvd_elastic_ext.launcher import sessions
+from hvd_elastic_ext.launcher.control import AgentLost
+from tests.unit.launcher.agents import Agent, Scene, play
+
+
+def test_who_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "HELLO_S", 0.05)
+
+    async def act(made: Scene) -> None:
+        reader, writer = await made.connect()
+        writer.write(b"x")
+        assert await Agent(reader, writer).is_hung_up_on()
+        assert made.control.refused == {"it did not say who it is within 0.05 s": 1}
+
+    play(act)
+
+
+def test_a_crowd_waits_and_those_who_only_stand_there_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_STRANGERS", 4)
+    monkeypatch.setattr(sessions, "HURRIED_S", 0.05)
+
+    async def act(made: Scene) -> None:
+        for _ in range(8):
+            await made.connect()
+        agents = [await made.joined(host=f"h{number}") for number in range(20)]
+        assert len(agents) == len(made.events) == 20
+        assert made.control.refused.total() >= 5
+
+    play(act)
+
+
+def test_many_agents_at_once_are_all_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_STRANGERS", 8)
+
+    async def act(made: Scene) -> None:
+        await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
+        assert len(made.control.hosts) == 100
+        assert not made.control.refused
+
+    play(act)
+
+
+def test_an_agent_that_does_not_read_is_hung_up_on_and_never_waited_for() -> None:
+    async def act(made: Scene) -> None:
+        agent = await made.joined()
+        order = {"do": "tell", "text": "x" * (1 << 20)}
+        sent = 0
+        while made.control.send("h1", order):
+            sent += 1
+            assert sent < 100
+            await asyncio.sleep(0)
+        assert sent > sessions.MAX_UNSENT >> 20
+        await made.until(lambda: len(made.events) == 2)
+        assert made.events[1] == AgentLost("h1", "the agent does not read its orders")
+        assert await agent.is_hung_up_on()
+
+    play(act)
+
+
+def test_orders_larger_than_the_network_takes_at_once_arrive_whole_and_in_order() -> None:
+    async def act(made: Scene) -> None:
+        agent = await made.joined()
+        orders = [{"do": "tell", "number": number, "text": "x" * (3 << 20)} for number in range(2)]
+        assert all(made.control.send("h1", order) for order in orders)
+        assert await agent.hear(2) == orders
+        with pytest.raises(WireError):
+            made.control.send("h1", {"text": "x" * (8 << 20)})
+        assert made.control.send("h1", {"do": "finish"})
+        assert await agent.hear(1) == [{"do": "finish"}]
+
+    play(act)
+
+
+def test_last_orders_arrive_although_the_agent_goes_on_talking() -> None:
+    async def act(made: Scene) -> None:
+        agent = await made.joined()
+        made.control.send("h1", {"do": "tell", "text": "x" * (2 << 20)})
+        made.control.send("h1", {"do": "finish"})
+        for _ in range(100):
+            agent.say({"event": "output", "text": "x" * 10_000})
+        stopping = asyncio.ensure_future(made.control.stop())
+        assert [order["do"] for order in await agent.hear(2)] == ["tell", "finish"]
+        assert await agent.reader.read() == b""
+        agent.writer.close()
+        await stopping
+        assert len(made.events) == 1
+
+    play(act)
+
+
+def test_stopping_waits_only_so_long_for_an_agent_that_does_not_hang_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hvd_elastic_ext.launcher.control.LINGER_S", 0.05)
+
+    async def act(made: Scene) -> None:
+        await made.joined()
+        await made.connect()
+        await made.control.stop()
+        await made.control.stop()
+        assert made.control.hosts == ()
+        assert len(made.events) == 1
+        with pytest.raises(ConnectionRefusedError):
+            await made.connect()
+
+    play(act)
+
+
+def test_a_connection_reset_before_it_was_greeted_costs_nothing() -> None:
+    async def act(made: Scene) -> None:
+        for _ in range(5):
+            with socket.create_connection(("127.0.0.1", made.port)) as brief:
+                brief.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await made.joined()
+        assert len(made.events) == 1
+
+    play(act)

@@ -1,0 +1,90 @@
+"""Shares of one epoch and the order that they are taken from: pure, and the same on every rank."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.worker.data.sampler import share, shuffled
+from tests.unit.worker.placed import PlacedSampler
+
+SIZES = st.integers(1, 40)
+COUNTS = st.integers(0, 120)
+
+
+def deal(count: int, size: int, *, drop_last: bool) -> list[list[int]]:
+    return [share(np.arange(count), rank=rank, size=size, drop_last=drop_last).tolist() for rank in range(size)]
+
+
+@given(count=COUNTS, size=SIZES)
+def test_every_rank_gets_equally_many_and_every_sample_is_dealt(count: int, size: int) -> None:
+    hands = deal(count, size, drop_last=False)
+    assert len({len(hand) for hand in hands}) == 1
+    dealt = Counter(index for hand in hands for index in hand)
+    assert set(dealt) == set(range(count))
+    if count:
+        assert max(dealt.values()) - min(dealt.values()) <= 1
+        assert sum(dealt.values()) - count < size
+
+
+@given(count=COUNTS, size=SIZES)
+def test_with_drop_last_nothing_is_dealt_twice_and_less_than_one_round_is_left(count: int, size: int) -> None:
+    hands = deal(count, size, drop_last=True)
+    assert len({len(hand) for hand in hands}) == 1
+    dealt = Counter(index for hand in hands for index in hand)
+    assert set(dealt.values()) <= {1}
+    assert 0 <= count - len(dealt) < size
+
+
+def test_epochs_are_shuffled_differently_and_alike_on_every_rank() -> None:
+    first, again, other = (
+        PlacedSampler((0, 1), 50, seed=1),
+        PlacedSampler((0, 1), 50, seed=1),
+        PlacedSampler((0, 1), 50, seed=1),
+    )
+    other.set_epoch(1)
+    assert list(first) == list(again)
+    assert list(first) != list(other)
+    assert sorted(other) == list(range(50))
+
+
+def test_the_order_of_an_epoch_never_changes() -> None:
+    # Written down once: a resumed job must find the order in which it began.
+    assert shuffled(12, seed=7, epoch=3).tolist() == [0, 3, 7, 10, 4, 2, 6, 8, 5, 11, 9, 1]
+    assert shuffled(6, seed=-1, epoch=0).tolist() == [4, 1, 2, 5, 0, 3]
+
+
+def test_the_order_is_that_of_a_known_algorithm_and_not_of_a_library() -> None:
+    seed, epoch, count = 123456789012, -1, 1000
+    # Python's generator takes the words of one large number, NumPy's a list of words; the last one may not be 0 here.
+    twister = random.Random((seed & (1 << 64) - 1) | (epoch & (1 << 64) - 1) << 64)
+    order = list(range(count))
+    for last in range(count - 1, 0, -1):
+        mask = (1 << last.bit_length()) - 1
+        while (other := twister.getrandbits(32) & mask) > last:
+            pass
+        order[last], order[other] = order[other], order[last]
+    assert shuffled(count, seed=seed, epoch=epoch).tolist() == order
+
+
+def test_shuffling_neither_reads_nor_changes_a_global_generator() -> None:
+    orders = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        torch.manual_seed(seed)
+        before = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+        orders.append(list(PlacedSampler((0, 1), 100)))
+        assert before == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+    assert orders[0] == orders[1]
+
+
+def test_seed_and_epoch_are_two_numbers() -> None:
+    # The stock sampler adds them: epoch 1 of seed 0 is epoch 0 of seed 1.
+    assert shuffled(50, seed=0, epoch=1).tolist() != shuffled(50, seed=1, epoch=0).tolist()
