@@ -104,6 +104,10 @@ class Control:
         self.heartbeat_s = heartbeat_s
         self.orphan_grace_s = orphan_grace_s
         self._sessions: dict[str, Session] = {}
+        self._newest: dict[str, str] = {}
+        """By host, the agent that came last."""
+        self._replaced: set[tuple[str, str]] = set()
+        """Agents that another one of their host came after. Let in again, the two would oust one another for ever."""
         self._doors: dict[str, tuple[Door, int]] = {}
         self._stopping = False
         self._named: set[tuple[str, str]] = set()
@@ -202,12 +206,14 @@ class Control:
         if hello["incarnation"] > self._incarnation:
             self._tell(Superseded(hello["incarnation"]))
             raise WireError("its agent obeys a newer launcher")
+        if (hello["host"], hello["agent"]) in self._replaced:
+            self._end(session, hello)
+            return
         self._settled(session)
         self._make_place(hello["host"], agent=hello["agent"])
         session.host, session.agent = hello["host"], hello["agent"]
         self._sessions[session.host] = session
-        times = {"heartbeat_s": self.heartbeat_s, "orphan_grace_s": self.orphan_grace_s}
-        session.send({"do": "welcome", "incarnation": self._incarnation, **times})
+        session.send(self._welcome)
         self._tell(AgentJoined(session.host, hello))
 
     def hear(self, session: Session, news: Mapping[str, Any]) -> None:
@@ -221,7 +227,28 @@ class Control:
             del self._sessions[session.host]
             self._tell(AgentLost(session.host, session.over))
 
+    @property
+    def _welcome(self) -> dict[str, Any]:
+        times = {"heartbeat_s": self.heartbeat_s, "orphan_grace_s": self.orphan_grace_s}
+        return {"do": "welcome", "incarnation": self._incarnation, **times}
+
+    def _end(self, session: Session, hello: Mapping[str, Any]) -> None:
+        """Have an agent end that comes back after another one of its host: both would start processes there."""
+        why = "its host has a newer agent"
+        self.refuse(f"an agent of {hello['host']}", why)
+        session.send(self._welcome)
+        for slot in hello["seats"]:
+            if str(slot).isdigit():
+                session.send({"do": "kill", "slot": int(slot)})
+        session.send({"do": "finish"})
+        session.say_goodbye(why)
+        asyncio.get_running_loop().call_later(LINGER_S, session.hang_up, why)
+
     def _make_place(self, host: str, *, agent: str) -> None:
+        newest = self._newest.get(host, agent)
+        if newest != agent:
+            self._replaced.add((host, newest))
+        self._newest[host] = agent
         older = self._sessions.pop(host, None)
         if older is None:
             return

@@ -174,10 +174,8 @@ class Link:
             if self._unsent:
                 return  # nobody reads: one beat more would tell nothing
         vitals = self.vitals
-        waiting = {"waiting": True} if vitals.waiting else {}
-        self.say(
-            "beat", pid=os.getpid(), step=vitals.step, commit=vitals.commit, step_s=vitals.step_s, progress=vitals.progress, **waiting
-        )
+        pace = {"step_s": vitals.step_s, "progress": vitals.progress, **({"waiting": True} if vitals.waiting else {})}
+        self.say("beat", pid=os.getpid(), step=vitals.step, commit=vitals.commit, **pace)
 
     def _send(self) -> None:
         while self._unsent and self._connection is not None:
