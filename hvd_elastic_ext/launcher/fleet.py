@@ -149,7 +149,9 @@ class Fleet:
             if free and agent is not None and agent.joined and not agent.finishing:
                 self._start(agent, seat, place, neighbours=neighbours, standby=bool(members))
         for worker in list(self._roster.workers.values()):
-            if worker.seat not in wanted and worker.life not in kept and worker.leaving is None:
+            # One that is live without being a member is of a world that went on without it, behind a link that was cut.
+            useful = worker.seat in wanted and worker.stage is not Stage.LIVE
+            if not useful and worker.life not in kept and worker.leaving is None:
                 self.send_away(worker, "it is not needed")
             if worker.stage is Stage.BOOTING and now - worker.since > self._station.rules.standby_timeout_s:
                 detail = f"{worker.seat} did not get ready in time"
@@ -244,6 +246,8 @@ class Fleet:
         for worker in self._roster.on(name):
             del self._roster.workers[worker.seat]
             self._station.rendezvous.ended(worker.life)
+            if blame and worker.stage is Stage.LIVE:
+                self.recovering.add(name)
         self._station.hands.stop_launch(name)
         if not blame or agent.finishing:
             return

@@ -271,3 +271,18 @@ def test_members_that_did_not_hear_of_a_change_are_told_again_and_nobody_once_al
     said = cluster.told["update"]
     cluster.run(4 * TELL_AGAIN_S)
     assert cluster.told["update"] == said
+
+
+def test_a_host_that_was_cut_off_comes_back_when_it_can_be_reached_with_a_new_process() -> None:
+    cluster = running("a", "b", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.cut.add("b")
+    cluster.dead.add("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(20.0)
+    cluster.cut.discard("b")
+    cluster.dead.discard("b")  # its process has noticed nothing, and its seat is wanted again
+    cluster.until(lambda: causes(cluster)[-1] == "cooldown over")
+    assert cluster.world == ["a", "b"]
+    assert causes(cluster) == ["start", "worker failed", "cooldown over"]
+    assert [event["cause"] for event in cluster.events("exited")] == ["told to leave"]
