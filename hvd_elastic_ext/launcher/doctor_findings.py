@@ -78,24 +78,22 @@ def _python(version: str, *, on: str) -> Finding:
 
 
 def _numpy(answer: Answer, *, on: str) -> Iterator[Finding]:
-    why, version = _failure(answer, "numpy")
-    if why is None:
-        yield Finding("ok", f"{on}numpy {version}")
-    elif version is None:
-        reason = "Horovod's broadcast_object needs it and does not declare it"
-        yield Finding("error", f"{on}numpy is not installed", reason, "pip install numpy")
-    else:
-        yield Finding("error", f"{on}numpy {version} cannot be imported", why, "pip install --force-reinstall numpy")
+    reason = "Horovod's broadcast_object needs it and does not declare it"
+    yield _library(answer, "numpy", on=on, why_needed=reason, remedy="pip install numpy")
 
 
 def _torch(answer: Answer, *, on: str) -> Iterator[Finding]:
-    why, version = _failure(answer, "torch")
+    yield _library(answer, "torch", on=on, remedy="pip install torch, before Horovod is built")
+
+
+def _library(answer: Answer, name: str, *, on: str, remedy: str, why_needed: str | None = None) -> Finding:
+    """Whether ``name`` is there and works; ``remedy`` if it is not there."""
+    why, version = _failure(answer, name)
     if why is None:
-        yield Finding("ok", f"{on}torch {version}")
-    elif version is None:
-        yield Finding("error", f"{on}torch is not installed", why, "pip install torch, before Horovod is built")
-    else:
-        yield Finding("error", f"{on}torch {version} cannot be imported", why, "pip install --force-reinstall torch")
+        return Finding("ok", f"{on}{name} {version}")
+    if version is None:
+        return Finding("error", f"{on}{name} is not installed", why_needed or why, remedy)
+    return Finding("error", f"{on}{name} {version} cannot be imported", why, f"pip install --force-reinstall {name}")
 
 
 def _horovod(answer: Answer, *, on: str) -> Iterator[Finding]:

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from horovod.common.exceptions import HorovodInternalError
-
-from hvd_elastic_ext.worker.comms import Comms, Pending
+from hvd_elastic_ext.worker.comms import Comms, PeerLost, Pending
 
 _NAME = "agreement"
 
@@ -55,7 +53,7 @@ class Agreement:
         """A world that is gone matters if training goes on: the first rank to reach the end may leave at once."""
         try:
             return self._comms.start_max(wanted, name=_NAME)
-        except HorovodInternalError as error:
+        except PeerLost as error:
             return _Lost(error)
 
     def drop(self) -> None:
@@ -69,7 +67,7 @@ class Agreement:
 class _Lost:
     """A reduction that could not even begin."""
 
-    error: HorovodInternalError
+    error: Exception
 
     def wait(self) -> int:
         raise self.error

@@ -56,11 +56,20 @@ class Part(Protocol):
         """Forget what was under way when the last world ended. Called on every rank after each roll-back and sync."""
 
 
-class StatefulPart:
-    """An object with ``state_dict`` and ``load_state_dict``."""
+class _Usual:
+    """What most parts are like."""
 
     firm = False
     borrows = False
+    reload = False
+
+    def settle(self) -> None:
+        """Nothing is under way."""
+
+
+class StatefulPart(_Usual):
+    """An object with ``state_dict`` and ``load_state_dict``."""
+
     reload = True
 
     def __init__(self, value: Stateful) -> None:
@@ -72,16 +81,9 @@ class StatefulPart:
     def restore(self, tree: Any) -> None:
         self.value.load_state_dict(tree)
 
-    def settle(self) -> None:
-        """Nothing is under way."""
 
-
-class GeneratorPart:
+class GeneratorPart(_Usual):
     """A random generator of the user's own, as loaders are given: it stays the same object, and is shared."""
-
-    firm = False
-    borrows = False
-    reload = False
 
     def __init__(self, value: torch.Generator) -> None:
         self.value = value
@@ -91,9 +93,6 @@ class GeneratorPart:
 
     def restore(self, tree: Any) -> None:
         self.value.set_state(tree)
-
-    def settle(self) -> None:
-        """Nothing is under way."""
 
 
 class ScalerPart(StatefulPart):
@@ -111,12 +110,10 @@ class ScalerPart(StatefulPart):
             states.clear()
 
 
-class ModelPart:
+class ModelPart(_Usual):
     """A module: parameters, buffers and extra state."""
 
-    firm = False
     borrows = True
-    reload = False
 
     def __init__(self, value: nn.Module) -> None:
         self.value = value

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from hvd_elastic_ext.worker.agent.http import BadRequest, Reader, Request, response
 from hvd_elastic_ext.worker.agent.peers import is_trusted, owner
 from hvd_elastic_ext.worker.agent.watches import Act
-from hvd_elastic_ext.worker.agent.wires import CHUNK
+from hvd_elastic_ext.worker.agent.wires import heard
 
 MAX_ASKERS: Final = 256
 """Connections at a time; others wait in the kernel's queue."""
@@ -145,12 +145,9 @@ class Door:
         self._listen()
 
     def _read(self, asker: _Asker) -> None:
-        try:
-            data = asker.connection.recv(CHUNK)
-        except BlockingIOError:
+        data = heard(asker.connection)
+        if data is None:
             return
-        except OSError:
-            data = b""
         if not data:
             self._hang_up(asker)
         elif asker.question is None and not asker.answer:

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.agent.door import Hall
@@ -33,17 +33,11 @@ class Lookup:
         self._deadline = hall.now() + LIMIT_S
         self._said = b""
         self._reader, writer = os.pipe()
-        # As for a holder: a signal to the child must not be taken for one to the agent.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        child = -1
         try:
-            child = os.fork()
+            if tree.fork() == 0:
+                _be_child(name, writer)
         finally:
-            if child != 0:
-                signal.pthread_sigmask(signal.SIG_SETMASK, ())
-                os.close(writer)
-        if child == 0:
-            _be_child(name, writer)
+            os.close(writer)
         hall.watch(self._reader, self._read)
 
     def due(self) -> float:
@@ -75,7 +69,7 @@ class Lookup:
         self._then(found)
 
 
-def _be_child(name: str, writer: int) -> None:
+def _be_child(name: str, writer: int) -> NoReturn:
     try:
         tree.die_with_parent()
         # Nobody has to end it, then, who might meet another process under its number.

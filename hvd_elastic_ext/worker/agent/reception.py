@@ -15,7 +15,7 @@ from hvd_elastic_ext.worker.agent.door import Hall
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.orders import End, Join, entry_of, read
 from hvd_elastic_ext.worker.agent.peers import user_of
-from hvd_elastic_ext.worker.agent.wires import CHUNK, Lines
+from hvd_elastic_ext.worker.agent.wires import Lines, heard
 
 MAX_GUESTS: Final = 16
 
@@ -73,12 +73,9 @@ class Reception:
         self._hall.watch(connection.fileno(), functools.partial(self._read, guest))
 
     def _read(self, guest: _Guest) -> None:
-        try:
-            data = guest.connection.recv(CHUNK)
-        except BlockingIOError:
+        data = heard(guest.connection)
+        if data is None:
             return
-        except OSError:
-            data = b""
         if not data:
             self._see_off(guest)
             return

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 from collections.abc import Callable
 from typing import NoReturn
 
+from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.agent.contact import Inheritance
 from hvd_elastic_ext.worker.agent.door import Hall
 from hvd_elastic_ext.worker.agent.holder import Wires, hold
@@ -61,26 +61,14 @@ def begin(hall: Hall, order: Start, inheritance: Inheritance, *, written: Callab
         names = ("stdout", "stderr") if order.output == "frames" else ()
         streams = {name: pipe(inward=True) for name in names}
         ends = [streams[name][1] if streams else 2 for name in ("stdout", "stderr")]
-        holder = _fork_holder(order, inheritance, Wires(down_reader, up_writer, *ends))
+        holder = tree.fork()
+        if holder == 0:
+            _be_holder(order, inheritance, Wires(down_reader, up_writer, *ends))
         for reader, _ in streams.values():
             os.set_blocking(reader, False)
         outputs = Outputs(hall, {reader: name for name, (reader, _) in streams.items()}, tell=written)
         ours.pop_all()
         return Run(holder, down, up, outputs)
-
-
-def _fork_holder(order: Start, inheritance: Inheritance, wires: Wires) -> int:
-    # A signal between the fork and the holder's own handlers would be taken for one to the agent.
-    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    pid = -1
-    try:
-        pid = os.fork()
-    finally:
-        if pid != 0:
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    if pid == 0:
-        _be_holder(order, inheritance, wires)
-    return pid
 
 
 def _be_holder(order: Start, inheritance: Inheritance, wires: Wires) -> NoReturn:

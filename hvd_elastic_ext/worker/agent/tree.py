@@ -32,6 +32,18 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
+def fork() -> int:
+    """Fork this process. In the child every signal stays blocked: it must not be taken for one to this process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return pid
+
+
 def descendants(root: int, *, but: Iterable[int] = ()) -> list[int]:
     """Everything alive that ``root`` started, parents first; without ``but`` and what those started.
 

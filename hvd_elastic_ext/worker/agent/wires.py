@@ -8,6 +8,7 @@ import json
 import os
 import select
 import signal
+import socket
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -88,6 +89,16 @@ class Outbox:
         self._broken = True
         self._waiting.clear()
         self._size = 0
+
+
+def heard(connection: socket.socket) -> bytes | None:
+    """What has come in, empty once the other end has hung up; None if nothing has."""
+    try:
+        return connection.recv(CHUNK)
+    except BlockingIOError:
+        return None
+    except OSError:
+        return b""
 
 
 def complain(problem: str) -> None:

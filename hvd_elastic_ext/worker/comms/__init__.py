@@ -6,9 +6,13 @@ Never here: knowledge of what is being sent, and objects: nothing that comes fro
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
+from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
+
+PeerLost: Final = HorovodInternalError
+"""What a lost peer is, whatever the library: Horovod's own name, so that users' ``except`` clauses hold."""
 
 
 class Pending(Protocol):
@@ -26,8 +30,8 @@ class Comms(Protocol):
 
     Every rank calls them in the same order and with the same names. In a world
     of one nothing is sent: data stays as it is, a number is its own maximum.
-    A lost peer is ``horovod.common.exceptions.HorovodInternalError``, whatever
-    the library; other errors are the caller's own and stay what they are.
+    A lost peer is a :data:`PeerLost`; other errors are the caller's own and stay what they are.
+    An implementation that names this class as its base has its :meth:`max` from it.
     """
 
     def rank(self) -> int:
@@ -48,6 +52,7 @@ class Comms(Protocol):
 
     def max(self, number: int, *, name: str) -> int:
         """Return the largest ``number`` any rank gave; 64 bits, signed."""
+        return self.start_max(number, name=name).wait()
 
     def start_max(self, number: int, *, name: str) -> Pending:
         """Begin :meth:`max` and return at once.

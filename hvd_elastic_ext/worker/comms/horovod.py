@@ -28,7 +28,7 @@ _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.
 StockSampler = hvd.elastic.ElasticSampler
 
 
-class HorovodComms:
+class HorovodComms(Comms):
     """The world that ``hvd.init()`` joined.
 
     Every operation has a name of its own: Horovod's automatic names count
@@ -58,9 +58,6 @@ class HorovodComms:
             return
         hvd.synchronize(hvd.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}"))
         unload(carried, data)
-
-    def max(self, number: int, *, name: str) -> int:
-        return self.start_max(number, name=name).wait()
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:

@@ -20,7 +20,7 @@ from mpi4py import MPI
 from mpi4py.run import set_abort_status
 from torch import Tensor
 
-from hvd_elastic_ext.worker.comms import Pending
+from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
 
 _PIECE: Final = 1 << 30
@@ -29,7 +29,7 @@ _PIECE: Final = 1 << 30
 _NATIVE: Final = (torch.int32, torch.int64, torch.float32, torch.float64)
 
 
-class MPIComms:
+class MPIComms(Comms):
     """The processes ``mpirun`` started. Their number never changes: MPI ends all of them when one is lost."""
 
     def __init__(self) -> None:
@@ -63,9 +63,6 @@ class MPIComms:
             for piece in torch.split(carried.view(-1), _PIECE):
                 self._comm.Allreduce(MPI.IN_PLACE, piece.numpy(), op=MPI.SUM)
         unload(carried, data)
-
-    def max(self, number: int, *, name: str) -> int:
-        return self.start_max(number, name=name).wait()
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:

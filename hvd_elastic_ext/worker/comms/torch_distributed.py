@@ -16,7 +16,7 @@ from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.worker.comms import Pending
+from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
 from hvd_elastic_ext.worker.comms.meeting import meet
 
@@ -31,7 +31,7 @@ _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.
 _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 
 
-class TorchDistributedComms:
+class TorchDistributedComms(Comms):
     """The process group that is initialised.
 
     What lies in host memory goes through a Gloo group of its own: operations of
@@ -68,9 +68,6 @@ class TorchDistributedComms:
         with _lost_peers(name):
             dist.all_reduce(carried, group=None if on_device else self._host)
         unload(carried, data)
-
-    def max(self, number: int, *, name: str) -> int:
-        return self.start_max(number, name=name).wait()
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:
