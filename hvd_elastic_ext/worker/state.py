@@ -7,11 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from torch import Tensor
-
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker import exchange, rng
+from hvd_elastic_ext.worker import exchange, own, rng
 from hvd_elastic_ext.worker.commits import manifest
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.limits import memory_warning
@@ -191,7 +189,7 @@ class Keeper:
         commit = self._buffer.last()
         if commit is None:
             return False
-        if self._own_of(commit)["program"] != self._limits.program:
+        if own.read(commit).program != self._limits.program:
             log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
             return False
         return True
@@ -326,14 +324,7 @@ class Keeper:
         self._set_mark(written)
 
     def _local(self) -> bytes:
-        states = rng.capture() if self._limits.keep_rng else None
-        return manifest.write_one("rng", {"program": self._limits.program, "rng": states}, [])
-
-    @staticmethod
-    def _own_of(commit: Commit) -> dict[str, Any]:
-        """What of a commit is this rank's own."""
-        own: dict[str, Any] = manifest.read(commit.local, _no_tensor, admitted=None)
-        return own
+        return own.write(self._limits.program, keep_rng=self._limits.keep_rng)
 
     def _set_mark(self, written: Written) -> None:
         self._mark = _Mark(written.tree, written.versions())
@@ -365,7 +356,7 @@ class Keeper:
         """Everything of the last commit; the number of steps it was taken after."""
         commit = self._last()
         self._put_back(commit)
-        states = self._own_of(commit)["rng"]
+        states = own.read(commit).states
         if self._limits.keep_rng and states is not None:
             rng.restore(states)
         self._steps.done = commit.record.step
@@ -395,7 +386,3 @@ class Keeper:
         if self._reporter.active:
             where = {"rank": self._comms.rank(), "size": self._comms.size(), "world": self._generation}
             self._reporter.record(event, step=self._steps.done, **where, **fields)
-
-
-def _no_tensor(index: int, kind: str) -> Tensor:
-    raise Permanent("the state of random generators holds no tensors")

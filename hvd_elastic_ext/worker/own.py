@@ -1,0 +1,35 @@
+"""What of a commit is its rank's own, and is sent to nobody: which program took it, and its random generators."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker import rng
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits.buffer import Commit
+
+
+class Own(NamedTuple):
+    """``program`` tells those apart that may find each other's commits; ``states`` is None without generators."""
+
+    program: str
+    states: dict[str, Any] | None
+
+
+def write(program: str, *, keep_rng: bool) -> bytes:
+    """This rank's own part of a commit that is taken now."""
+    states = rng.capture() if keep_rng else None
+    return manifest.write_one("rng", {"program": program, "rng": states}, [])
+
+
+def read(commit: Commit) -> Own:
+    """What :func:`write` wrote. Only memory of this slot's own processes is read like this."""
+    own = manifest.read(commit.local, _no_tensor, admitted=None)
+    return Own(own["program"], own["rng"])
+
+
+def _no_tensor(index: int, kind: str) -> Tensor:
+    raise Permanent("the state of random generators holds no tensors")
