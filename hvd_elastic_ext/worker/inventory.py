@@ -6,7 +6,8 @@ import logging
 import pickle
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import compress
+from typing import Any, Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -32,6 +33,11 @@ PROBES: Final = 16
 NAMED: Final = (*LIVE, Stateful)
 """What needs a name of its own in the State: inside a container it would come back as a copy that nobody uses."""
 
+Versions = list[tuple[int, int]]
+"""Which tensor object, and how often torch has written to it."""
+
+Difference = Literal["values", "tensors"]
+
 PartFor = Callable[[object], Part | None]
 
 
@@ -43,12 +49,39 @@ class Written:
     tensors: list[Tensor]
     firm: list[bool]
 
-    def versions(self) -> list[tuple[int, int]] | None:
+    def versions(self) -> Versions | None:
         """Change when any tensor is replaced or written to by torch; None where torch does not count."""
         try:
             return [(id(tensor), tensor._version) for tensor in self.tensors]
         except RuntimeError:  # inference tensors
             return None
+
+    def mark(self) -> Mark:
+        return Mark(self.tree, self.versions(), self.firm)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the live state looked like when it was equal to the last commit."""
+
+    tree: bytes
+    versions: Versions | None
+    firm: Sequence[bool]
+
+    def difference(self, written: Written, committed: Sequence[Tensor]) -> Difference | None:
+        """What has changed since, where ``committed`` is what the tensors were; None if nothing has."""
+        if self.versions is None or self.versions != written.versions():
+            return "tensors"
+        if not resembles(written.tensors, committed):
+            return "tensors"
+        return None if self.tree == written.tree else "values"
+
+    def firm_differs(self, written: Written) -> bool:
+        """Whether torch has written to a firm tensor since, or another one is in its place."""
+        before, now = self.versions, written.versions()
+        if before is None or now is None:
+            return True
+        return list(compress(before, self.firm)) != list(compress(now, written.firm))
 
 
 class Inventory:

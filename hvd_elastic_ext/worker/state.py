@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Permanent
@@ -17,7 +17,7 @@ from hvd_elastic_ext.worker.commits.memory import Identity
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.election import Candidate, Election, Send, elect
 from hvd_elastic_ext.worker.fingerprint import fingerprint
-from hvd_elastic_ext.worker.inventory import Inventory, Written, resembles
+from hvd_elastic_ext.worker.inventory import Difference, Inventory, Mark, Written
 from hvd_elastic_ext.worker.link import Vitals
 from hvd_elastic_ext.worker.reductions import accumulating
 from hvd_elastic_ext.worker.report import Reporter, plain
@@ -45,14 +45,6 @@ class Limits:
     """Training processes on this host, which share its memory."""
     program: str = ""
     """Tells programs apart that may find each other's commits."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Mark:
-    """What the live state looked like when it was equal to the last commit."""
-
-    tree: bytes
-    versions: list[tuple[int, int]] | None
 
 
 class Keeper:
@@ -88,7 +80,8 @@ class Keeper:
         self._steps = StepCount(self._stepped)
         self._steps.watch(self._counted_optimizer())
         self._generation = 0
-        self._mark: _Mark | None = None
+        self._mark: Mark | None = None
+        self._by_hand = False
         self._inherited = self._has_own_commit()
         if not self._inherited:
             self._begin()
@@ -101,7 +94,10 @@ class Keeper:
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
         self._steps.between()
-        self._take(self._next_identity())
+        written, last = self._inventory.write(), self._buffer.record
+        if last is not None and last.step == self._steps.done and self._mark is not None:
+            self._by_hand |= self._mark.firm_differs(written)  # no step of a world's did that
+        self._take(self._next_identity(), written)
         if self._reporter.due("committed") and self._comms.rank() == 0:
             self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
 
@@ -162,27 +158,28 @@ class Keeper:
         """Bring every rank to the newest commit that any of them holds."""
         self._stopping.drop()
         self._steps.watch(self._counted_optimizer())
-        by_hand = self._enter()
-        said = exchange.candidates(self._buffer, self._comms, entered=self._generation, by_hand=by_hand)
+        self._enter()
+        said = exchange.candidates(self._buffer, self._comms, entered=self._generation, by_hand=self._by_hand)
         election = elect(said)
         self._generation = election.generation
         # Processes that different launchers started must give their commits the same identity.
         self._incarnation = max(candidate.incarnation for candidate in said)
         self._follow(election, said)
+        self._by_hand = False
         if self._limits.verify:
             self._verify(election)
         self._stopping.enter()
         self._synced(election, said)
 
-    def _enter(self) -> bool:
-        """Make live and last commit the same; True if weights changed since, which no step of a world's did."""
+    def _enter(self) -> None:
+        """Make live and last commit the same. Weights that differ were changed by no step of a world's."""
         if self._inherited:
-            self._inherit()
-            return False
+            return self._inherit()
         difference = self._difference()
         if difference is not None:
             self.seal()
-        return difference == "tensors"
+        self._by_hand |= difference == "tensors"
+        return None
 
     def _has_own_commit(self) -> bool:
         """True if an earlier process of this very program left a commit in this memory."""
@@ -316,8 +313,8 @@ class Keeper:
         if expected >= WORTH_PREPARING:
             self._buffer.prepare(expected, besides=self._inventory.make_ready())
 
-    def _take(self, identity: Identity) -> None:
-        written = self._inventory.write()
+    def _take(self, identity: Identity, written: Written | None = None) -> None:
+        written = written or self._inventory.write()
         contents = Contents(written.tree, written.tensors, written.firm, self._local())
         self._buffer.take(contents, identity, step=self._steps.done)
         self._vitals.committed(self._steps.done, self._identity())
@@ -327,16 +324,12 @@ class Keeper:
         return own.write(self._limits.program, keep_rng=self._limits.keep_rng)
 
     def _set_mark(self, written: Written) -> None:
-        self._mark = _Mark(written.tree, written.versions())
+        self._mark = written.mark()
 
-    def _difference(self) -> Literal["values", "tensors"] | None:
+    def _difference(self) -> Difference | None:
         """What has changed since the last commit; None if it need not be taken again."""
-        mark, written = self._mark, self._inventory.write()
-        if mark is None or mark.versions is None or mark.versions != written.versions():
-            return "tensors"
-        if not resembles(written.tensors, self._last().views):
-            return "tensors"
-        return None if mark.tree == written.tree else "values"
+        written = self._inventory.write()
+        return "tensors" if self._mark is None else self._mark.difference(written, self._last().views)
 
     def _last(self) -> Commit:
         commit = self._buffer.last()

@@ -87,6 +87,7 @@ ONLY_OURS = (
     "first_sync_sends_though_all_hold_commit_0",
     "equal_commits_are_not_sent",
     "weights_loaded_on_one_rank_reach_the_others",
+    "weights_loaded_on_one_rank_and_committed_by_all",
     "an_optimizer_steps_on_after_its_state",
     "values_and_buffers_that_differ_are_made_equal",
     "rank_behind_by_one_commit_follows",

@@ -278,6 +278,12 @@ def test_weights_that_one_rank_loaded_reach_the_others_though_all_sealed_a_commi
     assert (first["by load"], first["by data"]) == (42.0, 7.0)
 
 
+def test_weights_that_one_rank_loaded_reach_the_others_though_all_committed_them_and_stepped(
+    ours: dict[str, Saw],
+) -> None:
+    all_take_rank_0s(ours["weights_loaded_on_one_rank_and_committed_by_all"])
+
+
 def test_an_optimizer_steps_on_under_another_state_and_in_another_world(ours: dict[str, Saw]) -> None:
     first, second = ours["an_optimizer_steps_on_after_its_state"]
     assert first == second

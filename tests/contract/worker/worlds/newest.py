@@ -65,6 +65,22 @@ def commits_of_one_number_after_unequal_steps(State: Any) -> dict[str, Any]:
 
 
 @check
+def weights_loaded_on_one_rank_and_committed_by_all(State: Any) -> dict[str, Any]:
+    """As a script does that goes back to its best checkpoint, which only rank 0 has; a world later it does."""
+    state, net, optimizer = together(State)
+    train_alone(net, optimizer, steps=1)
+    state.commit()
+    if hvd.rank() == 0:
+        net.load_state_dict({key: torch.zeros_like(value) for key, value in net.state_dict().items()})
+    state.save()
+    train_alone(net, optimizer, steps=1)
+    state.save()
+    before = weights(net)
+    state.sync()
+    return {"before": before, "after": weights(net)}
+
+
+@check
 def first_sync_sends_though_all_hold_commit_0(State: Any) -> dict[str, Any]:
     net = model()
     before = weights(net)
