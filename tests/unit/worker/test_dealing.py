@@ -6,7 +6,6 @@ import random
 from collections import Counter
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
