@@ -143,6 +143,7 @@ class Job:
         size += ["--elastic-timeout", str(ELASTIC_TIMEOUT_S), *shape.options]
         if self.side == "ours":
             source = ["--hosts-file", str(self.hosts), "--journal", str(self.journal), *shape.ours]
+            source += ["--job", self._folder.name]  # no other job on this machine has this name
             source += ["--network-interfaces", shape.interface] if shape.interface else []
             return [sys.executable, "-m", "hvd_elastic_ext.cli", "run", *source, *size]
         script = self._folder / "discover.sh"

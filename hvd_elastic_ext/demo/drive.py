@@ -21,6 +21,7 @@ from hvd_elastic_ext.demo.script import (
     Action,
     Decision,
     Kill,
+    KillLauncher,
     Scene,
     SetHosts,
     Stage,
@@ -46,6 +47,9 @@ class Hands(Protocol):
 
     def kill(self, worker: Worker) -> None:
         """``kill -9``. Raises :class:`Transient` if there is no such worker just now."""
+
+    def kill_launcher(self, pid: int) -> None:
+        """``kill -9`` the launcher, which is started again. Raises :class:`Transient` if it is not there just now."""
 
     def hurry(self) -> None:
         """Everything has been seen: let training go on to its end as fast as it can."""
@@ -179,6 +183,12 @@ class Drive:
                 raise Transient("no worker to kill is known yet")
             self._hands.kill(worker)
             return f"kill -9 {worker.pid}, {'rank 0' if act.rank_0 else 'a worker'} on {worker.host}"
+        if isinstance(act, KillLauncher):
+            pid = self._frame.seen.launcher
+            if pid is None:
+                raise Transient("the launcher has not said who it is")
+            self._hands.kill_launcher(pid)
+            return f"kill -9 {pid}, the launcher itself"
         return ""
 
     def _go_on(self, now: float, shown: str) -> None:

@@ -3,7 +3,8 @@
 Whatever happens to the demo, the job must not outlive it. So the launcher runs
 under the same agent that it uses for its workers, which lives on a pipe: when
 the demo ends, even by ``SIGKILL``, the pipe closes, and the agent ends the
-launcher and everything under it, gently first.
+launcher and everything under it, gently first. Between the two there is a few
+lines' shell script that starts a killed launcher again.
 """
 
 from __future__ import annotations
@@ -29,6 +30,20 @@ from hvd_elastic_ext.demo.seen import Worker
 GRACE_S: Final = 8.0
 """How long the launcher may take to end its workers before it is killed."""
 AGENT: Final = "hvd_elastic_ext.worker.agent"
+KEEPER: Final = """
+told=
+trap told=1 TERM INT HUP
+"$@"
+code=$?
+while [ "$code$told" = 137 ]; do
+    sleep 1
+    "$@"
+    code=$?
+done
+exit "$code"
+"""
+"""Starts the launcher again whenever it was killed, as systemd or a pod's restart policy would. Told to end, it
+waits for the launcher's own end, which has been told, too."""
 NEEDED: Final = ("torch", "horovod", "sklearn", "matplotlib")
 
 
@@ -142,6 +157,8 @@ def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int,
         *("-m", "hvd_elastic_ext.cli", "run"),
         # By name alone, as the job runs in its folder: messages that name them stay short.
         *("--hosts-file", folder.hosts.name, "--journal", folder.journal.name),
+        # No other job on this machine has this name, whatever else is trained there, or demonstrated.
+        *("--job", f"demo-{os.getpid()}"),
         *("-np", str(smallest), "--min-np", str(smallest), "--max-np", str(largest)),
         *("--blacklist-cooldown-range", *map(str, cooldown_s)),
         *("--elastic-timeout", "60", "--settle", "1", "--orphan-grace", "10"),
@@ -173,7 +190,8 @@ class Job:
                 env=dict(environ),
                 start_new_session=True,
             )
-        start = {"do": "start", "slot": 0, "argv": list(command), "cwd": str(folder.path), "grace_s": GRACE_S}
+        argv = ["sh", "-c", KEEPER, "sh", *command]
+        start = {"do": "start", "slot": 0, "argv": argv, "cwd": str(folder.path), "grace_s": GRACE_S}
         orders = ({**start, "output": "stderr", "commits": 0}, {"do": "finish"})
         assert self._agent.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # `ended` will say so
@@ -184,11 +202,17 @@ class Job:
         self._folder.publish(text)
 
     def kill(self, worker: Worker) -> None:
+        self._kill(worker.pid, f"process {worker.pid} of {worker.host} is not there")
+
+    def kill_launcher(self, pid: int) -> None:
+        self._kill(pid, f"the launcher, process {pid}, is not there")
+
+    def _kill(self, pid: int, absent: str) -> None:
         """``kill -9``. Raises :class:`Transient` unless the pid is a process of this very job."""
-        if self._agent.pid not in ancestors(worker.pid):
-            raise Transient(f"process {worker.pid} of {worker.host} is not there")
+        if self._agent.pid not in ancestors(pid):
+            raise Transient(absent)
         with contextlib.suppress(ProcessLookupError):
-            os.kill(worker.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
 
     def hurry(self) -> None:
         self._folder.enough.touch()

@@ -37,11 +37,16 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class KillLauncher:
+    """``kill -9`` the launcher; whoever looks after it starts it again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """Do nothing: what is expected comes by itself."""
 
 
-Action = SetHosts | WriteText | Kill | Watch
+Action = SetHosts | WriteText | Kill | KillLauncher | Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,8 @@ class Scene:
     ``after_steps`` of the present world trigger ``act``. Within ``within_s``
     seconds a new world of ``size`` for one of ``causes`` must have done
     ``then_steps`` steps; where ``size`` is None, no new world may form, the list
-    must be refused, and the world there is must do that many. No rank may lose
-    more than ``max_lost`` steps.
+    must be refused (or the launcher be there again), and the world there is must
+    do that many. No rank may lose more than ``max_lost`` steps.
     """
 
     name: str
@@ -76,16 +81,15 @@ GARBAGE: Final = "<html>502 Bad Gateway</html>\n\x00\x01 not:a:host list\n"
 
 def full_script(*, commit_every: int) -> tuple[Scene, ...]:
     """The whole demo."""
-    begin, grow, killed, back, refused, drained = _scenes(commit_every)
+    begin, grow, killed, back, relaunched, refused, drained = _scenes(commit_every)
     rank_0 = replace(killed, name="kill -9 of rank 0 itself", act=Kill(rank_0=True))
     again = replace(grow, name="the drained host comes again")
-    return begin, grow, killed, back, rank_0, back, drained, refused, again
+    return begin, grow, killed, back, rank_0, back, relaunched, drained, refused, again
 
 
 def quick_script(*, commit_every: int) -> tuple[Scene, ...]:
     """Each kind of event once."""
-    begin, grow, killed, back, refused, drained = (replace(scene, after_steps=8) for scene in _scenes(commit_every))
-    return begin, grow, killed, back, refused, drained
+    return tuple(replace(scene, after_steps=8) for scene in _scenes(commit_every))
 
 
 def _scenes(commit_every: int) -> tuple[Scene, ...]:
@@ -102,6 +106,7 @@ def _scenes(commit_every: int) -> tuple[Scene, ...]:
             max_lost=commit_every,
         ),
         Scene("its host is back after the cooldown", Watch(), size=3, causes=("cooldown over", "hosts added")),
+        Scene("kill -9 of the launcher", KillLauncher(), size=None),
         Scene("garbage in the hosts file", WriteText(GARBAGE), size=None),
         Scene("a host is taken away politely", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
     )
@@ -111,13 +116,14 @@ def _scenes(commit_every: int) -> tuple[Scene, ...]:
 class Stage:
     """Where the script is, and what had been seen when its scene began (or acted).
 
-    ``since`` is monotonic; ``worlds``, ``refused``, ``steps`` and ``lost`` count.
+    ``since`` is monotonic; ``worlds``, ``launchers``, ``refused``, ``steps`` and ``lost`` count.
     """
 
     index: int = 0
     acted: bool = False
     since: float = 0.0
     worlds: int = 0
+    launchers: int = 0
     refused: int = 0
     steps: int = 0
     lost: int = 0
@@ -178,12 +184,17 @@ def _match(seen: Seen, stage: Stage, scene: Scene) -> int | None:
 
 
 def _unmoved(seen: Seen, stage: Stage, scene: Scene) -> tuple[bool, str]:
-    if seen.refused == stage.refused:
+    relaunched = isinstance(scene.act, KillLauncher)
+    if relaunched and seen.launchers == stage.launchers:
+        return False, "the launcher to be there again"
+    if not relaunched and seen.refused == stage.refused:
         return False, "the launcher to refuse the list"
     if len(seen.worlds) > stage.worlds:
         return False, f"nothing at all to happen to the world; it is {_world_text(seen)}"
     left = scene.then_steps - (seen.steps - stage.steps)
-    return left <= 0, f"{left} more steps in the same world" if left > 0 else "refused, and training never noticed"
+    if left > 0:
+        return False, f"{left} more steps in the same world"
+    return True, f"{'started again' if relaunched else 'refused'}, and training never noticed"
 
 
 def _world_text(seen: Seen) -> str:
@@ -192,7 +203,8 @@ def _world_text(seen: Seen) -> str:
 
 def acted(now: float, seen: Seen, stage: Stage, scene: Scene) -> Stage:
     """The stage after the scene's action; only what comes from now on counts as its effect."""
-    marked = replace(stage, acted=True, since=now, refused=seen.refused, steps=seen.steps, lost=len(seen.lost))
+    counts = {"launchers": seen.launchers, "refused": seen.refused, "steps": seen.steps, "lost": len(seen.lost)}
+    marked = replace(stage, acted=True, since=now, **counts)
     if isinstance(scene.act, Watch):
         return marked  # what comes by itself may have come already
     return replace(marked, worlds=len(seen.worlds))

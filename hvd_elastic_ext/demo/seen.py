@@ -34,7 +34,8 @@ class Worker:
 class Seen:
     """``step``, ``epoch`` and ``loss`` are the newest that rank 0, on ``rank_0_host``, reported.
 
-    ``lost`` has an entry for each roll-back of any rank; ``finished`` is the
+    ``lost`` has an entry for each roll-back of any rank; ``launchers`` counts
+    those that began, ``launcher`` is the pid of the last one; ``finished`` is the
     job's exit code once it has one; ``last`` says the last event in a few words.
     """
 
@@ -47,6 +48,8 @@ class Seen:
     rank_0_host: str = ""
     refused: int = 0
     lost: tuple[int, ...] = ()
+    launchers: int = 0
+    launcher: int | None = None
     finished: int | None = None
     last: str = ""
 
@@ -63,6 +66,11 @@ def look(seen: Seen, records: Iterable[Record]) -> Seen:
         if fold is not None:
             seen = fold(seen, record)
     return seen
+
+
+def _started(seen: Seen, record: Record) -> Seen:
+    said = "the launcher was started again" if seen.launchers else seen.last
+    return replace(seen, launchers=seen.launchers + 1, launcher=whole(record.get("pid")), last=said)
 
 
 def _resized(seen: Seen, record: Record) -> Seen:
@@ -123,6 +131,7 @@ def _finished(seen: Seen, record: Record) -> Seen:
 
 
 _FOLDS: Final[Mapping[str, Callable[[Seen, Record], Seen]]] = {
+    "started": _started,
     "resized": _resized,
     "spawned": _spawned,
     "exited": _exited,

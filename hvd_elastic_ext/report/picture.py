@@ -74,7 +74,9 @@ def label_of(row: Row) -> str:
             failed = [name for name in row.hosts if name not in row.added]
             return f"{' '.join(failed) or 'a worker'} failed"
         return hosts_text(row).replace("-", "−") or row.cause
-    return {"refused": "list refused", "finished": "end"}.get(row.event, f"{row.event} {hosts_text(row)}".strip())
+    return {"refused": "list refused", "started": "launcher again", "finished": "end"}.get(
+        row.event, f"{row.event} {hosts_text(row)}".strip()
+    )
 
 
 def lanes(starts: Sequence[float], widths: Sequence[float], *, most: int) -> tuple[int, ...] | None:

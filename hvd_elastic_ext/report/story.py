@@ -30,6 +30,9 @@ TOLD_TO_LEAVE: Final = "told to leave"
 TOGETHER_S: Final = 2.0
 """Roll-backs of several ranks that lie no further apart than this are one event."""
 
+AT_ONCE_S: Final = 0.1
+"""What is journalled within this time of one another has come in one go."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:
@@ -105,6 +108,8 @@ def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
             continue
         tell_one = _SINGLE.get(moment.record.event)
         row = tell_one(moment) if tell_one is not None else None
+        if row is not None and row.event == "started":
+            row = replace(row, note=_without_a_launcher(moment, moments))
         if row is not None:
             rows.append(row)
     return _without_repeats(sorted(rows, key=lambda row: row.at))
@@ -285,6 +290,21 @@ def _started_again(moment: Moment) -> Row:
     return Row(moment.at, "started", "the launcher was started again")
 
 
+def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
+    """What is known of the time before a launcher was started again: nobody wrote, and training may have gone on."""
+    same = [m for m in moments if m.clock == started.clock and m is not started]
+    before, after = [m for m in same if m.at < started.at], [m for m in same if m.at >= started.at]
+    if not before:
+        return ""
+    gap = f"nothing heard for {started.at - before[-1].at:.1f} s"
+    later = of(after, "stepped")
+    # Hosts keep what they have to say until there is somebody to say it to: then it comes all at once.
+    around = (*of(before, "stepped")[-1:], *[m for m in later if m.at - later[0].at < AT_ONCE_S][-1:])
+    numbers = [n for m in around if (n := whole(m.record.get("step"))) is not None]
+    meanwhile = numbers[1] - numbers[0] - 1 if len(numbers) == 2 else 0
+    return f"{gap}, {meanwhile} steps done meanwhile" if meanwhile > 0 else gap
+
+
 def _refused(moment: Moment) -> Row:
     return Row(moment.at, "refused", text(moment.record.get("reason")))
 
@@ -311,6 +331,10 @@ def _with_reason(moment: Moment) -> Row:
     return Row(moment.at, record.event, text(record.get("reason")), (host,) if host else ())
 
 
+def _stalled(moment: Moment) -> Row:
+    return Row(moment.at, "stalled", text(moment.record.get("reason")), names(moment.record.get("hosts")))
+
+
 def _sealed(moment: Moment) -> Row:
     return Row(moment.at, "sealed", f"step {text(moment.record.get('step'))}", note=text(moment.record.get("path")))
 
@@ -330,6 +354,10 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "rolled_back": _rolled_back,
     "notice": _with_reason,
     "fenced": _with_reason,
+    "stalled": _stalled,
+    "straggler": _with_reason,
+    "blocked": _with_reason,
+    "cleared": _with_reason,
     "slept": _with_reason,
     "resumed": _with_reason,
     "sealed": _sealed,

@@ -18,7 +18,7 @@ from hvd_elastic_ext.demo.main import Plan, plan_of, play
 from hvd_elastic_ext.demo.script import Scene, Watch
 from hvd_elastic_ext.demo.seen import Seen, look
 from hvd_elastic_ext.report.main import read_journal
-from hvd_elastic_ext.report.story import tell
+from hvd_elastic_ext.report.story import Story, tell
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
@@ -52,11 +52,24 @@ def check_a_whole_demo(out: Path, text: str) -> None:
     assert foreign == 0
     assert story.code == 0
     assert all(row.downtime_s is not None for row in story.resizes if row.cause != "start")
+    check_that_nobody_noticed_the_launchers_death(story)
     for word in ("hosts added", "worker failed", "cooldown over", "hosts removed", "refused", "Test accuracy: 0.9"):
         assert word in text
     assert (out / "picture.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (out / "picture.html").read_text()
     assert str(out / "picture.png") in text
+
+
+def check_that_nobody_noticed_the_launchers_death(story: Story) -> None:
+    at = [i for i, row in enumerate(story.rows) if row.event == "started"]
+    assert [story.rows[i].cause for i in at] == ["the launcher was started again"]
+    before, after = story.rows[at[0] - 1], story.rows[at[0] + 1]
+    assert "steps done meanwhile" in story.rows[at[0]].note
+    # No world was formed for it, and nobody rolled back: the next that happens is what the script does next.
+    assert before.event == "resized"
+    assert before.cause == "cooldown over"
+    assert (after.event, after.cause) == ("resized", "hosts removed") or after.event == "refused"
+    assert after.steps_lost in (0, None)
 
 
 @pytest.mark.soak

@@ -37,10 +37,13 @@ class Launcher:
         self.deaf_to_hosts = False
         self.deaf_to_kills = False
         self.resizes_on_garbage = False
+        self.stays_dead = False
+        self.resizes_when_relaunched = False
         self.absent_kills = 0
         self.ends_after_steps = 2000
         self.code = 0
         self.killed: list[Worker] = []
+        self.launchers_killed: list[int] = []
         self.hurried_at: list[int] = []
         self._hosts = START
         self._world: tuple[str, ...] = ()
@@ -50,6 +53,7 @@ class Launcher:
         self._step = 0
         self._pid = 4000
         self._ended: int | None = None
+        self._say("started", pid=77)
 
     # -- the two doors --
 
@@ -81,6 +85,13 @@ class Launcher:
         self._say("struck", subject=worker.host, cause="killed by signal 9", until=0.0)
         self._blocked[worker.host] = self.clock.mono() + self.cooldown_s
         self._resize("worker failed", tuple(h for h in self._world if h != worker.host), failed=[worker.host])
+
+    def kill_launcher(self, pid: int) -> None:
+        self.launchers_killed.append(pid)
+        if not self.stays_dead:
+            self._say("started", pid=pid + 1)
+        if self.resizes_when_relaunched:
+            self._resize("worker failed", self._world[:1])
 
     def hurry(self) -> None:
         self.hurried_at.append(self._step)

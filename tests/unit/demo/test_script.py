@@ -75,6 +75,27 @@ def test_garbage_that_changes_the_world_is_a_failure(play: Play, launcher: Launc
     assert "nothing at all to happen to the world" in failure
 
 
+@pytest.mark.parametrize("script", [FULL, QUICK], ids=["full", "quick"])
+def test_the_launcher_that_is_killed_is_the_one_that_runs(
+    play: Play, launcher: Launcher, script: tuple[Scene, ...]
+) -> None:
+    assert play(script).failures == ()
+    assert launcher.launchers_killed == [77]
+
+
+def test_a_launcher_that_does_not_come_again_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.stays_dead = True
+    (failure,) = play(QUICK).failures
+    assert failure == "kill -9 of the launcher: waited 60 s in vain for the launcher to be there again"
+
+
+def test_a_world_that_changes_because_the_launcher_was_killed_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.resizes_when_relaunched = True
+    (failure,) = play(QUICK).failures
+    assert failure.startswith("kill -9 of the launcher: waited")
+    assert "nothing at all to happen to the world" in failure
+
+
 def test_losing_more_steps_than_a_commit_protects_is_a_failure_and_the_script_goes_on(
     play: Play, launcher: Launcher
 ) -> None:
@@ -173,7 +194,7 @@ def test_plain_lines_tell_every_act_world_and_effect(play: Play, frames: list[Fr
     play(QUICK)
     told = [line for before, after in zip([None, *frames], frames, strict=False) for line in changes(before, after)]
     assert len([line for line in told if line.startswith("shown: ")]) == len(QUICK)
-    assert len([line for line in told if line.startswith("--> ")]) == 4
+    assert len([line for line in told if line.startswith("--> ")]) == 5
     assert len([line for line in told if line.startswith("world of ")]) == 5
     assert "next: training goes on to its end" in told
 

@@ -94,6 +94,28 @@ def test_a_resize_that_training_never_came_back_from_has_unknown_downtime(journa
     assert resize(tell(journal.records), "worker failed").downtime_s is None
 
 
+@pytest.mark.parametrize("kept", [True, False], ids=["told all at once", "never told"])
+def test_a_launcher_that_was_started_again_says_how_long_nothing_was_heard_and_what_was_done_meanwhile(
+    journal: JournalMaker, kept: bool
+) -> None:
+    journal.add("started").resized("start", 2).steps(10)
+    journal.add("started", after=2.5)
+    if kept:
+        journal.steps(8, every=0.001)
+    else:
+        journal.step += 7
+    journal.steps(3, every=0.3)
+    (row,) = [row for row in tell(journal.records).rows if row.event == "started"]
+    assert row.cause == "the launcher was started again"
+    assert row.note == "nothing heard for 2.5 s, 7 steps done meanwhile"
+
+
+def test_a_launcher_that_was_started_again_before_any_step_says_no_more_than_how_long(journal: JournalMaker) -> None:
+    journal.add("started").add("started", after=1.5).resized("start", 2).steps(3)
+    (row,) = [row for row in tell(journal.records).rows if row.event == "started"]
+    assert row.note == "nothing heard for 1.5 s"
+
+
 def test_a_job_that_never_started_tells_only_its_end(journal: JournalMaker) -> None:
     journal.add("started").add("finished", after=30, code=1, reason="only 1 of 2 slots within 30 s")
     story = tell(journal.records)
