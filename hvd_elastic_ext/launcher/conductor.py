@@ -268,10 +268,8 @@ class Job:
         )
         if ledger is not driver.faults.ledger:
             driver.faults.ledger = ledger
-            if request.get("do") == "block":
-                driver.station.record(
-                    "struck", subject=str(request.get("host")), cause="by hand", until=request.get("for")
-                )
+            event, fields = hosts_desk.told(request)
+            driver.station.record(event, **fields)
             self._save_soon()
             self._look_soon.set()
         return answer

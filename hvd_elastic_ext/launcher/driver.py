@@ -121,9 +121,7 @@ class Driver:
             self._reason = decision.reason
             log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
         if decision.members is None:
-            lost = self._patience.lost(decision, wanted)
-            if lost is not None:
-                self.end(lost)
+            self._end_for(self._patience.lost(decision, wanted))
             return
         limit = self.station.rules.reset_limit
         if limit is not None and self.worlds.begun and self.worlds.changes >= limit:
@@ -325,11 +323,10 @@ class Driver:
             self.fleet.rest(worker.seat)
             if code == 0 and worker.stage is Stage.BOOTING:
                 self._done_alone.add(worker.seat)
+            self._end_for(self.faults.left(worker, found.text, members=members))
         elif cause.fault and not self._finishing:
             self.fleet.recovering.add(worker.seat.host)
-            failure = self.faults.failed(worker, cause, found.text, members=members)
-            if failure is not None:
-                self.end(failure)
+            self._end_for(self.faults.failed(worker, cause, found.text, members=members))
 
     def _all_left(self, worker: Worker) -> bool:
         """Scripts without an elastic loop cannot say that they are done: they are when all ended well."""
@@ -344,6 +341,10 @@ class Driver:
         else:
             for worker in self.station.roster.workers.values():
                 self.fleet.kill(worker, Cause.TOLD)
+
+    def _end_for(self, why: JobFailed | None) -> None:
+        if why is not None:
+            self.end(why)
 
     def _wind_up(self) -> None:
         """End what runs: everything if the job was told to end, else all but the world whose training is done."""

@@ -30,6 +30,8 @@ class Faults:
         self.first: str | None = None
         """The first process that failed, and how."""
         self._counted: list[tuple[float, str]] = []
+        self._deserted: list[float] = []
+        """When the last process of a world left of its own accord."""
         self._seen: dict[str, tuple[str, int]] = {}
         """Of each error the host and the step where it was seen last."""
 
@@ -96,6 +98,22 @@ class Faults:
         what = f": {worker.failure[1]}" if worker.failure else ""
         count = f"{len(self._counted)} processes failed within an hour, more than --failure-budget allows"
         return JobFailed(f"{count}; the last one was {worker.seat}: {how}{what}")
+
+    def left(self, worker: Worker, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
+        """Note that a process has left of its own accord; why that ends the job, if it does.
+
+        Leaving is everybody's right. That nobody is left, time and again, is no way to train.
+        """
+        if worker.life not in members or any(map(self._station.roster.alive, members)):
+            return None
+        now = self._station.now()
+        self._deserted = [at for at in self._deserted if now - at < BUDGET_WINDOW_S] + [now]
+        if len(self._deserted) <= self._station.rules.failure_budget:
+            return None
+        times = f"all processes have left {len(self._deserted)} times within an hour, more than --failure-budget allows"
+        return JobFailed(
+            f"{times}; the last one was {worker.seat}: {how}. Training is done when the training function returns"
+        )
 
     def _count(self, host: str, *, well: bool) -> bool:
         """Count a fault, and say whether that makes too many."""

@@ -12,6 +12,7 @@ from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.devices import device_env, local_ranks
 from hvd_elastic_ext.launcher.faults import Faults
+from hvd_elastic_ext.launcher.ledger import DECAY, cooldown_s
 from hvd_elastic_ext.launcher.membership import Stage
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
@@ -36,6 +37,8 @@ class Fleet:
         """Hosts of which a member of a world failed, and that have not been back in one."""
         self._resting: dict[Seat, float] = {}
         """Seats whose process left of its own accord, and until when (mono) nobody follows it."""
+        self._rests: dict[Seat, tuple[int, float]] = {}
+        """How often in a row a seat's process has left, and until when nobody followed the last one."""
         self._station = station
         self._faults = faults
         self._roster = station.roster
@@ -169,7 +172,12 @@ class Fleet:
 
     def rest(self, seat: Seat) -> None:
         """A process has left of its own accord: what follows it at once would most likely leave, too."""
-        self._resting[seat] = self._station.now() + self._station.rules.cooldown_s[0]
+        now, limits = self._station.now(), self._station.rules.cooldown_s
+        times, until = self._rests.get(seat, (0, now))
+        # It was good for longer than it rested: as with strikes, what was before does not count any more.
+        times = 1 if not times or now - until > DECAY * cooldown_s(times, limits) else times + 1
+        self._resting[seat] = now + cooldown_s(times, limits)
+        self._rests[seat] = (times, self._resting[seat])
 
     def _start(self, agent: Agent, seat: Seat, place: Place, *, neighbours: Mapping[int, int], standby: bool) -> None:
         """``neighbours``: local rank of each slot of the host that is in use."""

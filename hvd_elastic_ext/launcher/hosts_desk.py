@@ -39,6 +39,15 @@ def answer(request: Mapping[str, Any], ledger: HealthLedger, *, hosts: Sequence[
             raise UsageError(f"there is no request {other!r}; there are: list, block, clear")
 
 
+def told(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The journal's event of a request that has changed something, and its fields."""
+    host = str(request.get("host"))
+    if request.get("do") == "clear":
+        return "cleared", {"host": host, "reason": "by hand"}
+    reason = request.get("reason") or ""
+    return "blocked", {"host": host, "for_s": request.get("for"), "reason": f"by hand{': ' if reason else ''}{reason}"}
+
+
 def rows(ledger: HealthLedger, hosts: Sequence[Host], now: float) -> list[dict[str, Any]]:
     """One row a published host, then one for everybody else on record."""
     told: set[Subject] = set()
