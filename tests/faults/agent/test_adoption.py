@@ -69,7 +69,7 @@ def test_the_next_launcher_adopts_what_the_last_one_started(begin: Begin) -> Non
         agent = begin(first)
         session = first.session()
         talk = "say(say='parked'); hear(); say(say='entered', generation=7)\nsay(say='beat', step=3); hear()"
-        session.order(linked(0, talk))
+        session.order(linked(0, talk, note="seat 3"))
         session.wait_for("said", 0)
         session.order({"do": "tell", "slot": 0, "life": 1, "message": {"tell": "go"}})
         session.wait_for("said", 0, count=2)
@@ -88,7 +88,7 @@ def test_the_next_launcher_adopts_what_the_last_one_started(begin: Begin) -> Non
         del status["argv"]
         assert status == {
             "life": 1, "pid": pid, "state": "running", "code": None, "parked": False, "generation": 7, "done": False,
-            "beat": {"step": 3},
+            "beat": {"step": 3}, "note": "seat 3",
         }  # fmt: skip
         assert marks.start_time(pid) == born
         adopted.order({"do": "tell", "slot": 0, "life": 1, "message": {}})

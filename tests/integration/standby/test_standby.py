@@ -150,6 +150,24 @@ def test_a_new_plan_is_seen_while_parked(job: Job, tmp_path: Path) -> None:
     member.process.wait_for("^2 3 2 3 1$")
 
 
+@pytest.mark.parametrize(("env", "seen"), [({"HVD_ELASTIC_DEVICE": "GPU-c"}, "2"), ({}, "0")])
+def test_where_slots_have_devices_a_local_rank_leads_to_the_same_one_for_life(
+    job: Job, tmp_path: Path, env: dict[str, str], seen: str
+) -> None:
+    script = tmp_path / "look.py"
+    script.write_text(
+        "import horovod.torch as hvd\n"
+        "hvd.init()\n"
+        "print(hvd.local_rank(), hvd.local_size(), hvd.mpi_ops._basics.local_rank(), flush=True)\n"
+    )
+    member = job.start("alpha", script, plan=Place(2, 3, 2, 3, 0, 1), env=env)
+    member.wait_said("parked")
+    job.form(member)
+    member.go()
+    assert member.process.wait(60) == 0, member.process.output
+    assert member.process.stdout.splitlines()[-1] == f"{seen} 1 0"
+
+
 @pytest.mark.parametrize("loop", ["ours", "stock"])
 def test_one_told_to_leave_commits_runs_its_callbacks_and_ends_with_0(job: Job, loop: str) -> None:
     first, second = pair_of(job, LOOP=loop)
