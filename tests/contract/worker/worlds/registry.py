@@ -84,7 +84,7 @@ _SERVERS: list[Any] = []
 def counted() -> Iterator[dict[str, int]]:
     """Bytes that our State sends by each blocking collective while this is entered."""
     sent = {"broadcast": 0, "sum": 0, "max": 0}
-    kept = {name: vars(HorovodComms)[name] for name in sent}
+    own = dict(vars(HorovodComms))  # what it does not have itself is inherited
 
     def counting(name: str, original: Any) -> Any:
         def call(self: Any, data: Any, **options: Any) -> Any:
@@ -93,10 +93,13 @@ def counted() -> Iterator[dict[str, int]]:
 
         return call
 
-    for name, original in kept.items():
-        setattr(HorovodComms, name, counting(name, original))
+    for name in sent:
+        setattr(HorovodComms, name, counting(name, getattr(HorovodComms, name)))
     try:
         yield sent
     finally:
-        for name, original in kept.items():
-            setattr(HorovodComms, name, original)
+        for name in sent:
+            if name in own:
+                setattr(HorovodComms, name, own[name])
+            else:
+                delattr(HorovodComms, name)
