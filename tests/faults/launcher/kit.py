@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,8 @@ from tests.support.waiting import wait_until
 
 TRAINEE: Final = Path(__file__).with_name("trainee.py")
 COMMIT_EVERY: Final = 5
+JOB: Final = f"faults-{os.getpid()}"
+"""A host has one agent for each job, by its name: other sessions of tests on this machine have other names."""
 QUICK: Final = ("--settle", "0.2", "--blacklist-cooldown-range", "2", "10", "--min-np", "1")
 
 _STEP = re.compile(
@@ -49,7 +52,7 @@ class Training(Launched):
     @property
     def state_dir(self) -> Path:
         """The job's folder."""
-        return self.directory / ".hvd-elastic" / TRAINEE.stem
+        return self.directory / ".hvd-elastic" / JOB
 
     @contextlib.contextmanager
     def train(
@@ -61,7 +64,8 @@ class Training(Launched):
     ) -> Iterator[RunningProcess]:
         """Run the trainee. ``wrap`` stands before the launcher's command."""
         source = source or ("--hosts-file", str(self.hosts))
-        words = [*source, "--journal", str(self.journal), *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
+        named = ("--job", JOB, "--journal", str(self.journal))
+        words = [*source, *named, *QUICK, *map(str, options), sys.executable, str(TRAINEE)]
         settings = {"HVD_ELASTIC_SAMPLE": "0", "OMP_NUM_THREADS": "1", **(env or {})}
         with self.popen([*wrap, *ELASTIC, "run", *words], env=settings, cwd=self.directory) as process:
             self.process = process

@@ -49,7 +49,7 @@ def over_ssh(training: Training, hosts: NetHosts) -> tuple[str, ...]:
 @pytest.mark.timeout(300)
 def test_a_silent_host_is_cut_off_and_comes_back_when_its_link_does(training: Training, nethosts: MakeHosts) -> None:
     hosts, say = nethosts(2), training.directory / "say"
-    options = ("--heartbeat-timeout", "3", *over_ssh(training, hosts))
+    options = ("--heartbeat-timeout", "5", *over_ssh(training, hosts))
     training.set_hosts("h1:1", "h2:1")
     env = {"USER_PORT": str(PORT), "SAY": str(say)}
     with hosts["h2"].popen([sys.executable, "-c", ECHO]) as echo:
@@ -64,7 +64,7 @@ def test_a_silent_host_is_cut_off_and_comes_back_when_its_link_does(training: Tr
             fenced = training.last("fenced")
             assert fenced.get("host") == "h2"
             assert "nothing was heard of it for" in fenced.get("reason")
-            assert 2.5 < fenced.mono - cut_at < 30
+            assert 4.5 < fenced.mono - cut_at < 40
             assert training.last("struck").get("subject") == "host h2"
             training.wait_for("attempts to reach it", lambda: "no agent could be started on h2" in process.stderr)
             training.wait_for_size(1)
