@@ -38,12 +38,13 @@ def test_a_start_says_everything_about_its_process() -> None:
             commits=3,
             core=True,
             output="stderr",
+            note="3",
         )
     )
     policy = RestartPolicy(codes=frozenset({134}), limit=7, within_s=60.0, pause_s=0.25, pause_max_s=4.0)
     environment = {"RANK": "0", "EMPTY": ""}
     argv = ("python", "train.py", "")
-    assert order == Start(3, argv, environment, "/job", 2.0, policy, 3, True, "stderr")
+    assert order == Start(3, argv, environment, "/job", 2.0, policy, 3, True, "stderr", note="3")
 
 
 def test_by_default_nothing_is_restarted_no_core_is_dumped_and_two_commits_are_kept() -> None:
@@ -78,8 +79,14 @@ def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
         (b"[" * 100_000, "is not JSON"),
         (b"[]", "is not a JSON object"),
         (b"{}", "'do' is missing"),
-        (line(do="halt"), "'do' must be one of start, stop, signal, kill, answer, tell, forget, finish, join, end"),
-        (line(do=["start"]), "'do' must be one of start, stop, signal, kill, answer, tell, forget, finish, join, end"),
+        (
+            line(do="halt"),
+            "'do' must be one of start, stop, signal, kill, answer, tell, forget, finish, pace, join, end",
+        ),
+        (
+            line(do=["start"]),
+            "'do' must be one of start, stop, signal, kill, answer, tell, forget, finish, pace, join, end",
+        ),
         (line(do="finish", slot=1), "'slot' is unknown; known are do"),
         (line(do="stop"), "'slot' is missing"),
         (line(do="stop", slot=-1), "'slot' must be a whole number from 0 to 1023"),
@@ -100,6 +107,7 @@ def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
         (start(grace_s=True), "'grace_s' must be seconds from 0 to 1e+06"),
         (start(commits=17), "'commits' must be a whole number from 0 to 16"),
         (start(core=1), "'core' must be true or false"),
+        (start(note=3), "'note' must be a name of at most 255 printable ASCII characters"),
         (start(output="file"), "'output' must be one of frames, stderr"),
         (start(restart=[134]), "'restart' must be an object"),
         (start(restart={"codes": [0]}), "'restart.codes' must be a list of exit codes from 1 to 255"),
