@@ -54,6 +54,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
 """What stands in the hosts file's place, one after the other, and what is said of it."""
 
 
+@pytest.mark.timeout(240)
 def test_a_hosts_file_that_is_garbage_unreadable_gone_or_empty_interrupts_nobody(training: Training) -> None:
     training.set_hosts("localhost:1")
     with training.train("-np", "1", wrap=AS_ANYBODY) as process:
@@ -186,6 +187,7 @@ def flood(address: tuple[str, int], *, count: int) -> Iterator[list[int]]:
         thread.join()
 
 
+@pytest.mark.timeout(240)
 def test_strangers_at_the_control_port_are_refused_counted_and_told_once(training: Training) -> None:
     training.set_hosts("localhost:1")
     with training.train("-np", "1") as process:

@@ -108,6 +108,7 @@ def test_newcomers_that_cannot_be_reached_interrupt_nobody_and_come_when_they_ca
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(300)
 def test_a_newcomer_slower_than_gloos_patience_joins_when_it_is_ready(training: Training) -> None:
     boot_s, patience_s = 12, 5
     training.set_hosts("localhost:1", "127.0.0.1:1")
