@@ -1,0 +1,296 @@
+"""Workers that die and hosts that come and go at the worst moments: training goes on, from the right step."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import fcntl
+import os
+import signal
+import socket
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from typing import Final
+
+import psutil
+import pytest
+
+from tests.faults.launcher.kit import QUICK, TRAINEE, Training, training
+from tests.support.waiting import wait_until
+
+__all__ = ["training"]
+
+FIRST, SECOND, THIRD, FOURTH = HOSTS = ("localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3")
+JOB: Final = ("--job", f"membership-{os.getpid()}")
+"""Of this run alone: the agents of another on this machine are not taken for its own."""
+OUT_FOR_LONG: Final = ("--blacklist-cooldown-range", "120", "240")
+"""Whoever failed is not back before the test is over."""
+
+
+def hosts_of(job: Training) -> set[str]:
+    """Those of the newest world."""
+    resizes = job.events("resized")
+    return set(resizes[-1].get("hosts")) if resizes else set()
+
+
+def sizes(job: Training) -> list[int]:
+    return [record.get("size") for record in job.events("resized")]
+
+
+def ended(job: Training) -> dict[str, str]:
+    """Why the last process of each host ended."""
+    return {record.get("host"): record.get("cause") for record in job.events("exited")}
+
+
+def wait_for_hosts(job: Training, *names: str) -> None:
+    job.wait_for(f"a world of {', '.join(names)}", lambda: hosts_of(job) == set(names), timeout=90)
+
+
+def come(moment: float) -> None:
+    """Wait for a moment (mono): here it is the pace of events that is tested."""
+    wait_until(lambda: time.monotonic() >= moment, what="the next turn", timeout=30)
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Hold a process for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.soak)])
+def test_a_second_worker_killed_while_the_world_forms_again_costs_the_rest_no_more(
+    training: Training, size: int
+) -> None:
+    training.set_hosts(*(f"{name}:1" for name in HOSTS[:size]))
+    with training.train("-np", str(size), *JOB, *OUT_FOR_LONG):
+        training.wait_for_size(size)
+        pids = training.pids()
+        with stopped(pids[FIRST]):  # so that no other world can form before the second is gone
+            os.kill(pids[SECOND], signal.SIGKILL)
+            training.wait_for("the first loss", lambda: set(ended(training)) == {SECOND})
+            os.kill(pids[THIRD], signal.SIGKILL)
+            training.wait_for("the second loss", lambda: set(ended(training)) == {SECOND, THIRD})
+            assert sizes(training) == [size]
+        training.wait_for_size(size - 2)
+        assert {name: training.pids()[name] for name in pids} == pids  # nobody was started again
+    training.check_steps()
+    assert hosts_of(training) == set(HOSTS[:size]) - {SECOND, THIRD}
+    assert set(ended(training).values()) == {"crashed"}
+    assert sizes(training) == [size, size - 2]
+
+
+@pytest.mark.soak
+def test_a_veteran_killed_right_after_a_join_leaves_its_state_with_the_newcomer(training: Training) -> None:
+    training.set_hosts(f"{FIRST}:1")
+    with training.train("-np", "1", *JOB, *OUT_FOR_LONG, env={"PAUSE_S": "0.3"}):
+        training.wait_for_size(1)
+        veteran = training.pids()[FIRST]
+        training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+        training.wait_for("the newcomer's first step", lambda: any(s.host == SECOND for s in training.shown()))
+        os.kill(veteran, signal.SIGKILL)
+        training.wait_for("the loss", lambda: ended(training) == {FIRST: "crashed"})
+        training.wait_for_size(1)
+    newcomer = [step for step in training.shown() if step.host == SECOND]
+    together = [step.count for step in newcomer if step.size == 2]
+    alone = [step.count for step in newcomer if step.size == 1]
+    commits = {together[0] - 1, *(count for count in together if count % 5 == 0)}  # the first is that of the join
+    assert alone[0] - 1 in commits
+    assert len(together) < 5
+    training.check_steps()
+    assert hosts_of(training) == {SECOND}
+
+
+@pytest.mark.soak
+def test_at_the_smallest_size_the_rest_waits_for_a_replacement_and_goes_on_from_its_commit(training: Training) -> None:
+    training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+    with training.train("-np", "2", *JOB, "--min-np", "2", *OUT_FOR_LONG) as process:
+        training.wait_for_size(2)
+        pids = training.pids()
+        training.set_hosts(f"{FIRST}:1")
+        training.wait_for("the list", lambda: len(training.events("published")) == 2)
+        training.wait_for_size(2)  # who is to go stays as long as nobody is there instead
+        os.kill(pids[SECOND], signal.SIGKILL)
+        training.wait_for("the loss", lambda: set(ended(training)) == {SECOND})
+        training.wait_for("the roll-back", lambda: training.events("rolled_back"))
+        before = len(training.shown())
+        time.sleep(2.0)  # nothing tells that nothing happens
+        assert len(training.shown()) == before
+        assert process.popen.poll() is None
+        training.set_hosts(f"{FIRST}:1", f"{THIRD}:1")
+        training.wait_for_size(2)
+        assert training.pids()[FIRST] == pids[FIRST]
+    training.check_steps()
+    assert hosts_of(training) == {FIRST, THIRD}
+    assert set(ended(training)) == {SECOND}
+    assert sizes(training) == [2, 2]
+
+
+@pytest.mark.soak
+def test_every_host_may_be_replaced_one_by_one(training: Training) -> None:
+    training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+    with training.train("-np", "2", *JOB, "--min-np", "2"):
+        training.wait_for_size(2)
+        for pair in ((SECOND, THIRD), (THIRD, FOURTH)):
+            training.set_hosts(*(f"{name}:1" for name in pair))
+            wait_for_hosts(training, *pair)
+            training.wait_for_size(2)
+        training.wait_for("their ends", lambda: set(ended(training)) == {FIRST, SECOND})
+    training.check_steps()
+    assert set(ended(training).values()) == {"told to leave"}
+    assert not training.events("rolled_back", "struck")
+    counts = [step.count for step in training.shown() if step.rank == 0]
+    assert counts == list(range(1, len(counts) + 1))  # no step was lost or done twice
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_eight_hosts_that_arrive_over_twenty_seconds_make_one_resize(training: Training) -> None:
+    hosts = [f"{FIRST}:1"]
+    training.set_hosts(*hosts)
+    with training.train("-np", "1", *JOB, "--settle", "14", env={"PAUSE_S": "0.2"}):
+        training.wait_for_size(1)
+        began = time.monotonic()
+        for number in range(8):
+            hosts.append(f"127.0.0.{number + 2}:1")
+            training.set_hosts(*hosts)
+            come(began + 2.5 * (number + 1))
+        assert sizes(training) == [1]
+        training.wait_for_size(9, timeout=150)
+    assert len({record.get("host") for record in training.events("standby")}) == 8
+    assert sizes(training) == [1, 9]
+    training.check_steps()
+    training.check_uninterrupted(FIRST)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_trains_on(training: Training) -> None:
+    script = training.directory / "train.py"
+    text = TRAINEE.read_text()
+    crash = f"        if HOST == {THIRD!r} and hvd.size() == 3:\n            raise RuntimeError('no such device')\n"
+    script.write_text(text.replace("        optimizer.zero_grad()\n", f"{crash}        optimizer.zero_grad()\n"))
+    assert crash in script.read_text()
+    training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+    options = (*QUICK, "--blacklist-cooldown-range", "1", "4", "--failure-budget", "3")
+    with training.run("-np", "2", *JOB, *options, sys.executable, script) as process:
+        training.wait_for_size(2)
+        pids = training.pids()
+        training.set_hosts(f"{FIRST}:1", f"{SECOND}:1", f"{THIRD}:1")
+        training.wait_for("five failures", lambda: len(training.events("struck")) >= 5, timeout=200)
+        training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+        training.wait_for_size(2)
+        assert process.popen.poll() is None
+        assert {name: training.pids()[name] for name in pids} == pids
+    struck = training.events("struck")
+    assert {record.get("host") for record in struck} == {THIRD}
+    assert [record.get("cooldown_s") for record in struck[:5]] == [1.0, 2.0, 4.0, 4.0, 4.0]
+    assert len(sizes(training)) - 1 <= 2 * len(struck) + 1  # in and out
+    training.check_steps()
+
+
+@pytest.mark.soak
+def test_a_host_that_comes_and_goes_every_second_costs_nobody_anything(training: Training) -> None:
+    training.set_hosts(f"{FIRST}:1")
+    with training.train("-np", "1", *JOB, "--settle", "2"):
+        training.wait_for_size(1)
+        began = time.monotonic()
+        for turn in range(10):
+            training.set_hosts(f"{FIRST}:1", *([] if turn % 2 else [f"{SECOND}:1"]))
+            come(began + turn + 1)
+        assert len(training.events("published")) >= 10
+        assert sizes(training) == [1]
+        training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+        training.wait_for_size(2)  # now that it stays it is let in
+    assert sizes(training) == [1, 2]
+    assert set(ended(training).values()) <= {"told to leave"}
+    assert not training.events("struck", "fenced")
+    training.check_steps()
+    training.check_uninterrupted(FIRST)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("state", ["booting", "parked"])
+def test_a_host_that_is_removed_before_its_newcomer_is_in_costs_the_others_nothing(
+    training: Training, state: str
+) -> None:
+    training.set_hosts(f"{FIRST}:1")
+    slow = {"SLOW_HOST": SECOND, "BOOT_S": "60"} if state == "booting" else {}
+    with training.train("-np", "1", *JOB, "--settle", "30", env=slow) as process:
+        training.wait_for_size(1)
+        training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+        if state == "booting":
+            process.wait_for("booting", timeout=60)
+        else:
+            training.wait_for("its being parked", lambda: training.last("parked").get("host") == SECOND)
+        training.set_hosts(f"{FIRST}:1")
+        training.wait_for("its end", lambda: ended(training) == {SECOND: "told to leave"})
+        training.wait_for_size(1)
+    assert sizes(training) == [1]
+    assert not training.events("struck")
+    training.check_steps()
+    training.check_uninterrupted(FIRST)
+
+
+# --- the connection between launcher and agent
+
+
+class Wire:
+    """An agent's end of its connection to the launcher, taken from under it."""
+
+    def __init__(self, worker: int) -> None:
+        for process in psutil.Process(worker).parents():
+            found = [c for c in process.net_connections("tcp4") if c.status == psutil.CONN_ESTABLISHED]
+            if found:
+                break
+        self.agent = process.pid
+        self._end = _dup_of(self.agent, found[0].fd)
+
+    @property
+    def unread(self) -> int:
+        """Bytes that have come and that the agent has not read."""
+        size = array.array("i", [0])
+        fcntl.ioctl(self._end, termios.FIONREAD, size)
+        return size[0]
+
+    def lose(self) -> None:
+        """What has come is gone, and so is the connection."""
+        assert self._end.recv(1 << 20)
+        self._end.shutdown(socket.SHUT_RDWR)
+        self._end.close()
+
+
+def _dup_of(pid: int, descriptor: int) -> socket.socket:
+    pidfd = os.pidfd_open(pid)
+    try:
+        own = ctypes.CDLL(None, use_errno=True).syscall(438, pidfd, descriptor, 0)  # pidfd_getfd
+    finally:
+        os.close(pidfd)
+    if own < 0:
+        pytest.skip("needs to take another process's descriptor: run as root, or with kernel.yama.ptrace_scope=0")
+    return socket.socket(fileno=own)
+
+
+@pytest.mark.parametrize("deaf", [SECOND, pytest.param(FIRST, marks=pytest.mark.soak)], ids=["newcomer", "veteran"])
+def test_an_order_lost_with_its_connection_while_a_world_forms_is_given_again(training: Training, deaf: str) -> None:
+    training.set_hosts(f"{FIRST}:1")
+    with training.train("-np", "1", "--settle", "3", *JOB):
+        training.wait_for_size(1)
+        training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
+        training.wait_for("the newcomer", lambda: training.last("parked").get("host") == SECOND)
+        wire = Wire(training.pids()[deaf])
+        with stopped(wire.agent):
+            training.wait_for("its order", lambda: wire.unread, timeout=9)
+            wire.lose()
+        training.wait_for_size(2)
+    assert sizes(training) == [1, 2]
+    assert not training.events("struck", "fenced", "exited")
+    training.check_steps()
+    training.check_uninterrupted(FIRST)
