@@ -130,9 +130,26 @@ class Inventory:
             known = len(tensors)
             trees[name] = manifest.write_one(name, part.capture(), tensors)
             firm += [part.firm or manifest.is_parameter(tensor) for tensor in tensors[known:]]
+        known = len(tensors)
         trees[VALUES] = manifest.write_named(self.values(), tensors, without=NAMED)
+        self._demand_no_parameters_of(tensors[:known], among=tensors[known:])
         firm += [False] * (len(tensors) - len(firm))
         return Written(pickle.dumps(trees, protocol=5), tensors, firm)
+
+    def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
+        """A list of a model's parameters would come back as copies, which no optimizer steps and nothing clips."""
+        held = {id(tensor) for tensor in among if manifest.is_parameter(tensor)}
+        if not held or held.isdisjoint(map(id, parts)):
+            return
+        lent = held.intersection(map(id, parts))
+        for name, value in self.values().items():
+            own: list[Tensor] = []
+            manifest.write_one(name, value, own)
+            if not lent.isdisjoint(map(id, own)):
+                raise Permanent(
+                    f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
+                    "come back as copies that nobody trains; take them from the model where they are needed"
+                )
 
     def put_back(
         self,

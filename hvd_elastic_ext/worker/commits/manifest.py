@@ -134,6 +134,8 @@ class _Writer(pickle.Pickler):
 def _unfit(tensor: Tensor) -> str | None:
     """Why a tensor cannot be committed as what it is; None if it can."""
     kind = type(tensor)
+    if tensor.is_quantized or tensor.is_meta:
+        return f"{'quantized' if tensor.is_quantized else 'meta'} tensors cannot be committed"
     if tensor.is_nested or tensor.layout not in (torch.strided, torch.sparse_coo):
         return f"{'nested tensors' if tensor.is_nested else 'tensors'} of layout {tensor.layout} cannot be committed"
     if kind is not Tensor and kind is not nn.Parameter:

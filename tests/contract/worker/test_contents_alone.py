@@ -170,14 +170,23 @@ def test_a_model_inside_a_container_is_refused_by_name_since_it_would_come_back_
         elastic.TorchState(nets=put(nn.Linear(1, 1)))
 
 
+@pytest.mark.parametrize("put", [list, lambda found: {"trained": tuple(found)}], ids=["list", "deeply"])
+def test_a_models_parameters_in_a_list_are_refused_by_name_since_they_would_come_back_as_copies(put: Any) -> None:
+    net = nn.Linear(1, 1)
+    with pytest.raises(Permanent, match=r"state\.trained \(\w+\) holds parameters of a model of this State"):
+        elastic.TorchState(model=net, batch=0, trained=put(net.parameters()))
+
+
 @pytest.mark.parametrize(
     ("value", "told"),
     [
         (torch.eye(2).as_subclass(type("Named", (torch.Tensor,), {})), "of the class Named"),
+        (torch.empty(2, device="meta"), r"state\.value \(Tensor\) cannot be committed: meta tensors"),
+        (nn.Linear(2, 2, device="meta"), r"state\.value \(OrderedDict\) cannot be committed: meta tensors"),
         (nn.LazyLinear(2), "run one forward pass first"),
         (torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "nested tensors of layout torch.jagged"),
     ],
-    ids=["subclass", "lazy", "nested"],
+    ids=["subclass", "meta", "meta_model", "lazy", "nested"],
 )
 def test_tensors_that_would_not_come_back_as_they_are_are_refused(value: Any, told: str) -> None:
     with pytest.raises(Permanent, match=told):
