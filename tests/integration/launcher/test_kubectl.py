@@ -34,7 +34,7 @@ def version() -> tuple[int, int]:
 @pytest.fixture(autouse=True)
 def _kubectl(monkeypatch: pytest.MonkeyPatch) -> None:
     if version() < (1, 29):
-        pytest.skip("needs kubectl 1.29 or newer: https://kubernetes.io/docs/tasks/tools/")
+        pytest.skip("needs a cluster's own tool, kubectl 1.29 or newer: https://kubernetes.io/docs/tasks/tools/")
     monkeypatch.setenv("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", "true")  # which newer ones do by themselves
 
 
