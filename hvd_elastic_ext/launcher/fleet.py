@@ -24,6 +24,8 @@ LEAVE_S: Final = 30.0
 """How long a process that was told to leave may take to reach its next step, before its grace begins."""
 KILLED: Final = 137
 """Exit code of a process of which only its agent, had it lived, could have told how it ended."""
+WAY_OUT_S: Final = 60.0
+"""How long a process that is done, or was sent away, may be silent: an interpreter that ends waits for much."""
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first word."""
 
@@ -242,10 +244,18 @@ class Fleet:
             if agent.heard and now - agent.heard > limit:
                 self.cut_off(agent, f"nothing was heard of it for {now - agent.heard:.1f} s", blame=blame)
         for worker in self._roster.workers.values():
-            if worker.silent_s > limit and worker.killed is None:
+            if self._is_silent(worker):
                 reason = f"its process was silent for {worker.silent_s:.1f} s"
                 self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
                 self.kill(worker, Cause.SILENT)
+
+    def _is_silent(self, worker: Worker) -> bool:
+        """Whether it is to be killed for it. One that nobody waits for may be on its way out, and say no more."""
+        limit, meeting = self._station.rules.heartbeat_timeout_s, self._station.rendezvous
+        if worker.silent_s <= limit:
+            return False
+        left = worker.leaving is not None and meeting.formed and worker.life not in meeting.members
+        return worker.killed is None and worker.silent_s > (max(limit, WAY_OUT_S) if worker.done or left else limit)
 
     def cut_off(self, agent: Agent, reason: str, *, blame: bool) -> None:
         """Nobody waits for a silent host any more. If its processes live, they end when they ask for a world."""

@@ -286,3 +286,14 @@ def test_a_host_that_was_cut_off_comes_back_when_it_can_be_reached_with_a_new_pr
     assert cluster.world == ["a", "b"]
     assert causes(cluster) == ["start", "worker failed", "cooldown over"]
     assert [event["cause"] for event in cluster.events("exited")] == ["told to leave"]
+
+
+def test_a_worker_that_was_sent_away_may_take_its_time_to_end_when_nobody_waits_for_it() -> None:
+    cluster = running("a", "b", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(1.0)
+    cluster.stop("b")  # in the interpreter's last lines
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.driver.station.generation == 2 and cluster.driver.station.rendezvous.formed)
+    cluster.run(20.0)
+    assert not cluster.events("fenced")
+    assert not cluster.events("struck")
