@@ -121,8 +121,15 @@ class Job:
             at = self._driver.look()
             if at is None:
                 return
+            await self._something_new(until=at)
+
+    async def _something_new(self, *, until: float) -> None:
+        """Wait for an event, for a silence that has become too long, or until then (mono)."""
+        while (left := until - self._clock.mono()) > 0:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._look_soon.wait(), max(0.0, at - self._clock.mono()))
+                await asyncio.wait_for(self._look_soon.wait(), min(left, WATCH_S))
+            if self._look_soon.is_set() or self._driver.fleet.too_silent():
+                return
 
     def _make_driver(self, saved: Saved) -> Driver:
         s = self._settings

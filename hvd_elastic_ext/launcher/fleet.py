@@ -28,6 +28,8 @@ WAY_OUT_S: Final = 60.0
 """How long a process that is done, or was sent away, may be silent: an interpreter that ends waits for much."""
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first word."""
+JOIN_EACH_S: Final = 1.0
+"""What every agent that is on its way adds to that: only some are started at a time, the others stand in line."""
 
 
 class Fleet:
@@ -55,15 +57,17 @@ class Fleet:
             if name not in self._roster.agents and host is not None:
                 self._roster.agents[name] = Agent(host, now)
                 self._station.hands.start_agent(host)
+        patience = JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in self._roster.agents.values())
         for name, agent in list(self._roster.agents.items()):
             # One that was told to finish does so. Where its host is wanted again, another follows it.
             if name not in needed and name not in self.hosts and not self._roster.on(name):
                 # That of a blocked host stays: what it holds may be needed.
                 self.dismiss(agent)
-            if not agent.heard and now - agent.since > JOIN_S and name in self._roster.agents:
+            if not agent.heard and now - agent.since > patience and name in self._roster.agents:
                 del self._roster.agents[name]
                 self._station.hands.stop_launch(name)
-                self._faults.strike(Cause.UNREACHABLE, agent.host, detail=f"no agent came within {JOIN_S:g} s")
+                detail = f"no agent came within {patience:g} s"
+                self._faults.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=now - agent.since)
 
     def dismiss(self, agent: Agent) -> None:
         """Have an agent end."""
@@ -147,7 +151,7 @@ class Fleet:
 
     def tend_processes(self, wanted: tuple[Seat, ...], members: tuple[Life, ...]) -> None:
         """Start processes in wanted seats; end those that nobody needs, and those that do not get ready."""
-        now, kept = self._station.now(), set(members)
+        now, kept, needed = self._station.now(), set(members), frozenset(wanted)
         for seat, place, neighbours in _plans(wanted, self._roster.workers, joining=bool(members)):
             agent = self._roster.agents.get(seat.host)
             free = now >= self._resting.get(seat, now)
@@ -155,7 +159,7 @@ class Fleet:
                 self._start(agent, seat, place, neighbours=neighbours, standby=bool(members))
         for worker in list(self._roster.workers.values()):
             # One that is live without being a member is of a world that went on without it, behind a link that was cut.
-            useful = worker.seat in wanted and worker.stage is not Stage.LIVE
+            useful = worker.seat in needed and worker.stage is not Stage.LIVE
             if not useful and worker.life not in kept and worker.leaving is None:
                 self.send_away(worker, "it is not needed")
             if worker.stage is Stage.BOOTING and now - worker.since > self._station.rules.standby_timeout_s:
@@ -236,6 +240,12 @@ class Fleet:
         self._station.order(worker, "kill")
 
     # --- silence
+
+    def too_silent(self) -> bool:
+        """Whether :meth:`notice_silence` would have something to do."""
+        oldest = self._station.now() - self._station.rules.heartbeat_timeout_s
+        hosts = any(0 < agent.heard < oldest for agent in self._roster.agents.values())
+        return hosts or any(map(self._is_silent, self._roster.workers.values()))
 
     def notice_silence(self, *, blame: bool) -> None:
         """Cut off hosts and kill processes of which nothing was heard for too long."""
