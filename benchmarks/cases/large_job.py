@@ -30,7 +30,7 @@ CHANGES, QUICK_CHANGES = 5, 1
 IDLE_S, QUICK_IDLE_S = 20.0, 3.0
 CALM_S: Final = 2.0
 """Between two changes."""
-FORMING_S: Final = 180.0
+FORMING_S: Final = 300.0
 DEADLINE_S: Final = 20.0
 IDLE_PERCENT, BAR_S = 2.0, 0.1
 TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -71,6 +71,7 @@ def large_job(trial: Trial, hosts: tuple[str, ...]) -> Iterator[tuple[jobs.Job, 
     shape = jobs.Shape(
         hosts=hosts,
         max_np=len(hosts) * SLOTS,
+        options=("--elastic-timeout", f"{FORMING_S:g}"),
         ours=("--rsh", "ssh"),
         within=("env", f"PATH={programs}:{os.environ['PATH']}"),
         interface="lo",
