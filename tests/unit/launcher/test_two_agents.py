@@ -7,8 +7,8 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost
+from tests.unit.launcher.agents import Scene, hello, play
 from tests.unit.launcher.simulated import Cluster
-from tests.unit.launcher.test_control import Scene, hello, play
 
 
 def test_the_one_that_came_last_stays_and_the_other_is_ended_with_all_it_runs() -> None:
