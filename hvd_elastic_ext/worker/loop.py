@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import UsageError
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +122,7 @@ def elastic(
 
     @functools.wraps(train)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
+        _demand_state(state, train)
         notifications.register_listener(state)  # first: a notice may come as soon as the launcher knows the address
         try:
             notifications.init()
@@ -131,6 +133,15 @@ def elastic(
             getattr(state, "ended", _nothing)()
 
     return wrapper
+
+
+def _demand_state(state: object, train: Callable[..., Any]) -> None:
+    if all(callable(getattr(state, name, None)) for name in ("sync", "restore", "on_reset")):
+        return
+    raise UsageError(
+        f"{getattr(train, '__name__', 'the training function')} was called with {type(state).__name__} as its first "
+        "argument; it takes a State there: elastic.TorchState, or one of Horovod's"
+    )
 
 
 def _nothing() -> None:

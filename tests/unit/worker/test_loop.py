@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker.loop import Loop, Patience, elastic
 
 
@@ -123,3 +124,12 @@ def test_the_users_own_error_comes_through_and_the_listener_goes() -> None:
     with pytest.raises(KeyError, match="7"):
         wrapped(Story(), 7)
     assert Notifications.listeners == []
+
+
+@pytest.mark.parametrize("given", [None, object(), {"batch": 0}])
+def test_a_training_function_called_without_a_state_is_told_so_in_one_line(given: object) -> None:
+    def train(state: object) -> None: ...
+
+    wrapped: Callable[..., Any] = elastic(train, reset=lambda: None, notifications=cast(Any, None), clock=ManualClock())
+    with pytest.raises(UsageError, match=f"train was called with {type(given).__name__} as its first argument; it"):
+        wrapped(given)
