@@ -85,9 +85,8 @@ class Driver:
         if self.over:
             return None
         station.answer(station.rendezvous.due(now))
-        ending = self.outcome is not None or self._finishing
-        self.fleet.notice_silence(blame=not ending)
-        if ending:
+        self.fleet.notice_silence(blame=not self._ending)
+        if self._ending:
             self._wind_up()
         elif not self._still_expecting(now):
             wanted = self._wanted()
@@ -100,6 +99,10 @@ class Driver:
             self.worlds.tell_again()
             self._laggards.look(now)
         return None if self.over else self._next_look(now)
+
+    @property
+    def _ending(self) -> bool:
+        return self.outcome is not None or self._finishing
 
     def _wanted(self) -> tuple[Seat, ...]:
         return membership.seats(
@@ -133,6 +136,8 @@ class Driver:
 
     def _next_look(self, now: float) -> float:
         station = self.station
+        if self._ending:
+            return now + LOOK_S  # there is nothing more to plan; what happens is looked at when it does
         calm = self.worlds.standing and self.worlds.formed
         pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if calm else 0.0
         times = [now + max(LOOK_S, pause), self._again_at, self.worlds.next_look()]
@@ -317,7 +322,7 @@ class Driver:
         station.record("exited", **place, code=code, cause=str(cause), reason=why)
         if worker.done or (cause is Cause.LEFT and code == 0 and member and self._all_left(worker)):
             self._finishing = True
-            if code:
+            if code and worker.killed is None:
                 self.end(JobFailed(f"{worker.seat} ended with exit code {code} after training was done"))
         elif cause is Cause.LEFT:
             self.fleet.rest(worker.seat)

@@ -366,14 +366,17 @@ class Cluster:
                 if peer.generation == generation and peer.host not in self.cut:
                     self._later(0.01, lambda peer=peer: self._lose(peer, generation))
 
-    def finish(self) -> None:
-        """Training is over everywhere."""
+    def finish(self, *, hanging: str | None = None) -> None:
+        """Training is over everywhere; processes of a host that is ``hanging`` never get to their end."""
         for process in self.training:
             self._done.add((process.host, process.slot, process.life))
             self._say(process, "done")
         for process in self.training:
             process.interrupted = True
-            self._end(process, 0)
+            if process.host == hanging:
+                process.stopped = True
+            else:
+                self._end(process, 0)
 
     # --- news
 

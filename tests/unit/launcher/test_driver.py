@@ -184,6 +184,17 @@ def test_training_that_is_done_ends_the_job_well() -> None:
     assert cluster.driver.outcome is None
 
 
+def test_a_worker_that_is_done_may_take_its_time_to_end_and_one_that_never_ends_does_not_spoil_the_result() -> None:
+    cluster = running("a", "b", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(1.0)
+    cluster.finish(hanging="b")  # in the interpreter's last lines
+    cluster.run(30.0)
+    assert not cluster.events("fenced")
+    cluster.until(lambda: cluster.driver.over)
+    assert [event["cause"] for event in cluster.events("exited")] == ["done", "silent"]
+    assert cluster.driver.outcome is None
+
+
 def test_a_worker_that_ends_with_0_before_training_is_done_is_a_departure() -> None:
     cluster = running("a", "b")
     cluster.run(1.0)
