@@ -18,14 +18,12 @@ from typing import Final
 import psutil
 import pytest
 
-from tests.faults.launcher.kit import QUICK, TRAINEE, Training, training
+from tests.faults.launcher.kit import JOB, QUICK, TRAINEE, Training, training
 from tests.support.waiting import wait_until
 
 __all__ = ["training"]
 
 FIRST, SECOND, THIRD, FOURTH = HOSTS = ("localhost", "127.0.0.1", "127.0.0.2", "127.0.0.3")
-JOB: Final = ("--job", f"membership-{os.getpid()}")
-"""Of this run alone: the agents of another on this machine are not taken for its own."""
 OUT_FOR_LONG: Final = ("--blacklist-cooldown-range", "120", "240")
 """Whoever failed is not back before the test is over."""
 
@@ -70,7 +68,7 @@ def test_a_second_worker_killed_while_the_world_forms_again_costs_the_rest_no_mo
     training: Training, size: int
 ) -> None:
     training.set_hosts(*(f"{name}:1" for name in HOSTS[:size]))
-    with training.train("-np", str(size), *JOB, *OUT_FOR_LONG):
+    with training.train("-np", str(size), *OUT_FOR_LONG):
         training.wait_for_size(size)
         pids = training.pids()
         with stopped(pids[FIRST]):  # so that no other world can form before the second is gone
@@ -90,7 +88,7 @@ def test_a_second_worker_killed_while_the_world_forms_again_costs_the_rest_no_mo
 @pytest.mark.soak
 def test_a_veteran_killed_right_after_a_join_leaves_its_state_with_the_newcomer(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1")
-    with training.train("-np", "1", *JOB, *OUT_FOR_LONG, env={"PAUSE_S": "0.3"}):
+    with training.train("-np", "1", *OUT_FOR_LONG, env={"PAUSE_S": "0.3"}):
         training.wait_for_size(1)
         veteran = training.pids()[FIRST]
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
@@ -111,7 +109,7 @@ def test_a_veteran_killed_right_after_a_join_leaves_its_state_with_the_newcomer(
 @pytest.mark.soak
 def test_at_the_smallest_size_the_rest_waits_for_a_replacement_and_goes_on_from_its_commit(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
-    with training.train("-np", "2", *JOB, "--min-np", "2", *OUT_FOR_LONG) as process:
+    with training.train("-np", "2", "--min-np", "2", *OUT_FOR_LONG) as process:
         training.wait_for_size(2)
         pids = training.pids()
         training.set_hosts(f"{FIRST}:1")
@@ -136,7 +134,7 @@ def test_at_the_smallest_size_the_rest_waits_for_a_replacement_and_goes_on_from_
 @pytest.mark.soak
 def test_every_host_may_be_replaced_one_by_one(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
-    with training.train("-np", "2", *JOB, "--min-np", "2"):
+    with training.train("-np", "2", "--min-np", "2"):
         training.wait_for_size(2)
         for pair in ((SECOND, THIRD), (THIRD, FOURTH)):
             training.set_hosts(*(f"{name}:1" for name in pair))
@@ -155,7 +153,7 @@ def test_every_host_may_be_replaced_one_by_one(training: Training) -> None:
 def test_eight_hosts_that_arrive_over_twenty_seconds_make_one_resize(training: Training) -> None:
     hosts = [f"{FIRST}:1"]
     training.set_hosts(*hosts)
-    with training.train("-np", "1", *JOB, "--settle", "14", env={"PAUSE_S": "0.2"}):
+    with training.train("-np", "1", "--settle", "14", env={"PAUSE_S": "0.2"}):
         training.wait_for_size(1)
         began = time.monotonic()
         for number in range(8):
@@ -180,7 +178,7 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
     assert crash in script.read_text()
     training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
     options = (*QUICK, "--blacklist-cooldown-range", "1", "4", "--failure-budget", "3")
-    with training.run("-np", "2", *JOB, *options, sys.executable, script) as process:
+    with training.run("-np", "2", "--job", JOB, *options, sys.executable, script) as process:
         training.wait_for_size(2)
         pids = training.pids()
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1", f"{THIRD}:1")
@@ -199,7 +197,7 @@ def test_a_host_whose_worker_crashes_each_time_it_joins_backs_off_and_the_rest_t
 @pytest.mark.soak
 def test_a_host_that_comes_and_goes_every_second_costs_nobody_anything(training: Training) -> None:
     training.set_hosts(f"{FIRST}:1")
-    with training.train("-np", "1", *JOB, "--settle", "2"):
+    with training.train("-np", "1", "--settle", "2"):
         training.wait_for_size(1)
         began = time.monotonic()
         for turn in range(10):
@@ -223,7 +221,7 @@ def test_a_host_that_is_removed_before_its_newcomer_is_in_costs_the_others_nothi
 ) -> None:
     training.set_hosts(f"{FIRST}:1")
     slow = {"SLOW_HOST": SECOND, "BOOT_S": "60"} if state == "booting" else {}
-    with training.train("-np", "1", *JOB, "--settle", "30", env=slow) as process:
+    with training.train("-np", "1", "--settle", "30", env=slow) as process:
         training.wait_for_size(1)
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
         if state == "booting":
@@ -281,7 +279,7 @@ def _dup_of(pid: int, descriptor: int) -> socket.socket:
 @pytest.mark.parametrize("deaf", [SECOND, pytest.param(FIRST, marks=pytest.mark.soak)], ids=["newcomer", "veteran"])
 def test_an_order_lost_with_its_connection_while_a_world_forms_is_given_again(training: Training, deaf: str) -> None:
     training.set_hosts(f"{FIRST}:1")
-    with training.train("-np", "1", "--settle", "3", *JOB):
+    with training.train("-np", "1", "--settle", "3"):
         training.wait_for_size(1)
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
         training.wait_for("the newcomer", lambda: training.last("parked").get("host") == SECOND)
