@@ -6,6 +6,7 @@ import itertools
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Final
 
 from hvd_elastic_ext.report.timeline import Moment, number, of, values, whole
@@ -44,9 +45,16 @@ class Loss:
 
 
 def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
-    """The size of every world formed; 0 when a job began or ended."""
+    """The size of every world formed; 0 when a job began or ended.
+
+    A launcher after whose start there are steps before there is a new world has found one that lives.
+    """
     sizes: list[World] = []
-    for moment in of(moments, "started", "resized", "finished"):
+    told = of(moments, "started", "resized", "finished", "stepped")
+    for moment, following in zip_longest(told, told[1:]):
+        found = sizes and following is not None and following.record.event == "stepped"
+        if moment.record.event == "stepped" or (moment.record.event == "started" and found):
+            continue
         size = whole(moment.record.get("size")) if moment.record.event == "resized" else 0
         if size is not None:
             sizes.append(World(moment.at, size))

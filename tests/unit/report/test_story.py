@@ -108,6 +108,7 @@ def test_a_launcher_that_was_started_again_says_how_long_nothing_was_heard_and_w
     (row,) = [row for row in tell(journal.records).rows if row.event == "started"]
     assert row.cause == "the launcher was started again"
     assert row.note == "nothing heard for 2.5 s, 7 steps done meanwhile"
+    assert [world.size for world in tell(journal.records).world] == [0, 2]  # the world has lived on
 
 
 def test_a_launcher_that_was_started_again_before_any_step_says_no_more_than_how_long(journal: JournalMaker) -> None:
