@@ -3,8 +3,8 @@
 """One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
 
 The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
-or /tmp. Who comes first is decided under a lock on that folder. Only the same
-user may speak, and must prove to know the job's key; the key itself does not
+or /tmp; jobs of one name have one each, told apart by a mark of their keys. Who comes
+first is decided under a lock on that folder. Only the same user may speak, and must prove to know the job's key; the key itself does not
 travel::
 
     agent      {"nonce": "…"}
@@ -55,12 +55,14 @@ class Claim(NamedTuple):
         os.close(self.folder)
 
 
-def claim(job: str, host: str, *, found: bool = True) -> Claim:
+def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
     """Become the agent of ``host`` in ``job``, or get to the living one; with ``found`` False only the latter.
+
+    Two jobs of one name are two if their keys are.
 
     Raises ``OSError`` where a folder cannot be trusted, or the lock is not to be had.
     """
-    name = _file_name(host) + ".sock"
+    name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_mark(key)}"
     bases = _bases()
     for base in bases[1:]:  # another agent of the job may see another environment
         living = _elsewhere(base, job, name)
@@ -104,7 +106,7 @@ def _elsewhere(base: str, job: str, name: str) -> socket.socket | None:
 def _folder(base: str, job: str, *, create: bool) -> int | None:
     """The job's folder, open and locked; None if there is none. Raises ``OSError`` for one that is not ours alone."""
     deadline = time.monotonic() + ANSWER_S
-    path = f"{base}/{_file_name(job)}"
+    path = f"{base}/{job}"
     while time.monotonic() < deadline:
         try:
             for one in (base, path):
@@ -121,6 +123,11 @@ def _folder(base: str, job: str, *, create: bool) -> int | None:
             return folder
         os.close(folder)
     raise OSError(f"{path}: another agent holds the lock")
+
+
+def _mark(key: bytes) -> str:
+    """What tells keys apart, and nothing of them."""
+    return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
 
 
 def _check(path: str) -> None:

@@ -49,7 +49,7 @@ def _claim(order: Join | End, key: bytes) -> adoption.Claim:
     grace_s = order.grace_s if isinstance(order, End) else PATIENCE_S
     while True:
         try:
-            claim = adoption.claim(order.job, order.host, found=isinstance(order, Join))
+            claim = adoption.claim(order.job, order.host, key, found=isinstance(order, Join))
         except OSError as error:
             if isinstance(order, End):
                 _leave(f"cannot look for the agent of this host: {error}")
