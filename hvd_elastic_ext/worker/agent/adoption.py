@@ -4,8 +4,8 @@
 
 The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
 or /tmp; jobs of one name have one each, told apart by a mark of their keys. Who comes
-first is decided under a lock on that folder. Only the same user may speak, and must prove to know the job's key; the key itself does not
-travel::
+first is decided under a lock on that folder. Only the same user may speak, and must
+prove to know the job's key; the key itself does not travel::
 
     agent      {"nonce": "…"}
     newcomer   {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
