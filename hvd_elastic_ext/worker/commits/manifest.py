@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import io
+import operator
 import pickle
 import re
 import struct
@@ -55,6 +56,9 @@ PLAIN: Final[frozenset[Name]] = frozenset(
 
 A test calls each with all of them.
 """
+
+_EARLY_3_11: Final = (getattr, operator.or_)
+"""What members of enumerations, and several flags as one, were pickled with once."""
 
 REACHING: Final[frozenset[Name]] = frozenset(
     (module, name)
@@ -113,7 +117,7 @@ class _Writer(pickle.Pickler):
                 raise pickle.PicklingError(
                     f"it holds a {type(value).__name__}, which needs a name of its own in the State"
                 )
-            if isinstance(value, enum.Enum) and value.__reduce_ex__(5)[0] is getattr:  # as early Python 3.11 does
+            if isinstance(value, enum.Enum) and value.__reduce_ex__(5)[0] in _EARLY_3_11:
                 return type(value), (value.value,)
             if isinstance(value, uuid.UUID):
                 return uuid_at, (value.int,)
