@@ -55,6 +55,7 @@ SPOILT: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.soak
 def test_a_hosts_file_that_is_garbage_unreadable_gone_or_empty_interrupts_nobody(training: Training) -> None:
     training.set_hosts("localhost:1")
     with training.train("-np", "1", wrap=AS_ANYBODY) as process:

@@ -143,6 +143,7 @@ def test_a_worker_that_ends_with_0_on_sigterm_is_a_departure(launched: Launched)
     assert not launched.events("struck")
 
 
+@pytest.mark.soak
 def test_a_launcher_may_be_killed_and_started_again(launched: Launched) -> None:
     launched.set_hosts("localhost:1", f"{BESIDE}:1")
     with launched.run("-np", "2", *QUICK, *TRAIN) as first:

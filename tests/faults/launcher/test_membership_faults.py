@@ -64,6 +64,7 @@ def stopped(pid: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.soak)])
+@pytest.mark.soak
 def test_a_second_worker_killed_while_the_world_forms_again_costs_the_rest_no_more(
     training: Training, size: int
 ) -> None:
@@ -277,6 +278,7 @@ def _dup_of(pid: int, descriptor: int) -> socket.socket:
 
 
 @pytest.mark.parametrize("deaf", [SECOND, pytest.param(FIRST, marks=pytest.mark.soak)], ids=["newcomer", "veteran"])
+@pytest.mark.soak
 def test_an_order_lost_with_its_connection_while_a_world_forms_is_given_again(training: Training, deaf: str) -> None:
     training.set_hosts(f"{FIRST}:1")
     with training.train("-np", "1", "--settle", "3"):
