@@ -9,6 +9,7 @@ that says nothing about an agent that has joined. Failures come as data.
 
 from __future__ import annotations
 
+import abc
 import asyncio
 import json
 import logging
@@ -108,7 +109,7 @@ class Local:
         return _Process(_agent(self.python), line, remark=remark, carrier=False)
 
 
-class _Carried:
+class _Carried(abc.ABC):
     """Starts agents elsewhere by a program that carries what they hear and say, a few at a time."""
 
     def __init__(self, python: str) -> None:
@@ -131,9 +132,9 @@ class _Carried:
         launch.when_under_way(self._room.release)
         return launch
 
+    @abc.abstractmethod
     def _command(self, host: str, words: list[str]) -> list[str]:
         """What runs ``words`` on ``host``. Raises ``ValueError`` for a name that is none."""
-        raise NotImplementedError
 
     def _carry(self, command: list[str], line: bytes, remark: Remark) -> _Process:
         return _Process(command, line, remark=remark, carrier=True)
