@@ -54,10 +54,12 @@ class Seats:
             self._finishing = True
         elif kind == "start" and isinstance(slot, int):
             yield from self._start(slot, int(order["life"]))
+        elif kind == "tell":
+            for number in sorted(int(number) for number in order["to"]):
+                if number in self._seats:
+                    yield from self._tell(number, order["message"], moment)
         elif isinstance(slot, int) and slot in self._seats:
-            if kind == "tell":
-                yield from self._tell(slot, order["message"], moment)
-            elif kind == "answer":
+            if kind == "answer":
                 yield from self._answered(slot, moment)
             else:  # stop, kill
                 yield from self._end(slot, 143)

@@ -105,9 +105,8 @@ class Driver:
         return self.outcome is not None or self._finishing
 
     def _wanted(self) -> tuple[Seat, ...]:
-        return membership.seats(
-            self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun), self.station.rules.limits
-        )
+        usable = self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun)
+        return membership.seats(usable, self.station.rules.limits, self.station.roster.taken())
 
     def _see_what_never_begins(self, wanted: tuple[Seat, ...]) -> None:
         """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""
@@ -235,14 +234,18 @@ class Driver:
             handler(self, worker, news)
 
     def _beats(self, agent: Agent, slots: Any) -> None:
+        # There may be a thousand a second of these.
+        host, workers = agent.host.name, self.station.roster.workers
         for number, entry in slots.items() if isinstance(slots, dict) else ():
-            slot = int(number) if str(number).isdigit() else None
-            worker = self.station.roster.of(agent.host.name, slot, entry.get("life"))
+            worker = workers.get(Seat(host, int(number))) if number.isdigit() else None
+            if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
+                continue
             age, beat = entry.get("age"), entry.get("beat")
-            if worker is not None and isinstance(beat, dict):
-                worker.silent_s = float(age) if isinstance(age, int | float) else 0.0
+            if isinstance(beat, dict):
+                worker.silent_s = float(age) if isinstance(age, (int, float)) else 0.0
                 take_beat(worker, beat)
-                agent.holds = max(filter(None, (agent.holds, worker.holds)), default=None)
+                if worker.holds is not None and (agent.holds is None or agent.holds < worker.holds):
+                    agent.holds = worker.holds
 
     def _started(self, worker: Worker, news: Mapping[str, Any]) -> None:
         if worker.started:

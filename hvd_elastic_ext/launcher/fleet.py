@@ -160,7 +160,7 @@ class Fleet:
         for worker in list(self._roster.workers.values()):
             # One that is live without being a member is of a world that went on without it, behind a link that was cut.
             useful = worker.seat in needed and worker.stage is not Stage.LIVE
-            if not useful and worker.life not in kept and worker.leaving is None:
+            if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
                 self.send_away(worker, "it is not needed")
             if worker.stage is Stage.BOOTING and now - worker.since > self._station.rules.standby_timeout_s:
                 detail = f"{worker.seat} did not get ready in time"

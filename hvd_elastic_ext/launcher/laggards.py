@@ -59,7 +59,7 @@ class Laggards:
         self._moved, self._times = {}, {}
         for life in self._worlds.members:
             worker, place = self._station.roster.alive(life), self._station.rendezvous.place(life)
-            if worker is None or place is None or worker.killed is not None:
+            if worker is None or place is None or worker.killed is not None or worker.done:
                 continue
             counted, since = moved.get(life, (worker.progress, now))
             entry = self._moved[life] = (worker.progress, since if counted == worker.progress else now)

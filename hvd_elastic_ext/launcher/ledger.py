@@ -213,14 +213,17 @@ class HealthLedger:
         Whoever is blocked already is not struck again: several processes that
         fail together are one failure. Several slots of a host failing within
         :data:`SLOTS_WINDOW_S` are the host's failure, and each slot gets its
-        strike back.
+        strike back; one that has been failing on its own all along is no sign of that.
         """
         if not strike.cause.fault or self._covered(now, strike):
             return self
         faults = (*(f for f in self.faults if now - f.at <= NODE_WINDOW_S), strike)[-MAX_FAULTS:]
         records = {subject: record for subject, record in self.records.items() if not record.empty(now)}
         subject = strike.subject
-        together = _together(now, faults, subject)
+        # This fault does not stand in its subject's record yet; that of any other slot does.
+        known = ((each, record.strikes_left(now)) for each, record in records.items())
+        chronic = {each for each, strikes in known if strikes >= (1 if each == subject else 2)}
+        together = _together(now, [f for f in faults if f.subject not in chronic], subject)
         if together:
             for slot in together:
                 if (record := records.get(slot)) is not None:

@@ -39,6 +39,7 @@ class Process:
     ``since``: when it came to its stage. ``holds``: the newest commit that it
     told of. ``broken``: it asks for a rank though it has one, so its world is
     lost. ``leaves_by``: when its host will be gone (mono), if that is known.
+    ``done``: its training function has returned; it may have much to do yet, but it comes to no other world.
     """
 
     life: Life
@@ -47,6 +48,7 @@ class Process:
     holds: Commit | None = None
     broken: bool = False
     leaves_by: float | None = None
+    done: bool = False
 
     @property
     def seat(self) -> Seat:
@@ -103,31 +105,46 @@ class Decision:
     again_at: float | None = None
 
 
-def seats(hosts: Iterable[tuple[str, Sequence[int]]], limits: Limits) -> tuple[Seat, ...]:
+def seats(
+    hosts: Iterable[tuple[str, Sequence[int]]], limits: Limits, taken: Mapping[Seat, Stage] | None = None
+) -> tuple[Seat, ...]:
     """Seats that ought to be filled: ``hosts`` most senior first, with their usable slots.
 
-    As many as the largest world may have. Below the smallest one all are
-    wanted: what is ready early is there when the rest comes.
+    As many as the largest world may have. Where there are more, those that are
+    ``taken`` come before those that are not, the most advanced first: whoever
+    comes back does not push out who has taken its place. Below the smallest world all
+    are wanted: what is ready early is there when the rest comes.
     """
     every = [Seat(name, slot) for name, slots in hosts for slot in slots]
     size = limits.size(len(every), begun=True)
-    return tuple(every[:size] if size else every)
+    if not size or size == len(every):
+        return tuple(every)
+    stages = taken or {}
+    first = sorted(every, key=lambda seat: _NEARNESS[stages.get(seat)])
+    chosen = frozenset(first[:size])
+    return tuple(seat for seat in every if seat in chosen)
 
 
 def decide(now: float, situation: Situation, limits: Limits) -> Decision:
     """Say who should form the next world, or that nobody should."""
     view = _View(now, situation, limits)
     if not view.alive:
-        return _begin(view)
+        return Decision(None, "", "training is done") if view.done else _begin(view)
     if view.lost or view.broken:
         return _mend(view)
     if not (situation.formed and situation.settled):
         return Decision(None, "", "the newest world is still forming")
+    if view.done:
+        return Decision(None, "", "training is done, and the last ones are about to say so")
     if view.going:
         decision = _let_go(view)
         if decision is not None:
             return decision
     return _grow(view)
+
+
+_NEARNESS: Final[Mapping[Stage | None, int]] = {Stage.LIVE: 0, Stage.PARKED: 1, Stage.BOOTING: 2, None: 3}
+"""Of a seat's process to the world."""
 
 
 class _View:
@@ -136,13 +153,17 @@ class _View:
     def __init__(self, now: float, situation: Situation, limits: Limits) -> None:
         processes, wanted = situation.processes, situation.wanted
         self.now, self.situation, self.limits = now, situation, limits
+        there = [processes[life.seat] for life in situation.members if not _gone(life, processes)]
+        self.done = [process for process in there if process.done]
+        self.alive = [process for process in there if not process.done]
         self.lost = [life for life in situation.members if _gone(life, processes)]
-        self.alive = [processes[life.seat] for life in situation.members if not _gone(life, processes)]
+        if not situation.formed:  # whoever is done does not come, and the others would wait for it
+            self.lost += [process.life for process in self.done]
         self.broken = [process for process in self.alive if process.broken]
         needed = frozenset(wanted)
         self.staying = [process for process in self.alive if process.seat in needed]
         self.going = [process for process in self.alive if process.seat not in needed]
-        inside = {process.seat for process in self.alive}
+        inside = {process.seat for process in there}
         outside = [processes.get(seat) for seat in wanted if seat not in inside]
         self.parked = [process for process in outside if process is not None and process.stage is Stage.PARKED]
         self.coming = sum(process is None or process.stage is Stage.BOOTING for process in outside)

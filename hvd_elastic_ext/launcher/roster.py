@@ -72,6 +72,8 @@ class Worker:
     """Why it was killed."""
     fence_at: float | None = None
     """When its connections are cut if it has not asked for the next world by itself."""
+    fenced_at: float | None = None
+    """When they were."""
     told_at: float | None = None
     """When it was last called to the newest world."""
 
@@ -112,6 +114,11 @@ class Roster:
         agent = self.agents.get(host)
         return None if agent is None else agent.holds
 
+    def taken(self) -> dict[Seat, Stage]:
+        """Seats with a process that may stay, and how far that is."""
+        workers = self.workers.items()
+        return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
+
     def processes(self, *, broken: frozenset[Life], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
         """Those that may be planned with: not those that are on their way out."""
         return {
@@ -122,20 +129,22 @@ class Roster:
                 holds=worker.holds,
                 broken=worker.life in broken,
                 leaves_by=leaves_by.get(seat.host),
+                done=worker.done,
             )
             for seat, worker in self.workers.items()
-            if worker.killed is None and not worker.done and (worker.leaving is None or worker.stage is Stage.LIVE)
+            if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
         }
 
 
 def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
     """Note what a process tells of itself from time to time."""
-    commit, step, step_s = beat.get("commit"), beat.get("step"), beat.get("step_s")
-    if isinstance(commit, list) and len(commit) == 3 and all(isinstance(number, int) for number in commit):
-        worker.holds = (commit[0], commit[1], commit[2])
-    worker.step = step if isinstance(step, int) else worker.step
-    worker.step_s = float(step_s) if isinstance(step_s, int | float) else None
-    worker.progress = progress if isinstance(progress := beat.get("progress"), int) else worker.progress
+    match beat.get("commit"):
+        case [int(lineage), int(incarnation), int(number)]:
+            worker.holds = (lineage, incarnation, number)
+    step, step_s, progress = beat.get("step"), beat.get("step_s"), beat.get("progress")
+    worker.step = step if type(step) is int else worker.step
+    worker.step_s = float(step_s) if isinstance(step_s, (int, float)) else None
+    worker.progress = progress if type(progress) is int else worker.progress
     worker.waiting = beat.get("waiting") is True
 
 
@@ -143,7 +152,7 @@ def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
     """Note what a process says of itself that nothing has to be done about at once."""
     match message.get("say"):
         case "looping":
-            worker.loops = True
+            worker.loops, worker.done = True, False  # a script may train more than once
         case "synced":
             worker.agreed = worker.generation
         case "done":

@@ -92,7 +92,17 @@ class Station:
 
     def tell(self, worker: Worker, what: str, **more: Any) -> None:
         """Say something to a process."""
-        self.order(worker, "tell", life=worker.life.number, message={"tell": what, **more})
+        self.tell_all([worker], what, **more)
+
+    def tell_all(self, workers: Iterable[Worker], what: str, **more: Any) -> None:
+        """Say the same to many processes, in one order a host: there may be thousands."""
+        by_host: dict[str, dict[str, int]] = {}
+        for worker in workers:
+            (host, slot), number = worker.life
+            by_host.setdefault(host, {})[str(slot)] = number
+        message = {"tell": what, **more}
+        for host, to in by_host.items():
+            self.hands.send(host, {"do": "tell", "to": to, "message": message})
 
     def answer(self, answers: Iterable[Answer]) -> None:
         """Answer what processes have asked at their doors."""

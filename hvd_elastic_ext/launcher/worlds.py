@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.accounts import Accounts
+from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.membership import Decision, Situation, Stage, in_order
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat, places
@@ -21,6 +22,12 @@ SYNC_S: Final = 10.0
 """A member that does not say when it has agreed on the state is taken to have, after this time in a world."""
 NOTICE_S: Final = 0.25
 """How long a member of a world that lost somebody may take to notice before its connections are cut for it."""
+STUCK_S: Final = 8.0
+"""How long a member whose connections were cut may go on waiting for a peer that it lost.
+
+Gloo tells all who wait on a connection of its end, but not one that has handed over something that is not all sent:
+that one waits out Gloo's 30 s, and everybody else for it.
+"""
 MENDING: Final = ("worker failed", "connection lost")
 
 
@@ -38,7 +45,7 @@ class Worlds:
         self._fleet = fleet
         self._decision = Decision(None, "", "")
         self._rough: Mapping[Life, Place] = {}
-        """About where each member will be. Made once for all: there may be thousands."""
+        """About where each member will be. Made when it is needed first, for all: there may be thousands."""
         self._before: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         """By host, members that were lost since a world last formed."""
@@ -98,45 +105,52 @@ class Worlds:
         station.generation += 1
         station.answer(station.rendezvous.form(station.generation, members))
         self.members, self._decision = members, decision
-        self._rough = places(sorted(members))
-        for worker in filter(None, map(station.roster.alive, members)):
-            self._call(worker)
+        self._rough = {}
+        self._call([worker for worker in map(station.roster.alive, members) if worker is not None])
         for worker in filter(None, map(station.roster.alive, before)):
-            if worker.life not in new and worker.leaving is None:
+            if worker.life not in new and worker.leaving is None and not worker.done:
                 self._fleet.send_away(worker, decision.reason)
 
-    def _call(self, worker: Worker) -> None:
-        """Have a member of the newest world come to it."""
-        station, now = self._station, self._station.now()
-        worker.told_at = now
-        if worker.stage is Stage.PARKED:
-            worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
-            self._summon(worker)
-        elif worker.life not in station.rendezvous.waiting:
-            self._summon(worker)
-            # It may be waiting for somebody who is gone. Most notice by themselves, and at once.
-            worker.fence_at = now + NOTICE_S if self._decision.cause in MENDING else None
+    def _call(self, members: Sequence[Worker]) -> None:
+        """Have the members of the newest world come to it."""
+        now, waiting = self._station.now(), self._station.rendezvous.waiting
+        # Whoever is lost may be waited for by all the others. Most notice by themselves, and at once.
+        fence_at = now + NOTICE_S if self._decision.cause in MENDING else None
+        absent: list[Worker] = []
+        for worker in members:
+            worker.told_at = now
+            if worker.stage is Stage.PARKED:
+                worker.stage, worker.since, worker.live_at = Stage.LIVE, now, now
+                absent.append(worker)
+            elif worker.life not in waiting:
+                worker.fence_at = fence_at
+                absent.append(worker)
+        self._summon(absent)
 
-    def _summon(self, worker: Worker) -> None:
-        """Tell a member to come: one that was in no world yet to go live, anybody else to leave the one it is in."""
-        worker.told_at = self._station.now()
-        if worker.generation or self._station.rendezvous.placed(worker.life):
-            self._update(worker)
-        else:
-            self._go(worker)
+    def _summon(self, members: Iterable[Worker]) -> None:
+        """Tell members to come: those that were in no world yet to go live, the others to leave the one they are in."""
+        now, elsewhere = self._station.now(), list[Worker]()
+        for worker in members:
+            worker.told_at = now
+            if worker.generation or self._station.rendezvous.placed(worker.life):
+                elsewhere.append(worker)
+            else:
+                self._go(worker)
+        self._update(elsewhere)
 
     def _go(self, worker: Worker) -> None:
         station = self._station
+        self._rough = self._rough or places(sorted(self.members))
         rough = self._rough[worker.life]  # Horovod asks for the real one
         env = {**station.hands.go_env(worker), **rough.environment()}
         station.tell(worker, "go", generation=station.generation, env=env)
 
-    def _update(self, worker: Worker) -> None:
+    def _update(self, workers: Sequence[Worker]) -> None:
         station = self._station
         ends = [by - station.now() for host, by in station.leaves_by.items() if station.roster.on(host)]
         in_s = max(0.0, min(ends)) if ends else None
         reason = self._decision.reason
-        station.tell(worker, "update", generation=station.generation, leave=False, in_s=in_s, reason=reason)
+        station.tell_all(workers, "update", generation=station.generation, leave=False, in_s=in_s, reason=reason)
 
     def tell_ways(self, host: str | None = None) -> None:
         """Tell members, of one host or of all, how to find their peers from the next world on."""
@@ -158,7 +172,7 @@ class Worlds:
         for rank, life in enumerate(order):
             worker = station.roster.alive(life)
             assert worker is not None
-            worker.fence_at = None
+            worker.fence_at = worker.fenced_at = None
             self._name_world(worker, rank, len(order))
         station.answer(answers)
         self._journal(order)
@@ -193,14 +207,27 @@ class Worlds:
         if self.formed:
             return
         now, waiting = self._station.now(), self._station.rendezvous.waiting
+        late: list[Worker] = []
         for worker in filter(None, map(self._station.roster.alive, self.members)):
             if worker.fence_at is not None and (worker.life in waiting or now >= worker.fence_at):
                 worker.fence_at = None
                 if worker.life not in waiting:
                     self._station.tell(worker, "fence", addresses=None)
+                    worker.fenced_at = now
+            if worker.fenced_at is not None and now - worker.fenced_at >= STUCK_S:
+                self._free(worker)
             told = now if worker.told_at is None else worker.told_at
             if worker.life not in waiting and now - told >= TELL_AGAIN_S:
-                self._summon(worker)
+                late.append(worker)
+        self._summon(late)
+
+    def _free(self, worker: Worker) -> None:
+        """End a process that nothing else gets out of a world that is lost. It comes back, with its last commit."""
+        worker.fenced_at = None
+        if worker.waiting and worker.life not in self._station.rendezvous.waiting:
+            reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"
+            self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
+            self._fleet.kill(worker, Cause.PEER_LOST)
 
     def take_over(self) -> None:
         """Go on with the world that processes of another launcher are in."""

@@ -223,6 +223,11 @@ class Agent:
             if self._membership is not None:  # who may be gone has no standard error for anybody to write to
                 order = order._replace(output="frames")
             self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
+        elif isinstance(order, Tell):
+            for number, life in order.to.items():
+                contact = slot.contact if (slot := self._slots.get(number)) is not None else None
+                if contact is not None:
+                    contact.tell(life, order.message)
         else:
             self._change(order)
 
@@ -243,9 +248,9 @@ class Agent:
                 slot.signal(order.number)
             case Kill():
                 slot.kill()
-            case Answer() | Tell():
+            case Answer():
                 if slot.contact is not None:
-                    slot.contact.obey(order)
+                    slot.contact.answer(order)
             case Forget():
                 slot.forget()
 

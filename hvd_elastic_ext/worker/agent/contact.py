@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 from hvd_elastic_ext.worker.agent.atwork import AtWork, used_s
 from hvd_elastic_ext.worker.agent.door import Door, Hall, Question
 from hvd_elastic_ext.worker.agent.link import Link
-from hvd_elastic_ext.worker.agent.orders import Answer, Tell
+from hvd_elastic_ext.worker.agent.orders import Answer
 from hvd_elastic_ext.worker.agent.standing import Allowance, Standing
 
 
@@ -74,13 +74,15 @@ class Contact:
 
     # --- orders and time ---------------------------------------------------------------------------
 
-    def obey(self, order: Answer | Tell) -> None:
-        """Pass on an answer, to a question that is open, or a message, to the life that is meant; or drop it."""
-        if isinstance(order, Answer):
-            self._door.answer(order.number, order.status, order.body)
-        elif self._link is not None and order.life in (None, self._life):
-            self.standing.told(order.message)
-            self._link.tell(order.message)
+    def answer(self, order: Answer) -> None:
+        """Pass on an answer to a question that is open, or drop it."""
+        self._door.answer(order.number, order.status, order.body)
+
+    def tell(self, life: int, message: dict[str, Any]) -> None:
+        """Pass on a message to the life that is meant, or drop it."""
+        if self._link is not None and life == self._life:
+            self.standing.told(message)
+            self._link.tell(message)
 
     def ask_again(self) -> None:
         """Say once more which questions are open, to a launcher that does not know them."""

@@ -113,6 +113,13 @@ class Fields:
             raise self.wrong(name, "a name of at most 255 printable ASCII characters")
         return value
 
+    def lives(self, name: str) -> dict[int, int]:
+        """Lives by slot."""
+        value = self.take(name)
+        if not isinstance(value, dict) or not all(map(_is_life, value.items())):
+            raise self.wrong(name, "an object of lives by slot")
+        return {int(slot): life for slot, life in value.items()}
+
     def words(self, name: str) -> tuple[str, ...]:
         value = self.take(name)
         if not isinstance(value, list) or not value or not _is_word(value[0]) or not all(map(_is_text, value)):
@@ -159,3 +166,8 @@ def _is_text(value: object) -> bool:
 
 def _is_word(value: object) -> bool:
     return bool(value) and _is_text(value)
+
+
+def _is_life(item: tuple[str, Any]) -> bool:
+    slot, life = item
+    return slot.isascii() and slot.isdigit() and len(slot) <= 4 and int(slot) <= MAX_SLOT and type(life) is int

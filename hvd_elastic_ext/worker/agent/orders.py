@@ -72,10 +72,9 @@ class Answer(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Pass ``message`` to a slot's process, unless its life is not ``life``."""
+    """Pass ``message`` to the processes of slots, ``to`` being by slot the life that is meant."""
 
-    slot: int
-    life: int | None
+    to: dict[int, int]
     message: dict[str, Any]
 
 
@@ -123,8 +122,8 @@ class Welcome(NamedTuple):
     orphan_grace_s: float | None
 
 
-ToSlot = Stop | Signal | Kill | Answer | Tell | Forget
-Order = Start | ToSlot | Finish | Pace | Join | End
+ToSlot = Stop | Signal | Kill | Answer | Forget
+Order = Start | ToSlot | Tell | Finish | Pace | Join | End
 
 
 def parse(line: bytes | None) -> Order:
@@ -238,7 +237,7 @@ _READERS: Final[dict[str, Any]] = {
     "signal": _signal,
     "kill": lambda fields: Kill(fields.slot()),
     "answer": _answer,
-    "tell": lambda fields: Tell(fields.slot(), fields.life(), fields.thing("message")),
+    "tell": lambda fields: Tell(fields.lives("to"), fields.thing("message")),
     "forget": lambda fields: Forget(fields.slot()),
     "finish": lambda fields: Finish(),
     "pace": lambda fields: Pace(fields.span("heartbeat_s", HEARTBEAT_S)),

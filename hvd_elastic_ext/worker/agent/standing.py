@@ -26,6 +26,8 @@ class Standing:
                 self._beat_at = now
             case "parked":
                 self.parked = True
+            case "looping":
+                self.done = False
             case "done":
                 self.done = True
             case "entered":

@@ -71,7 +71,7 @@ def test_the_next_launcher_adopts_what_the_last_one_started(begin: Begin) -> Non
         talk = "say(say='parked'); hear(); say(say='entered', generation=7)\nsay(say='beat', step=3); hear()"
         session.order(linked(0, talk, note="seat 3"))
         session.wait_for("said", 0)
-        session.order({"do": "tell", "slot": 0, "life": 1, "message": {"tell": "go"}})
+        session.order({"do": "tell", "to": {"0": 1}, "message": {"tell": "go"}})
         session.wait_for("said", 0, count=2)
         wait_until(lambda: session.news("beats") and session.news("beats")[-1]["slots"], what="a beat")
         pid = session.wait_for("started", 0)["pid"]
@@ -91,7 +91,7 @@ def test_the_next_launcher_adopts_what_the_last_one_started(begin: Begin) -> Non
             "beat": {"step": 3}, "note": "seat 3",
         }  # fmt: skip
         assert marks.start_time(pid) == born
-        adopted.order({"do": "tell", "slot": 0, "life": 1, "message": {}})
+        adopted.order({"do": "tell", "to": {"0": 1}, "message": {}})
         assert adopted.wait_for("exited", 0)["code"] == 0
         adopted.order({"do": "finish"})
         assert agent.wait() == 0

@@ -217,11 +217,11 @@ def test_a_link_carries_both_ways_through_a_shell(agent: Agent, linked: Callable
     assert agent.wait_for("said", 0) == {"event": "said", "slot": 0, "life": 1, "message": {"say": "parked"}}
     long = "é" * 100_000  # more than the socket holds
     for message in ({"tell": "go", "env": {"A": "b"}}, {"tell": "update", "reason": long}):
-        agent.order({"do": "tell", "slot": 0, "life": 1, "message": message})
+        agent.order({"do": "tell", "to": {"0": 1}, "message": message})
     assert agent.wait_for("said", 0, count=2)["message"]["what"] == {"tell": "go", "env": {"A": "b"}}
     wait_until(lambda: "was dropped" in agent.process.stderr, what="a complaint about the long answer")
-    agent.order({"do": "tell", "slot": 0, "life": 2, "message": {"tell": "go"}})  # not that life
-    agent.order({"do": "tell", "slot": 0, "life": 1, "message": {}})
+    agent.order({"do": "tell", "to": {"0": 2}, "message": {"tell": "go"}})  # not that life
+    agent.order({"do": "tell", "to": {"0": 1}, "message": {}})
     assert agent.wait_for("exited", 0)["code"] == 0
 
 
@@ -291,7 +291,7 @@ def test_a_process_that_does_not_read_holds_up_nobody(agent: Agent, linked: Call
     linked("say(say='parked'); time.sleep(1000)")
     agent.wait_for("said", 0)
     for _ in range(30):
-        agent.order({"do": "tell", "slot": 0, "life": 1, "message": {"tell": "x" * 100_000}})
+        agent.order({"do": "tell", "to": {"0": 1}, "message": {"tell": "x" * 100_000}})
     agent.start(1, "echo", "through")
     agent.wait_for("ended", 1)
     assert "slot 0: its process does not read what it is told: messages are dropped" in agent.process.stderr

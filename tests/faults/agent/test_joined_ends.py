@@ -27,7 +27,7 @@ def test_after_a_notice_the_launcher_may_end_it_its_own_way(launcher: Launcher, 
     session.wait_for("started", 0)
     agent.terminate()
     session.wait_for("notice")
-    session.order({"do": "tell", "slot": 0, "life": 1, "message": {"tell": "update", "leave": True}})
+    session.order({"do": "tell", "to": {"0": 1}, "message": {"tell": "update", "leave": True}})
     assert agent.wait() == 0
     assert session.wait_for("exited", 0)["code"] == 0
 

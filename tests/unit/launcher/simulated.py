@@ -49,6 +49,7 @@ class Process:
     """``state``: booting, parked, waiting (for a rank), training, gone. ``stopped``: as by SIGSTOP.
 
     ``stuck``: its main thread stands still, and the others wait for it. ``beats``: it says that it does not.
+    ``wedged``: it waits for a peer, whatever becomes of that, as Gloo does in the middle of sending.
     """
 
     host: str
@@ -66,6 +67,7 @@ class Process:
     steps: int = 0
     stuck: bool = False
     beats: bool = False
+    wedged: bool = False
     progress: int = 0
     step_s: float | None = None
 
@@ -255,6 +257,10 @@ class Cluster:
             self.finishing.add(host)
             self._finish(host)
             return
+        if order["do"] == "tell":
+            for number, life in order["to"].items():
+                self._tell(seats.get(int(number)), life, order["message"])
+            return
         slot = order["slot"]
         process = seats.get(slot)
         if order["do"] == "start":
@@ -271,13 +277,16 @@ class Cluster:
             self._end(process, 137)
         elif order["do"] == "stop":
             self._later(self.ends_s.get(host, 0.0), lambda: self._end(process, 143))
-        elif order["do"] == "tell" and order["life"] == process.life:
-            what = order["message"]["tell"]
-            self.told[what] += 1
-            if self.told[what] > self.lose[what]:
-                self._told(process, order["message"])
         elif order["do"] == "answer" and process.asked == order["id"]:
             self._answered(process, order)
+
+    def _tell(self, process: Process | None, life: int, message: Mapping[str, Any]) -> None:
+        if process is None or life != process.life:
+            return
+        what = message["tell"]
+        self.told[what] += 1
+        if self.told[what] > self.lose[what]:
+            self._told(process, message)
 
     def _finish(self, host: str) -> None:
         """It ends when what it clears away is gone, and its connection is lost with it."""
@@ -317,7 +326,8 @@ class Cluster:
                 self._later(STEP_S, lambda each=each: self._leave_world(each))
 
     def _leave_world(self, process: Process) -> None:
-        if process.state != "training" or process.stopped or process.lost or not process.interrupted:
+        stays = process.stopped or process.wedged or process.lost or not process.interrupted
+        if process.state != "training" or stays:
             return
         if process.leave:
             self._end(process, 0)
@@ -326,7 +336,8 @@ class Cluster:
 
     def _lose(self, process: Process, generation: int | None = None) -> None:
         """The world is gone; it asks for the next one."""
-        if not process.lost and process.state == "training" and generation in (None, process.generation):
+        stays = process.lost or process.wedged or process.state != "training"
+        if not stays and generation in (None, process.generation):
             process.lost = True
             self._later(0.005, lambda: self._ask(process))
 
@@ -365,6 +376,12 @@ class Cluster:
             for peer in self._all():
                 if peer.generation == generation and peer.host not in self.cut:
                     self._later(0.01, lambda peer=peer: self._lose(peer, generation))
+
+    def says(self, host: str, what: str) -> None:
+        """The processes of a host that are in a world say something about their training."""
+        for process in self.training:
+            if process.host == host:
+                self._say(process, what)
 
     def finish(self, *, hanging: str | None = None) -> None:
         """Training is over everywhere; processes of a host that is ``hanging`` never get to their end."""
@@ -413,7 +430,7 @@ class Cluster:
                 "step": process.steps,
                 "commit": [1, process.generation, process.steps] if process.generation else None,
                 "progress": process.progress,
-                "waiting": self._held_up(process) and not process.stuck,
+                "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
                 "step_s": process.step_s,
             }
             slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}

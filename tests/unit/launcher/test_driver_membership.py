@@ -170,3 +170,38 @@ def test_a_newcomer_killed_while_it_goes_live_leaves_the_others_training() -> No
     cluster.kill("c")
     assert cluster.until(lambda: sizes(cluster) == [2, 2] and cluster.world == ["a", "b"]) < 1.0
     assert {event["host"] for event in cluster.events("struck")} == {"c"}
+
+
+def test_a_host_that_comes_back_does_not_push_out_who_has_taken_its_place() -> None:
+    cluster = Cluster(Rules(Limits(start=2, most=2, settle_s=0.1), cooldown_s=(5.0, 5.0)))
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(1.0)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a", "c"])
+    cluster.run(60.0)
+    assert cluster.world == ["a", "c"]
+    assert len(cluster.events("resized")) == 3  # the start, the loss, and the replacement
+
+
+def test_a_survivor_that_waits_for_a_lost_peer_in_vain_is_ended_and_comes_back_and_nobody_is_to_blame() -> None:
+    cluster = running("a", "b", "c")
+    cluster.run(1.0)
+    next(process for process in cluster.training if process.host == "b").wedged = True
+    cluster.run(1.0)
+    cluster.kill("c")
+    cluster.until(lambda: cluster.world == ["a"] and cluster.driver.worlds.formed, within=12.0)
+    assert [event["cause"] for event in cluster.events("exited")] == ["crashed", "peer lost"]
+    assert [event["host"] for event in cluster.events("struck")] == ["c"]
+    cluster.until(lambda: cluster.world[:2] == ["a", "b"], within=12.0)
+
+
+def test_a_survivor_that_is_busy_with_something_else_is_waited_for() -> None:
+    cluster = running("a", "b", "c")
+    cluster.run(1.0)
+    busy = next(process for process in cluster.training if process.host == "b")
+    busy.stuck = busy.wedged = True
+    cluster.run(1.0)
+    cluster.kill("c")
+    cluster.run(60.0)
+    assert [event["host"] for event in cluster.events("exited")] == ["c"]

@@ -68,6 +68,14 @@ def test_several_slots_failing_together_are_the_fault_of_their_host_and_of_no_sl
     assert strikes == {"slot 0 of a": 0, "host a": 1}
 
 
+def test_a_slot_that_fails_all_the_time_makes_no_others_first_fault_that_of_the_host() -> None:
+    bad = [(at, Cause.CRASHED, EIGHT, 3) for at in (0.0, 20.0, 60.0)]
+    ledger = faults(*bad, (61.0, Cause.CRASHED, EIGHT, 5))
+    assert ledger.usable_slots(62.0, EIGHT) == (0, 1, 2, 4, 6, 7)
+    ledger = faults(*bad[:2], (59.0, Cause.CRASHED, EIGHT, 5), bad[2])  # the other way round
+    assert ledger.usable_slots(62.0, EIGHT) == (0, 1, 2, 4, 6, 7)
+
+
 def test_slots_failing_far_apart_are_each_their_own_fault() -> None:
     later = 1.0 + SLOTS_WINDOW_S
     ledger = faults((0.0, Cause.CRASHED, PLAIN, 0), (later, Cause.CRASHED, PLAIN, 2))

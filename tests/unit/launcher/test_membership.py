@@ -83,6 +83,16 @@ def test_wanted_seats_are_those_of_the_largest_world_that_may_be() -> None:
     assert len(seats(both, Limits(least=8))) == 5  # too few: all of them get ready
 
 
+def test_who_has_taken_a_place_keeps_it_when_a_more_senior_host_comes_back() -> None:
+    hosts, two = [("a", [0]), ("b", [0]), ("c", [0]), ("d", [0])], Limits(most=2)
+    a, b, c, d = (Seat(name, 0) for name in "abcd")
+    assert seats(hosts, two) == (a, b)
+    assert seats(hosts, two, {a: Stage.LIVE, c: Stage.LIVE}) == (a, c)
+    assert seats(hosts, two, {c: Stage.LIVE, b: Stage.BOOTING, d: Stage.PARKED}) == (c, d)
+    assert seats(hosts, two, {d: Stage.BOOTING}) == (a, d)
+    assert seats([("a", [0]), ("b", [0])], two, {c: Stage.LIVE}) == (a, b)
+
+
 def test_rank_0_holds_the_newest_commit() -> None:
     order = in_order(
         [process("a", holds=(1, 1, 4)), process("b", holds=(1, 1, 5)), process("c")],

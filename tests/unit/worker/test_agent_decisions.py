@@ -204,7 +204,7 @@ JOIN = {"do": "join", "job": "j", "host": "h", "key": "00", "launcher": ["10.0.0
 
 def test_what_only_a_launcher_over_a_connection_orders_is_read() -> None:
     assert read({"do": "kill", "slot": 3}) == Kill(3)
-    assert read({"do": "tell", "slot": 0, "life": 2, "message": {"tell": "go"}}) == Tell(0, 2, {"tell": "go"})
+    assert read({"do": "tell", "to": {"0": 2, "7": 1}, "message": {"tell": "go"}}) == Tell({0: 2, 7: 1}, {"tell": "go"})
     assert read({"do": "answer", "slot": 0, "id": 9, "status": 200, "body": "YWI="}) == Answer(0, 9, 200, b"ab")
     assert read({"do": "answer", "slot": 0, "id": 9, "status": 404}) == Answer(0, 9, 404, b"")
     started = read({"do": "start", "slot": 0, "argv": ["a"], "life": 4, "link": True})
@@ -219,7 +219,10 @@ def test_what_only_a_launcher_over_a_connection_orders_is_read() -> None:
 @pytest.mark.parametrize(
     ("entry", "problem"),
     [
-        ({"do": "tell", "slot": 0, "message": []}, "'message' must be an object"),
+        ({"do": "tell", "to": {"0": 1}, "message": []}, "'message' must be an object"),
+        ({"do": "tell", "to": {"first": 1}, "message": {}}, "'to' must be an object of lives by slot"),
+        ({"do": "tell", "to": {"0": "1"}, "message": {}}, "'to' must be an object of lives by slot"),
+        ({"do": "tell", "to": [0], "message": {}}, "'to' must be an object of lives by slot"),
         ({"do": "start", "slot": 0, "argv": ["a"], "life": 0}, "'life' must be a whole number from 1"),
         ({"do": "answer", "slot": 0, "id": 1, "status": 99}, "'status' must be a whole number from 100 to 599"),
         ({"do": "answer", "slot": 0, "id": 1, "status": 200, "body": "a"}, "'body' must be base64"),
