@@ -45,6 +45,9 @@ SETTLE = 0.03
 SETTLE_EMPTY = 1.0
 """The same for an empty file, which a writer may just have emptied in order to fill it."""
 
+RELEASE = (0.001, 0.003, 0.006)
+"""Pauses in seconds before asking again who has a file open: the kernel says that it was closed before it lets go."""
+
 MAX_LINKS = 40
 """Symbolic links followed before a path is taken for a loop, as the kernel does."""
 
@@ -76,7 +79,8 @@ class FileWatch:
     yet, and every symbolic link on the way: by inotify at once, by looking
     within ``relook`` seconds where inotify does not reach. The first call comes
     right after :meth:`start`, so that nothing is missed between a reader's
-    first look and the watch. A relative path is taken from the working
+    first look and the watch; and there is another one a ``relook`` after each
+    change, for what was not quite there yet when it was told of. A relative path is taken from the working
     directory at construction.
 
     ``on_change`` never runs twice at a time; what it raises is logged.
@@ -110,6 +114,7 @@ class FileWatch:
         self._dirs.close()
 
     def _run(self) -> None:
+        again = False
         while True:
             told = self._wake.wait(self._relook)
             self._wake.clear()
@@ -117,8 +122,10 @@ class FileWatch:
                 return
             self._dirs.follow()
             before, self._seen = self._seen, _look(self._path)
-            if told or before != self._seen or not self._dirs.complete:
+            changed = told or before != self._seen
+            if changed or again or not self._dirs.complete:
                 self._call()
+            again = changed
 
     def _call(self) -> None:
         try:
@@ -294,6 +301,11 @@ def _whole(fd: int, where: str, *, pause: Callable[[float], None]) -> bytes:
         raise SourceUnavailable(where, f"has {before.st_size} bytes; a host list has at most {MAX_BYTES}")
     try:
         leased = _lease(fd)
+        for seconds in RELEASE:
+            if leased is not False:
+                break
+            pause(seconds)
+            leased = _lease(fd)
         if leased is False:
             raise BeingWritten(where, "is being written; it is read when its writer closes it")
         data = os.pread(fd, MAX_BYTES + 1, 0)

@@ -90,7 +90,7 @@ def ending(
     ``going``: what is announced of its host (drained, evicted, preempted).
     ``peer_lost``: a world that it was in, or about to enter, had just lost
     somebody else. ``oom``: evidence that the kernel ended something for want of
-    memory there meanwhile; see :func:`oom_killed`. The exit code alone cannot
+    memory there meanwhile. The exit code alone cannot
     tell that from any other SIGKILL.
     """
     number = -code if code < 0 else code - SIGNALLED if SIGNALLED < code < SSH_FAILED else 0
@@ -112,23 +112,6 @@ def ending(
     if code == SSH_FAILED:
         return Ending(Cause.UNREACHABLE, "unreachable: ssh failed or lost the connection")
     return Ending(Cause.CRASHED, f"crashed: {how}")
-
-
-def oom_killed(before: Mapping[str, int] | None, after: Mapping[str, int] | None) -> bool:
-    """Whether the kernel killed for want of memory between two looks at a cgroup's ``memory.events``.
-
-    The counter ``oom_kill`` grew. ``oom`` alone may have been reclaimed in time.
-    A missing look is no evidence.
-    """
-    if before is None or after is None:
-        return False
-    return after.get("oom_kill", 0) > before.get("oom_kill", 0)
-
-
-def memory_events(text: str) -> dict[str, int]:
-    """Read cgroup v2 ``memory.events`` (or v1 ``memory.oom_control``): a name and a number a line."""
-    pairs = (line.split() for line in text.splitlines())
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
 
 
 def _how(code: int, number: int) -> str:

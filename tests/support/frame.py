@@ -4,7 +4,7 @@
   fails, and what it left is removed (:mod:`tests.support.leaks`).
 * What a killed session left is removed when the next one starts
   (:mod:`tests.support.leftovers`).
-* ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU or cluster.
+* ``HVD_TEST_STRICT=1`` turns skips into failures, but for a missing GPU, cluster or right to make cgroups.
 * ``@pytest.mark.gpu`` skips where there is no CUDA device.
 """
 
@@ -29,7 +29,7 @@ FRESH = {
     "HVD_TEST_GRACE_S": "0.1",
 }
 """Environment of a pytest of its own."""
-ALLOWED_SKIPS = ("needs a GPU", "needs a cluster")
+ALLOWED_SKIPS = ("needs a GPU", "needs a cluster", "needs a memory cgroup")
 
 
 class Frame:

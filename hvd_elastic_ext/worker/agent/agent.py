@@ -10,6 +10,7 @@ from typing import Any, Final
 from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.holder import STOP_SIGNALS
+from hvd_elastic_ext.worker.agent.oom import OutOfMemory
 from hvd_elastic_ext.worker.agent.orders import (
     HEARTBEAT_S,
     MAX_LINE,
@@ -57,6 +58,7 @@ class Agent:
         self._joining = joining
         self._membership: Membership | None = None
         self._lines = Lines(MAX_LINE)
+        self.memory = OutOfMemory()
         self._slots: dict[int, Slot] = {}
         self._beats_at: float | None = None
         self._first = True

@@ -8,12 +8,15 @@ from typing import Any, NamedTuple, Protocol
 from hvd_elastic_ext.worker.agent.atwork import AtWork, used_s
 from hvd_elastic_ext.worker.agent.door import Door, Hall, Question
 from hvd_elastic_ext.worker.agent.link import Link
+from hvd_elastic_ext.worker.agent.oom import OutOfMemory
 from hvd_elastic_ext.worker.agent.orders import Answer
 from hvd_elastic_ext.worker.agent.standing import Allowance, Standing
 
 
 class Desk(Hall, Protocol):
     """What a slot needs of its agent."""
+
+    memory: OutOfMemory
 
     def tell(self, event: str, **fields: object) -> None: ...
     def complain(self, problem: str) -> None: ...

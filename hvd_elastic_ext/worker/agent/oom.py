@@ -4,18 +4,26 @@ from __future__ import annotations
 
 
 class OutOfMemory:
-    """Looks at a counter of the kernel's whenever it is asked."""
+    """Looks at a counter of the kernel's whenever it is asked. One for all of an agent's processes."""
 
     def __init__(self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> None:
         self._files = [*_of_cgroup(f"{proc}/self/cgroup", cgroups), f"{proc}/vmstat"]
-        self._seen = self._count()
+        self._explained = 0
+        """As far as this the counter is explained by processes that have ended."""
 
-    def struck(self) -> bool:
-        """True if it has struck since this was asked last, or made."""
-        before, self._seen = self._seen, self._count()
-        return self._seen > before
+    def explains(self, before: int) -> bool:
+        """Whether the end of a process is explained by it, :meth:`count` having been ``before`` when that began.
 
-    def _count(self) -> int:
+        Each that the kernel has killed explains the end of one process.
+        """
+        first = max(before, self._explained)
+        if self.count() <= first:
+            return False
+        self._explained = first + 1
+        return True
+
+    def count(self) -> int:
+        """How many it has killed so far; 0 where that is unknown."""
         for path in self._files:
             for words in _lines(path):
                 if len(words) == 2 and words[0] == "oom_kill" and words[1].isdigit():

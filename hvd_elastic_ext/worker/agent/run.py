@@ -12,7 +12,6 @@ from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.agent.contact import Inheritance
 from hvd_elastic_ext.worker.agent.door import Hall
 from hvd_elastic_ext.worker.agent.holder import Wires, hold
-from hvd_elastic_ext.worker.agent.oom import OutOfMemory
 from hvd_elastic_ext.worker.agent.orders import Start
 from hvd_elastic_ext.worker.agent.outputs import Outputs
 from hvd_elastic_ext.worker.agent.wires import CHUNK, Lines
@@ -26,7 +25,8 @@ class Run:
         self.down = down
         self.up = up
         self.outputs = outputs
-        self.oom = OutOfMemory()
+        self.killed_before = 0
+        """What :class:`OutOfMemory` had counted when it began."""
         self.news = Lines(CHUNK)
         self.pid: int | None = None
         self.code: int | None = None

@@ -142,6 +142,7 @@ class Slot:
         """Start the process that was ordered, for the first time or again."""
         self.restart_at = None
         self.life += 1
+        killed = self._desk.memory.count()
         try:
             self._run = begin(self._desk, self._order, self._inheritance(), written=self._written)
         except OSError as error:
@@ -150,6 +151,7 @@ class Slot:
             self._not_started(str(error))
             self._rest("could not be started")
             return
+        self._run.killed_before = killed
         if self.contact is not None:
             self.contact.handed_down()
         self._desk.watch(self._run.up, self._hear)
@@ -219,8 +221,7 @@ class Slot:
             self.contact.drain()
         run.code = self.code = status if status >= 0 else 128 - status
         number = -status if status < 0 else None
-        # Where several slots end together, that is as much as can be known of each.
-        oom = run.code != 0 and run.oom.struck()
+        oom = run.code != 0 and self._desk.memory.explains(run.killed_before)
         self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom)
 
     def reaped(self, pid: int, status: int) -> None:

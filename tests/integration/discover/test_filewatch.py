@@ -115,6 +115,15 @@ def test_it_notices_twice_in_a_row(hosts, write):
         watched.wait_for("newer:1\n")
 
 
+def test_what_was_not_quite_there_when_a_change_was_told_of_is_looked_at_once_more(hosts):
+    with Watched(hosts, relook=0.2) as watched:
+        wait_until(lambda: len(watched.texts) == 2, what="the look after the start, and the one after that")
+        hosts.chmod(0o640)
+        wait_until(lambda: len(watched.texts) == 4, what="two looks more")
+        watched.told.clear()
+        assert not watched.told.wait(0.5)  # and no more than that
+
+
 def test_a_file_that_is_emptied_and_then_filled_is_never_read_empty(hosts):
     with Watched(hosts) as watched:
         for number in range(200):

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.edges import filewatch
-from hvd_elastic_ext.edges.filewatch import MAX_BYTES, SETTLE, SETTLE_EMPTY, BeingWritten, read_text
+from hvd_elastic_ext.edges.filewatch import MAX_BYTES, RELEASE, SETTLE, SETTLE_EMPTY, BeingWritten, read_text
 
 
 def no_pause(seconds: float) -> None:
@@ -40,8 +40,24 @@ def test_a_file_somebody_has_open_for_writing_is_never_taken(tmp_path, so_far):
         writer.write(so_far)
         writer.flush()
         with pytest.raises(BeingWritten, match="being written"):
-            read_text(path, pause=no_pause)
+            read_text(path)
     assert read_text(path, pause=no_pause) == so_far
+
+
+def test_a_file_whose_writer_has_just_closed_it_is_asked_about_again(tmp_path):
+    path = tmp_path / "hosts"
+    writer = path.open("w")
+    writer.write("a:1\n")
+    writer.flush()
+    pauses: list[float] = []
+
+    def closes(seconds: float) -> None:  # the kernel lets go a moment after it has said so
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            writer.close()
+
+    assert read_text(path, pause=closes) == "a:1\n"
+    assert pauses == [*RELEASE[:2]]
 
 
 def test_other_readers_do_not_count_as_writers(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.causes import BLAME, Cause, ending, memory_events, oom_killed
+from hvd_elastic_ext.launcher.causes import BLAME, Cause, ending
 
 
 @pytest.mark.parametrize(
@@ -46,18 +46,3 @@ def test_whatever_ends_on_a_host_that_is_going_is_no_fault(code: int, going: Cau
 def test_every_cause_stands_in_the_table_with_its_reason() -> None:
     assert set(BLAME) == set(Cause)
     assert all(blame.points_at in ("nobody", "slot", "host") and blame.why for blame in BLAME.values())
-
-
-def test_memory_is_blamed_only_if_the_kernel_counted_a_kill() -> None:
-    before, after = memory_events("low 0\noom 3\noom_kill 1\n"), memory_events("low 0\noom 9\noom_kill 2\n")
-    assert oom_killed(before, after)
-    assert not oom_killed(before, {**before, "oom": 9})
-    assert not oom_killed(None, after)
-    assert not oom_killed(before, None)
-
-
-def test_lines_of_a_counter_file_that_are_none_are_passed_over() -> None:
-    assert memory_events("under_oom 0\n\nnonsense\noom_kill x\noom_kill_disable 0\n") == {
-        "under_oom": 0,
-        "oom_kill_disable": 0,
-    }

@@ -186,15 +186,17 @@ def test_the_kernels_counter_is_found_wherever_it_is(tmp_path: Path, own: str, c
     for name, text in (("proc/self/cgroup", own), (counter, "oom_kill_disable 0\noom_kill 3\n")):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    looks = OutOfMemory(str(tmp_path / "proc"), str(tmp_path / "cgroup"))
-    assert not looks.struck()
+    memory = OutOfMemory(str(tmp_path / "proc"), str(tmp_path / "cgroup"))
+    before = memory.count()
+    assert not memory.explains(before)
     (tmp_path / counter).write_text("oom_kill_disable 0\noom_kill 4\n")
-    assert looks.struck()
-    assert not looks.struck()
+    assert memory.explains(before)
+    assert not memory.explains(before)  # of two that have ended since it explains one
+    assert not memory.explains(memory.count())
 
 
 def test_where_there_is_no_counter_memory_never_runs_out(tmp_path: Path) -> None:
-    assert not OutOfMemory(str(tmp_path), str(tmp_path)).struck()
+    assert not OutOfMemory(str(tmp_path), str(tmp_path)).explains(0)
 
 
 # --- orders of a launcher ----------------------------------------------------------------------------
