@@ -1,6 +1,7 @@
 """An elastic job whose weights tell which steps were done: they are the same after step N in whatever worlds it ran.
 
 Every rank shows each step, with a fingerprint of all that is shared. ``SLOW_HOST`` boots for ``BOOT_S`` seconds.
+``LAG_HOST`` takes ``LAG_S`` seconds longer for each step; if ``LAG_ONCE`` names a file, for one step, and makes it.
 ``USER_PORT`` is where a connection of the user's own goes from ``h1`` to an echo server on ``h2``.
 """
 
@@ -23,12 +24,23 @@ import hvd_elastic_ext.torch as elastic  # noqa: E402
 
 STEPS = int(sys.argv[1]) if len(sys.argv) > 1 else 10**9
 PAUSE_S = float(os.environ.get("PAUSE_S", "0.05"))
+LAG_S = float(os.environ.get("LAG_S", "0")) if os.environ.get("LAG_HOST") == HOST else 0.0
+LAG_ONCE = os.environ.get("LAG_ONCE")
 USER_PORT = os.environ.get("USER_PORT") if HOST == "h1" else None
 
 
 def connect() -> list[socket.socket]:
     """A connection of the script's own to h2, which Horovod knows nothing of."""
     return [socket.create_connection(("h2", int(USER_PORT)))] if USER_PORT else []
+
+
+def lag() -> None:
+    """Be slow, each time or once. It is the process's own work: the others wait for it."""
+    if LAG_ONCE is None:
+        time.sleep(LAG_S)
+    elif LAG_S and state.count == 20 and not os.path.exists(LAG_ONCE):
+        os.close(os.open(LAG_ONCE, os.O_CREAT | os.O_WRONLY))
+        time.sleep(LAG_S)
 
 
 def user_connection() -> str:
@@ -58,6 +70,7 @@ def train(state: elastic.TorchState) -> None:
     if len(users) == 1:
         users.extend(connect())
     while state.count < STEPS:
+        lag()
         optimizer.zero_grad()
         # Small whole numbers: their mean is exact, however many ranks there are.
         model(torch.full((1, 4), float(state.count % 3 + 1))).sum().backward()

@@ -1,0 +1,53 @@
+"""Ranks that beat and do not get on, or get on more slowly than the others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.launcher.kit import Training, training
+
+__all__ = ["training"]
+
+BEATS = ("--heartbeat-interval", "0.2")
+
+
+@pytest.mark.soak
+def test_a_rank_that_stands_still_is_named_restarted_and_trains_on_from_the_others_commit(
+    training: Training, tmp_path: Path
+) -> None:
+    training.set_hosts("localhost:1", "127.0.0.1:1")
+    env = {"LAG_HOST": "127.0.0.1", "LAG_S": "3600", "LAG_ONCE": str(tmp_path / "lagged")}
+    with training.train("-np", "2", *BEATS, "--progress-timeout", "4", "--restart-stalled", env=env):
+        training.wait_for("stall", lambda: training.events("stalled"))
+        training.wait_for_size(1)
+        training.wait_for_size(2)
+        training.process.terminate()
+        training.process.wait(60)
+    stalled = training.events("stalled")
+    assert [record.get("hosts") for record in stalled] == [["127.0.0.1[0]"]]
+    ended = training.events("exited")[0]
+    assert (ended.get("host"), ended.get("cause")) == ("127.0.0.1", "stalled")
+    assert training.causes() == ["start", "worker failed", "cooldown over"]
+    assert not training.events("fenced")
+    training.check_steps()
+
+
+@pytest.mark.soak
+def test_a_rank_that_is_slow_for_long_is_named_and_drained_and_costs_nobody_a_step(training: Training) -> None:
+    training.set_hosts("localhost:2", "127.0.0.1:1")
+    env = {"LAG_HOST": "127.0.0.1", "LAG_S": "0.3", "PAUSE_S": "0.1"}
+    with training.train("-np", "3", *BEATS, "--drain-stragglers", env=env):
+        training.wait_for_size(3)
+        training.wait_for("straggler", lambda: training.events("straggler"), timeout=90)
+        training.wait_for_size(2)
+        training.process.terminate()
+        training.process.wait(60)
+    (straggler,) = training.events("straggler")
+    assert (straggler.get("host"), straggler.get("drained")) == ("127.0.0.1", True)
+    assert straggler.get("step_s") > 1.5 * straggler.get("median_s")
+    assert training.causes() == ["start", "hosts removed"]
+    assert not training.events("struck")
+    assert not training.events("rolled_back")
+    training.check_steps()
