@@ -24,12 +24,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from hvd_elastic_ext.core.agent_command import agent_command
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.seen import Worker
 
 GRACE_S: Final = 8.0
 """How long the launcher may take to end its workers before it is killed."""
-AGENT: Final = "hvd_elastic_ext.worker.agent"
 KEEPER: Final = """
 told=
 trap told=1 TERM INT HUP
@@ -183,7 +183,7 @@ class Job:
         with folder.log.open("ab") as log:
             # A group of its own, so that Ctrl-C reaches the demo alone, which then ends the job in order.
             self._agent = subprocess.Popen(
-                [sys.executable, "-m", AGENT],
+                agent_command(sys.executable),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,  # its news; what the job writes goes to its standard error
                 stderr=log,

@@ -1,8 +1,9 @@
 """Ways of starting an agent on a host: directly, over ssh, and whatever else can carry one line to a program.
 
-An agent is told whom to join by one line on its standard input, the job's key in
-it; nothing of it is ever an argument, where others could read it. From then on
-it talks over the control port. What was started here may end for reasons of its
+An agent is told whom to join by one line on its standard input, with the job's key,
+and the environment and command of all its processes in it: nothing of it is ever an
+argument, where others could read it, and what carries it to another host encrypts it.
+From then on it talks over the control port, which does not. What was started here may end for reasons of its
 own (an agent that hands over to one that lives, an ssh whose connection broke):
 that says nothing about an agent that has joined. Failures come as data.
 """
@@ -15,11 +16,12 @@ import json
 import logging
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
+from hvd_elastic_ext.core.agent_command import agent_command
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.launcher import pods
 from hvd_elastic_ext.launcher.child import Child
@@ -28,7 +30,6 @@ from hvd_elastic_ext.launcher.ssh import Ssh
 
 log = logging.getLogger(__name__)
 
-AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
 UNREACHABLE: Final = 255
 """Exit code of ssh when it did not get through, and of any transport here that did not."""
 SIGNALLED: Final = 128
@@ -43,11 +44,23 @@ Remark = Callable[[str], None]
 
 
 def join_line(
-    job: str, host: str, *, key: bytes, launcher: tuple[str, int], incarnation: int, orphan_grace_s: float
+    job: str,
+    host: str,
+    *,
+    key: bytes,
+    launcher: tuple[str, int],
+    incarnation: int,
+    orphan_grace_s: float,
+    argv: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What makes an agent join ``launcher``, or hand over to the agent of that job and host that lives. Pure."""
+    """What makes an agent join ``launcher``, or hand over to the agent of that job and host that lives. Pure.
+
+    ``argv`` and ``env`` are those of every process that is started without others of its own.
+    """
     order = {"do": "join", "job": job, "host": host, "key": key.hex(), "launcher": list(launcher)}
-    return _line({**order, "incarnation": incarnation, "orphan_grace_s": orphan_grace_s})
+    order |= {"incarnation": incarnation, "orphan_grace_s": orphan_grace_s}
+    return _line({**order, **({"argv": list(argv)} if argv else {}), **({"env": dict(env)} if env else {})})
 
 
 def end_line(job: str, host: str, *, key: bytes) -> bytes:
@@ -95,7 +108,7 @@ class Transport(Protocol):
         """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
 
         Never raises for what is wrong with a host: then the launch has ended, and says
-        why. ``ValueError`` for a line longer than 32 KiB.
+        why. ``ValueError`` for a line longer than ``child.LONGEST_INPUT``.
         """
 
 
@@ -106,7 +119,7 @@ class Local:
     python: str = field(default=sys.executable)
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        return _Process(_agent(self.python), line, remark=remark, carrier=False)
+        return _Process(agent_command(self.python), line, remark=remark, carrier=False)
 
 
 class _Carried(abc.ABC):
@@ -118,7 +131,7 @@ class _Carried(abc.ABC):
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
         # The shell says that it is there: from then on a failure is not one of the way.
-        words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *_agent(self._python)]
+        words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *agent_command(self._python)]
         try:
             command = self._command(host, words)
         except ValueError as error:
@@ -186,10 +199,6 @@ class ByName:
 
 
 _REACHED: Final = "hvd-elastic-host-reached"
-
-
-def _agent(python: str) -> list[str]:
-    return [python, "-m", AGENT_MODULE]
 
 
 class _Failed:

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.agent_command import agent_command
 from hvd_elastic_ext.launcher import child, transports
 from hvd_elastic_ext.launcher.transports import Ended, Local, OverSsh, ToPods, Transport, join_line
 from tests.support import marks
 from tests.support.waiting import wait_until
 
 SECONDS = 60
+ARGUMENTS = " ".join(agent_command("")[1:])
 HOST = "w-1"
 CARRIERS = Path(__file__).parents[2] / "support" / "fake_carriers.py"
 WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
@@ -76,7 +78,7 @@ def test_an_agent_gets_its_line_and_what_it_says_and_how_it_ends_is_told(make: M
         launch = await way.start(HOST, b"0123456789\n", remark=remarks.append)
         assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
         assert launch.reached
-        assert sorted(remarks) == ["args -m hvd_elastic_ext.worker.agent", "got 10 bytes"]
+        assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes"]
         launch.kill()
         launch.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.agent_command import agent_command
 from tests.integration.launcher.conftest import COUNTER, Launched
 
 CARRIERS = Path(__file__).parents[2] / "support" / "fake_carriers.py"
@@ -36,7 +37,7 @@ def test_a_job_runs_in_pods(launched: Launched, kubectl: Path, tmp_path: Path) -
     assert "Defaulted container" not in process.output
     (call,) = (tmp_path / "calls").read_text().splitlines()
     assert call.startswith("exec -i localhost -- sh -c ")
-    assert call.endswith("-m hvd_elastic_ext.worker.agent")
+    assert call.endswith(" ".join(agent_command(sys.executable)))
 
 
 def test_a_launcher_that_may_not_reach_pods_says_which_rule_it_lacks(launched: Launched, kubectl: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import signal
+import stat
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,17 @@ def test_one_host_without_network_interfaces_is_enough(launched: Launched) -> No
     assert process.stdout.count("done 10") == 2
     finished = launched.events("finished")[-1]
     assert (finished.get("code"), finished.get("reason")) == (0, "training is done")
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_the_jobs_own_folder_is_its_users_alone_whatever_the_umask(launched: Launched, umask: int) -> None:
+    job = [*ELASTIC, "run", "-H", "localhost:1", "-np", "1", "--job", "mine", "true"]
+    words = ["sh", "-c", f'umask {umask:03o} && exec "$@"', "sh", *job]
+    with run_process(words, cwd=launched.directory) as process:
+        assert process.wait(60) == 0, process.output
+    folder = launched.directory / ".hvd-elastic" / "mine"
+    assert (folder / "journal.jsonl").exists()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
 @pytest.mark.soak
@@ -207,6 +220,18 @@ def test_output_carries_the_rank_and_files_are_appended_to(launched: Launched) -
             assert process.wait(60) == 0, process.output
         assert "[0]<stdout>:hello" in process.stdout
     assert (output / "rank.0/stdout").read_text() == "hello\nhello\n"
+
+
+def test_no_agent_runs_what_lies_in_the_jobs_directory(launched: Launched) -> None:
+    for name in ("json", "signal", "socket"):
+        (launched.directory / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
+    launched.set_hosts("localhost:1")
+    arguments = ["run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", "echo", "hello"]
+    command = [Path(PYTHON).with_name("hvd-elastic"), *arguments]  # not by -m, which itself would run them
+    with run_process([*map(str, command)], cwd=launched.directory) as process:
+        assert process.wait(60) == 0, process.output
+        assert "[0]<stdout>:hello" in process.stdout
+    assert not (launched.directory / "was-run").exists()
 
 
 def test_options_of_horovodrun_about_output_are_kept(launched: Launched) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.core.agent_command import agent_command
 from hvd_elastic_ext.launcher import child, transports
 from hvd_elastic_ext.launcher.child import Child
 from hvd_elastic_ext.launcher.ssh import Ssh
@@ -23,6 +24,7 @@ from tests.support.waiting import wait_until
 
 KEY = bytes(range(32))
 SECONDS = 20
+ARGUMENTS = " ".join(agent_command("")[1:])
 
 AGENT = """
 line=$(head -n 1)
@@ -65,7 +67,7 @@ def test_a_local_agent_gets_its_line_and_its_end_is_told(agent: str) -> None:
         assert launch.reached
         assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
         assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
-        assert sorted(remarks) == ["args -m hvd_elastic_ext.worker.agent", "got 10 bytes"]
+        assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes"]
         launch.kill()
         launch.close()
 
@@ -114,12 +116,14 @@ def test_no_secret_is_an_argument_or_in_the_environment(tmp_path: Path, ssh: Cal
 
     async def act() -> None:
         before = set(marks.pids())
-        up = asyncio.Event()
+        ways = (Local(agent), OverSsh(python=agent))
+        up = [asyncio.Event() for _ in ways]
         launches = [
-            await transport.start("h1", line, remark=lambda text: up.set())
-            for transport in (Local(agent), OverSsh(python=agent))
+            await way.start("h1", line, remark=lambda text, there=there: there.set())
+            for way, there in zip(ways, up, strict=True)
         ]
-        await up.wait()
+        for there in up:
+            await there.wait()
         ours = [pid for pid in set(marks.pids()) - before if marks.environment(pid).get(marks.MARK)]
         assert len(ours) >= 2
         for pid in ours:
@@ -249,7 +253,7 @@ def test_an_agent_is_reached_over_ssh(agent: str, ssh: Callable[[str], None]) ->
         launch = await OverSsh(python=agent).start("h1", b"0123456789\n", remark=remarks.append)
         assert not launch.reached
         assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
-        assert sorted(remarks) == ["args -m hvd_elastic_ext.worker.agent", "got 10 bytes", "to h1"]
+        assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes", "to h1"]
 
     play(act)
 

@@ -1,0 +1,27 @@
+"""How a host's agent is started. Pure.
+
+``python -m`` puts the current directory first on the path, and an agent runs in
+the job's: a ``json.py`` there, the job's own or one that somebody else has left
+in ``/tmp``, would be run instead of Python's. The training script is the user's
+business, and finds its directory as always.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
+
+_STUB: Final = (
+    "import sys; sys.path[0] or sys.path.pop(0); "
+    f"from {AGENT_MODULE}.__main__ import main; sys.exit(main())"
+)  # fmt: skip
+
+
+def agent_command(python: str, *, version: tuple[int, ...] = sys.version_info[:2]) -> list[str]:
+    """The words that start an agent by the interpreter ``python``, which is of that ``version``."""
+    if version >= (3, 11):
+        return [python, "-P", "-m", AGENT_MODULE]
+    # Older ones do not know -P. (Newer ones look for modules of their own before they run a -c.)
+    return [python, "-c", _STUB]
