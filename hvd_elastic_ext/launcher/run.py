@@ -50,6 +50,7 @@ def main(argv: Sequence[str]) -> int:
     settings = parse(argv, os.environ)
     logging.basicConfig(level=logging.DEBUG if settings.verbose else logging.WARNING, format="hvd-elastic: %(message)s")
     journal = open_journal(settings.journal)
+    statedir.make(settings.state_dir)  # before the journal, which may be the first thing in it
     journal.record(
         "started", generation=0, job=settings.job, pid=os.getpid(), version=__version__, command=settings.command[0]
     )

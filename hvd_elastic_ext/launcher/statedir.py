@@ -70,7 +70,7 @@ class StateDir:
         self._silent: set[str] = set()
         self._good = False
         """Whether what stands at state.json may become the backup."""
-        _make(path)
+        make(path)
         self._lock = _hold(path)
 
     def __enter__(self) -> StateDir:
@@ -195,9 +195,15 @@ def holder(path: Path) -> str | None:
     return None
 
 
-def _make(path: Path) -> None:
+def make(path: Path) -> None:
+    """Make the folder, for its user alone, unless it is there. To be called before anything is put into it.
+
+    Raises :class:`UsageError` if it cannot be made, or is there and anybody may write to it.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # Whoever may write to the folder above may put another one in the place of ours: not for everybody, either.
+        for above in reversed([above for above in path.parents if not above.exists()]):
+            above.mkdir(mode=0o775, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
         mode = path.stat().st_mode
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,22 @@ def test_a_new_folder_is_for_its_user_alone_and_so_is_all_that_is_in_it(folder: 
     assert mode(folder) == 0o700
     files = {path.name: mode(path) for path in folder.iterdir()}
     assert files == dict.fromkeys(["lock", "state.json", "state.json.bak", "key", "incarnation"], 0o600)
+
+
+@pytest.fixture
+def careless_umask() -> Iterator[None]:
+    """That of many containers: what is made without a mode may be written by anybody."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+@pytest.mark.usefixtures("careless_umask")
+def test_no_umask_opens_the_folder_or_those_above_it_to_everybody(folder: Path) -> None:
+    with StateDir(folder) as held:
+        assert held.save(ONE)
+    assert mode(folder) == 0o700
+    assert not mode(folder.parent) & stat.S_IWOTH
 
 
 def test_what_was_saved_last_is_loaded(folder: Path) -> None:
