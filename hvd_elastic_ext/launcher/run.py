@@ -19,6 +19,7 @@ from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
+from hvd_elastic_ext.launcher import statedir
 from hvd_elastic_ext.launcher.environment import why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
@@ -49,8 +50,8 @@ def main(argv: Sequence[str]) -> int:
         signal.signal(number, _end_at_once)
     settings = parse(argv, os.environ)
     logging.basicConfig(level=logging.DEBUG if settings.verbose else logging.WARNING, format="hvd-elastic: %(message)s")
-    journal = open_journal(settings.journal)
     statedir.make(settings.state_dir)  # before the journal, which may be the first thing in it
+    journal = open_journal(settings.journal)
     journal.record(
         "started", generation=0, job=settings.job, pid=os.getpid(), version=__version__, command=settings.command[0]
     )
