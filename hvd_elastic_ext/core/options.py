@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from hvd_elastic_ext.core.errors import UsageError
 
 _ON = ("1", "true", "yes", "on")
 _OFF = ("0", "false", "no", "off")
+
+_LINK = re.compile(r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_LINKED_PORT = re.compile(r"(tcp|udp|sctp)://.+")
 
 
 def layered_argv(
@@ -32,7 +36,8 @@ def layered_argv(
     ``config`` maps long option names without dashes (``hosts-file`` or
     ``hosts_file``) to values; ``config_name`` names it in errors. Of ``environ``
     only names starting with ``prefix`` are looked at; ``reserved`` lists names
-    (without prefix) that mean something else.
+    (without prefix) that mean something else. Those that Kubernetes puts there for
+    a Service of such a name are passed over.
 
     Raises :class:`UsageError` for an unknown key, naming its nearest neighbour,
     and for a value that cannot be one of its option.
@@ -45,11 +50,21 @@ def layered_argv(
         chosen[action.dest] = _tokens(options, key, value, where=f"{config_name}: {name!r}")
     skip = set(reserved)
     for name in sorted(environ):
-        if name.startswith(prefix) and name.removeprefix(prefix) not in skip:
-            key, where = name.removeprefix(prefix).lower().replace("_", "-"), f"environment variable {name}"
+        rest = name.removeprefix(prefix)
+        if name.startswith(prefix) and rest not in skip and not is_service_link(rest, environ[name]):
+            key, where = rest.lower().replace("_", "-"), f"environment variable {name}"
             action = _find(options, key, where=where)
             chosen[action.dest] = _tokens(options, key, environ[name], where=where)
     return [*(token for tokens in chosen.values() for token in tokens), *argv]
+
+
+def is_service_link(name: str, value: str) -> bool:
+    """Whether Kubernetes tells a pod by this variable where a Service is: ``X_SERVICE_HOST``, ``X_PORT_80_TCP`` …
+
+    Pure. Of ``X_PORT``, which options may be named like, its value ``tcp://address:port`` decides.
+    """
+    port = name == "PORT" or name.endswith("_PORT")
+    return _LINK.fullmatch(name) is not None or (port and _LINKED_PORT.fullmatch(value) is not None)
 
 
 def _long_options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:

@@ -15,6 +15,7 @@ def build_parser():
     parser.add_argument("--config")
     parser.add_argument("-np", "--num-proc", type=int)
     parser.add_argument("--hosts-file")
+    parser.add_argument("--ssh-port", type=int)
     parser.add_argument("--cooldown-range", type=int, nargs=2)
     parser.add_argument("--hook", action="append")
     parser.add_argument("--verbose", action="store_true")
@@ -119,6 +120,33 @@ def test_what_makes_no_sense_in_a_file_is_unknown_there(key):
 def test_variables_of_others_and_reserved_ones_are_let_be():
     args = parse(environ={"PATH": "/bin", "HVD_ELASTIC": "x", "HVD_ELASTIC_SECRET": "y"}, reserved=["SECRET"])
     assert args.hosts_file is None
+
+
+SERVICE = {
+    "SERVICE_HOST": "10.96.0.7",
+    "SERVICE_PORT": "8080",
+    "SERVICE_PORT_HTTP_METRICS": "8080",
+    "PORT": "tcp://10.96.0.7:8080",
+    "PORT_8080_TCP": "tcp://10.96.0.7:8080",
+    "PORT_8080_TCP_PROTO": "tcp",
+    "PORT_8080_TCP_PORT": "8080",
+    "PORT_8080_TCP_ADDR": "10.96.0.7",
+    "PORT_53_UDP": "udp://[fd00::7]:53",
+}
+"""What Kubernetes puts into the environment of every pod for a Service, after the Service's name."""
+
+
+@pytest.mark.parametrize("service", ["HVD_ELASTIC", "HVD_ELASTIC_METRICS", "HVD_ELASTIC_HOSTS_FILE", "HVD_ELASTIC_SSH"])
+def test_a_service_of_our_name_in_the_namespace_is_no_option(service):
+    links = {f"{service}_{name}": value for name, value in SERVICE.items()}
+    args = parse(environ={**links, "HVD_ELASTIC_NUM_PROC": "3"})
+    assert (args.num_proc, args.hosts_file, args.ssh_port) == (3, None, None)
+
+
+def test_an_option_may_be_named_like_the_port_of_a_service():
+    assert parse(environ={"HVD_ELASTIC_SSH_PORT": "2222"}).ssh_port == 2222
+    with pytest.raises(UsageError, match=r"HVD_ELASTIC_SHH_PORT is not an option; did you mean 'ssh-port'\?"):
+        parse(environ={"HVD_ELASTIC_SHH_PORT": "2222"})
 
 
 def test_dashes_and_underscores_are_the_same_in_a_file():

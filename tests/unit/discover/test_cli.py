@@ -62,6 +62,8 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv, words, capsys):
 def test_an_unknown_name_in_the_environment_names_its_neighbour():
     with pytest.raises(UsageError, match=r"HVD_DISCOVER_HOST_FILE is not an option; did you mean 'hosts-file'"):
         settings_from(FILE, {"HVD_DISCOVER_HOST_FILE": "x"})
+    linked = {"HVD_DISCOVER_SERVICE_HOST": "10.96.0.7", "HVD_DISCOVER_PORT": "tcp://10.96.0.7:80"}
+    assert settings_from(FILE, linked) == settings_from(FILE, {})  # what Kubernetes tells of a Service of that name
 
 
 def test_one_look_prints_a_table(capsys):
