@@ -80,8 +80,9 @@ class Control:
 
     ``heartbeat_s`` and ``orphan_grace_s`` are what agents are told in their
     welcome; :meth:`pace` changes the former. ``on_event`` is called in the
-    loop, too; it may send and drop, but must not raise. ``refused`` counts what
-    was turned away, by reason.
+    loop, too; it may send and drop. Should it raise, that is logged as a defect
+    and the agent hung up on: it comes again and tells everything anew.
+    ``refused`` counts what was turned away, by reason.
     """
 
     def __init__(
@@ -198,6 +199,14 @@ class Control:
         if (peer, reason) not in self._named and len(self._named) < _MAX_NAMED:
             self._named.add((peer, reason))
             log.warning("control port: refused %s: %s", peer, reason)
+
+    def stumbled(self, session: Session, error: Exception) -> None:
+        self.refused[f"a defect of hvd-elastic ({type(error).__name__})"] += 1
+        defect = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
+        if ("", defect) not in self._named and len(self._named) < _MAX_NAMED:
+            self._named.add(("", defect))
+            who = session.host or session.peer
+            log.error("%s is hung up on, to tell everything anew: %s", who, defect, exc_info=error)
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
         problem = hello_error(hello, job=self._job)

@@ -41,6 +41,9 @@ class Desk(Protocol):
     def hear(self, session: Session, news: Mapping[str, Any]) -> None:
         """Take in what an agent says. Raises ``WireError`` if it is no news."""
 
+    def stumbled(self, session: Session, error: Exception) -> None:
+        """Log a defect of ours, met while something was taken in: with its traceback, once."""
+
     def part(self, session: Session) -> None:
         """A connection is gone."""
 
@@ -52,8 +55,8 @@ class Session:
         self.host = self.agent = self.over = ""
         self.gone = asyncio.Event()
         self._desk = desk
+        self.peer = peer
         self._connection = connection
-        self._peer = peer
         self._wire = LauncherWire(desk.key)
         self._unsent = bytearray()
         self._writing = False
@@ -78,7 +81,7 @@ class Session:
     def refuse(self, reason: str) -> None:
         """End, and count why."""
         if not self.over:
-            self._desk.refuse(self._peer, reason)
+            self._desk.refuse(self.peer, reason)
             self.hang_up(reason)
 
     def hang_up(self, reason: str) -> None:
@@ -119,6 +122,10 @@ class Session:
                 self._take(message)
         except WireError as error:
             self.refuse(str(error))
+        except Exception as error:  # noqa: BLE001 - a main loop
+            # What else was in this read is lost. Hung up on, the agent comes back and tells how things stand.
+            self._desk.stumbled(self, error)
+            self.hang_up("a defect of hvd-elastic")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if self.over:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from hvd_elastic_ext.core.wire import AgentWire
-from hvd_elastic_ext.launcher.control import Control
+from hvd_elastic_ext.launcher.control import Control, ControlEvent
 
 KEY = bytes(range(32))
 JOB = "job"
@@ -56,7 +56,10 @@ class Scene:
 
     def __init__(self) -> None:
         self.events: list = []
-        self.control = Control(JOB, KEY, incarnation=INCARNATION, heartbeat_s=0.5, on_event=self.events.append)
+        self.heed: Callable[[ControlEvent], None] = self.events.append
+        self.control = Control(
+            JOB, KEY, incarnation=INCARNATION, heartbeat_s=0.5, on_event=lambda event: self.heed(event)
+        )
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []
 

@@ -10,8 +10,8 @@ import pytest
 
 from hvd_elastic_ext.core.wire import WireError
 from hvd_elastic_ext.launcher import sessions
-from hvd_elastic_ext.launcher.control import AgentLost
-from tests.unit.launcher.agents import Agent, Scene, play
+from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, ControlEvent, News
+from tests.unit.launcher.agents import Agent, Scene, hello, play
 
 
 def test_who_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,5 +122,36 @@ def test_a_connection_reset_before_it_was_greeted_costs_nothing() -> None:
                 brief.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         await made.joined()
         assert len(made.events) == 1
+
+    play(act)
+
+
+def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no_silent_loss(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def heed(made: Scene, event: ControlEvent) -> None:
+        if isinstance(event, News) and event.news["event"] == "output":
+            raise ZeroDivisionError("ours")
+        made.events.append(event)
+
+    async def act(made: Scene) -> None:
+        made.heed = lambda event: heed(made, event)
+        for _ in range(2):
+            agent = await made.joined()
+            agent.say({"event": "output", "text": "x"})
+            agent.say(
+                {"event": "exited", "slot": 0}
+            )  # in the same read: it is not taken in, so it has to be told again
+            assert await agent.is_hung_up_on()
+        await made.until(lambda: len(made.events) == 4)
+        lost = AgentLost("h1", "a defect of hvd-elastic")
+        assert made.events == [AgentJoined("h1", hello()), lost] * 2
+        assert made.control.refused == {"a defect of hvd-elastic (ZeroDivisionError)": 2}
+        (said,) = caplog.records  # once, with the traceback
+        assert (
+            said.getMessage()
+            == "h1 is hung up on, to tell everything anew: a defect of hvd-elastic: ZeroDivisionError: ours"
+        )
+        assert said.exc_info
 
     play(act)
