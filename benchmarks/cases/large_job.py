@@ -38,7 +38,9 @@ TICKS: Final = os.sysconf("SC_CLK_TCK")
 CARRIER: Final = """#!/bin/sh
 # In the place of ssh: brings the one line that it is given to the crowd, which has such an agent.
 echo hvd-elastic-host-reached
-head -n 1 >"{lines}"
+# The line is longer than what a FIFO takes in one piece; the name of its file is not.
+head -n 1 >"{lines}.$$"
+echo "{lines}.$$" >"{lines}"
 """
 
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.scripts.crowd LINES TOLD
 
-Whoever starts an agent writes its join line into the FIFO at LINES. For each there is
-then a connection to the launcher of its own, with the frames of the real protocol,
+Whoever starts an agent writes its join line to a file, and that one's name into the FIFO at LINES.
+For each there is then a connection to the launcher of its own, with the frames of the real protocol,
 and a process in every slot that the launcher wants one in: it parks, asks for its
 rank at once when it is told to, agrees at once, and beats.
 
@@ -147,8 +147,8 @@ def main(lines: str, told_file: str) -> None:
         for number, _ in ready:
             if number == fifo:
                 *whole, rest = (rest + os.read(fifo, READ)).split(b"\n")
-                for line in whole:
-                    member = Member(json.loads(line), known, told=told.note)
+                for name in whole:
+                    member = Member(json.loads(Path(name.decode()).read_bytes()), known, told=told.note)
                     members[member.socket.fileno()] = member
                     poll.register(member.socket, select.EPOLLIN)
                     begun = True

@@ -17,8 +17,8 @@ from typing import IO, Final
 
 LONGEST_LINE: Final = 4096
 """Bytes after which a line that does not end is passed on in pieces."""
-LONGEST_INPUT: Final = 32 << 10
-"""Bytes that a child can be given: an empty pipe takes them at once."""
+LONGEST_INPUT: Final = 1 << 20
+"""Bytes that a child can be given."""
 
 _CHUNK: Final = 64 << 10
 _LOOK_EACH_S: Final = 0.1
@@ -28,7 +28,8 @@ class Child:
     """Start ``command`` in a session of its own, with ``line`` on its standard input, which then stays open.
 
     ``on_line(stream, text)`` is called for each line of "stdout" and "stderr",
-    without its end, in the loop. Raises ``OSError`` if it cannot be started.
+    without its end, in the loop. Raises ``OSError`` if it cannot be started, and
+    ``ValueError`` for a line longer than ``LONGEST_INPUT``.
     """
 
     def __init__(self, command: Sequence[str], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
@@ -52,9 +53,11 @@ class Child:
         self._follow("stdout", process.stdout)
         self._follow("stderr", process.stderr)
         self._watch_exit()
+        self._unread = memoryview(line)
         os.set_blocking(self._stdin.fileno(), False)
-        with contextlib.suppress(BrokenPipeError):  # it is gone already, and its exit code will tell
-            os.write(self._stdin.fileno(), line)
+        self._write()
+        if self._unread:  # more than an empty pipe takes: the rest as it is read
+            self._loop.add_writer(self._stdin.fileno(), self._write)
 
     def kill(self) -> None:
         """SIGKILL it and whatever is left of its session's first process group."""
@@ -63,11 +66,29 @@ class Child:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Hear nothing of it any more but its end. A child that runs goes on."""
+        """Hear nothing of it any more but its end. A child that runs goes on; its input ends, read or not."""
         for stream in list(self._streams):
             self._unfollow(stream)
+        self._all_written()
         with contextlib.suppress(BrokenPipeError):
             self._stdin.close()
+
+    def _write(self) -> None:
+        """Write what the pipe has room for."""
+        try:
+            while self._unread:
+                self._unread = self._unread[os.write(self._stdin.fileno(), self._unread) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:  # it is gone already, and its exit code will tell
+            pass
+        self._all_written()
+
+    def _all_written(self) -> None:
+        """Write no more, done or not."""
+        self._unread = memoryview(b"")
+        if not self._stdin.closed:
+            self._loop.remove_writer(self._stdin.fileno())
 
     def _follow(self, stream: str, source: IO[bytes]) -> None:
         os.set_blocking(source.fileno(), False)

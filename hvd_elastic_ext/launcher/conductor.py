@@ -206,7 +206,7 @@ class Job:
         hook = str(Path(__file__).parents[1] / "worker" / "hook")
         beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         tuning = {**settings.env, **beats, **({"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {})}
-        self._env = job_env(os.environ, tuning, incarnation=self._incarnation, hook=hook)
+        self.environment = job_env(os.environ, tuning, hook=hook)
         self._transport = self._make_transport()
 
     def _make_room(self) -> None:
@@ -321,6 +321,8 @@ class Job:
             launcher=address,
             incarnation=self._incarnation,
             orphan_grace_s=self._settings.orphan_grace_s,
+            argv=self._settings.command,
+            env=self.environment,
         )
         launch = await self._transport.start(name, line, remark=lambda text: self._console.remark(name, text))
         if way != self._reach.outward:
@@ -343,8 +345,7 @@ class Job:
         return self._control.send(host, order)
 
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
-        env = {**self._env, **seat_env(seat, place)}
-        return {"argv": list(self._settings.command), "env": env, "grace_s": self._settings.grace_s}
+        return {"env": seat_env(seat, place, incarnation=self._incarnation), "grace_s": self._settings.grace_s}
 
     def go_env(self, worker: Worker) -> dict[str, str]:
         agent = self._driver.station.roster.agents.get(worker.seat.host)

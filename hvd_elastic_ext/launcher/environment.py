@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.child import LONGEST_INPUT
 from hvd_elastic_ext.launcher.rendezvous import Seat
+
+LARGEST: Final = LONGEST_INPUT - (64 << 10)
+"""Bytes of environment and command together, as JSON, that fit into the line which an agent is given, beside ours."""
 
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
@@ -37,26 +42,47 @@ def why_not_elastic(environ: Mapping[str, str]) -> str | None:
     return None
 
 
+def too_large(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
+    """Say that both do not fit into one line to an agent, and what takes most, or None if they do."""
+    sizes = {f"the variable {name}": len(json.dumps({name: value})) for name, value in environ.items()}
+    sizes["the command"] = len(json.dumps(list(command)))
+    total, largest = sum(sizes.values()), max(sizes, key=lambda what: sizes[what])
+    if total <= LARGEST:
+        return None
+    return (
+        f"environment and command take {total} bytes as JSON, and {LARGEST} can be passed on to the hosts; "
+        f"make {largest} shorter: it takes {sizes[largest]}"
+    )
+
+
 def _is_on(text: str) -> bool:
     """As Horovod reads its switches: by the number that the text begins with."""
     digits = re.match(r"\s*\+?(\d+)", text)
     return digits is not None and int(digits[1]) > 0
 
 
-def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, incarnation: int, hook: str) -> dict[str, str]:
+def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str) -> dict[str, str]:
     """Environment of every process of a job: the launcher's own, Horovod's options, and ours.
+
+    There may be secrets in it, so it reaches agents on their standard input only.
 
     ``hook`` is the folder of the import hook, which goes first on ``PYTHONPATH``.
     """
     own = {name: value for name, value in environ.items() if not _NOT_EXPORTED.fullmatch(name)}
     path = [hook, *(entry for entry in own.get("PYTHONPATH", "").split(":") if entry and entry != hook)]
-    ours = {"PYTHONPATH": ":".join(path), "HVD_ELASTIC_INCARNATION": str(incarnation)}
-    return {**own, **FIXED, **tuning, **ours}
+    return {**own, **FIXED, **tuning, "PYTHONPATH": ":".join(path)}
 
 
-def seat_env(seat: Seat, place: Place) -> dict[str, str]:
-    """What is a seat's own: its host, and the place that user code sees until there is a world."""
-    return {"HOROVOD_HOSTNAME": seat.host, "HVD_ELASTIC_PLAN": place.text()}
+def seat_env(seat: Seat, place: Place, *, incarnation: int) -> dict[str, str]:
+    """What goes along with the order to start a process, over a connection that anybody may read.
+
+    Its host, the place that user code sees until there is a world, and which launcher it is started by.
+    """
+    return {
+        "HOROVOD_HOSTNAME": seat.host,
+        "HVD_ELASTIC_PLAN": place.text(),
+        "HVD_ELASTIC_INCARNATION": str(incarnation),
+    }
 
 
 def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, given: Iterable[str]) -> str | None:

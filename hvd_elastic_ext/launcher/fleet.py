@@ -189,7 +189,8 @@ class Fleet:
         """``neighbours``: local rank of each slot of the host that is in use."""
         life = agent.lives[seat.slot] = agent.lives.get(seat.slot, 0) + 1
         order = self._station.hands.start_order(seat, place)
-        env = {**order["env"], **self._devices(agent, seat, order["env"], neighbours=neighbours)}
+        given = {**self._station.hands.environment, **order["env"]}
+        env = {**order["env"], **self._devices(agent, seat, given, neighbours=neighbours)}
         more = {"life": life, "link": True, "note": str(place.local_rank)}
         if not self._station.hands.send(seat.host, {**order, "do": "start", "slot": seat.slot, "env": env, **more}):
             return

@@ -20,7 +20,7 @@ from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
 from hvd_elastic_ext.launcher import statedir
-from hvd_elastic_ext.launcher.environment import why_not_elastic
+from hvd_elastic_ext.launcher.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.settings import ELASTIC_TIMEOUT_S, RunSettings, Sources, job_name
@@ -129,7 +129,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
 
     args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
     _check_sample(environ)
-    problem = horovod.why_not_elastic(args) or why_not_elastic(environ)
+    problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
     if problem is not None:
         raise UsageError(problem)
     hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None

@@ -28,8 +28,15 @@ class Hands(Protocol):
     def stop_launch(self, host: str) -> None:
         """Give up on the start of an agent."""
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What agents give to every process. Nothing of it goes into an order: orders can be read on their way."""
+
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
-        """How the process of a seat is to be started; ``place`` is what it shows to user code until it has one."""
+        """What is a seat's own of how its process is to be started.
+
+        ``place`` is what that shows to user code until it has one.
+        """
 
     def go_env(self, worker: Worker) -> dict[str, str]:
         """What is added to a process's environment when it goes live."""

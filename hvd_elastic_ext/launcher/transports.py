@@ -58,9 +58,10 @@ def join_line(
 
     ``argv`` and ``env`` are those of every process that is started without others of its own.
     """
-    order = {"do": "join", "job": job, "host": host, "key": key.hex(), "launcher": list(launcher)}
-    order |= {"incarnation": incarnation, "orphan_grace_s": orphan_grace_s}
-    return _line({**order, **({"argv": list(argv)} if argv else {}), **({"env": dict(env)} if env else {})})
+    who = {"do": "join", "job": job, "host": host, "key": key.hex(), "launcher": list(launcher)}
+    times = {"incarnation": incarnation, "orphan_grace_s": orphan_grace_s}
+    usual = {**({"argv": list(argv)} if argv else {}), **({"env": dict(env)} if env else {})}
+    return _line({**who, **times, **usual})
 
 
 def end_line(job: str, host: str, *, key: bytes) -> bytes:

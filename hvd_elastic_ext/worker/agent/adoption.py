@@ -29,7 +29,8 @@ from hvd_elastic_ext.worker.agent.peers import user_of
 
 ANSWER_S: Final = 5.0
 """How long the other side may take to say something."""
-MAX_LINE: Final = 64 << 10
+MAX_LINE: Final = 4 << 20
+"""Bytes of the longest line: an order of up to 1 MiB, the environment in it, whose quotes are escaped once more."""
 
 _ORDER: Final = b"order"
 

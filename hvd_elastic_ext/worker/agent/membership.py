@@ -14,7 +14,7 @@ from hvd_elastic_ext.worker.agent.channel import Channel
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.lease import Orphan, decide
 from hvd_elastic_ext.worker.agent.lookup import Found, Lookup
-from hvd_elastic_ext.worker.agent.orders import HEARTBEAT_S, End, Join, read_welcome
+from hvd_elastic_ext.worker.agent.orders import HEARTBEAT_S, End, Join, completed, read_welcome
 from hvd_elastic_ext.worker.agent.reception import Reception
 from hvd_elastic_ext.worker.agent.ways import Leaving
 from hvd_elastic_ext.worker.agent.wires import complain
@@ -82,6 +82,8 @@ def _bare(order: Join | End) -> dict[str, Any]:
     del entry["key"]
     if isinstance(order, End):
         return {"do": "end", **entry}
+    if not entry["argv"]:
+        del entry["argv"]
     return {"do": "join", "launcher": list(entry.pop("address")), **entry}
 
 
@@ -202,7 +204,7 @@ class Job:
                 slot.contact.ask_again()
 
     def ordered(self, message: dict[str, Any]) -> None:
-        self._agent.order(message)
+        self._agent.order(completed(message, self._order))
 
     def complain(self, problem: str) -> None:
         if problem not in self._complaints:
@@ -246,7 +248,7 @@ class Job:
 def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
     """As much of the slots as there is room for in a first message, beside the facts."""
     fitting = slots
-    for left_out in ({"argv"}, {"argv", "beat"}, {"argv", "beat", "code", "parked", "generation", "done", "note"}):
+    for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "done", "note"}):
         if len(json.dumps(fitting)) < MAX_FIRST - (8 << 10):
             break
         fitting = {

@@ -103,6 +103,10 @@ class Join(NamedTuple):
     address: tuple[str, int]
     incarnation: int
     orphan_grace_s: float
+    argv: tuple[str, ...] = ()
+    """Of each process whose start does not say any."""
+    env: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    """Of each process, below what its start says. It comes this way only: connections can be read by others."""
 
 
 class End(NamedTuple):
@@ -153,6 +157,15 @@ def read(entry: dict[str, Any]) -> Order:
     order: Order = _READERS[kind](fields)
     fields.done()
     return order
+
+
+def completed(entry: dict[str, Any], order: Join) -> dict[str, Any]:
+    """What a launcher said over the connection, with what it said of every process when it was joined."""
+    env = {} if entry.get("env") is None else entry["env"]
+    if entry.get("do") != "start" or not isinstance(env, dict):
+        return entry
+    usual = {"argv": list(order.argv)} if order.argv else {}
+    return {**usual, **entry, "env": {**order.env, **env}}
 
 
 def read_welcome(entry: dict[str, Any]) -> Welcome:
@@ -219,6 +232,8 @@ def _join(fields: Fields) -> Join:
         address=_address(fields),
         incarnation=fields.whole("incarnation", most=MAX_COUNT),
         orphan_grace_s=fields.span("orphan_grace_s", ORPHAN_GRACE_S),
+        argv=() if fields.peek("argv") is None else fields.words("argv"),
+        env=fields.table("env"),
     )
 
 

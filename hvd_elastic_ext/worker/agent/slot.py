@@ -73,7 +73,6 @@ class Slot:
             "code": self.code if run is None else run.code,
             **standing.status(),
             **({} if self._order.note is None else {"note": self._order.note}),
-            "argv": list(self._order.argv),
         }
 
     def beat(self) -> dict[str, object] | None:

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from pathlib import Path
 
@@ -84,8 +83,6 @@ def test_the_next_launcher_adopts_what_the_last_one_started(begin: Begin) -> Non
         assert adopted.hello["pid"] == agent.pid
         assert adopted.hello["incarnation"] == 2
         status = adopted.hello["seats"]["0"]
-        assert status["argv"][0] == sys.executable
-        del status["argv"]
         assert status == {
             "life": 1, "pid": pid, "state": "running", "code": None, "parked": False, "generation": 7, "done": False,
             "beat": {"step": 3}, "note": "seat 3",

@@ -67,7 +67,7 @@ def test_an_agent_serves_one_launcher_after_another(tmp_path: Path, monkeypatch:
         assert "adopted" in remarks
         (joined,) = await seen.until(seen.joined)
         status = joined.hello["seats"]["0"]
-        assert (status["life"], status["state"], status["argv"]) == (1, "running", ["sleep", "1000"])
+        assert (status["life"], status["state"]) == (1, "running")
         assert second.send("h1", {"do": "kill", "slot": 0})
         (exited,) = await seen.until(lambda: seen.news("exited"))
         assert (exited["code"], exited["oom"]) == (137, False)

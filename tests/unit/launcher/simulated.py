@@ -228,8 +228,12 @@ class Cluster:
             for p in self.agents[name].values()
         }
 
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
-        return {"argv": ["train"], "env": {"HVD_ELASTIC_PLAN": place.text()}}
+        return {"env": {"HVD_ELASTIC_PLAN": place.text()}}
 
     def go_env(self, worker: Worker) -> dict[str, str]:
         return {}

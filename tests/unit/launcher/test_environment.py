@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher.environment import interface_of, job_env, seat_env, unfit, why_not_elastic
+from hvd_elastic_ext.launcher.environment import (
+    LARGEST,
+    interface_of,
+    job_env,
+    seat_env,
+    too_large,
+    unfit,
+    why_not_elastic,
+)
 from hvd_elastic_ext.launcher.rendezvous import Seat
 
 SAME = {"torch": "2.13.0", "horovod": "0.28.1"}
@@ -23,24 +31,33 @@ def test_the_launchers_environment_goes_along_but_for_what_is_its_own() -> None:
         "HOROVOD_RANK": "3",
         "HOROVOD_GLOO_RENDEZVOUS_PORT": "1",
     }
-    env = job_env(environ, {"HOROVOD_FUSION_THRESHOLD": "1"}, incarnation=4, hook="/hook")
+    env = job_env(environ, {"HOROVOD_FUSION_THRESHOLD": "1"}, hook="/hook")
     assert env["HOME"] == "/home/me"
     assert env["HOROVOD_FUSION_THRESHOLD"] == "1"
-    assert env["HVD_ELASTIC_INCARNATION"] == "4"
     assert env["HOROVOD_ELASTIC"] == "1"
     assert not {"BASH_FUNC_x%%", "HOROVOD_RANK", "HOROVOD_GLOO_RENDEZVOUS_PORT"} & env.keys()
 
 
 def test_the_hook_goes_first_and_once() -> None:
-    assert job_env({"PYTHONPATH": "/a:/hook:/b"}, {}, incarnation=1, hook="/hook")["PYTHONPATH"] == "/hook:/a:/b"
-    assert job_env({}, {}, incarnation=1, hook="/hook")["PYTHONPATH"] == "/hook"
+    assert job_env({"PYTHONPATH": "/a:/hook:/b"}, {}, hook="/hook")["PYTHONPATH"] == "/hook:/a:/b"
+    assert job_env({}, {}, hook="/hook")["PYTHONPATH"] == "/hook"
 
 
-def test_a_seat_has_its_host_and_the_place_it_shows() -> None:
-    assert seat_env(Seat("h1", 0), Place(2, 4, 0, 2, 1, 2)) == {
+def test_a_seat_has_its_host_its_launcher_and_the_place_it_shows() -> None:
+    assert seat_env(Seat("h1", 0), Place(2, 4, 0, 2, 1, 2), incarnation=4) == {
         "HOROVOD_HOSTNAME": "h1",
         "HVD_ELASTIC_PLAN": "2,4,0,2,1,2",
+        "HVD_ELASTIC_INCARNATION": "4",
     }
+
+
+def test_what_does_not_fit_into_one_line_to_an_agent_is_named_by_what_takes_most() -> None:
+    assert too_large({"HOME": "/home/me", "BIG": "x" * (LARGEST - 100)}, ["train"]) is None
+    found = too_large({"HOME": "/home/me", "BIG": "hunter2" * LARGEST, "LESS": "y" * 1000}, ["train"])
+    assert found is not None
+    assert "make the variable BIG shorter" in found
+    assert "hunter2" not in found
+    assert "make the command shorter" in (too_large({}, ["train", "x" * LARGEST]) or "")
 
 
 def test_the_interface_is_the_one_that_was_given_or_the_way_to_the_launcher() -> None:
@@ -76,7 +93,7 @@ def test_a_name_that_leads_to_loopback_matters_only_among_several_machines() -> 
 
 
 def test_switches_that_no_elastic_job_survives_are_off_on_every_host() -> None:
-    env = job_env({}, {}, incarnation=1, hook="/hook")
+    env = job_env({}, {}, hook="/hook")
     assert (env["HOROVOD_AUTOTUNE"], env["HOROVOD_DYNAMIC_PROCESS_SETS"]) == ("0", "0")
     assert why_not_elastic(env) is None
     assert why_not_elastic({"HOROVOD_AUTOTUNE": " 2x"}) is not None  # as Horovod reads it

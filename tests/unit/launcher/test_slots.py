@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.devices import DEVICES, VISIBLE
 from hvd_elastic_ext.launcher.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.rendezvous import Seat
 from tests.unit.launcher.simulated import Cluster, Process, Rules
 
 
@@ -23,10 +21,9 @@ class WithDevices(Cluster):
         self._devices = devices
         super().__init__(rules)
 
-    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
-        order = super().start_order(seat, place)
-        given = {} if self._devices is None else {DEVICES: self._devices}
-        return {**order, "env": {**order["env"], **given}}
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {} if self._devices is None else {DEVICES: self._devices}
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         if order["do"] == "start":
@@ -36,7 +33,7 @@ class WithDevices(Cluster):
     def _park(self, process: Process) -> None:
         if (process.host, process.slot) in self.broken:
             error = "CUDA error: uncorrectable ECC error"
-            self._say(process, "failed", digest=error, error=error, traceback="")
+            self.say(process, "failed", digest=error, error=error, traceback="")
             self._end(process, 1)
         else:
             super()._park(process)
