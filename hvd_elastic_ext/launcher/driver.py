@@ -359,16 +359,15 @@ class Driver:
         self.worlds.accounts.close()
         roster, members = self.station.roster, set(self.worlds.members)
         for worker in roster.workers.values():
-            if self.outcome is not None or worker.life not in members:
+            if self.outcome is not None or not (worker.done or worker.life in members):
                 self.fleet.end(worker)
-        if not roster.workers:
-            for agent in list(roster.agents.values()):
-                self.fleet.dismiss(agent)
         if self.outcome is not None or not roster.workers:
             self._ends_by = self._ends_by or self.station.now() + PATIENCE_S
         late = self._ends_by is not None and self.station.now() >= self._ends_by
         if late:
             log.warning("not waited for any longer: %s", ", ".join(roster.agents) or "processes")
+        if late or not roster.workers:
+            self.fleet.dismiss_all()
         self.over = late or (not roster.workers and not roster.agents)
 
 

@@ -78,6 +78,11 @@ class Fleet:
             self._station.hands.stop_launch(agent.host.name)
             self._roster.agents.pop(agent.host.name, None)
 
+    def dismiss_all(self) -> None:
+        """Have every agent end."""
+        for agent in list(self._roster.agents.values()):
+            self.dismiss(agent)
+
     def joined(self, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
         """An agent is there: make the roster what it says that there is. Processes that ended unseen, and how."""
         now = self._station.now()
@@ -230,9 +235,9 @@ class Fleet:
             self.rest(worker.seat)
 
     def end(self, worker: Worker) -> None:
-        """End a process, with its grace."""
-        if worker.leaving is None:
-            worker.leaving = "the job ends"
+        """End a process, with its grace: now, even if it was to leave at its next step."""
+        if worker.leaving is None or worker.stopping_at is not None:
+            worker.leaving, worker.stopping_at = worker.leaving or "the job ends", None
             self._station.order(worker, "stop")
 
     def kill(self, worker: Worker, cause: Cause) -> None:
