@@ -106,7 +106,8 @@ class Driver:
 
     def _wanted(self) -> tuple[Seat, ...]:
         usable = self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun)
-        return membership.seats(usable, self.station.rules.limits, self.station.roster.taken())
+        roster = self.station.roster
+        return membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
 
     def _see_what_never_begins(self, wanted: tuple[Seat, ...]) -> None:
         """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""

@@ -105,7 +105,7 @@ class Fleet:
             if not str(number).isdigit() or not isinstance(status, dict) or not isinstance(status.get("life"), int):
                 continue
             life = Life(Seat(agent.host.name, int(number)), status["life"])
-            agent.lives[life.seat.slot] = max(agent.lives.get(life.seat.slot, 0), life.number)
+            self._roster.lived(life)
             if status.get("state") == "running" and status.get("code") is None:
                 there.add(life)
                 if (worker := self._roster.alive(life)) is None:
@@ -142,6 +142,8 @@ class Fleet:
             worker.stage, worker.since = Stage.PARKED, now
         if isinstance(generation, int) and worker.generation < generation <= self._station.generation:
             worker.generation, worker.since = generation, now
+        if isinstance(agreed := status.get("agreed"), int):
+            worker.agreed = max(worker.agreed, min(agreed, worker.generation))
 
     def _order_again(self, worker: Worker) -> None:
         worker.told_at = None if worker.told_at is None else -math.inf
@@ -192,14 +194,14 @@ class Fleet:
 
     def _start(self, agent: Agent, seat: Seat, place: Place, *, neighbours: Mapping[int, int], standby: bool) -> None:
         """``neighbours``: local rank of each slot of the host that is in use."""
-        life = agent.lives[seat.slot] = agent.lives.get(seat.slot, 0) + 1
+        life = self._roster.next_life(seat)
         order = self._station.hands.start_order(seat, place)
         given = {**self._station.hands.environment, **order["env"]}
         env = {**order["env"], **self._devices(agent, seat, given, neighbours=neighbours)}
-        more = {"life": life, "link": True, "note": str(place.local_rank)}
+        more = {"life": life.number, "link": True, "note": str(place.local_rank)}
         if not self._station.hands.send(seat.host, {**order, "do": "start", "slot": seat.slot, "env": env, **more}):
             return
-        worker = Worker(Life(seat, life), agent.host, Stage.BOOTING, self._station.now())
+        worker = Worker(life, agent.host, Stage.BOOTING, self._station.now())
         worker.planned, worker.local_rank = place.rank, place.local_rank
         self._roster.workers[seat] = worker
         if standby:

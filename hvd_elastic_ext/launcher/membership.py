@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import Final
 
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
@@ -62,7 +63,8 @@ class Situation:
     ``wanted``: seats that ought to be filled, most senior first. ``processes``:
     those that live. ``members``: of the newest world, dead ones too. ``formed``:
     they have their ranks; ``settled``: and have agreed on their state.
-    ``begun``: there has been a world that settled.
+    ``begun``: there has been a world that settled. ``holders``: hosts whose agent
+    holds the newest commit, of a process that has ended, maybe.
     """
 
     wanted: tuple[Seat, ...]
@@ -71,6 +73,7 @@ class Situation:
     formed: bool = True
     settled: bool = True
     begun: bool = False
+    holders: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +109,25 @@ class Decision:
 
 
 def seats(
-    hosts: Iterable[tuple[str, Sequence[int]]], limits: Limits, taken: Mapping[Seat, Stage] | None = None
+    hosts: Iterable[tuple[str, Sequence[int]]],
+    limits: Limits,
+    taken: Mapping[Seat, Stage] = MappingProxyType({}),
+    holders: frozenset[str] = frozenset(),
 ) -> tuple[Seat, ...]:
     """Seats that ought to be filled: ``hosts`` most senior first, with their usable slots.
 
     As many as the largest world may have. Where there are more, those that are
     ``taken`` come before those that are not, the most advanced first: whoever
-    comes back does not push out who has taken its place. Below the smallest world all
-    are wanted: what is ready early is there when the rest comes.
+    comes back does not push out who has taken its place. When nobody trains the
+    ``holders`` of the newest commit come first. Below the smallest world all are
+    wanted: what is ready early is there when the rest comes.
     """
     every = [Seat(name, slot) for name, slots in hosts for slot in slots]
     size = limits.size(len(every), begun=True)
     if not size or size == len(every):
         return tuple(every)
-    stages = taken or {}
-    first = sorted(every, key=lambda seat: _NEARNESS[stages.get(seat)])
+    needed = frozenset() if Stage.LIVE in taken.values() else holders
+    first = sorted(every, key=lambda seat: (seat.host not in needed, _NEARNESS[taken.get(seat)]))
     chosen = frozenset(first[:size])
     return tuple(seat for seat in every if seat in chosen)
 
@@ -174,6 +181,22 @@ class _View:
         times = [process.since for process in self.parked]
         return min(max(times) + self.limits.settle_s, min(times) + self.limits.settle_cap_s)
 
+    @property
+    def indispensable(self) -> list[Process]:
+        """Who is to go and has to stay for one more world, because of those who stay nobody has the state yet."""
+        if any(process.holds is not None for process in self.staying) or (self.staying and self.situation.settled):
+            return []
+        # One that holds a commit, and if nobody says so, any.
+        return sorted(self.going, key=lambda process: process.holds is None)[: 1 if self.staying else None]
+
+    @property
+    def holders_to_come(self) -> list[str]:
+        """Wanted hosts that hold the newest commit, if none of their processes is ready yet: they are waited for."""
+        holders = self.situation.holders
+        if any(process.seat.host in holders for process in self.parked):
+            return []
+        return sorted({seat.host for seat in self.situation.wanted} & holders)
+
     def chosen(self, processes: Sequence[Process]) -> tuple[Life, ...]:
         """As many of ``processes`` as one world takes, the first ones; empty if they are too few."""
         size = self.limits.size(len(processes), begun=self.situation.begun)
@@ -182,7 +205,7 @@ class _View:
 
 def _gone(life: Life, processes: Mapping[Seat, Process]) -> bool:
     process = processes.get(life.seat)
-    return process is None or process.life != life
+    return process is None or process.life != life or process.stage is not Stage.LIVE
 
 
 def _begin(view: _View) -> Decision:
@@ -192,6 +215,9 @@ def _begin(view: _View) -> Decision:
     if not chosen:
         need = view.limits.least if begun else view.limits.start
         return Decision(None, "", f"{len(view.parked)} processes are ready, {need} are needed")
+    holders = view.holders_to_come
+    if begun and holders:
+        return Decision(None, "", f"{', '.join(holders)} holds the newest commit, and has nobody ready yet")
     cause = "all were lost" if begun else "start"
     if not view.coming:
         return Decision(chosen, cause, "all that are wanted are ready")
@@ -202,8 +228,7 @@ def _begin(view: _View) -> Decision:
 
 def _mend(view: _View) -> Decision:
     """The newest world cannot go on as it is."""
-    # Whoever is to go stays where nobody else holds a commit.
-    candidates = [*(view.staying or view.alive), *view.parked]
+    candidates = [*view.indispensable, *view.staying, *view.parked]
     chosen = view.chosen(candidates)
     cause = "worker failed" if view.lost else "connection lost"
     gone = ", ".join(str(life.seat) for life in view.lost)

@@ -24,8 +24,6 @@ class Agent:
     finishing: bool = False
     holds: tuple[int, int, int] | None = None
     """The newest commit that any of its processes has told of."""
-    lives: dict[int, int] = field(default_factory=dict)
-    """The highest life of each slot so far: the next one is one more."""
 
 
 @dataclass(slots=True)
@@ -95,6 +93,8 @@ class Roster:
 
     agents: dict[str, Agent] = field(default_factory=dict)
     workers: dict[Seat, Worker] = field(default_factory=dict)
+    lives: dict[Seat, int] = field(default_factory=dict)
+    """The highest life of each seat so far, whatever agents it has had: the next one is one more, and nobody else's."""
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -109,10 +109,25 @@ class Roster:
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
+    def next_life(self, seat: Seat) -> Life:
+        """A life that the seat has not had yet."""
+        self.lives[seat] = self.lives.get(seat, 0) + 1
+        return Life(seat, self.lives[seat])
+
+    def lived(self, life: Life) -> None:
+        """An agent tells of a life that the seat has had."""
+        self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
+
     def held_by(self, host: str) -> tuple[int, int, int] | None:
         """The newest commit that a host's agent has told of."""
         agent = self.agents.get(host)
         return None if agent is None else agent.holds
+
+    def holders(self) -> frozenset[str]:
+        """Hosts whose agent holds the newest commit of all that agents hold; empty if none holds any."""
+        held = {name: agent.holds for name, agent in self.agents.items() if agent.holds is not None}
+        newest = max(held.values(), default=None)
+        return frozenset(name for name, commit in held.items() if commit == newest)
 
     def taken(self) -> dict[Seat, Stage]:
         """Seats with a process that may stay, and how far that is."""

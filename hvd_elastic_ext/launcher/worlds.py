@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.station import Station
 TELL_AGAIN_S: Final = 5.0
 """A member that was told of a change and has not come is told again after this time."""
 SYNC_S: Final = 10.0
-"""A member that does not say when it has agreed on the state is taken to have, after this time in a world."""
+"""Members that have no elastic loop, and so cannot say when they agree on the state, do after this time in a world."""
 NOTICE_S: Final = 0.25
 """How long a member of a world that lost somebody may take to notice before its connections are cut for it."""
 STUCK_S: Final = 8.0
@@ -46,6 +46,8 @@ class Worlds:
         self._decision = Decision(None, "", "")
         self._rough: Mapping[Life, Place] = {}
         """About where each member will be. Made when it is needed first, for all: there may be thousands."""
+        self._loops = False
+        """Some member has begun an elastic loop."""
         self._before: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         """By host, members that were lost since a world last formed."""
@@ -69,6 +71,8 @@ class Worlds:
     @property
     def settled(self) -> bool:
         """Whether all members of the newest world are in it and have agreed on the state."""
+        workers = map(self._station.roster.alive, self.members)
+        self._loops = any(worker is not None and worker.loops for worker in workers)
         return self.formed and all(map(self._agreed, self.members))
 
     def situation(self, wanted: tuple[Seat, ...]) -> Situation:
@@ -82,13 +86,17 @@ class Worlds:
             formed=self.formed,
             settled=self.settled,
             begun=self.begun,
+            holders=station.roster.holders() if self.begun else frozenset(),
         )
 
     def _agreed(self, life: Life) -> bool:
         worker, generation = self._station.roster.alive(life), self._station.generation
         if worker is None or worker.generation < generation:
             return False
-        return worker.agreed >= generation or self._station.now() - worker.since >= SYNC_S
+        if worker.agreed >= generation:
+            return True
+        # Where there is an elastic loop, all say so, however long it takes to send what newcomers need.
+        return not self._loops and self._station.now() - worker.since >= SYNC_S
 
     def change(self, decision: Decision) -> None:
         """Begin the world that was decided on."""

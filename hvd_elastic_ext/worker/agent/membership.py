@@ -248,7 +248,7 @@ class Job:
 def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
     """As much of the slots as there is room for in a first message, beside the facts."""
     fitting = slots
-    for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "done", "note"}):
+    for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "agreed", "done", "note"}):
         if len(json.dumps(fitting)) < MAX_FIRST - (8 << 10):
             break
         fitting = {

@@ -16,6 +16,8 @@ class Standing:
         self.parked = False
         self.done = False
         self.generation: int | None = None
+        self.agreed: int | None = None
+        """The newest generation with which it has agreed on the state."""
         self.beat: dict[str, Any] | None = None
         self._beat_at = now
 
@@ -26,6 +28,8 @@ class Standing:
                 self._beat_at = now
             case "parked":
                 self.parked = True
+            case "synced":
+                self.agreed = self.generation
             case "looping":
                 self.done = False
             case "done":
@@ -45,7 +49,8 @@ class Standing:
                 self._know_generation(message)
 
     def status(self) -> dict[str, object]:
-        return {"parked": self.parked, "generation": self.generation, "done": self.done, "beat": self.beat}
+        world = {"generation": self.generation, "agreed": self.agreed}
+        return {"parked": self.parked, **world, "done": self.done, "beat": self.beat}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

@@ -34,6 +34,7 @@ class Rules:
     cooldown_s: tuple[float, float] = (10.0, 300.0)
     heartbeat_timeout_s: float = 10.0
     standby_timeout_s: float = 600.0
+    orphan_grace_s: float = 60.0
     elastic_timeout_s: float = 600.0
     grace_s: float = 5.0
     reset_limit: int | None = None
@@ -58,6 +59,7 @@ class Process:
     state: str = "booting"
     rank: int | None = None
     generation: int = 0
+    agreed: int = 0
     asked: int | None = None
     interrupted: bool = False
     leave: bool = False
@@ -155,11 +157,25 @@ class Cluster:
     def fail(self, host: str, error: str, slot: int = 0) -> None:
         """Have the training script of a process raise an error."""
         process = self.agents[host][slot]
-        self._say(process, "failed", digest=error, error=error, traceback="")
+        self.say(process, "failed", digest=error, error=error, traceback="")
         self._end(process, 1)
 
     def stop(self, host: str, slot: int = 0) -> None:
         self.agents[host][slot].stopped = True
+
+    def lose_world(self, host: str) -> None:
+        """The processes of a host lose their connections to the others of their world."""
+        for process in self.training:
+            if process.host == host:
+                self._lose(process)
+
+    def lose_agent(self, host: str) -> None:
+        """An agent is gone with all that it knows, and its command has ended."""
+        self._connections[host] = self._connections.get(host, 0) + 1
+        del self.agents[host]
+        self._ended = {seat: end for seat, end in self._ended.items() if seat[0] != host}
+        self.driver.agent_lost(host, "connection reset")
+        self.driver.launch_ended(host, 137, "")
 
     def disconnect(self, host: str) -> None:
         """Break an agent's connection: orders on their way are lost, news are kept."""
@@ -199,16 +215,16 @@ class Cluster:
 
     def start_agent(self, host: Host) -> None:
         if host.name in self.dead:
-            self._later(1.0, lambda: self.driver.launch_ended(host.name, 255, "no route to host"))
+            self.later(1.0, lambda: self.driver.launch_ended(host.name, 255, "no route to host"))
             return
-        self._later(0.3, lambda: self._join(host.name))
+        self.later(0.3, lambda: self._join(host.name))
 
     def _join(self, name: str) -> None:
         fresh = name not in self.agents
         self.agents.setdefault(name, {})
         self.driver.agent_joined(name, {"facts": {}, "seats": self._seats(name)})
         if fresh:
-            self._later(1.0, lambda: self._beat(name))
+            self.later(1.0, lambda: self._beat(name))
 
     def _seats(self, name: str) -> dict[str, Any]:
         ended = {slot: (life, code) for (host, slot), (life, code) in self._ended.items() if host == name}
@@ -224,6 +240,7 @@ class Cluster:
                 "pid": 1,
                 "parked": p.state == "parked",
                 "generation": p.generation,
+                "agreed": p.agreed,
             }
             for p in self.agents[name].values()
         }
@@ -250,7 +267,7 @@ class Cluster:
             return False
         if host not in self.cut | self.deaf:
             connection = self._connections.get(host, 0)
-            self._later(0.001, lambda: self._obey(host, dict(order), connection))
+            self.later(0.001, lambda: self._obey(host, dict(order), connection))
         return True
 
     def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
@@ -274,13 +291,13 @@ class Cluster:
             assert process is None
             new = seats[slot] = Process(host, slot, order["life"], beat_at=self.clock.mono())
             self._news(new, "started", pid=1)
-            self._later(self.boot_s.get(host, 3.0), lambda: self._park(new))
+            self.later(self.boot_s.get(host, 3.0), lambda: self._park(new))
         elif process is None:
             return
         elif order["do"] == "kill":
             self._end(process, 137)
         elif order["do"] == "stop":
-            self._later(self.ends_s.get(host, 0.0), lambda: self._end(process, 143))
+            self.later(self.ends_s.get(host, 0.0), lambda: self._end(process, 143))
         elif order["do"] == "answer" and process.asked == order["id"]:
             self._answered(process, order)
 
@@ -304,14 +321,14 @@ class Cluster:
                 self.driver.agent_lost(host, "the agent hung up")
                 self.driver.launch_ended(host, 0, "")
 
-        self._later(self.clears_s, gone)
+        self.later(self.clears_s, gone)
 
     # --- processes
 
     def _park(self, process: Process) -> None:
         if process.state == "booting":
             process.state = "parked"
-            self._say(process, "parked")
+            self.say(process, "parked")
 
     def _told(self, process: Process, message: Mapping[str, Any]) -> None:
         if message["tell"] == "go" and process.state == "parked":
@@ -327,7 +344,7 @@ class Cluster:
         for each in self._all():
             if each.generation == generation and each.state == "training" and not each.interrupted:
                 each.interrupted = True
-                self._later(STEP_S, lambda each=each: self._leave_world(each))
+                self.later(STEP_S, lambda each=each: self._leave_world(each))
 
     def _leave_world(self, process: Process) -> None:
         stays = process.stopped or process.wedged or process.lost or not process.interrupted
@@ -343,7 +360,7 @@ class Cluster:
         stays = process.lost or process.wedged or process.state != "training"
         if not stays and generation in (None, process.generation):
             process.lost = True
-            self._later(0.005, lambda: self._ask(process))
+            self.later(0.005, lambda: self._ask(process))
 
     def _ask(self, process: Process) -> None:
         if process.state == "gone" or process.stopped:
@@ -360,13 +377,15 @@ class Cluster:
         process.state, process.asked = "training", None
         process.interrupted = process.lost = False
         process.generation = self.driver.station.generation
-        self._later(0.05, lambda: self._enter(process))
+        self.later(0.05, lambda: self.enter(process))
 
-    def _enter(self, process: Process) -> None:
+    def enter(self, process: Process) -> None:
+        """It has joined a world, and agrees with the others at once."""
         if process.state == "training":
-            self._say(process, "entered", generation=process.generation)
-            self._say(process, "looping")
-            self._say(process, "synced")
+            self.say(process, "entered", generation=process.generation)
+            self.say(process, "looping")
+            process.agreed = process.generation
+            self.say(process, "synced")
 
     def _end(self, process: Process, code: int) -> None:
         if process.state == "gone":
@@ -379,19 +398,19 @@ class Cluster:
         if was_in and not process.interrupted:
             for peer in self._all():
                 if peer.generation == generation and peer.host not in self.cut:
-                    self._later(0.01, lambda peer=peer: self._lose(peer, generation))
+                    self.later(0.01, lambda peer=peer: self._lose(peer, generation))
 
     def says(self, host: str, what: str) -> None:
         """The processes of a host that are in a world say something about their training."""
         for process in self.training:
             if process.host == host:
-                self._say(process, what)
+                self.say(process, what)
 
     def finish(self, *, hanging: str | None = None) -> None:
         """Training is over everywhere; processes of a host that is ``hanging`` never get to their end."""
         for process in self.training:
             self._done.add((process.host, process.slot, process.life))
-            self._say(process, "done")
+            self.say(process, "done")
         for process in self.training:
             process.interrupted = True
             if process.host == hanging:
@@ -404,13 +423,13 @@ class Cluster:
     def _all(self) -> Iterable[Process]:
         return [process for seats in self.agents.values() for process in seats.values()]
 
-    def _say(self, process: Process, what: str, **more: Any) -> None:
+    def say(self, process: Process, what: str, **more: Any) -> None:
         self._news(process, "said", message={"say": what, **more})
 
     def _news(self, process: Process, event: str, **more: Any) -> None:
         if process.host not in self.cut:
             news = {"event": event, "slot": process.slot, "life": process.life, **more}
-            self._later(0.001, lambda: self._arrive(process.host, news))
+            self.later(0.001, lambda: self._arrive(process.host, news))
 
     def _arrive(self, host: str, news: dict[str, Any]) -> None:
         if host in self.mute:
@@ -440,7 +459,7 @@ class Cluster:
             slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
         if name not in self.cut and name not in self._kept:
             self.driver.news(name, {"event": "beats", "slots": slots})
-        self._later(1.0, lambda: self._beat(name))
+        self.later(1.0, lambda: self._beat(name))
 
     def _train(self, process: Process) -> None:
         gets_on = process.state == "training" and not self._held_up(process)
@@ -452,5 +471,5 @@ class Cluster:
     def _held_up(self, process: Process) -> bool:
         return any(each.stuck and each.generation == process.generation for each in self._all())
 
-    def _later(self, seconds: float, act: Callable[[], object]) -> None:
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._events, (self.clock.mono() + seconds, next(self._count), act))

@@ -1,0 +1,116 @@
+"""Whoever holds the state is neither forgotten nor let go as long as nobody else has it."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.launcher.ledger import Subject
+from hvd_elastic_ext.launcher.membership import Limits
+from tests.unit.launcher.simulated import Cluster, Process, Rules
+from tests.unit.launcher.test_driver import running
+
+
+def lose_host(cluster: Cluster, host: str) -> None:
+    """Agent, processes and all that they held are gone at once, as with their machine."""
+    for process in list(cluster.agents[host].values()):
+        cluster.kill(host, process.slot)
+    cluster.lose_agent(host)
+
+
+def lives(cluster: Cluster, host: str) -> list[int]:
+    return [process.life for process in cluster.training if process.host == host]
+
+
+def test_processes_of_a_new_agent_are_never_taken_for_those_of_the_one_before() -> None:
+    cluster = Cluster(Rules(Limits(start=2, settle_s=0.1)))
+    cluster.hosts(a=2)
+    cluster.until(lambda: cluster.world == ["a", "a"])
+    cluster.run(3.0)
+    lose_host(cluster, "a")
+    cluster.run(0.5)
+    cluster.until(lambda: lives(cluster, "a") == [2, 2], within=60.0)
+
+
+def test_while_one_of_two_boots_again_for_long_a_third_takes_its_place() -> None:
+    cluster = Cluster(Rules(Limits(start=2, least=2, settle_s=0.1)))
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(3.0)
+    lose_host(cluster, "b")
+    cluster.boot_s["b"] = 500.0
+    cluster.run(12.0)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: cluster.world == ["a", "c"], within=60.0)
+
+
+def test_whoever_holds_the_only_commit_is_forgiven_before_others_begin_anew() -> None:
+    cluster = running("a")
+    cluster.run(3.0)
+    cluster.hosts(a=1, b=1)
+    cluster.run(1.0)  # b boots
+    cluster.kill("a", code=1)
+    cluster.until(lambda: cluster.world == ["a", "b"], within=60.0)
+    assert all("a" in event["hosts"] for event in cluster.events("resized"))
+    cluster.run(3.0)
+    cluster.kill("a", code=1)  # b holds all now: no need to forgive
+    cluster.run(5.0)
+    assert cluster.world == ["b"]
+
+
+def test_whoever_holds_the_only_commit_comes_before_who_is_ready_where_there_is_room_for_one() -> None:
+    cluster = running("a", rules=Rules(Limits(most=1, settle_s=0.1)))
+    cluster.run(3.0)
+    cluster.hosts(a=1, b=1)
+    cluster.run(1.0)
+    cluster.kill("a", code=1)
+    cluster.until(lambda: cluster.world == ["a"], within=60.0)
+    assert all("a" in event["hosts"] for event in cluster.events("resized"))
+
+
+def test_a_holder_that_is_blocked_by_hand_is_not_waited_for() -> None:
+    cluster = running("a")
+    cluster.run(3.0)
+    faults = cluster.driver.faults
+    faults.ledger = faults.ledger.block(Subject("host", "a"), None, "bad fan")
+    cluster.hosts(a=1, b=1)
+    cluster.run(1.0)
+    cluster.kill("a", code=1)
+    cluster.until(lambda: cluster.world == ["b"], within=60.0)
+
+
+@pytest.mark.parametrize("lost", ["a newcomer", "a connection"])
+def test_the_last_holder_stays_when_the_world_of_its_replacements_fails_at_once(lost: str) -> None:
+    cluster = running("a", "b")
+    cluster.run(3.0)
+    cluster.hosts(c=1, d=1)
+    cluster.until(lambda: cluster.driver.station.generation == 2)
+    (holder,) = [life.seat.host for life in cluster.driver.worlds.members if life.seat.host in "ab"]
+    cluster.run(0.03)
+    if lost == "a newcomer":
+        cluster.kill("d", code=1)
+    else:
+        cluster.lose_world("c")
+    cluster.until(lambda: cluster.driver.station.generation == 3)
+    assert holder in [life.seat.host for life in cluster.driver.worlds.members]
+    cluster.until(lambda: set(cluster.world) <= {"c", "d"}, within=60.0)
+    assert cluster.events("resized")[-2]["size"] >= 2
+
+
+def test_a_sync_that_takes_long_is_not_taken_to_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = running("a")
+    cluster.run(3.0)
+    steps = cluster.enter
+
+    def slowly(process: Process) -> None:
+        cluster.say(process, "entered", generation=process.generation)
+        cluster.say(process, "looping")
+        cluster.later(90.0, lambda: steps(process))
+
+    monkeypatch.setattr(cluster, "enter", slowly)
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(1.0)
+    cluster.hosts(b=1)
+    cluster.run(60.0)
+    assert cluster.world == ["a", "b"]  # nobody else has the state
+    cluster.until(lambda: cluster.world == ["b"], within=60.0)
