@@ -1,0 +1,77 @@
+"""Environment and command of a job's processes come to an agent on its standard input, never over its connection."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+
+from tests.faults.agent.joined import Begin
+from tests.faults.agent.launching import Launcher, Session, launching
+from tests.support.waiting import wait_until
+
+LOOK = """
+import hashlib, os, sys
+sizes = sum(len(value) for name, value in os.environ.items() if name.startswith("LARGE"))
+print(hashlib.sha256(os.environ["MY_SECRET"].encode()).hexdigest(), os.environ["SEAT"], sys.argv[1:], sizes, flush=True)
+"""
+ARGV = [sys.executable, "-c", LOOK, "a"]
+
+
+def looked(session: Session, slot: int) -> list[str]:
+    wait_until(lambda: session.written(slot).endswith(b"\n"), what=f"what slot {slot} sees", timeout=60)
+    return session.written(slot).decode().split()
+
+
+def hashed(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def test_a_process_gets_what_came_with_the_join_and_above_it_what_its_start_says(
+    launcher: Launcher, begin: Begin
+) -> None:
+    begin(launcher, argv=ARGV, env={"MY_SECRET": "hunter2", "SEAT": "none"})
+    session = launcher.session()
+    session.order({"do": "start", "slot": 0, "env": {"SEAT": "5"}})
+    assert looked(session, 0) == [hashed("hunter2"), "5", "['a']", "0"]
+    session.order({"do": "start", "slot": 1, "argv": [*ARGV, "b"]})
+    assert looked(session, 1) == [hashed("hunter2"), "none", "['a',", "'b']", "0"]
+    assert "hunter2" not in json.dumps(session.said)
+
+
+def test_the_next_launchers_environment_reaches_a_living_agent_however_large_and_is_not_told_to_it(
+    begin: Begin,
+) -> None:
+    with launching() as first, launching(incarnation=2, key=first.key) as second:
+        agent = begin(first, argv=ARGV, env={"MY_SECRET": "hunter2", "SEAT": "0"})
+        session = first.session()
+        session.order({"do": "start", "slot": 0})
+        assert looked(session, 0)[0] == hashed("hunter2")
+        first.close()
+        large = {f"LARGE_{number}": 100_000 * '"' for number in range(5)}
+        newcomer = begin(second, argv=[*ARGV, "again"], env={"MY_SECRET": "rosebud", "SEAT": "0", **large})
+        assert newcomer.wait(60) == 0
+        assert newcomer.stdout == "adopted\n"
+        adopted = second.session()
+        assert adopted.hello["pid"] == agent.pid
+        assert adopted.hello["seats"].keys() == {"0"}
+        adopted.order({"do": "start", "slot": 1})
+        assert looked(adopted, 1) == [hashed("rosebud"), "0", "['a',", "'again']", "500000"]
+        said = json.dumps(session.said + adopted.said) + agent.output + newcomer.output
+        assert not any(word in said for word in ("hunter2", "rosebud", "sha256"))
+
+
+def test_an_agent_that_was_given_no_command_is_to_be_told_one(launcher: Launcher, begin: Begin) -> None:
+    begin(launcher, env={"MY_SECRET": "hunter2"})
+    session = launcher.session()
+    session.order({"do": "start", "slot": 0})
+    assert session.wait_for("refused", 0)["reason"] == "'argv' is missing"
+    session.order({"do": "start", "slot": 0, "argv": ["true"], "env": ["hunter2"]})
+    assert session.wait_for("refused", 0, count=2)["reason"] == "'env' must be an object"
+
+
+def test_what_is_wrong_with_an_environment_is_said_without_a_word_of_it(launcher: Launcher, begin: Begin) -> None:
+    agent = begin(launcher, argv=ARGV, env={"MY_SECRET": ["hunter2"]})
+    wait_until(lambda: "order refused" in agent.stderr, what="what is wrong", timeout=60)
+    assert "'env' must be an object of strings; the one named 'MY_SECRET' is not" in agent.stderr
+    assert "hunter2" not in agent.output
