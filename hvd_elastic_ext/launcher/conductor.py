@@ -24,7 +24,7 @@ from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher import hosts_desk, ledger_json
+from hvd_elastic_ext.launcher import hosts_desk
 from hvd_elastic_ext.launcher.capacity import heartbeat_s, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.console import Console, seat_of
@@ -33,11 +33,11 @@ from hvd_elastic_ext.launcher.desk import Desk
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.feed import HostFeed
-from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.reach import Reach
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Worker
+from hvd_elastic_ext.launcher.saving import Saving, hosts_left, ledger_of, state_of
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
@@ -78,9 +78,10 @@ class Job:
 
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
-        with StateDir(self._settings.state_dir) as folder:
-            self._folder = folder
-            asyncio.run(self._main())
+        with StateDir(self._settings.state_dir) as self._folder:
+            with Saving(self._folder.save) as self._saving:
+                asyncio.run(self._main())
+            self._folder.forget_key()
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -110,7 +111,6 @@ class Job:
         await self._save(finished=True)
         if self._driver.outcome is not None:
             raise self._driver.outcome
-        self._folder.forget_key()
 
     # --- the loop
 
@@ -147,15 +147,12 @@ class Job:
             restart_stalled=s.restart_stalled,
             drain_stragglers=s.drain_stragglers,
         )
-        ledger = HealthLedger()
-        if saved.ledger is not None:
-            ledger = ledger_json.from_json(saved.ledger, self._clock.mono(), wall=time.time())
         return Driver(
             rules,
             self,
             journal=self._journal,
             clock=self._clock,
-            ledger=ledger,
+            ledger=ledger_of(saved, now=self._clock.mono(), wall=time.time()),
             generation=saved.generation,
             changed=self._save_soon,
         )
@@ -231,9 +228,7 @@ class Job:
 
     def _take_back(self, saved: Saved) -> None:
         """Agents of a launcher that died may live, and train."""
-        left = saved.more.get("hosts") if not saved.more.get("finished") else None
-        hosts = [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
-        if hosts:
+        if hosts := hosts_left(saved):
             log.warning("a launcher of this job was here before and did not end it: looking for what it left running")
             self._driver.expect(hosts, until=self._clock.mono() + self._settings.heartbeat_timeout_s)
 
@@ -358,15 +353,13 @@ class Job:
     # --- what outlives this launcher
 
     def _save_soon(self) -> None:
+        """When what happens now has happened: half of a change is nothing to remember."""
         self._spawn(self._save(finished=False))
 
     async def _save(self, *, finished: bool) -> None:
-        driver = self._driver
-        ledger = ledger_json.to_json(driver.faults.ledger, self._clock.mono(), wall=time.time())
-        hosts = {agent.host.name: agent.host.slots for agent in driver.station.roster.agents.values()}
-        more = {"hosts": hosts, "finished": finished}
-        saved = Saved(self._incarnation, driver.station.generation, ledger, more)
-        await asyncio.to_thread(self._folder.save, saved)
+        now, wall = self._clock.mono(), time.time()
+        state = state_of(self._driver, incarnation=self._incarnation, finished=finished, now=now, wall=wall)
+        self._saving.soon(state)
 
     async def _clean_up(self) -> None:
         for task in list(self._tasks):

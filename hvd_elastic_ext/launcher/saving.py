@@ -1,0 +1,89 @@
+"""What outlives this launcher: states of the job, written one after the other in a thread that nobody waits for.
+
+The disk may be slow, or a network's that hangs: a thread for each state, as an
+executor has them, would let an older state overtake a newer one, have two
+writers at one file, and hold up the end of this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher import ledger_json
+from hvd_elastic_ext.launcher.driver import Driver
+from hvd_elastic_ext.launcher.ledger import HealthLedger
+from hvd_elastic_ext.launcher.statedir import Saved
+
+log = logging.getLogger(__name__)
+
+LAST_S: Final = 30.0
+"""How long the end of a job waits for its last state to be written."""
+
+
+def state_of(driver: Driver, *, incarnation: int, finished: bool, now: float, wall: float) -> Saved:
+    """What the next launcher is to know, as of ``now`` (mono) and ``wall`` (Unix seconds)."""
+    ledger = ledger_json.to_json(driver.faults.ledger, now, wall=wall)
+    hosts = {agent.host.name: agent.host.slots for agent in driver.station.roster.agents.values()}
+    return Saved(incarnation, driver.station.generation, ledger, {"hosts": hosts, "finished": finished})
+
+
+def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:
+    """The health that was saved; an empty one if there was none."""
+    return HealthLedger() if saved.ledger is None else ledger_json.from_json(saved.ledger, now, wall=wall)
+
+
+def hosts_left(saved: Saved) -> list[Host]:
+    """Where a launcher that did not end its job may have left something running."""
+    left = saved.more.get("hosts") if not saved.more.get("finished") else None
+    return [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
+
+
+class Saving:
+    """Gives states to ``save``, which may take its time and says itself what went wrong.
+
+    Of those that wait only the newest is kept. Leaving waits for the last one.
+    """
+
+    def __init__(self, save: Callable[[Saved], bool]) -> None:
+        self._save = save
+        self._turn = threading.Condition()
+        self._next: Saved | None = None
+        self._busy = False
+
+    def __enter__(self) -> Saving:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        with self._turn:
+            done = self._turn.wait_for(lambda: not self._busy, LAST_S)
+        if not done:
+            log.warning("the job's last state is not written after %g s: the disk does not answer", LAST_S)
+
+    def soon(self, saved: Saved) -> None:
+        """Have ``saved`` written, unless a newer one comes before its turn. Never waits."""
+        with self._turn:
+            self._next = saved
+            if not self._busy:
+                self._busy = True
+                # A daemon: what hangs must not keep this process from ending.
+                threading.Thread(target=self._work, name="hvd-elastic-saving", daemon=True).start()
+
+    def _work(self) -> None:
+        while (saved := self._taken()) is not None:
+            try:
+                self._save(saved)
+            except Exception:
+                log.exception("a defect of hvd-elastic: the job's state is not written")
+
+    def _taken(self) -> Saved | None:
+        with self._turn:
+            saved, self._next = self._next, None
+            if saved is None:
+                self._busy = False
+                self._turn.notify_all()
+            return saved
