@@ -140,14 +140,12 @@ def test_the_end_of_a_launch_ends_what_it_hears_and_an_agent_that_has_joined_liv
 
 def test_the_longest_line_is_taken_and_a_longer_one_refused(make: Make) -> None:
     async def act() -> None:
-        way = make("wc -c >&2")
-        launch = await way.start(HOST, b"x" * child.LONGEST_INPUT, remark=quiet)
-        launch_ended = asyncio.ensure_future(launch.wait())
-        await asyncio.sleep(0)
+        way = make("sleep 0.2; head -n 1 | wc -c >&2")
+        line = b"x" * (child.LONGEST_INPUT - 1) + b"\n"
+        launch = await way.start(HOST, line, remark=quiet)
         with pytest.raises(ValueError, match="at most"):
-            await way.start(HOST, b"x" * (child.LONGEST_INPUT + 1), remark=quiet)
-        launch.kill()
-        await launch_ended
+            await way.start(HOST, b"x" + line, remark=quiet)
+        assert await launch.wait() == Ended(0, reached=True, last_words=str(child.LONGEST_INPUT))
 
     play(act)
 

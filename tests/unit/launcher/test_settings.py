@@ -8,6 +8,7 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher import run
+from hvd_elastic_ext.launcher.environment import LARGEST
 from hvd_elastic_ext.launcher.settings import RunSettings, Sources, job_name
 
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
@@ -142,6 +143,11 @@ def test_what_horovod_crashes_on_at_a_resize_is_refused_up_front(name: str) -> N
     with pytest.raises(UsageError, match=rf"{name}=1 cannot be used in an elastic job: .*horovod#\d+.*unset {name}"):
         parse("-np", "1", env={name: "1"})
     assert parse("-np", "1", env={name: "0"}).num_proc == 1
+
+
+def test_an_environment_that_does_not_fit_into_one_line_to_an_agent_is_refused_up_front() -> None:
+    with pytest.raises(UsageError, match=r"^environment and command take \d+ bytes .*make the variable BIG shorter"):
+        parse("-np", "1", env={"BIG": "x" * LARGEST})
 
 
 def test_below_the_minimum_there_is_a_choice() -> None:

@@ -148,6 +148,11 @@ def test_lines_are_what_agents_are_told() -> None:
         "incarnation": 2,
         "orphan_grace_s": 60.0,
     }
+    usual = {"argv": ["train", ""], "env": {"TOKEN": "h\udcffnter2"}}
+    more = join_line(
+        "j", "h", key=KEY, launcher=("a", 7), incarnation=2, orphan_grace_s=6, argv=("train", ""), env=usual["env"]
+    )
+    assert usual.items() <= json.loads(more).items()
     assert json.loads(end_line("job", "h1", key=KEY)) == {"do": "end", "job": "job", "host": "h1", "key": KEY.hex()}
 
 
@@ -381,6 +386,21 @@ def test_options_of_ssh_are_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         said = "\n".join(remarks)
         for option in ("-p 2222", "-i key", "-oConnectTimeout=3", "-oBatchMode=yes", "-oServerAliveInterval=5"):
             assert option in said
+
+    play(act)
+
+
+def test_what_a_child_has_not_read_when_it_is_let_go_is_not_written_any_more(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = program(tmp_path / "child", f"read word <{go}; exit $(( $(wc -c) < {child.LONGEST_INPUT} ))")
+
+    async def act() -> None:
+        running = Child([script], b"x" * child.LONGEST_INPUT, on_line=lambda stream, text: None)
+        await asyncio.sleep(0)
+        running.close()
+        await asyncio.to_thread(go.write_text, "now\n")
+        assert await running.code == 1
 
     play(act)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.agent.fields import OrderError
-from hvd_elastic_ext.worker.agent.orders import Finish, Forget, Signal, Start, Stop, parse
+from hvd_elastic_ext.worker.agent.orders import Finish, Forget, Join, Signal, Start, Stop, completed, parse, read
 from hvd_elastic_ext.worker.agent.restart import RestartPolicy
 
 SECRET = "hunter2"
@@ -45,6 +45,30 @@ def test_a_start_says_everything_about_its_process() -> None:
     environment = {"RANK": "0", "EMPTY": ""}
     argv = ("python", "train.py", "")
     assert order == Start(3, argv, environment, "/job", 2.0, policy, 3, True, "stderr", note="3")
+
+
+JOINED = Join("j", "h", "00", ("10.0.0.1", 5000), 2, 60.0, argv=("train",), env={"TOKEN": "t", "SEAT": "none"})
+
+
+def test_a_start_has_what_the_join_said_of_every_process_unless_it_says_otherwise() -> None:
+    started = read(completed({"do": "start", "slot": 0}, JOINED))
+    assert started == parse(start(argv=["train"], env={"TOKEN": "t", "SEAT": "none"}))
+    own = {"do": "start", "slot": 0, "argv": ["other"], "env": {"SEAT": "5"}}
+    assert read(completed(own, JOINED)) == parse(start(argv=["other"], env={"TOKEN": "t", "SEAT": "5"}))
+    assert own["env"] == {"SEAT": "5"}
+    assert read(completed({"do": "start", "slot": 0, "env": None}, JOINED)) == started
+
+
+@pytest.mark.parametrize("entry", [{"do": "stop", "slot": 0}, {"do": "start", "slot": 0, "env": [SECRET]}, {}])
+def test_orders_that_start_nothing_or_are_wrong_are_left_as_they_are(entry: dict[str, Any]) -> None:
+    assert completed(entry, JOINED) == entry
+
+
+def test_a_join_says_environment_and_command_of_every_process_or_neither() -> None:
+    join = {"do": "join", "job": "j", "host": "h", "key": "00", "launcher": ["10.0.0.1", 5000], "incarnation": 2}
+    usual = {"argv": ["train"], "env": {"TOKEN": "t", "SEAT": "none"}}
+    assert parse(line(**join, **usual)) == JOINED
+    assert parse(line(**join)) == JOINED._replace(argv=(), env={})
 
 
 def test_by_default_nothing_is_restarted_no_core_is_dumped_and_two_commits_are_kept() -> None:
