@@ -358,11 +358,14 @@ class Driver:
     def _wind_up(self) -> None:
         """End what runs: everything if the job was told to end, else all but the world whose training is done."""
         self.worlds.accounts.close()
+        if self.outcome is None:
+            self.worlds.finish()
         roster, members = self.station.roster, set(self.worlds.members)
         for worker in roster.workers.values():
             if self.outcome is not None or not (worker.done or worker.life in members):
                 self.fleet.end(worker)
-        if self.outcome is not None or not roster.workers:
+        waited_for = [worker for worker in roster.workers.values() if worker.killed is None and worker.leaving is None]
+        if self.outcome is not None or not waited_for:
             self._ends_by = self._ends_by or self.station.now() + PATIENCE_S
         late = self._ends_by is not None and self.station.now() >= self._ends_by
         if late:

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.accounts import Accounts
 from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.fleet import Fleet
-from hvd_elastic_ext.launcher.membership import Decision, Situation, Stage, in_order
+from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat, places
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.station import Station
@@ -236,6 +236,20 @@ class Worlds:
             reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"
             self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
             self._fleet.kill(worker, Cause.PEER_LOST)
+
+    def finish(self) -> None:
+        """Some process is done and has ended: members that lost the world with it do what is left among themselves."""
+        station = self._station
+        alive = [worker for worker in map(station.roster.alive, self.members) if worker is not None]
+        rest = [worker for worker in alive if not worker.done and worker.killed is None]
+        if not any(worker.life in station.rendezvous.waiting for worker in rest):
+            return
+        wanted = tuple(worker.seat for worker in rest)
+        decision = decide(station.now(), self.situation(wanted), Limits())  # however few they are
+        if decision.members is not None:
+            self.change(decision)
+        self.deal(wanted)
+        self.tell_again()
 
     def take_over(self) -> None:
         """Go on with the world that processes of another launcher are in."""

@@ -78,7 +78,7 @@ class Cluster:
     """``boot_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
 
     Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
-    what ``mute`` ones say is never read.
+    what ``mute`` ones say is never read. Nothing ends the processes of ``undying`` ones.
     ``lose``: how many messages of a kind ("update", say), the first ones, never arrive. ``told`` counts all of them.
     """
 
@@ -97,6 +97,7 @@ class Cluster:
         self.deaf: set[str] = set()
         self.mute: set[str] = set()
         self.finishing: set[str] = set()
+        self.undying: set[str] = set()
         self.ends_s: dict[str, float] = {}
         self.clears_s = 0.0
         self._connections: dict[str, int] = {}
@@ -387,8 +388,15 @@ class Cluster:
             process.agreed = process.generation
             self.say(process, "synced")
 
+    def ends_well(self, host: str) -> None:
+        """The processes of a host that are in a world end with 0."""
+        for process in self.training:
+            if process.host == host:
+                process.interrupted = True
+                self._end(process, 0)
+
     def _end(self, process: Process, code: int) -> None:
-        if process.state == "gone":
+        if process.state == "gone" or process.host in self.undying:
             return
         generation, was_in = process.generation, process.state == "training"
         process.state = "gone"

@@ -74,3 +74,26 @@ def test_whoever_has_much_to_do_after_training_is_not_taken_to_stand_still() -> 
     cluster.run(60.0)
     assert not cluster.events("stalled")
     assert len(cluster.training) == 2
+
+
+def test_who_lost_the_world_with_one_that_is_done_and_has_ended_does_the_last_steps_alone() -> None:
+    cluster = training("a", "b", "c", rules=Rules(Limits(least=3, settle_s=0.1)))
+    cluster.says("b", "done")
+    cluster.kill("c")
+    cluster.run(0.004)
+    cluster.ends_well("b")
+    cluster.until(lambda: cluster.world == ["a"], within=30.0)
+    cluster.finish()
+    cluster.until(lambda: cluster.driver.over, within=30.0)
+    assert cluster.driver.outcome is None
+
+
+def test_one_that_nothing_can_kill_does_not_keep_a_job_that_is_done_from_ending() -> None:
+    cluster = training("a", "b", "c")
+    cluster.undying.add("c")  # in the midst of a call to a driver that never returns
+    cluster.stop("c")
+    cluster.until(lambda: len(cluster.events("resized")) == 2)
+    cluster.run(1.0)
+    cluster.finish()
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    assert cluster.driver.outcome is None
