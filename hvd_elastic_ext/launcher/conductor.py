@@ -336,6 +336,9 @@ class Job:
         if launch is not None:
             launch.close()
 
+    def hang_up(self, host: str, reason: str) -> None:
+        self._control.drop(host, reason)
+
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         return self._control.send(host, order)
 

@@ -276,7 +276,7 @@ class Fleet:
         return worker.killed is None and worker.silent_s > (max(limit, WAY_OUT_S) if worker.done or left else limit)
 
     def cut_off(self, agent: Agent, reason: str, *, blame: bool) -> None:
-        """Nobody waits for a silent host any more. If its processes live, they end when they ask for a world."""
+        """Nobody waits for a silent host any more. If its agent comes again, its processes are told to leave."""
         name = agent.host.name
         del self._roster.agents[name]
         for worker in self._roster.on(name):
@@ -285,6 +285,7 @@ class Fleet:
             if blame and worker.stage is Stage.LIVE:
                 self.recovering.add(name)
         self._station.hands.stop_launch(name)
+        self._station.hands.hang_up(name, reason)  # a machine that goes on after a pause has noticed nothing
         if not blame or agent.finishing:
             return
         log.warning("%s is cut off: %s", name, reason)

@@ -28,6 +28,9 @@ class Hands(Protocol):
     def stop_launch(self, host: str) -> None:
         """Give up on the start of an agent."""
 
+    def hang_up(self, host: str, reason: str) -> None:
+        """Close the connection to a host's agent. If that lives, it comes again and says what it has."""
+
     @property
     def environment(self) -> Mapping[str, str]:
         """What agents give to every process. Nothing of it goes into an order: orders can be read on their way."""

@@ -220,7 +220,24 @@ class Cluster:
             return
         self.later(0.3, lambda: self._join(host.name))
 
+    def hang_up(self, host: str, reason: str) -> None:
+        """The agent notices when its network lets it, and comes again."""
+        if host in self.agents and host not in self._kept and host not in self.finishing:
+            self._connections[host] = self._connections.get(host, 0) + 1
+            self._kept[host] = []
+            self.later(0.001, lambda: self.driver.agent_lost(host, reason))
+            self.later(0.2, lambda: self._come_again(host))
+
+    def _come_again(self, host: str) -> None:
+        if host in self.cut:
+            self.later(1.0, lambda: self._come_again(host))
+        elif host in self._kept:
+            self.reconnect(host)
+
     def _join(self, name: str) -> None:
+        if name in self._kept:
+            self._come_again(name)
+            return
         fresh = name not in self.agents
         self.agents.setdefault(name, {})
         self.driver.agent_joined(name, {"facts": {}, "seats": self._seats(name)})

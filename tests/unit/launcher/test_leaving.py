@@ -74,3 +74,18 @@ def test_agents_that_may_be_told_so_end_even_if_the_end_of_others_is_not_waited_
     assert "a" in cluster.agents
     cluster.run(0.1)
     assert list(cluster.agents) == ["b"]
+
+
+def test_a_host_that_stood_still_and_is_not_wanted_any_more_is_empty_soon_after_it_goes_on() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.cut.add("b")  # as a machine that is paused: its connections survive that
+    cluster.until(lambda: cluster.driver.worlds.formed and len(cluster.driver.worlds.members) == 1)
+    cluster.hosts(a=1)
+    cluster.run(5.0)
+    cluster.cut.discard("b")
+    assert cluster.until(lambda: "b" not in cluster.agents) < 3.0
+    assert cluster.world == ["a"]
+    cluster.run(60.0)
+    assert [event["cause"] for event in cluster.events("resized")] == ["start", "worker failed"]
+    assert len(cluster.events("struck")) == 1
