@@ -34,7 +34,7 @@ from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.reach import Reach
+from hvd_elastic_ext.launcher.reach import Reach, there
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.saving import Saving, hosts_left, ledger_of, state_of
@@ -57,6 +57,7 @@ class _Rules:
     cooldown_s: tuple[float, float]
     heartbeat_timeout_s: float
     standby_timeout_s: float
+    orphan_grace_s: float
     elastic_timeout_s: float
     reset_limit: int | None
     failure_budget: int
@@ -118,6 +119,8 @@ class Job:
         while not self._superseded:
             self._look_soon.clear()
             self._make_room()
+            if self._reach.see(there(self._driver.station.roster.agents.values())):
+                self._driver.ways_changed()
             at = self._driver.look()
             if at is None:
                 return
@@ -139,6 +142,7 @@ class Job:
             cooldown_s=s.cooldown_s,
             heartbeat_timeout_s=s.heartbeat_timeout_s,
             standby_timeout_s=s.standby_timeout_s,
+            orphan_grace_s=s.orphan_grace_s,
             elastic_timeout_s=s.elastic_timeout_s,
             reset_limit=s.reset_limit,
             failure_budget=s.failure_budget,
@@ -302,7 +306,6 @@ class Job:
 
     async def _start_agent(self, name: str) -> None:
         self._drop_launch(name)
-        way = self._reach.outward
         try:
             address = await self._reach.address(name)
         except OSError as error:
@@ -320,8 +323,6 @@ class Job:
             env=self.environment,
         )
         launch = await self._transport.start(name, line, remark=lambda text: self._console.remark(name, text))
-        if way != self._reach.outward:
-            self._driver.ways_changed()
         self._launches[name] = launch
         ended: Ended = await launch.wait()
         if self._launches.get(name) is launch:
@@ -350,8 +351,7 @@ class Job:
         return self._reach.environment(worker.seat.host, agent.facts if agent is not None else {})
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
-        agents = self._driver.station.roster.agents.values()
-        return self._reach.unfit(host.name, {agent.host.name: agent.facts for agent in agents if agent.joined})
+        return self._reach.unfit(host.name, there(self._driver.station.roster.agents.values()))
 
     # --- what outlives this launcher
 

@@ -1,21 +1,24 @@
 """On which address of this machine a host finds the launcher, and by which interface it finds its peers.
 
 The launcher listens where somebody is to come in, and nowhere else: a job of
-this machine alone stays on loopback until the first host from elsewhere is
-started. Of the port there is one number, if it is free on every address.
+this machine alone is on loopback until the first host from elsewhere is
+started. Of the port there is one number, if it is free on every address. What
+processes use among one another, and what that asks of this machine, changes
+only when such a host has come: one that cannot be reached costs nobody anything.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.control import Control
 from hvd_elastic_ext.launcher.environment import interface_of, unfit
 from hvd_elastic_ext.launcher.interfaces import interface_addresses, interface_towards, is_this_machine
+from hvd_elastic_ext.launcher.roster import Agent
 
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "192.0.2.1"
@@ -43,8 +46,10 @@ class Reach:
         self._rsh = rsh
         self._versions = versions
         self._near: dict[str, bool] = {}
+        self._outward: dict[str, str | None] = {}
+        """By host that does not come in over loopback, the interface through which it is reached."""
         self.outward: str | None = None
-        """Interface through which hosts elsewhere are reached, once there are some."""
+        """Interface through which hosts elsewhere are reached, while there are some."""
         self._inward: str | None = None
 
     async def begin(self, first: str) -> None:
@@ -66,24 +71,28 @@ class Reach:
         """Whether a host is this machine, as its name said when it was last asked for its address."""
         return self._near.get(host, False)
 
-    @property
-    def alone(self) -> bool:
-        """Whether all came in over loopback: then all are this machine."""
-        return self.outward is None
+    def see(self, there: Iterable[str]) -> bool:
+        """Take note of who is there: see :func:`there`. True if :meth:`environment` has changed by that."""
+        before, ways = self.outward, [self._outward[host] for host in there if host in self._outward]
+        if self.outward not in ways:
+            self.outward = ways[0] if ways else None
+        return self.outward != before
 
     def environment(self, host: str, facts: Mapping[str, Any]) -> dict[str, str]:
-        """What processes of ``host`` need to find their peers. It changes when the first host from elsewhere comes."""
+        """What processes of ``host`` need to find their peers. See :meth:`see`."""
         outward = self.outward or self._inward
         name = interface_of(facts, here=self.is_near(host), outward=outward, given=self._given)
         return {} if name is None else {"HOROVOD_GLOO_IFACE": name}
 
     def unfit(self, host: str, facts: Mapping[str, Mapping[str, Any]]) -> str | None:
         """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all that are there."""
-        problem = unfit(facts.get(host, {}), self._versions, alone=self.alone)
+        # If all came in over loopback, all are this machine.
+        alone = not any(name in self._outward for name in facts)
+        problem = unfit(facts.get(host, {}), self._versions, alone=alone)
         if problem is not None or self.is_near(host):
             return problem
         # What did no harm as long as this machine was alone does so now.
-        ours = (unfit(each, {}, alone=self.alone) for name, each in facts.items() if self.is_near(name))
+        ours = (unfit(each, {}, alone=alone) for name, each in facts.items() if self.is_near(name))
         found = next(filter(None, ours), None)
         return None if found is None else f"the launcher's own machine cannot work with others: {found}"
 
@@ -94,10 +103,19 @@ class Reach:
         named_here = self._rsh is None and await loop.run_in_executor(None, is_this_machine, host)
         self._near[host] = self._rsh == "local" or named_here
         if way.address == LOOPBACK:
+            self._outward.pop(host, None)
             self._inward = way.interface
         else:
-            self.outward = way.interface
+            self._outward[host] = way.interface
         return way
+
+
+def there(agents: Iterable[Agent]) -> dict[str, Mapping[str, Any]]:
+    """Of those that have come, and were not told to go again, what they said of their machines, by host. Pure.
+
+    A connection that was lost a moment ago does not matter: with it nothing has changed there.
+    """
+    return {agent.host.name: agent.facts for agent in agents if agent.heard and not agent.finishing}
 
 
 def way_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:

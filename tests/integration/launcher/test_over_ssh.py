@@ -12,7 +12,7 @@ import pytest
 
 from hvd_elastic_ext.core.journal import Record, read
 from tests.integration.launcher.conftest import COUNTER, ELASTIC
-from tests.support import marks
+from tests.support import marks, namespaces
 from tests.support.nethosts import NetHosts
 from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
@@ -113,5 +113,28 @@ def test_a_job_that_begins_on_this_machine_alone_takes_in_hosts_from_elsewhere(
         assert [record.get("host") for record in records(directory / "journal.jsonl", "exited")] == []
         (resize,) = records(directory / "journal.jsonl", "resized")[1:]
         assert resize.get("cause") == "hosts added"
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(30) == 143
+
+
+def test_hosts_that_cannot_be_reached_cost_this_machine_nothing(nethosts: MakeHosts, directory: Path) -> None:
+    hosts = nethosts(1)
+    hosts.launcher.resolve_own_name_to("127.0.1.1")  # as Debian has it; a job of several machines cannot work so
+    namespaces.ip("-n", hosts.launcher.namespace, "route", "add", "default", "via", hosts["h1"].address)
+    hosts["h1"].kill()
+    (directory / "hosts").write_text("no-such-host.invalid:1\nh1:1\nlocalhost:1\n")
+    env = {"HVD_ELASTIC_SAMPLE": "0"}
+    words = ["-np", "1", "--blacklist-cooldown-range", "1", "2", sys.executable, COUNTER]
+    journal = directory / "journal.jsonl"
+    with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory, env=env) as job:
+        wait_for_size(directory, job, 1)
+        assert {record.get("host") for record in records(journal, "spawned")} == {"localhost"}
+        hosts["h1"].reboot()
+        wait_until(lambda: "h1 cannot be used: " in job.stderr, what="h1", timeout=80, show=lambda: job.output)
+        assert "the launcher's own machine cannot work with others: its own name 'launcher' leads to" in job.stderr
+        steps = len(records(journal, "stepped"))
+        wait_until(lambda: len(records(journal, "stepped")) > steps + 5, what="more steps", timeout=60)
+        assert len(records(journal, "resized")) == 1
+        assert {record.get("host") for record in records(journal, "struck")} == {"no-such-host.invalid", "h1"}
         job.send_signal(signal.SIGTERM)
         assert job.wait(30) == 143

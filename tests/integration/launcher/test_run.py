@@ -40,6 +40,14 @@ def test_the_jobs_own_folder_is_its_users_alone_whatever_the_umask(launched: Lau
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_a_mistyped_host_beside_this_machine_costs_nothing(launched: Launched) -> None:
+    launched.set_hosts("no-such-host.invalid:1", "localhost:1")
+    with launched.run("-np", "1", PYTHON, COUNTER, "10") as process:
+        assert process.wait(60) == 0, process.output
+    assert "no agent could be started on no-such-host.invalid: " in process.stderr
+    assert {record.get("host") for record in launched.events("struck")} == {"no-such-host.invalid"}
+
+
 @pytest.mark.soak
 def test_a_job_grows_shrinks_and_survives_a_kill_and_garbage(launched: Launched) -> None:
     launched.set_hosts("localhost:1", "127.0.0.1:1")

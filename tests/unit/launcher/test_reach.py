@@ -9,9 +9,11 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher import reach as module
 from hvd_elastic_ext.launcher.control import Control
-from hvd_elastic_ext.launcher.reach import LOOPBACK, Reach, Way, way_to
+from hvd_elastic_ext.launcher.reach import LOOPBACK, Reach, Way, there, way_to
+from hvd_elastic_ext.launcher.roster import Agent
 
 ELSEWHERE = "127.0.0.77"
 """Stands for the address that other machines reach."""
@@ -86,35 +88,76 @@ def test_an_address_that_is_gone_is_an_error_of_that_host(elsewhere: None) -> No
     play(act)
 
 
-def test_local_processes_use_another_interface_once_there_are_hosts_elsewhere(elsewhere: None) -> None:
+def test_local_processes_use_another_interface_while_there_are_hosts_elsewhere(elsewhere: None) -> None:
     async def act(control: Control, reach: Reach) -> None:
         await reach.begin("localhost")
         await reach.address("localhost")
-        assert reach.alone
+        assert not reach.see(["localhost"])
         assert reach.environment("localhost", FACTS) == {"HOROVOD_GLOO_IFACE": "lo"}
         await reach.address("far")
-        assert not reach.alone
+        assert reach.see(["localhost", "far"])
+        assert not reach.see(["localhost", "far"])
         assert reach.environment("localhost", FACTS) == {"HOROVOD_GLOO_IFACE": "eth0"}
         assert reach.environment("far", {"via": "ens3"}) == {"HOROVOD_GLOO_IFACE": "ens3"}
+        assert reach.see(["localhost"])
+        assert reach.environment("localhost", FACTS) == {"HOROVOD_GLOO_IFACE": "lo"}
+
+    play(act)
+
+
+def test_an_interface_outwards_stays_while_somebody_is_reached_through_it(elsewhere: None) -> None:
+    async def act(control: Control, reach: Reach) -> None:
+        for host in ("localhost", "far", "farther"):
+            await (reach.begin if host == "localhost" else reach.address)(host)
+        assert reach.see(["localhost", "farther"])
+        assert not reach.see(["far", "localhost", "farther"])
+        assert not reach.see(["far", "localhost"])  # both are reached through the same
+        assert reach.outward == "eth0"
+
+    play(act)
+
+
+def test_a_host_that_was_tried_and_has_not_come_changes_nothing_for_this_machine(elsewhere: None) -> None:
+    here = {"hostname": "me", "addresses": ["127.0.1.1"], **FACTS}
+
+    async def act(control: Control, reach: Reach) -> None:
+        await reach.begin("far")  # the first of the list is tried first
+        await reach.address("far")
+        await reach.address("localhost")
+        assert reach.unfit("localhost", {"localhost": here}) is None
+        assert not reach.see(["localhost"])
+        assert reach.environment("localhost", here) == {"HOROVOD_GLOO_IFACE": "lo"}
 
     play(act)
 
 
 def test_this_machines_name_may_lead_to_loopback_until_there_are_others(elsewhere: None) -> None:
     here = {"hostname": "me", "addresses": ["127.0.1.1"]}
-    there = {"hostname": "far", "addresses": ["10.0.0.2"]}
+    other = {"hostname": "far", "addresses": ["10.0.0.2"]}
 
     async def act(control: Control, reach: Reach) -> None:
         await reach.begin("localhost")
         await reach.address("localhost")
         assert reach.unfit("localhost", {"localhost": here}) is None
         await reach.address("far")
-        found = reach.unfit("far", {"localhost": here, "far": there})
+        found = reach.unfit("far", {"localhost": here, "far": other})
         assert found is not None
         assert found.startswith("the launcher's own machine cannot work with others: its own name 'me' leads to")
-        assert reach.unfit("far", {"far": there}) is None
+        assert reach.unfit("localhost", {"localhost": here}) is None  # it was left out, and goes
+        assert reach.unfit("far", {"far": other}) is None
+        late = reach.unfit("localhost", {"localhost": here, "far": other})
+        assert late is not None
+        assert late.startswith("its own name 'me' leads to 127.0.1.1")
 
     play(act)
+
+
+def test_who_is_there_has_come_and_was_not_told_to_go() -> None:
+    on_its_way, in_it, lost, going = (Agent(Host(name, 1), 0.0) for name in ("a", "b", "c", "d"))
+    for agent in (in_it, lost, going):
+        agent.heard, agent.joined, agent.facts = 5.0, agent is not lost, {"hostname": agent.host.name}
+    going.finishing = True
+    assert there([on_its_way, in_it, lost, going]) == {"b": {"hostname": "b"}, "c": {"hostname": "c"}}
 
 
 def test_an_interface_that_was_named_and_is_not_there_is_one_line() -> None:
