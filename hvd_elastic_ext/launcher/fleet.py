@@ -21,7 +21,10 @@ from hvd_elastic_ext.launcher.station import Station
 log = logging.getLogger(__name__)
 
 LEAVE_S: Final = 30.0
-"""How long a process that was told to leave may take to reach its next step, before its grace begins."""
+"""How long one that was told to leave at its next step may take once another one has come to its own; then it ends.
+
+As long as nobody has, all may be in a long evaluation: to end one then would cost the others their steps.
+"""
 KILLED: Final = 137
 """Exit code of a process of which only its agent, had it lived, could have told how it ended."""
 WAY_OUT_S: Final = 60.0
@@ -174,6 +177,8 @@ class Fleet:
                 tried_s = worker.tried_s(now)
                 self._faults.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
                 self.kill(worker, Cause.NEVER_READY)
+            if worker.stopping_at == math.inf and self._is_late(worker):
+                worker.stopping_at = now + LEAVE_S
             if worker.stopping_at is not None and now >= worker.stopping_at:
                 worker.stopping_at = None
                 self._station.order(worker, "stop")
@@ -219,10 +224,15 @@ class Fleet:
         """Have a process leave: a member of a world at its next step, anybody else at once."""
         worker.leaving = why
         if worker.stage is Stage.LIVE and worker.life not in self._station.rendezvous.waiting:
-            worker.stopping_at = self._station.now() + LEAVE_S
+            worker.stopping_at = math.inf
             self._ask_to_leave(worker)
         else:
             self._station.order(worker, "stop")
+
+    def _is_late(self, worker: Worker) -> bool:
+        """Whether others have left the world that a process was told to leave."""
+        meeting = self._station.rendezvous
+        return bool(meeting.waiting) or (meeting.formed and worker.life not in meeting.members)
 
     def _ask_to_leave(self, worker: Worker) -> None:
         generation, why = self._station.generation, worker.leaving

@@ -65,7 +65,7 @@ class Worker:
     leaving: str | None = None
     """Why it was told to leave; None if it was not."""
     stopping_at: float | None = None
-    """When it is ended if it has not gone by itself."""
+    """When it is ended if it has not gone by itself; infinite as long as it holds nobody up."""
     killed: Cause | None = None
     """Why it was killed."""
     fence_at: float | None = None
