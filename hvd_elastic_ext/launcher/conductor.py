@@ -58,6 +58,7 @@ class _Rules:
     heartbeat_timeout_s: float
     standby_timeout_s: float
     orphan_grace_s: float
+    orphan_grace_s: float
     elastic_timeout_s: float
     reset_limit: int | None
     failure_budget: int
@@ -142,6 +143,7 @@ class Job:
             cooldown_s=s.cooldown_s,
             heartbeat_timeout_s=s.heartbeat_timeout_s,
             standby_timeout_s=s.standby_timeout_s,
+            orphan_grace_s=s.orphan_grace_s,
             orphan_grace_s=s.orphan_grace_s,
             elastic_timeout_s=s.elastic_timeout_s,
             reset_limit=s.reset_limit,

@@ -21,6 +21,7 @@ from hvd_elastic_ext.launcher import membership
 from hvd_elastic_ext.launcher.causes import SSH_FAILED, Cause, ending
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.isolation import Isolation
 from hvd_elastic_ext.launcher.laggards import Laggards
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
@@ -64,6 +65,7 @@ class Driver:
         self.fleet = Fleet(self.station, self.faults)
         self.worlds = Worlds(self.station, self.fleet)
         self._patience = Patience(self.station, self.fleet, self.worlds)
+        self._isolation = Isolation(self.station, self.worlds)
         self._laggards = Laggards(self.station, self.faults, self.fleet, self.worlds)
         self.over = False
         """The job has ended: with :attr:`outcome`, or well if that is None."""
@@ -74,6 +76,8 @@ class Driver:
         """Seats whose process has ended well without ever asking for a world."""
         self._ends_by: float | None = None
         self._reason = ""
+        self._held = False
+        """Nothing is decided for now."""
         self._expected_until: float | None = None
         self._again_at: float | None = None
 
@@ -85,9 +89,13 @@ class Driver:
         if self.over:
             return None
         station.answer(station.rendezvous.due(now))
-        self.fleet.notice_silence(blame=not self._ending)
+        self._held = self._isolation.look(now)
+        if not self._held:
+            self.fleet.notice_silence(blame=not self._ending)
         if self._ending:
             self._wind_up()
+        elif self._held:
+            self._laggards.pause()
         elif not self._still_expecting(now):
             wanted = self._wanted()
             self._see_what_never_begins(wanted)
@@ -136,7 +144,7 @@ class Driver:
 
     def _next_look(self, now: float) -> float:
         station = self.station
-        if self._ending:
+        if self._ending or self._held:
             return now + LOOK_S  # there is nothing more to plan; what happens is looked at when it does
         calm = self.worlds.standing and self.worlds.formed
         pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if calm else 0.0
@@ -188,7 +196,7 @@ class Driver:
         detail = remark or f"exit code {code}"
         log.warning("no agent could be started on %s: %s", host, detail)
         self.faults.first = self.faults.first or f"no agent could be started on {host}: {detail}"
-        if self._expected_until is None:
+        if self._expected_until is None and not self._held:
             tried_s = self.station.now() - agent.since
             self.faults.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=tried_s)
 

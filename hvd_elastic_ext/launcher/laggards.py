@@ -38,6 +38,10 @@ class Laggards:
         self._told: frozenset[Life] | None = None
         """Who holds the world up, as far as that was said; None while it gets on."""
 
+    def pause(self) -> None:
+        """Nothing can be seen of anybody for now: what was seen before says nothing later."""
+        self._moved.clear()
+
     def look(self, now: float) -> None:
         if now - self._looked_at < LOOK_S:
             return

@@ -331,8 +331,9 @@ def _with_reason(moment: Moment) -> Row:
     return Row(moment.at, record.event, text(record.get("reason")), (host,) if host else ())
 
 
-def _stalled(moment: Moment) -> Row:
-    return Row(moment.at, "stalled", text(moment.record.get("reason")), names(moment.record.get("hosts")))
+def _with_hosts(moment: Moment) -> Row:
+    record = moment.record
+    return Row(moment.at, record.event, text(record.get("reason")), names(record.get("hosts")))
 
 
 def _sealed(moment: Moment) -> Row:
@@ -354,7 +355,8 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "rolled_back": _rolled_back,
     "notice": _with_reason,
     "fenced": _with_reason,
-    "stalled": _stalled,
+    "isolated": _with_hosts,
+    "stalled": _with_hosts,
     "straggler": _with_reason,
     "blocked": _with_reason,
     "cleared": _with_reason,
