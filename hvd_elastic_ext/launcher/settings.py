@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -86,46 +86,76 @@ class RunSettings:
             raise UsageError(problem)
 
 
-def _problems(s: RunSettings) -> list[str]:
+def _problems(s: RunSettings) -> Iterator[str]:
     """Everything wrong with ``s``, most basic first."""
-    low, high = s.cooldown_s
-    checks = [
+    for group in (_of_sizes, _of_hosts, _of_times, _of_faults, _of_ways):
+        yield from (message for wrong, message in group(s) if wrong)
+
+
+Checks = list[tuple[bool, str]]
+"""Whether something is wrong, and what to say then."""
+
+
+def _of_sizes(s: RunSettings) -> Checks:
+    low, most = s.min_num_proc, s.max_num_proc
+    sizes = ",".join(map(str, s.allowed_sizes))
+    return [
         (not s.command, "no command was given; write it last: hvd-elastic run [options] python train.py"),
         (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
-        (s.min_num_proc < 1, f"--min-np is {s.min_num_proc}; at least 1 process is needed"),
+        (low < 1, f"--min-np is {low}; at least 1 process is needed"),
         (
-            s.min_num_proc > s.num_proc,
-            f"--min-np {s.min_num_proc} is more than -np {s.num_proc}; the job would start below its own minimum",
+            low > s.num_proc,
+            f"--min-np {low} is more than -np {s.num_proc}; the job would start below its own minimum",
         ),
         (
-            s.max_num_proc is not None and s.max_num_proc < s.num_proc,
-            f"--max-np {s.max_num_proc} is less than -np {s.num_proc}; the job could never start",
+            most is not None and most < s.num_proc,
+            f"--max-np {most} is less than -np {s.num_proc}; the job could never start",
         ),
+        (
+            bool(sizes) and all(size < low for size in s.allowed_sizes),
+            f"--allowed-sizes {sizes}: all are below the minimum of {low}",
+        ),
+    ]
+
+
+def _of_hosts(s: RunSettings) -> Checks:
+    low, high = s.cooldown_s
+    return [
         (
             s.default_slots is not None and s.default_slots < 1,
             f"--slots-per-host is {s.default_slots}; at least 1 is needed",
-        ),
-        (s.elastic_timeout_s <= 0, f"--elastic-timeout is {s.elastic_timeout_s:g}; give a number of seconds above 0"),
-        (
-            s.reset_limit is not None and s.reset_limit < 0,
-            f"--reset-limit is {s.reset_limit}; give 0 or more, or leave it out",
         ),
         (
             not 1 <= low <= high <= MAX_COOLDOWN_S,
             f"--blacklist-cooldown-range is {low:g} {high:g}; give two numbers of seconds, the first of at least 1, "
             f"the second no smaller and at most {MAX_COOLDOWN_S}",
         ),
+    ]
+
+
+def _of_times(s: RunSettings) -> Checks:
+    beat, silence, progress = s.heartbeat_interval_s, s.heartbeat_timeout_s, s.progress_timeout_s
+    return [
+        (s.elastic_timeout_s <= 0, f"--elastic-timeout is {s.elastic_timeout_s:g}; give a number of seconds above 0"),
         (s.settle_s < 0, f"--settle is {s.settle_s:g}; give 0 or more seconds"),
         (s.standby_timeout_s <= 0, f"--standby-timeout is {s.standby_timeout_s:g}; give a number of seconds above 0"),
         (
-            not 0 < s.heartbeat_interval_s < s.heartbeat_timeout_s,
-            f"--heartbeat-interval {s.heartbeat_interval_s:g} and --heartbeat-timeout {s.heartbeat_timeout_s:g}: the "
-            "interval must be above 0 and shorter than the timeout",
+            not 0 < beat < silence,
+            f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "
+            "shorter than the timeout",
         ),
         (
-            s.progress_timeout_s is not None and s.progress_timeout_s <= 0,
-            f"--progress-timeout is {s.progress_timeout_s or 0:g}; give a number of seconds above 0, or leave it out",
+            progress is not None and progress <= 0,
+            f"--progress-timeout is {progress or 0:g}; give a number of seconds above 0, or leave it out",
         ),
+        (s.orphan_grace_s < 0, f"--orphan-grace is {s.orphan_grace_s:g}; give 0 or more seconds"),
+    ]
+
+
+def _of_faults(s: RunSettings) -> Checks:
+    limit = s.reset_limit
+    return [
+        (limit is not None and limit < 0, f"--reset-limit is {limit}; give 0 or more, or leave it out"),
         (
             s.restart_stalled and s.progress_timeout_s is None,
             "--restart-stalled needs --progress-timeout: it says when a process is stalled",
@@ -134,26 +164,20 @@ def _problems(s: RunSettings) -> list[str]:
             s.below_min == "sleep",
             "--below-min sleep is not there yet, it takes checkpoints that outlive the job; use wait or fail",
         ),
-        (s.orphan_grace_s < 0, f"--orphan-grace is {s.orphan_grace_s:g}; give 0 or more seconds"),
         (s.failure_budget < 0, f"--failure-budget is {s.failure_budget}; give 0 or more"),
-        (
-            bool(s.allowed_sizes) and not any(size >= s.min_num_proc for size in s.allowed_sizes),
-            f"--allowed-sizes {','.join(map(str, s.allowed_sizes))}: all are below the minimum of {s.min_num_proc}",
-        ),
-        (
-            s.ssh_port is not None and not 1 <= s.ssh_port <= 65535,
-            f"--ssh-port is {s.ssh_port}; ports are 1 to 65535",
-        ),
-        (
-            s.ssh_identity_file is not None and not Path(s.ssh_identity_file).is_file(),
-            f"--ssh-identity-file {s.ssh_identity_file}: there is no such file",
-        ),
+    ]
+
+
+def _of_ways(s: RunSettings) -> Checks:
+    port, key = s.ssh_port, s.ssh_identity_file
+    return [
+        (port is not None and not 1 <= port <= 65535, f"--ssh-port is {port}; ports are 1 to 65535"),
+        (key is not None and not Path(key).is_file(), f"--ssh-identity-file {key}: there is no such file"),
         (
             not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", s.job),
             f"--job {s.job!r} is not a usable name; use letters, digits, '.', '_' and '-', at most 100",
         ),
     ]
-    return [message for wrong, message in checks if wrong]
 
 
 def job_name(command: tuple[str, ...]) -> str:

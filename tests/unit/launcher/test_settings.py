@@ -44,6 +44,13 @@ def settings(**changes: Any) -> RunSettings:
         ({"progress_timeout_s": 0.0}, "--progress-timeout is 0"),
         ({"restart_stalled": True}, "--restart-stalled needs --progress-timeout"),
         ({"below_min": "sleep"}, "--below-min sleep is not there yet"),
+        ({"settle_s": -1.0}, "--settle is -1"),
+        ({"standby_timeout_s": 0.0}, "--standby-timeout is 0"),
+        ({"heartbeat_interval_s": 10.0}, "--heartbeat-interval 10 and --heartbeat-timeout 10: the interval must be"),
+        ({"orphan_grace_s": -1.0}, "--orphan-grace is -1"),
+        ({"failure_budget": -1}, "--failure-budget is -1"),
+        ({"allowed_sizes": (1, 2), "min_num_proc": 3, "num_proc": 4}, "--allowed-sizes 1,2: all are below"),
+        ({"command": (), "job": "../x"}, "no command"),
     ],
 )
 def test_what_cannot_work_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
