@@ -34,6 +34,7 @@ from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.output import Outlets
 from hvd_elastic_ext.launcher.reach import Reach, there
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Worker
@@ -58,7 +59,6 @@ class _Rules:
     heartbeat_timeout_s: float
     standby_timeout_s: float
     orphan_grace_s: float
-    orphan_grace_s: float
     elastic_timeout_s: float
     reset_limit: int | None
     failure_budget: int
@@ -71,8 +71,11 @@ class _Rules:
 class Job:
     """Runs ``settings`` on the hosts of ``feed``."""
 
-    def __init__(self, settings: RunSettings, feed: HostFeed, *, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self, settings: RunSettings, feed: HostFeed, *, journal: Journal, clock: Clock, outlets: Outlets
+    ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
+        self._outlets = outlets
         self._launches: dict[str, Launch] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
@@ -91,9 +94,8 @@ class Job:
         saved = self._folder.load() or Saved()
         self._incarnation = self._folder.next_incarnation()
         self._driver = self._make_driver(saved)
-        self._console = Console(
-            self._settings.output_dir, timestamps=self._settings.timestamps, rank=lambda life: self._rank(life)
-        )
+        folder, timestamps = self._settings.output_dir, self._settings.timestamps
+        self._console = Console(self._outlets, folder, timestamps=timestamps, rank=self._rank)
         desk = Desk(self._folder.socket, self._at_the_desk)
         with self._signals():
             try:
@@ -143,7 +145,6 @@ class Job:
             cooldown_s=s.cooldown_s,
             heartbeat_timeout_s=s.heartbeat_timeout_s,
             standby_timeout_s=s.standby_timeout_s,
-            orphan_grace_s=s.orphan_grace_s,
             orphan_grace_s=s.orphan_grace_s,
             elastic_timeout_s=s.elastic_timeout_s,
             reset_limit=s.reset_limit,

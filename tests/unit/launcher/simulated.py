@@ -35,7 +35,6 @@ class Rules:
     heartbeat_timeout_s: float = 10.0
     standby_timeout_s: float = 600.0
     orphan_grace_s: float = 60.0
-    orphan_grace_s: float = 60.0
     elastic_timeout_s: float = 600.0
     grace_s: float = 5.0
     reset_limit: int | None = None
