@@ -10,7 +10,7 @@ from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
-from hvd_elastic_ext.launcher.stalls import Member, Stall, stall
+from hvd_elastic_ext.launcher.stalls import Member, Stall, absence, stall
 from hvd_elastic_ext.launcher.station import Station
 from hvd_elastic_ext.launcher.stragglers import SUSTAINED, Straggler, Watch, stragglers
 from hvd_elastic_ext.launcher.worlds import Worlds
@@ -18,6 +18,10 @@ from hvd_elastic_ext.launcher.worlds import Worlds
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
+GO_S: Final = 60.0
+"""How long a newcomer that was told to go live may take to ask for its place: nothing lies between the two."""
+MISSED_S: Final = 30.0
+"""After how long it is said for whom the next world waits, where there is no ``--progress-timeout``."""
 COMPARE_S: Final = 5.0
 """How often step times are compared: that takes a while where there are thousands."""
 
@@ -46,7 +50,10 @@ class Laggards:
         if now - self._looked_at < LOOK_S:
             return
         self._looked_at = now
-        if not self._worlds.settled:  # a world that forms is watched over by others
+        if not self._worlds.formed:
+            self._see_who_is_missing(now)
+            return
+        if not self._worlds.settled:  # what newcomers need may take long to send
             self._moved.clear()
             self._told = None
             return
@@ -76,7 +83,29 @@ class Laggards:
 
     # --- standing still
 
-    def _see_stall(self, found: Stall | None) -> None:
+    def _see_who_is_missing(self, now: float) -> None:
+        """Of those whom the next world waits for: a newcomer is not waited for long; others as for each other."""
+        roster, waiting = self._station.roster, self._station.rendezvous.waiting
+        moved, self._moved = self._moved, {}
+        absent = []
+        for life in self._worlds.members:
+            worker = roster.alive(life)
+            if worker is None or worker.killed is not None or life in waiting:
+                continue
+            counted, since = moved.get(life, (worker.progress, now))
+            entry = self._moved[life] = (worker.progress, since if counted == worker.progress else now)
+            absent.append(Member(life, -1, entry[1], worker.waiting))
+            if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_S:
+                detail = f"{worker.seat} was told to go live and did not come"
+                self._faults.strike(Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail)
+                self._fleet.kill(worker, Cause.NEVER_READY)
+        limit = self._station.rules.progress_timeout_s
+        came = sum(life in waiting for life in self._worlds.members)
+        found = absence(now, absent, MISSED_S if limit is None else limit, waiting=came)
+        if found is not None:
+            self._see_stall(found, restart=limit is not None)
+
+    def _see_stall(self, found: Stall | None, *, restart: bool = True) -> None:
         if found is None:
             if self._told is not None:
                 log.warning("training gets on again")
@@ -95,7 +124,7 @@ class Laggards:
             since_s=round(found.since_s, 3),
             reason=found.reason,
         )
-        for life in lives if self._station.rules.restart_stalled else ():
+        for life in lives if restart and self._station.rules.restart_stalled else ():
             worker = self._station.roster.alive(life)
             if worker is not None:
                 self._fleet.kill(worker, Cause.STALLED)

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.rendezvous import Life
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One process of a world. ``moved_at``: when its count was last seen to grow (mono)."""
+    """One process of a world; ``rank`` is -1 before it has one. ``moved_at``: when its count last grew (mono)."""
 
     life: Life
     rank: int
@@ -49,6 +49,20 @@ def stall(now: float, members: Sequence[Member], limit: float) -> Stall | None:
         return None
     since = min(now - member.moved_at for member in lag or late)
     return Stall(lag, waiting, since, _reason(lag, waiting, of=len(members), since=since))
+
+
+def absence(now: float, absent: Sequence[Member], limit: float, *, waiting: int) -> Stall | None:
+    """Say for whom the next world waits, of its members that have not come to it; ``waiting`` have.
+
+    Those who have not got on for ``limit`` seconds, and do not wait for somebody themselves.
+    """
+    late = tuple(member for member in absent if now - member.moved_at >= limit and not member.waiting)
+    if not late:
+        return None
+    since = min(now - member.moved_at for member in late)
+    names = ", ".join(str(member.life.seat) for member in late[:4])
+    more = f" and {len(late) - 4} more" if len(late) > 4 else ""
+    return Stall(late, waiting, since, f"the next world waits for {names}{more}, no progress for {since:.0f} s")
 
 
 def _reason(lag: Sequence[Member], waiting: int, *, of: int, since: float) -> str:

@@ -155,3 +155,48 @@ def test_a_drained_slot_works_again_where_nobody_else_is_left() -> None:
     cluster.kill("a")
     cluster.kill("c")
     cluster.until(lambda: cluster.world == ["b"])
+
+
+def hang(cluster: Cluster, host: str) -> None:
+    """The main thread of its process stands still for good; another one beats."""
+    process = next(process for process in cluster.training if process.host == host)
+    process.stuck = process.wedged = True
+
+
+@pytest.mark.parametrize("change", ["a death", "a newcomer"])
+def test_one_that_stands_still_is_not_waited_for_by_the_next_world_either(change: str) -> None:
+    cluster = running("a", "b", "c", rules=Rules(progress_timeout_s=60.0, restart_stalled=True))
+    cluster.run(3.0)
+    hang(cluster, "a")
+    cluster.run(5.0)
+    if change == "a death":
+        cluster.kill("c")
+    else:
+        cluster.hosts(a=1, b=1, c=1, d=1)
+    cluster.until(lambda: cluster.events("stalled"), within=70.0)
+    assert cluster.events("stalled")[0]["hosts"] == ["a[0]"]
+    cluster.until(lambda: "a" not in cluster.world and cluster.driver.worlds.formed, within=10.0)
+    assert len(cluster.events("stalled")) == 1
+
+
+def test_without_a_limit_it_is_said_once_for_whom_the_next_world_waits_and_nobody_is_killed() -> None:
+    cluster = running("a", "b", "c")
+    cluster.run(3.0)
+    hang(cluster, "a")
+    cluster.kill("c")
+    cluster.run(300.0)
+    assert [event["reason"].partition(",")[0] for event in cluster.events("stalled")] == [
+        "the next world waits for a[0]"
+    ]
+    assert [event["host"] for event in cluster.events("exited")] == ["c"]
+
+
+def test_a_newcomer_that_was_told_to_go_live_and_does_not_come_is_not_waited_for_long() -> None:
+    cluster = running("a")
+    cluster.run(3.0)
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.events("parked")[1:])
+    cluster.agents["b"][0].state = "lost in a callback"
+    cluster.until(lambda: cluster.driver.station.generation == 2, within=10.0)
+    cluster.until(lambda: cluster.world == ["a"] and cluster.driver.worlds.formed, within=70.0)
+    assert [(event["host"], event["cause"]) for event in cluster.events("struck")] == [("b", "never ready")]
