@@ -244,11 +244,12 @@ class Driver:
 
     def _beats(self, agent: Agent, slots: Any) -> None:
         # There may be a thousand a second of these.
-        host, workers = agent.host.name, self.station.roster.workers
+        host, workers, agent.beats_at = agent.host.name, self.station.roster.workers, agent.heard
         for number, entry in slots.items() if isinstance(slots, dict) else ():
             worker = workers.get(Seat(host, int(number))) if number.isdigit() else None
             if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
                 continue
+            worker.named_at = agent.heard
             age, beat = entry.get("age"), entry.get("beat")
             if isinstance(beat, dict):
                 worker.silent_s = float(age) if isinstance(age, (int, float)) else 0.0

@@ -276,6 +276,22 @@ class Fleet:
                 reason = f"its process was silent for {worker.silent_s:.1f} s"
                 self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
                 self.kill(worker, Cause.SILENT)
+        self._ask_for_lost_ends()
+
+    def _ask_for_lost_ends(self) -> None:
+        """A process that its agent's beats told of, and no longer do, has ended: have the agent say how, once more."""
+        limit, agents = self._station.rules.heartbeat_timeout_s, self._roster.agents
+        lost: dict[str, list[Worker]] = {}
+        for seat, worker in self._roster.workers.items():
+            agent = agents.get(seat.host)
+            if worker.named_at is not None and agent is not None and agent.beats_at - worker.named_at > limit:
+                lost.setdefault(seat.host, []).append(worker)
+        for host, workers in lost.items():
+            for worker in workers:
+                worker.named_at = None
+            names = ", ".join(str(worker.seat) for worker in workers)
+            log.warning("%s must have ended, which was not told; its agent is asked what it has", names)
+            self._station.hands.hang_up(host, "news of it were lost")
 
     def _is_silent(self, worker: Worker) -> bool:
         """Whether it is to be killed for it. One that nobody waits for may be on its way out, and say no more."""

@@ -20,6 +20,8 @@ class Agent:
     since: float
     joined: bool = False
     heard: float = 0.0
+    beats_at: float = 0.0
+    """When it last told of its processes' beats."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     finishing: bool = False
     holds: tuple[int, int, int] | None = None
@@ -50,6 +52,8 @@ class Worker:
     pid: int | None = None
     silent_s: float = 0.0
     """How long its own thread had not spoken when its agent last said so."""
+    named_at: float | None = None
+    """When its agent's beats last told of it. None: not yet, or not since its agent was asked what it has."""
     holds: tuple[int, int, int] | None = None
     step: int = 0
     step_s: float | None = None

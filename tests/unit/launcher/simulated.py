@@ -80,6 +80,7 @@ class Cluster:
     Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
     what ``mute`` ones say is never read. Nothing ends the processes of ``undying`` ones.
     ``lose``: how many messages of a kind ("update", say), the first ones, never arrive. ``told`` counts all of them.
+    ``lose_news``: likewise, of the agents' news. Processes of ``dumb`` hosts have not beaten yet as long as they boot.
     """
 
     def __init__(self, rules: Rules | None = None, *, ledger: HealthLedger | None = None) -> None:
@@ -91,6 +92,9 @@ class Cluster:
         self.cut: set[str] = set()
         self.misfits: dict[str, str] = {}
         self.lose: Counter[str] = Counter()
+        self.lose_news: Counter[str] = Counter()
+        self.dumb: set[str] = set()
+        self.hung_up = 0
         self.told: Counter[str] = Counter()
         self.agents: dict[str, dict[int, Process]] = {}
         self.stalls: list[tuple[float, str]] = []
@@ -222,6 +226,7 @@ class Cluster:
 
     def hang_up(self, host: str, reason: str) -> None:
         """The agent notices when its network lets it, and comes again."""
+        self.hung_up += 1
         if host in self.agents and host not in self._kept and host not in self.finishing:
             self._connections[host] = self._connections.get(host, 0) + 1
             self._kept[host] = []
@@ -459,6 +464,9 @@ class Cluster:
     def _arrive(self, host: str, news: dict[str, Any]) -> None:
         if host in self.mute:
             return
+        if self.lose_news[news["event"]]:
+            self.lose_news[news["event"]] -= 1
+            return
         if host in self._kept:
             self._kept[host].append(news)
             return
@@ -474,6 +482,8 @@ class Cluster:
             if not process.stopped:
                 process.beat_at = now
                 self._train(process)
+            if process.state == "booting" and name in self.dumb:
+                continue
             beat = {
                 "step": process.steps,
                 "commit": [1, process.generation, process.steps] if process.generation else None,

@@ -6,7 +6,7 @@ import signal
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.driver import PATIENCE_S
-from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.test_driver import running
 
 GRACE_S = 5.0
@@ -89,3 +89,34 @@ def test_a_host_that_stood_still_and_is_not_wanted_any_more_is_empty_soon_after_
     cluster.run(60.0)
     assert [event["cause"] for event in cluster.events("resized")] == ["start", "worker failed"]
     assert len(cluster.events("struck")) == 1
+
+
+def test_an_end_that_was_told_and_never_taken_in_is_told_again_and_the_others_go_on() -> None:
+    cluster = running("a", "b", "c", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.lose_news["exited"] = 1
+    cluster.kill("b", code=1)
+    assert 3.0 < cluster.until(lambda: len(cluster.driver.worlds.members) == 2 and cluster.driver.worlds.formed) < 6.0
+    assert cluster.world == ["a", "c"]
+    assert [(event["host"], event["code"]) for event in cluster.events("exited")] == [("b", 1)]
+    cluster.until(lambda: cluster.world == ["a", "c", "b"])
+    assert not cluster.events("fenced")
+
+
+def test_the_last_end_of_a_job_that_was_never_taken_in_does_not_keep_the_launcher() -> None:
+    cluster = running("a", "b", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.lose_news["exited"] = 2
+    cluster.finish()
+    cluster.until(lambda: cluster.driver.over, within=10.0)
+    assert cluster.driver.outcome is None
+
+
+def test_a_process_that_takes_long_until_its_first_beat_is_not_missed() -> None:
+    cluster = running("a", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.dumb.add("b")
+    cluster.boot_s["b"] = 30.0
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert len(cluster.events("spawned")) == 2
+    assert cluster.hung_up == 0
