@@ -62,9 +62,9 @@ def decide(now: float, standing: Standing, seen: Seen, *, limits: Limits = Limit
 
 
 def publication_of(standing: Standing, seen: Sight) -> Publication:
-    """State what is seen, veterans first, under the next sequence number."""
+    """State what is seen, veterans first, then newcomers by name, under the next sequence number."""
     sequence = 1 if standing.last is None else standing.last.sequence + 1
-    hosts = keep_seniority(standing.seniority, seen.hosts)
+    hosts = keep_seniority(standing.seniority, sorted(seen.hosts, key=lambda host: host.name))
     return Publication(standing.life, sequence, hosts, seen.departing)
 
 

@@ -152,7 +152,7 @@ def diff(before: HostSet, after: HostSet) -> HostChange:
 
 
 def keep_seniority(before: HostSet, now: Iterable[Host]) -> HostSet:
-    """Order ``now``: hosts that were there keep their place, newcomers follow by name.
+    """Order ``now``: hosts that were there keep their place, newcomers follow in the order that they are given in.
 
     Ranks follow this order, so the oldest survivor is rank 0. A host recreated
     under its name is a newcomer: it holds no state.
@@ -160,8 +160,7 @@ def keep_seniority(before: HostSet, now: Iterable[Host]) -> HostSet:
     current = HostSet(tuple(now))
     veterans = [host for old in before if (host := current.get(old.name)) is not None and old.same_life(host)]
     known = {host.name for host in veterans}
-    newcomers = sorted((host for host in current if host.name not in known), key=lambda h: h.name)
-    return HostSet((*veterans, *newcomers))
+    return HostSet((*veterans, *(host for host in current if host.name not in known)))
 
 
 def fit(

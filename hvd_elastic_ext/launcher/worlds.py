@@ -46,6 +46,10 @@ class Worlds:
         self._decision = Decision(None, "", "")
         self._rough: Mapping[Life, Place] = {}
         """About where each member will be. Made when it is needed first, for all: there may be thousands."""
+        self._own = False
+        """A world was formed here."""
+        self._found: dict[Life, int] = {}
+        """Generation of each process of another launcher, as it was found."""
         self._loops = False
         """Some member has begun an elastic loop."""
         self._before: Counter[str] = Counter()
@@ -110,6 +114,7 @@ class Worlds:
         self._fleet.recovering -= joining
         self._lost.update(life.seat.host for life in before if station.roster.alive(life) is None)
         self.changes += bool(self.begun and self.formed)
+        self._own = True
         station.generation += 1
         station.answer(station.rendezvous.form(station.generation, members))
         self.members, self._decision = members, decision
@@ -148,10 +153,14 @@ class Worlds:
 
     def _go(self, worker: Worker) -> None:
         station = self._station
-        self._rough = self._rough or places(sorted(self.members))
+        self._rough = self._rough or places(self._by_seniority(self.members))
         rough = self._rough[worker.life]  # Horovod asks for the real one
         env = {**station.hands.go_env(worker), **rough.environment()}
         station.tell(worker, "go", generation=station.generation, env=env)
+
+    def _by_seniority(self, lives: Iterable[Life]) -> list[Life]:
+        senior = {name: number for number, name in enumerate(self._fleet.hosts.names)}
+        return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
 
     def _update(self, workers: Sequence[Worker]) -> None:
         station = self._station
@@ -251,21 +260,30 @@ class Worlds:
         self.deal(wanted)
         self.tell_again()
 
+    @property
+    def inherited(self) -> bool:
+        """Whether the newest world is one that was taken over."""
+        return bool(self.members) and not self._own
+
     def take_over(self) -> None:
-        """Go on with the world that processes of another launcher are in."""
-        station = self._station
-        workers = list(station.roster.workers.values())
-        newest = max((worker.generation for worker in workers), default=0)
+        """Go on with the world that processes of another launcher are in.
+
+        Again when more of them are back: until a world is formed here, those of the same one belong together.
+        """
+        station, workers = self._station, self._station.roster.workers.values()
+        if self._own:
+            return
+        for worker in workers:
+            self._found.setdefault(worker.life, worker.generation)
+        newest = max((self._found[worker.life] for worker in workers), default=0)
+        members = self._by_seniority(life for life, found in self._found.items() if newest and found == newest)
+        # Numbers may have been given to worlds that never formed; the next one is beyond all of them.
         station.generation = max(station.generation, newest)
-        members = sorted(worker.life for worker in workers if newest and worker.generation == newest)
         if not members:
             return
-        # Numbers may have been given to worlds that never formed; the next one is beyond all of them.
         self._rough = places(members)
         station.rendezvous.adopt(station.generation, self._rough)
-        for life in members:
-            worker = station.roster.alive(life)
-            assert worker is not None
+        for worker in filter(None, map(station.roster.alive, members)):
             worker.generation = worker.agreed = station.generation
         self.members, self.begun = tuple(members), True
         self._before = Counter(life.seat.host for life in members)

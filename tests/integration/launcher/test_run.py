@@ -40,6 +40,13 @@ def test_the_jobs_own_folder_is_its_users_alone_whatever_the_umask(launched: Lau
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+def test_hosts_get_ranks_in_the_order_of_their_list(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")  # by name it would be the other way round
+    with launched.run("-np", "2", PYTHON, COUNTER, "5") as process:
+        assert process.wait(90) == 0, process.output
+    assert list(launched.events("resized")[0].get("hosts")) == ["localhost", "127.0.0.1"]
+
+
 def test_a_mistyped_host_beside_this_machine_costs_nothing(launched: Launched) -> None:
     launched.set_hosts("no-such-host.invalid:1", "localhost:1")
     with launched.run("-np", "1", PYTHON, COUNTER, "10") as process:
@@ -247,6 +254,42 @@ def test_options_of_horovodrun_about_output_are_kept(launched: Launched) -> None
     with launched.run("-np", "1", "--prefix-output-with-timestamp", "echo", "hello") as process:
         assert process.wait(60) == 0, process.output
     assert re.search(r"^\w+ \w+ +\d+ \d\d:\d\d:\d\d \d{4}\[0\]<stdout>:hello$", process.stdout, re.MULTILINE)
+
+
+TALKER = """
+import sys, time
+for stream in (sys.stdout, sys.stderr):
+    for _ in range(10_000):
+        stream.write("x" * 100 + "\\n")
+    stream.flush()
+open("written", "w").close()
+while True: time.sleep(1)
+"""
+
+
+@pytest.mark.parametrize("redirected", ['> "$0"', '> "$0" 2>&1'], ids=["stdout", "both"])
+def test_a_reader_that_stands_still_holds_up_neither_failures_nor_signals(launched: Launched, redirected: str) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    way = launched.directory / "way"
+    os.mkfifo(way)
+    reader = os.open(way, os.O_RDONLY | os.O_NONBLOCK)
+    run = [*ELASTIC, "run", "--hosts-file", launched.hosts, "--journal", launched.journal, "-np", "1", "--max-np", "1"]
+    try:
+        with run_process(
+            ["sh", "-c", f'exec "$@" {redirected}', way, *run, PYTHON, "-c", TALKER], cwd=launched.directory
+        ) as process:
+            launched.process = process
+            launched.wait_for("two megabytes that were said", (launched.directory / "written").exists)
+            os.kill(launched.events("spawned")[-1].get("pid"), signal.SIGKILL)
+            launched.wait_for("the end that was noticed", lambda: launched.events("exited"))
+            process.terminate()
+            assert process.wait(60) == 143
+            for pid in process.tree(): print(marks.command_line(pid), alive(pid))
+            assert process.tree() == []
+        assert os.read(reader, 100).startswith(b"[0]<std")
+    finally:
+        os.close(reader)
+    assert launched.events("finished")[-1].get("reason") == "stopped by SIGTERM"
 
 
 def test_a_machine_without_ssh_is_told_so(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:

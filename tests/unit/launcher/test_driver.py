@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
@@ -28,6 +30,22 @@ def test_the_first_world_forms_when_all_are_ready() -> None:
     cluster = running("a", "b", "c")
     assert causes(cluster) == ["start"]
     assert cluster.driver.station.generation == 1
+
+
+def test_hosts_of_equal_standing_get_ranks_in_the_order_of_the_list() -> None:
+    shown: dict[str, int] = {}
+
+    class Watched(Cluster):
+        def send(self, host: str, order: Mapping[str, Any]) -> bool:
+            if order.get("message", {}).get("tell") == "go":
+                shown[host] = int(order["message"]["env"]["HOROVOD_RANK"])
+            return super().send(host, order)
+
+    cluster = Watched(Rules(Limits(start=3, settle_s=0.1)))
+    cluster.hosts(b=1, c=1, a=1)
+    cluster.until(lambda: cluster.training)
+    assert cluster.world == ["b", "c", "a"]
+    assert shown == {"b": 0, "c": 1, "a": 2}  # before they ask
 
 
 def test_a_newcomer_is_let_in_when_it_stands_ready_and_survivors_are_interrupted_once() -> None:

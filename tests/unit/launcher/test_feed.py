@@ -45,8 +45,14 @@ def test_a_new_life_of_the_source_wins_with_a_lower_sequence() -> None:
 def test_hosts_keep_their_seniority_whatever_order_they_are_published_in() -> None:
     feed, _ = make()
     feed.offer(publication(1, m=1, z=1))
-    feed.offer(publication(2, a=1, z=1, m=1))
-    assert feed.hosts().names == ("m", "z", "a")
+    feed.offer(publication(2, b=1, a=1, z=1, m=1))
+    assert feed.hosts().names == ("m", "z", "b", "a")
+
+
+def test_hosts_that_come_together_stand_in_the_order_of_their_list() -> None:
+    feed, _ = make()
+    feed.offer(publication(1, b=1, a=1))
+    assert feed.hosts().names == ("b", "a")
 
 
 def test_a_repeated_list_is_not_news() -> None:
