@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError
+from hvd_elastic_ext.edges.outlet import say
 
 
 class Command(NamedTuple):
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = importlib.import_module(COMMANDS[name].module).main(arguments[1:])
     except ElasticError as error:
-        sys.stderr.write(f"hvd-elastic {name}: {error}\n")
+        say(sys.stderr, f"hvd-elastic {name}: {error}\n")
         return error.exit_code
     except KeyboardInterrupt:
         return 130  # what the shell reports for SIGINT
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        sys.stderr.write(f"hvd-elastic {name}: no space is left where the output goes\n")
+        say(sys.stderr, f"hvd-elastic {name}: no space is left where the output goes\n")
         return 1
     return int(code)
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO
 
-from hvd_elastic_ext.launcher.output import Assembler, Output
+from hvd_elastic_ext.launcher.output import Assembler, Outlets, Output
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
-
-log = logging.getLogger(__name__)
 
 
 class Console:
-    """``label`` is asked anew for every line, because a process's rank changes during its life; None if it has none."""
+    """``rank`` is asked anew for every line, because a process's rank changes during its life; None if it has none."""
 
-    def __init__(self, folder: Path | None, *, timestamps: bool, rank: Callable[[Life], int | None]) -> None:
+    def __init__(
+        self, outlets: Outlets, folder: Path | None, *, timestamps: bool, rank: Callable[[Life], int | None]
+    ) -> None:
+        self._outlets = outlets
         self._folder = folder
         self._timestamps = timestamps
         self._rank = rank
-        self._terminals = {"stdout": self._output(sys.stdout, None), "stderr": self._output(sys.stderr, None)}
+        self._taps = {"stdout": outlets.stdout, "stderr": outlets.stderr}
+        self._terminals = {stream: Output(tap, timestamps=timestamps) for stream, tap in self._taps.items()}
         self._files: dict[tuple[str, str], Output] = {}
         self._rests: dict[tuple[Life, str], Assembler] = {}
 
@@ -43,11 +42,9 @@ class Console:
         self._terminals["stderr"].write(line.rstrip("\n") + "\n", label=f"[{host}]<stderr>:")
 
     def close(self) -> None:
+        """No process says any more. The outlets are whoever made them's to close."""
         for life, _ in list(self._rests):
             self.ended(life)
-        for output in self._files.values():
-            output.close()
-        self._files.clear()
 
     def _write(self, life: Life, stream: str, line: str) -> None:
         rank = self._rank(life)
@@ -58,22 +55,9 @@ class Console:
         if self._folder is None:
             return self._terminals[stream]
         if (who, stream) not in self._files:
-            terminal = sys.stdout if stream == "stdout" else sys.stderr
-            self._files[who, stream] = self._output(terminal, _opened(self._folder / f"rank.{who}" / stream))
+            file = self._outlets.file(self._folder / f"rank.{who}" / stream)
+            self._files[who, stream] = Output(self._taps[stream], file, timestamps=self._timestamps)
         return self._files[who, stream]
-
-    def _output(self, terminal: TextIO, file: TextIO | None) -> Output:
-        return Output(terminal, file, timestamps=self._timestamps)
-
-
-def _opened(path: Path) -> TextIO | None:
-    """A file to append to; None, said once, where there can be none: the terminal still shows what is written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a", encoding="utf-8")
-    except OSError as error:
-        log.warning("no output of workers goes to %s: %s", path, error.strerror or error)
-        return None
 
 
 def seat_of(host: str, slot: object, life: object) -> Life | None:

@@ -1,57 +1,99 @@
-"""Lines of training processes: put together again from pieces, and written where they are seen."""
+"""Lines of training processes: put together again from pieces, and sent to where they are seen. Nothing here waits."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import TracebackType
 from typing import Final, TextIO
+
+from hvd_elastic_ext.edges.outlet import Appended, Outlet, Stream
 
 log = logging.getLogger(__name__)
 
 LONGEST_LINE: Final = 1 << 20
 """Bytes after which a line of a worker that does not end is passed on in pieces."""
 
+Tap = Callable[[str], None]
+"""Takes text at once, to be written in its order."""
 
-class Output:
-    """Where lines of one stream of one worker go: the ``terminal``, labelled, and if given a ``file`` of its own.
+
+class Outlets:
+    """The ways out of the launcher: ``stdout``, ``stderr``, files. One that stands still does not hold up the others.
 
     A full disk or a reader that went away never stops training: what cannot be
-    written any more is dropped, and said once. Closing closes the file only.
+    written any more is dropped, and said once.
     """
 
-    def __init__(self, terminal: TextIO, file: TextIO | None = None, *, timestamps: bool = False) -> None:
-        self._terminal: TextIO | None = terminal
-        self._file = self._opened = file
+    def __init__(self, stdout: TextIO | None, stderr: TextIO | None) -> None:
+        out, err = Stream(stdout), Stream(stderr)
+        self._err = Outlet(err.name)
+        # Lines of both keep their order where they meet again, in a terminal.
+        self._out = self._err if _same(out.descriptor, err.descriptor) else Outlet(out.name)
+        self._files = Outlet("the files of --output-filename")
+        self.stdout: Tap = lambda text: self._out.put(out, text)
+        self.stderr: Tap = lambda text: self._err.put(err, text)
+
+    def __enter__(self) -> Outlets:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def file(self, path: Path) -> Tap:
+        """One that is appended to; its folder is made."""
+        sink = Appended(path)
+        return lambda text: self._files.put(sink, text)
+
+    def close(self) -> None:
+        """Wait for what there is to be written, as long as that gets on."""
+        for outlet in (self._out, self._files):
+            if outlet is not self._err and (lost := outlet.close()):
+                log.warning("%s: the last %d lines of output were dropped", outlet.name, lost)
+        self._err.close()
+
+
+class Log(logging.Handler):
+    """The launcher's own words go out as those of workers do: a reader that stands still must not stop who speaks."""
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__()
+        self._tap = tap
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._tap(self.format(record) + "\n")
+        except (ValueError, TypeError):  # arguments that do not fit their text
+            self.handleError(record)
+
+
+class Output:
+    """Where lines of one stream of one worker go: the ``terminal``, labelled, and if given a ``file`` of its own."""
+
+    def __init__(self, terminal: Tap, file: Tap | None = None, *, timestamps: bool = False) -> None:
+        self._terminal = terminal
+        self._file = file
         self._timestamps = timestamps
 
     def write(self, text: str, *, label: str) -> None:
         time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it
-        self._terminal = _written(self._terminal, f"{time_of_day}{label}{text}")
-        self._file = _written(self._file, text)
-
-    def close(self) -> None:
-        if self._opened is not None:
-            self._opened.close()
+        self._terminal(f"{time_of_day}{label}{text}")
+        if self._file is not None:
+            self._file(text)
 
 
-def _written(sink: TextIO | None, text: str) -> TextIO | None:
-    """Write to ``sink``; it, or None if it takes nothing any more."""
-    if sink is None:
-        return None
+def _same(one: int | None, other: int | None) -> bool:
+    """Whether two descriptors lead to the same place."""
+    if one is None or other is None:
+        return False
     try:
-        sink.write(text)
-        sink.flush()
-    except OSError as error:
-        log.warning("output of workers is dropped from here on: %s: %s", getattr(sink, "name", "?"), error)
-        # What is left in the buffer must not fail again when the file is closed.
-        with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), sink.fileno())
-        return None
-    return sink
+        return os.path.samestat(os.fstat(one), os.fstat(other))
+    except OSError:  # it is closed
+        return False
 
 
 class Assembler:

@@ -6,6 +6,7 @@ import argparse
 import logging
 import os
 import signal
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,6 +24,7 @@ from hvd_elastic_ext.launcher import statedir
 from hvd_elastic_ext.launcher.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.output import Log, Outlets
 from hvd_elastic_ext.launcher.settings import ELASTIC_TIMEOUT_S, RunSettings, Sources, job_name
 from hvd_elastic_ext.launcher.sources import (
     FixedSource,
@@ -49,23 +51,10 @@ def main(argv: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     settings = parse(argv, os.environ)
-    logging.basicConfig(level=logging.DEBUG if settings.verbose else logging.WARNING, format="hvd-elastic: %(message)s")
-    statedir.make(settings.state_dir)  # before the journal, which may be the first thing in it
-    journal = open_journal(settings.journal)
-    journal.record(
-        "started", generation=0, job=settings.job, pid=os.getpid(), version=__version__, command=settings.command[0]
-    )
-    feed = HostFeed(journal)
-    source = make_source(settings, feed)
-    try:
-        _run(settings, feed, source, journal)
-    except ElasticError as error:
-        journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
-        raise
-    except _EndedAtOnce as end:
-        journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
-        raise
-    journal.record("finished", generation=feed.generation, code=0, reason="training is done")
+    with Outlets(sys.stdout, sys.stderr) as outlets:
+        level = logging.DEBUG if settings.verbose else logging.WARNING
+        logging.basicConfig(level=level, format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
+        _recorded(settings, outlets)
     return 0
 
 
@@ -77,11 +66,31 @@ def _end_at_once(number: int, _: object) -> None:
     raise _EndedAtOnce(128 + number)
 
 
-def _run(settings: RunSettings, feed: HostFeed, source: HostSource, journal: Journal) -> None:
+def _recorded(settings: RunSettings, outlets: Outlets) -> None:
+    """Run the job, and write into its journal how it ended."""
+    statedir.make(settings.state_dir)  # before the journal, which may be the first thing in it
+    journal = open_journal(settings.journal)
+    journal.record(
+        "started", generation=0, job=settings.job, pid=os.getpid(), version=__version__, command=settings.command[0]
+    )
+    feed = HostFeed(journal)
+    source = make_source(settings, feed)
+    try:
+        _run(settings, feed, source, journal=journal, outlets=outlets)
+    except ElasticError as error:
+        journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
+        raise
+    except _EndedAtOnce as end:
+        journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
+        raise
+    journal.record("finished", generation=feed.generation, code=0, reason="training is done")
+
+
+def _run(settings: RunSettings, feed: HostFeed, source: HostSource, *, journal: Journal, outlets: Outlets) -> None:
     from hvd_elastic_ext.launcher.conductor import Job
 
     # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
-    job = Job(settings, feed, journal=journal, clock=SystemClock())
+    job = Job(settings, feed, journal=journal, clock=SystemClock(), outlets=outlets)
     source.start()
     try:
         job.run()

@@ -3,75 +3,103 @@
 from __future__ import annotations
 
 import io
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.launcher.console import Console
-from hvd_elastic_ext.launcher.output import LONGEST_LINE, Assembler, Output
+from hvd_elastic_ext.launcher.output import LONGEST_LINE, Assembler, Log, Outlets, Output
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 
 
-class Broken(io.StringIO):
-    """A terminal that went away."""
-
-    tried = 0
-
-    def write(self, text: str, /) -> int:
-        self.tried += 1
-        raise BrokenPipeError(32, "Broken pipe")
-
-
 @pytest.fixture
-def file(tmp_path: Path) -> TextIO:
-    return (tmp_path / "stdout").open("a", encoding="utf-8")
+def stuck() -> Iterator[int]:
+    """Where a stream leads to that nobody reads; read in the end."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    while True:
+        try:
+            os.write(writer, b"x" * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(writer, True)
+    before = set(threading.enumerate())
+    yield writer
+    os.close(reader)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+    os.close(writer)
 
 
-def test_the_terminal_gets_labels_and_the_file_does_not(file: TextIO) -> None:
-    terminal = io.StringIO()
-    output = Output(terminal, file)
-    output.write("hello\n", label="[0]<stdout>:")
-    output.close()
-    assert terminal.getvalue() == "[0]<stdout>:hello\n"
-    assert Path(file.name).read_text() == "hello\n"
-    assert file.closed
-    assert not terminal.closed
+def test_the_terminal_gets_labels_and_the_file_does_not() -> None:
+    terminal: list[str] = []
+    file: list[str] = []
+    Output(terminal.append, file.append).write("hello\n", label="[0]<stdout>:")
+    assert terminal == ["[0]<stdout>:hello\n"]
+    assert file == ["hello\n"]
 
 
 def test_timestamps_come_before_labels() -> None:
-    terminal = io.StringIO()
-    Output(terminal, timestamps=True).write("hello\n", label="[0]<stdout>:")
-    stamp, rest = terminal.getvalue().split("[", 1)
+    terminal: list[str] = []
+    Output(terminal.append, timestamps=True).write("hello\n", label="[0]<stdout>:")
+    stamp, rest = terminal[0].split("[", 1)
     assert rest == "0]<stdout>:hello\n"
     assert len(stamp.split()) == 5  # day, month, date, time, year
 
 
-def test_a_reader_that_went_away_is_written_to_once_and_the_file_goes_on(
-    file: TextIO, caplog: pytest.LogCaptureFixture
+def test_a_stream_that_nobody_reads_holds_up_neither_the_other_nor_files_nor_who_speaks(
+    stuck: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    terminal = Broken()
-    output = Output(terminal, file)
-    for line in ("one\n", "two\n"):
-        output.write(line, label="")
-    output.close()
-    assert Path(file.name).read_text() == "one\ntwo\n"
-    assert terminal.tried == 1
-    assert len(caplog.records) == 1
-    assert "Broken pipe" in caplog.text
+    monkeypatch.setattr("hvd_elastic_ext.edges.outlet.STANDS_S", 0.2)
+    said = io.StringIO()
+    with open(stuck, "w", closefd=False) as stdout, Outlets(stdout, said) as outlets:
+        console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
+        life = Life(Seat("a", 0), 1)
+        for stream in ("stdout", "stderr"):
+            console.take(life, stream, f"to {stream}\n")
+        console.close()
+    assert said.getvalue() == "[0]<stderr>:to stderr\n"
+    assert {path.name: path.read_text() for path in (tmp_path / "rank.0").iterdir()} == {
+        "stdout": "to stdout\n",
+        "stderr": "to stderr\n",
+    }
+    assert [message.split(": ")[1] for message in caplog.messages] == ["the last 1 lines of output were dropped"]
 
 
-def test_a_full_disk_stops_neither_the_terminal_nor_the_closing(caplog: pytest.LogCaptureFixture) -> None:
-    terminal = io.StringIO()
-    full = Path("/dev/full").open("a", encoding="utf-8")  # noqa: SIM115 - the output closes it
-    output = Output(terminal, full)
-    for line in ("one\n", "two\n"):
-        output.write(line, label="")
-    output.close()
-    assert terminal.getvalue() == "one\ntwo\n"
-    assert "No space left on device" in caplog.text
+def test_what_goes_to_one_place_over_two_streams_keeps_its_order() -> None:
+    reader, writer = os.pipe()
+    with open(reader) as received, open(writer, "w") as one, open(os.dup(writer), "w") as other:
+        with Outlets(one, other) as outlets:
+            for number in range(500):
+                (outlets.stdout if number % 2 else outlets.stderr)(f"{number}\n")
+        assert [int(received.readline()) for _ in range(500)] == list(range(500))
+
+
+def test_the_launchers_own_log_goes_the_way_of_its_standard_error() -> None:
+    said = io.StringIO()
+    record = logging.LogRecord("x", logging.WARNING, "x", 1, "a %s", ("word",), None)
+    with Outlets(io.StringIO(), said) as outlets:
+        outlets.stderr("before\n")
+        Log(outlets.stderr).emit(record)
+    assert said.getvalue() == "before\na word\n"
+
+
+def test_letters_that_a_terminal_does_not_know_raise_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    with Outlets(terminal, io.StringIO()) as outlets:
+        console = Console(outlets, None, timestamps=False, rank=lambda _: 0)
+        for text in ("caf\u00e9 \u20ac\n", "caf\udce9\n"):
+            console.take(Life(Seat("a", 0), 1), "stdout", text)
+    terminal.seek(0)
+    assert terminal.read() == "[0]<stdout>:caf\u00e9 \\u20ac\n[0]<stdout>:caf\\ufffd\n"
+    assert not caplog.records
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))), st.integers(1, 5))
@@ -110,14 +138,15 @@ def test_where_no_file_can_be_made_the_terminal_still_shows_everything_and_that_
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "rank.1").write_text("in the way of a folder")
-    console = Console(tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
-    for slot in (0, 1, 1):
-        console.take(Life(Seat("a", slot), 1), "stdout", f"a line of {slot}\n")
-    console.close()
+    with Outlets(sys.stdout, sys.stderr) as outlets:
+        console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
+        for slot in (0, 1, 1):
+            console.take(Life(Seat("a", slot), 1), "stdout", f"a line of {slot}\n")
+        console.close()
     assert capsys.readouterr().out.splitlines() == [
         "[0]<stdout>:a line of 0",
         *["[1]<stdout>:a line of 1"] * 2,
     ]
     assert (tmp_path / "rank.0" / "stdout").read_text() == "a line of 0\n"
-    (said,) = [record.getMessage() for record in caplog.records]
-    assert said.startswith(f"no output of workers goes to {tmp_path}/rank.1/stdout: ")
+    (said,) = caplog.messages
+    assert f": {tmp_path}/rank.1/stdout: [Errno 17] File exists" in said
