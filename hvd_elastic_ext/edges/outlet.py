@@ -1,0 +1,219 @@
+"""Text on its way to where a reader may stand still: a stopped terminal, a full pipe, a disk that hangs.
+
+Whoever has something to say puts it into an :class:`Outlet` and goes on; a
+thread writes it, in order. What finds no room is dropped, counted and said.
+Threads write to descriptors, past Python's buffers: a thread that is stuck in
+one of those would keep the interpreter from ending.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final, Protocol, TextIO
+
+log = logging.getLogger(__name__)
+
+ROOM: Final = 8 << 20
+"""Characters that may wait, so much being added for each piece as it takes in memory by itself."""
+STANDS_S: Final = 1.0
+"""After how long without any progress :meth:`Outlet.close` gives up."""
+CLOSE_S: Final = 5.0
+"""How long it waits for a reader that is slow."""
+
+_EACH: Final = 64
+_BATCH: Final = 16 << 10
+
+
+class Sink(Protocol):
+    """Where text goes. Both methods are called in the outlet's thread, may wait, and raise ``OSError``."""
+
+    name: str
+
+    def write(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Stream:
+    """A stream of this process, which stays open; None for one that it was started without."""
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self.name = str(getattr(stream, "name", "a stream"))
+        self.descriptor = _descriptor(stream)
+        self._stream = stream
+        self._encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def write(self, text: str) -> None:
+        # A terminal that knows few letters shows the others' numbers, and never ends anything.
+        data = text.encode(self._encoding, "backslashreplace")
+        if self.descriptor is not None:
+            _write_all(self.descriptor, data)
+        elif self._stream is not None:
+            self._stream.write(data.decode(self._encoding))
+            self._stream.flush()
+
+    def close(self) -> None:
+        """Others may use it yet."""
+
+
+class Appended:
+    """A file that is appended to. It is opened, and its folder made, when there is something to write."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self._path = path
+        self._opened = -1
+
+    def write(self, text: str) -> None:
+        if self._opened < 0:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._opened = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        _write_all(self._opened, text.encode("utf-8", "backslashreplace"))
+
+    def close(self) -> None:
+        if self._opened >= 0:
+            descriptor, self._opened = self._opened, -1
+            os.close(descriptor)
+
+
+class Outlet:
+    """Writes what is put in, in order, in a thread of its own, which lives from the first piece to :meth:`close`.
+
+    While ``room`` is full, what comes is dropped, until half of it is free again;
+    the log says when that begins, and when it ends how many pieces were lost.
+    A sink that fails is told of once and gets nothing any more.
+    """
+
+    def __init__(self, name: str, *, room: int = ROOM) -> None:
+        self.name = name
+        self._room = room
+        self._turn = threading.Condition()
+        self._waiting: deque[tuple[Sink, str]] = deque()
+        self._size = self._pieces = 0
+        """Of what waits and what is being written."""
+        self._lost = 0
+        """Pieces that were dropped since there was no room; 0 while there is."""
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._used: dict[Sink, bool] = {}
+        """Sinks that were written to, and whether they still take anything."""
+
+    def put(self, sink: Sink, text: str) -> None:
+        """Have ``text`` written to ``sink``. Never waits and never raises; nothing is taken once this is closed."""
+        with self._turn:
+            if self._closing:
+                return
+            full = self._lost > 0 or 0 < self._size > self._room - _cost(text)
+            if full:
+                self._lost += 1
+            else:
+                self._waiting.append((sink, text))
+                self._size += _cost(text)
+                self._pieces += 1
+                self._start()
+            begins = full and self._lost == 1
+            self._turn.notify_all()
+        if begins:
+            log.warning("%s is not read: output is dropped until there is room again", self.name)
+
+    def close(self) -> int:
+        """Wait for what there is to be written, as long as that gets on; how many pieces were lost. May be repeated."""
+        with self._turn:
+            self._closing = True
+            self._turn.notify_all()
+            until = time.monotonic() + CLOSE_S
+            while self._size and time.monotonic() < until and self._gets_on():
+                pass
+            done, lost = self._size == 0, self._lost + self._pieces
+            self._waiting.clear()
+            self._lost = self._pieces = 0
+        if done and self._thread is not None:
+            self._thread.join(STANDS_S)
+        return lost
+
+    def _gets_on(self) -> bool:
+        size = self._size
+        return self._turn.wait_for(lambda: self._size < size, STANDS_S)
+
+    def _start(self) -> None:
+        if self._thread is None:
+            # A daemon: it may be stuck for ever, which must not keep this process from ending.
+            self._thread = threading.Thread(target=self._work, name=f"hvd-elastic to {self.name}", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while (batch := self._taken()) is not None:
+            sink, texts = batch
+            self._write(sink, "".join(texts))
+            self._written(texts)
+        for sink in self._used:
+            with contextlib.suppress(OSError):
+                sink.close()
+
+    def _taken(self) -> tuple[Sink, list[str]] | None:
+        """What is next for one sink; None when this is closed and empty."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._waiting or self._closing)
+            if not self._waiting:
+                return None
+            sink, text = self._waiting.popleft()
+            texts, size = [text], len(text)
+            while self._waiting and self._waiting[0][0] is sink and size < _BATCH:
+                texts.append(self._waiting.popleft()[1])
+                size += len(texts[-1])
+            return sink, texts
+
+    def _write(self, sink: Sink, text: str) -> None:
+        if not self._used.setdefault(sink, True):
+            return
+        try:
+            sink.write(text)
+        except (OSError, ValueError) as error:
+            self._used[sink] = False
+            log.warning("output of workers is dropped from here on: %s: %s", sink.name, error)
+
+    def _written(self, texts: list[str]) -> None:
+        with self._turn:
+            self._size -= sum(map(_cost, texts))
+            self._pieces -= 0 if self._closing and not self._pieces else len(texts)
+            again = self._lost if self._size <= self._room // 2 and not self._closing else 0
+            self._lost -= again
+            self._turn.notify_all()
+        if again:
+            log.warning("%s is read again; %d lines of output were dropped", self.name, again)
+
+
+def say(stream: TextIO | None, text: str) -> None:
+    """Write ``text`` to ``stream`` unless nobody reads there: the last words of a process must not be all it does."""
+    outlet = Outlet("the last words")
+    outlet.put(Stream(stream), text)
+    outlet.close()
+
+
+def _cost(text: str) -> int:
+    return len(text) + _EACH
+
+
+def _descriptor(stream: TextIO | None) -> int | None:
+    try:
+        return None if stream is None else stream.fileno()
+    except (OSError, ValueError):  # it is in memory, or closed
+        return None
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        try:
+            rest = rest[os.write(descriptor, rest) :]
+        except BlockingIOError:  # somebody else who has it does not want to wait; this thread does
+            ready = select.poll()
+            ready.register(descriptor, select.POLLOUT)
+            ready.poll()
