@@ -25,6 +25,7 @@ from hvd_elastic_ext.launcher.isolation import Isolation
 from hvd_elastic_ext.launcher.laggards import Laggards
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
+from hvd_elastic_ext.launcher.notices import Notices
 from hvd_elastic_ext.launcher.patience import Patience
 from hvd_elastic_ext.launcher.rendezvous import Question, Seat
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat, take_word
@@ -64,6 +65,7 @@ class Driver:
         self.faults = Faults(self.station, ledger or HealthLedger(), changed=changed)
         self.fleet = Fleet(self.station, self.faults)
         self.worlds = Worlds(self.station, self.fleet)
+        self._notices = Notices(self.station, self.fleet)
         self._patience = Patience(self.station, self.fleet, self.worlds)
         self._isolation = Isolation(self.station, self.worlds)
         self._laggards = Laggards(self.station, self.faults, self.fleet, self.worlds)
@@ -113,7 +115,7 @@ class Driver:
         return self.outcome is not None or self._finishing
 
     def _wanted(self) -> tuple[Seat, ...]:
-        usable = self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun)
+        usable = self._notices.staying(self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun))
         roster = self.station.roster
         return membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
 
@@ -123,7 +125,7 @@ class Driver:
             return
         if wanted and self._done_alone.issuperset(wanted):
             self._finishing = True
-        elif not wanted and self.faults.first is not None and self.fleet.hosts:
+        elif not wanted and not self.station.roster.going() and self.faults.first is not None and self.fleet.hosts:
             self.end(JobFailed(f"no process has come as far as training: {self.faults.first}"))
 
     def _act(self, decision: Decision, wanted: tuple[Seat, ...]) -> None:
@@ -161,15 +163,14 @@ class Driver:
         if not hosts and not departing and self.station.roster.workers:
             log.warning("a list without any host was published; the hosts known so far are kept")
             return
-        known, self.fleet.hosts = self.station.leaves_by, hosts
-        for name in departing.keys() - known.keys():
-            reason, deadline = departing[name]
-            self.station.record("notice", host=name, reason=reason, deadline=deadline)
-        self.station.leaves_by = {name: by for name, (_, by) in departing.items() if by is not None}
+        self.fleet.hosts = hosts
+        self._notices.published(departing)
 
     def agent_joined(self, host: str, hello: Mapping[str, Any]) -> None:
         """An agent has come, or come back; it says what it has."""
-        for worker, code in self.fleet.joined(host, hello):
+        ended = self.fleet.joined(host, hello)
+        self._notices.joined(host, hello)
+        for worker, code in ended:
             self._exited(worker, {"code": code})  # its end was not told
 
     def agent_lost(self, host: str, reason: str) -> None:
@@ -179,7 +180,7 @@ class Driver:
             return
         log.info("connection to %s lost: %s", host, reason)
         agent.joined = False
-        if agent.finishing:
+        if agent.finishing and not self.station.roster.on(host):
             del self.station.roster.agents[host]
 
     def launch_ended(self, host: str, code: int, remark: str) -> None:
@@ -234,8 +235,7 @@ class Driver:
         if news.get("event") == "beats":
             self._beats(agent, news.get("slots"))
             return
-        if news.get("event") == "refused":
-            self.fleet.refused(host, news.get("slot"), str(news.get("reason")))
+        if self._notices.take(agent, news):
             return
         handler = _NEWS.get(str(news.get("event")))
         worker = self.station.roster.of(host, news.get("slot"), news.get("life"))

@@ -93,6 +93,7 @@ class Fleet:
         if agent is None:
             agent = self._roster.agents[name] = Agent(self.hosts.get(name) or Host(name, 1), now)
         agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
+        agent.finishing, agent.leaves_by = False, None  # it may be another one; what is to end is told so again
         missed = self._take_stock(agent, hello.get("seats") or {}, now)
         problem = self._station.hands.unfit(agent.host, agent.facts)
         if problem is not None:

@@ -24,6 +24,8 @@ class Agent:
     """When it last told of its processes' beats."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     finishing: bool = False
+    leaves_by: float | None = None
+    """When it will have ended by its own account (mono); None if it has given no notice."""
     holds: tuple[int, int, int] | None = None
     """The newest commit that any of its processes has told of."""
 
@@ -132,6 +134,10 @@ class Roster:
         held = {name: agent.holds for name, agent in self.agents.items() if agent.holds is not None}
         newest = max(held.values(), default=None)
         return frozenset(name for name, commit in held.items() if commit == newest)
+
+    def going(self) -> dict[str, float]:
+        """Hosts whose agent has given notice, and when it will have ended (mono)."""
+        return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
 
     def taken(self) -> dict[Seat, Stage]:
         """Seats with a process that may stay, and how far that is."""

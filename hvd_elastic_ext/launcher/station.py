@@ -81,7 +81,7 @@ class Rules(Protocol):
 
 @dataclass
 class Station:
-    """See the module's docstring. ``leaves_by``: hosts that are about to go, and when (mono)."""
+    """See the module's docstring. ``departing``: hosts that are about to go by their list, and when (mono)."""
 
     rules: Rules
     hands: Hands
@@ -90,7 +90,12 @@ class Station:
     generation: int = 0
     roster: Roster = field(default_factory=Roster)
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
-    leaves_by: dict[str, float] = field(default_factory=dict)
+    departing: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def leaves_by(self) -> Mapping[str, float]:
+        """Hosts that are about to go, by whatever word, and when (mono)."""
+        return {**self.departing, **self.roster.going()}
 
     def now(self) -> float:
         return self.clock.mono()

@@ -95,6 +95,7 @@ class Cluster:
         self.lose_news: Counter[str] = Counter()
         self.dumb: set[str] = set()
         self.hung_up = 0
+        self._notices: dict[str, float] = {}
         self.told: Counter[str] = Counter()
         self.agents: dict[str, dict[int, Process]] = {}
         self.stalls: list[tuple[float, str]] = []
@@ -182,6 +183,25 @@ class Cluster:
         self.driver.agent_lost(host, "connection reset")
         self.driver.launch_ended(host, 137, "")
 
+    def terminate(self, host: str) -> None:
+        """Send an agent SIGTERM: it gives notice, starts nothing any more, and ends when its processes have."""
+        grace_s = self.rules.grace_s if self.agents[host] else 0.0
+        self.finishing.add(host)
+        self._notices[host] = self.clock.mono() + grace_s
+        notice = {"event": "notice", "reason": "SIGTERM", "grace_s": grace_s}
+        if host not in self._kept:
+            self.later(0.001, lambda: self._arrive(host, notice))
+        self._see_out(host)
+
+    def _see_out(self, host: str) -> None:
+        if self.clock.mono() >= self._notices[host]:
+            for process in list(self.agents[host].values()):
+                self._end(process, 143)
+        if self.agents[host]:
+            self.later(0.05, lambda: self._see_out(host))
+        else:
+            self.later(0.01, lambda: self._finish(host))
+
     def disconnect(self, host: str) -> None:
         """Break an agent's connection: orders on their way are lost, news are kept."""
         self._connections[host] = self._connections.get(host, 0) + 1
@@ -194,7 +214,7 @@ class Cluster:
         self.mute.discard(host)
         kept, now = self._kept.pop(host), self.clock.mono()
         again = [news for at, news in self._said_lately.get(host, []) if now - at <= again_s]
-        self.driver.agent_joined(host, {"facts": {}, "seats": self._seats(host)})
+        self.driver.agent_joined(host, self._hello(host))
         for news in [*again, *(news for news in kept if news["event"] not in ("asked", "unasked"))]:
             self.driver.news(host, news)
         for process in self.agents[host].values():
@@ -245,9 +265,14 @@ class Cluster:
             return
         fresh = name not in self.agents
         self.agents.setdefault(name, {})
-        self.driver.agent_joined(name, {"facts": {}, "seats": self._seats(name)})
+        self.driver.agent_joined(name, self._hello(name))
         if fresh:
             self.later(1.0, lambda: self._beat(name))
+
+    def _hello(self, name: str) -> dict[str, Any]:
+        left_s = max(0.0, self._notices.get(name, 0.0) - self.clock.mono())
+        notice = {"notice": {"reason": "SIGTERM", "grace_s": left_s}} if name in self._notices else {}
+        return {"facts": {}, "seats": self._seats(name), **notice}
 
     def _seats(self, name: str) -> dict[str, Any]:
         ended = {slot: (life, code) for (host, slot), (life, code) in self._ended.items() if host == name}
@@ -340,9 +365,12 @@ class Cluster:
             if self._connections.get(host) == connection:
                 self.finishing.discard(host)
                 del self.agents[host]
+                codes = [code for seat, (_, code) in self._ended.items() if seat[0] == host]
                 self._ended = {seat: end for seat, end in self._ended.items() if seat[0] != host}
+                self._notices.pop(host, None)
+                self._kept.pop(host, None)
                 self.driver.agent_lost(host, "the agent hung up")
-                self.driver.launch_ended(host, 0, "")
+                self.driver.launch_ended(host, max(codes, default=0), "")
 
         self.later(self.clears_s, gone)
 

@@ -1,0 +1,94 @@
+"""Who is about to go, by the list of hosts or by its agent's own word; and what else agents say of themselves."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.rendezvous import Seat
+from hvd_elastic_ext.launcher.roster import Agent
+from hvd_elastic_ext.launcher.station import Station
+
+log = logging.getLogger(__name__)
+
+
+class Notices:
+    """Takes in what agents say of themselves.
+
+    An agent that was sent a signal starts nothing any more, and ends when its
+    processes have, or its grace is over. That is a departure, and nobody's fault.
+    """
+
+    def __init__(self, station: Station, fleet: Fleet) -> None:
+        self._station, self._fleet = station, fleet
+        self._listed: frozenset[str] = frozenset()
+
+    def published(self, departing: Mapping[str, tuple[str, float | None]]) -> None:
+        """What the newest list says: by host, why it goes, and when (mono) if that is known."""
+        for name, (reason, deadline) in departing.items():
+            if name not in self._listed:
+                self._station.record("notice", host=name, reason=reason, deadline=deadline)
+        self._listed = frozenset(departing)
+        self._station.departing = {name: by for name, (_, by) in departing.items() if by is not None}
+
+    def joined(self, host: str, hello: Mapping[str, Any]) -> None:
+        """An agent that comes back says once more what it was sent."""
+        agent, notice = self._station.roster.agents.get(host), hello.get("notice")
+        if agent is not None and isinstance(notice, dict):
+            self._give_notice(agent, notice)
+
+    def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
+        """Take in news of an agent; False if they are of a process, or of nobody."""
+        handler = _OF_AGENTS.get(str(news.get("event")))
+        if handler is not None:
+            handler(self, agent, news)
+        return handler is not None
+
+    def staying(self, usable: Iterable[tuple[str, Sequence[int]]]) -> list[tuple[str, Sequence[int]]]:
+        """Hosts, each with its slots that may work, without those whose agent starts nothing any more."""
+        going = self._station.roster.going()
+        return [(name, slots) for name, slots in usable if name not in going]
+
+    def _give_notice(self, agent: Agent, notice: Mapping[str, Any]) -> None:
+        if agent.leaves_by is not None:
+            return  # news may come twice
+        station, host, grace_s = self._station, agent.host, _seconds(notice.get("grace_s"))
+        reason = f"its agent was sent {notice.get('reason')}"
+        agent.finishing, agent.leaves_by = True, station.now() + grace_s
+        station.record("notice", host=host.name, reason=reason, deadline=agent.leaves_by)
+        log.warning("%s: %s, and ends within %g s; it is given no work meanwhile", host.name, reason, grace_s)
+        for slot in range(host.slots):  # whoever sent it away may well do so with the next one
+            self._fleet.rest(Seat(host.name, slot))
+
+    def _refused(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        self._fleet.refused(agent.host.name, news.get("slot"), str(news.get("reason")))
+
+    def _left(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        where, pids = f"{agent.host.name}[{news.get('slot')}]", news.get("pids")
+        named = ", ".join(map(str, pids)) if isinstance(pids, list) else pids
+        log.warning("%s: processes %s cannot be killed: another user's, or stuck in the kernel", where, named)
+
+    def _dropped(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        if isinstance(slot := news.get("slot"), int):
+            said = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
+            why = "it says more than is passed on"
+        else:
+            said = f"{news.get('output')} bytes of output and {news.get('news')} other news"
+            why = "there was no room for them without a launcher"
+        log.warning("%s has dropped %s: %s", agent.host.name, said, why)
+
+
+def _seconds(value: Any) -> float:
+    """What an agent gave as a time, or 0."""
+    return max(0.0, float(value)) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
+
+
+_OF_AGENTS: Final[Mapping[str, Callable[[Notices, Agent, Mapping[str, Any]], None]]] = {
+    "notice": Notices._give_notice,
+    "refused": Notices._refused,
+    "left": Notices._left,
+    "dropped": Notices._dropped,
+}
