@@ -184,6 +184,7 @@ class Standby:
             self.leave()
         before = self.generation
         self._environ.update(self._for_next_world)  # not as it is told: other threads may be reading
+        self.link.beat()  # ranks go by who holds the newest commit
         try:
             self._fence.watching(join)()
         finally:

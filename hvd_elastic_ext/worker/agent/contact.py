@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import binascii
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from hvd_elastic_ext.worker.agent.atwork import AtWork, used_s
 from hvd_elastic_ext.worker.agent.door import Door, Hall, Question
@@ -11,6 +11,9 @@ from hvd_elastic_ext.worker.agent.link import Link
 from hvd_elastic_ext.worker.agent.oom import OutOfMemory
 from hvd_elastic_ext.worker.agent.orders import Answer
 from hvd_elastic_ext.worker.agent.standing import Allowance, Standing
+
+RANK: Final = "rank_and_size"
+"""In the path of Horovod's question for a rank."""
 
 
 class Desk(Hall, Protocol):
@@ -118,6 +121,12 @@ class Contact:
 
     def _asked(self, question: Question) -> None:
         request = question.request
+        if RANK in request.path:
+            # Ranks go by who holds the newest commit, and beats of different hosts are of different moments.
+            self.drain()
+            if self.standing.beat is not None:
+                message = {"say": "beat", **self.standing.beat}
+                self._desk.tell("said", slot=self._slot, life=question.life, message=message)
         self._desk.tell(
             "asked",
             slot=self._slot,

@@ -67,6 +67,21 @@ def reply(agent: Agent, asked: dict[str, Any], status: int, body: bytes = b"") -
     agent.order({"do": "answer", "slot": asked["slot"], "id": asked["id"], "status": status, "body": text})
 
 
+def test_what_a_process_said_last_comes_before_its_question_for_a_rank(agent: Agent) -> None:
+    code = LINKED + (
+        "import http.client\n"
+        "say(say='beat', commit=[1, 2, 3])\n"
+        "door = http.client.HTTPConnection('127.0.0.1', int(os.environ['HVD_ELASTIC_DOOR']))\n"
+        "door.request('GET', '/rank_and_size/h1:0')\n"
+        "time.sleep(600)\n"
+    )
+    agent.python(0, code, link=True)
+    agent.wait_for("asked", 0)
+    told = agent.news("said", "asked", slot=0)
+    assert [news["event"] for news in told] == ["said", "asked"]
+    assert told[0]["message"] == {"say": "beat", "commit": [1, 2, 3]}
+
+
 def test_a_question_is_held_until_it_is_answered(agent: Agent, door: int) -> None:
     asking = Asking(door, "GET", "/rank_and_size/h1:0")
     asked = agent.wait_for("asked", 0)

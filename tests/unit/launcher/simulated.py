@@ -79,6 +79,7 @@ class Cluster:
 
     Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
     what ``mute`` ones say is never read. Nothing ends the processes of ``undying`` ones.
+    ``sealed``: the commit that all tell of when they ask for a rank.
     ``lose``: how many messages of a kind ("update", say), the first ones, never arrive. ``told`` counts all of them.
     ``lose_news``: likewise, of the agents' news. Processes of ``dumb`` hosts have not beaten yet as long as they boot.
     """
@@ -103,6 +104,7 @@ class Cluster:
         self.mute: set[str] = set()
         self.finishing: set[str] = set()
         self.undying: set[str] = set()
+        self.sealed: list[int] | None = None
         self.ends_s: dict[str, float] = {}
         self.clears_s = 0.0
         self._connections: dict[str, int] = {}
@@ -306,6 +308,19 @@ class Cluster:
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
         return self.misfits.get(host.name)
 
+    def end_agent(self, host: Host) -> None:
+        if host.name in self.dead:
+            self.later(1.0, lambda: self.driver.agent_ended(host.name, 255, "no route to host"))
+            return
+
+        def end() -> None:
+            for process in list(self.agents.get(host.name, {}).values()):
+                self._end(process, 137)
+            self.agents.pop(host.name, None)
+            self.driver.agent_ended(host.name, 0, "")
+
+        self.later(0.3, end)
+
     def stop_launch(self, host: str) -> None:
         if host not in self.agents:
             self.driver.launch_ended(host, 255, "given up")
@@ -417,6 +432,8 @@ class Cluster:
         if process.state == "gone" or process.stopped:
             return
         process.state, process.asked = "waiting", next(self._asks)
+        if self.sealed is not None:
+            self.say(process, "beat", commit=self.sealed)
         self._ask_again(process)
 
     def _ask_again(self, process: Process) -> None:

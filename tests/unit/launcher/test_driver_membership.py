@@ -205,3 +205,15 @@ def test_a_survivor_that_is_busy_with_something_else_is_waited_for() -> None:
     cluster.kill("c")
     cluster.run(60.0)
     assert [event["host"] for event in cluster.events("exited")] == ["c"]
+
+
+def test_ranks_go_by_what_is_said_when_they_are_asked_for_and_not_by_whose_beat_was_the_last() -> None:
+    cluster = running("a", "b", "c")
+    cluster.run(3.0)
+    for host, number in (("a", 100), ("b", 101), ("c", 104)):
+        beat = {"commit": [1, 1, number], "step": number}
+        cluster.driver.news(host, {"event": "beats", "slots": {"0": {"life": 1, "age": 0.0, "beat": beat}}})
+    cluster.sealed = [1, 1, 105]
+    cluster.hosts(a=1, b=1, c=1, d=1)
+    cluster.until(lambda: len(cluster.events("resized")) == 2)
+    assert [process.rank for host in "abc" for process in cluster.training if process.host == host] == [0, 1, 2]
