@@ -67,6 +67,14 @@ BLAME: Final[Mapping[Cause, Blame]] = {
 }
 
 
+_ANNOUNCED: Final = (("drain", Cause.DRAINED), ("cordon", Cause.DRAINED), ("evict", Cause.EVICTED))
+
+
+def announced(reason: str) -> Cause:
+    """What the word that a host is about to go stands for, by the first of the table that is in it; else preempted."""
+    return next((cause for word, cause in _ANNOUNCED if word in reason.lower()), Cause.PREEMPTED)
+
+
 class Ending(NamedTuple):
     """Why a process ended: the cause, and the same for people with what is known beyond it."""
 

@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher import membership
-from hvd_elastic_ext.launcher.causes import SSH_FAILED, Cause, ending
+from hvd_elastic_ext.launcher.causes import NOT_STARTED, SSH_FAILED, Cause, ending
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.isolation import Isolation
@@ -163,7 +163,7 @@ class Driver:
         if not hosts and not departing and self.station.roster.workers:
             log.warning("a list without any host was published; the hosts known so far are kept")
             return
-        self.fleet.hosts = hosts
+        self.fleet.publish(hosts)
         self._notices.published(departing)
 
     def agent_joined(self, host: str, hello: Mapping[str, Any]) -> None:
@@ -325,12 +325,13 @@ class Driver:
             code,
             done=worker.done,
             told_to_leave=worker.leaving is not None,
-            going=Cause.PREEMPTED if worker.seat.host in station.leaves_by else None,
+            going=station.going(worker.seat.host),
             peer_lost=member and any(station.roster.alive(life) is None for life in members if life != worker.life),
             oom=bool(news.get("oom")),
         )
         cause = worker.killed or found.cause
-        why = found.text if worker.killed is None else f"{worker.killed}: killed by the launcher"
+        how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
+        why = how if worker.killed is None else f"{worker.killed}: killed by the launcher"
         place = {"host": worker.seat.host, "slot": worker.seat.slot}
         station.record("exited", **place, code=code, cause=str(cause), reason=why)
         if worker.done or (cause is Cause.LEFT and code == 0 and member and self._all_left(worker)):
@@ -344,7 +345,7 @@ class Driver:
             self._end_for(self.faults.left(worker, found.text, members=members))
         elif cause.fault and not self._finishing:
             self.fleet.recovering.add(worker.seat.host)
-            self._end_for(self.faults.failed(worker, cause, found.text, members=members))
+            self._end_for(self.faults.failed(worker, cause, how, members=members))
 
     def _all_left(self, worker: Worker) -> bool:
         """Scripts without an elastic loop cannot say that they are done: they are when all ended well."""
@@ -393,7 +394,7 @@ _NEWS: Final[Mapping[str, Callable[[Driver, Worker, Mapping[str, Any]], None]]] 
     "asked": Driver._asked,
     "unasked": Driver._unasked,
     "exited": Driver._exited,
-    "not_started": Driver._exited,
+    "not_started": lambda driver, worker, news: driver._exited(worker, {**news, "code": NOT_STARTED}),
 }
 
 

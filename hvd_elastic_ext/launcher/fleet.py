@@ -50,6 +50,14 @@ class Fleet:
         self._faults = faults
         self._roster = station.roster
 
+    def publish(self, hosts: HostSet) -> None:
+        """Take in a new list. What was taken over from another launcher is known by its name only, until now."""
+        self.hosts = hosts
+        known: list[Agent | Worker] = [*self._roster.agents.values(), *self._roster.workers.values()]
+        for each in known:
+            if not (each.host.uid or each.host.node) and (host := hosts.get(each.host.name)) is not None:
+                each.host = host
+
     # --- agents
 
     def tend_agents(self, wanted: tuple[Seat, ...]) -> None:
@@ -313,7 +321,7 @@ class Fleet:
                 self.recovering.add(name)
         self._station.hands.stop_launch(name)
         self._station.hands.hang_up(name, reason)  # a machine that goes on after a pause has noticed nothing
-        if not blame or agent.finishing:
+        if not blame or agent.finishing or name in self._station.leaves_by:
             return
         log.warning("%s is cut off: %s", name, reason)
         self._station.record("fenced", host=name, reason=reason)

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from hvd_elastic_ext.launcher.causes import announced
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Agent
@@ -32,7 +33,8 @@ class Notices:
             if name not in self._listed:
                 self._station.record("notice", host=name, reason=reason, deadline=deadline)
         self._listed = frozenset(departing)
-        self._station.departing = {name: by for name, (_, by) in departing.items() if by is not None}
+        self._station.departing = {name: math.inf if by is None else by for name, (_, by) in departing.items()}
+        self._station.announced = {name: announced(reason) for name, (reason, _) in departing.items()}
 
     def joined(self, host: str, hello: Mapping[str, Any]) -> None:
         """An agent that comes back says once more what it was sent."""

@@ -11,6 +11,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Answer, Rendezvous, Seat
 from hvd_elastic_ext.launcher.roster import Roster, Worker
@@ -81,7 +82,10 @@ class Rules(Protocol):
 
 @dataclass
 class Station:
-    """See the module's docstring. ``departing``: hosts that are about to go by their list, and when (mono)."""
+    """See the module's docstring.
+
+    ``departing``: hosts that are about to go by their list, and when (mono; infinite if nobody knows). ``announced``: why.
+    """
 
     rules: Rules
     hands: Hands
@@ -91,11 +95,16 @@ class Station:
     roster: Roster = field(default_factory=Roster)
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
     departing: Mapping[str, float] = field(default_factory=dict)
+    announced: Mapping[str, Cause] = field(default_factory=dict)
 
     @property
     def leaves_by(self) -> Mapping[str, float]:
         """Hosts that are about to go, by whatever word, and when (mono)."""
         return {**self.departing, **self.roster.going()}
+
+    def going(self, host: str) -> Cause | None:
+        """Why a host is about to go; None if it is not."""
+        return self.announced.get(host, Cause.PREEMPTED if host in self.leaves_by else None)
 
     def now(self) -> float:
         return self.clock.mono()

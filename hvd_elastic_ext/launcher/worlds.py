@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -165,7 +166,7 @@ class Worlds:
     def _update(self, workers: Sequence[Worker]) -> None:
         station = self._station
         ends = [by - station.now() for host, by in station.leaves_by.items() if station.roster.on(host)]
-        in_s = max(0.0, min(ends)) if ends else None
+        in_s = max(0.0, min(ends)) if ends and min(ends) < math.inf else None
         reason = self._decision.reason
         station.tell_all(workers, "update", generation=station.generation, leave=False, in_s=in_s, reason=reason)
 

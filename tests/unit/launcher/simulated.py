@@ -79,6 +79,7 @@ class Cluster:
 
     Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
     what ``mute`` ones say is never read. Nothing ends the processes of ``undying`` ones.
+    ``unstartable``: why the command cannot be started on a host.
     ``sealed``: the commit that all tell of when they ask for a rank.
     ``lose``: how many messages of a kind ("update", say), the first ones, never arrive. ``told`` counts all of them.
     ``lose_news``: likewise, of the agents' news. Processes of ``dumb`` hosts have not beaten yet as long as they boot.
@@ -105,6 +106,7 @@ class Cluster:
         self.finishing: set[str] = set()
         self.undying: set[str] = set()
         self.sealed: list[int] | None = None
+        self.unstartable: dict[str, str] = {}
         self.ends_s: dict[str, float] = {}
         self.clears_s = 0.0
         self._connections: dict[str, int] = {}
@@ -352,6 +354,10 @@ class Cluster:
                 self.driver.news(host, {"event": "refused", "slot": slot, "life": None, "reason": "about to end"})
                 return
             assert process is None
+            if host in self.unstartable:
+                failed = Process(host, slot, order["life"])
+                self._news(failed, "not_started", reason=self.unstartable[host])
+                return
             new = seats[slot] = Process(host, slot, order["life"], beat_at=self.clock.mono())
             self._news(new, "started", pid=1)
             self.later(self.boot_s.get(host, 3.0), lambda: self._park(new))

@@ -7,6 +7,8 @@ import signal
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.causes import announced
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.test_driver import running
 
@@ -237,3 +239,47 @@ def test_what_an_agent_could_not_kill_or_pass_on_is_told(caplog: pytest.LogCaptu
         "a has dropped 1000 bytes of output and 3 other news: there was no room for them without a launcher",
         "a has dropped 5 journal entries and 6 other messages of slot 0: it says more than is passed on",
     ]
+
+
+def test_a_departure_without_a_deadline_is_told_of_once_and_blames_nobody() -> None:
+    cluster = running("a")
+    cluster.run(2.0)
+    leaving = {"a": ("node drained by an operator", None)}
+    for _ in range(3):  # it has to stay as long as there is nobody else
+        cluster.publish(HostSet.of({}), leaving)
+        cluster.run(0.5)
+    assert len(cluster.events("notice")) == 1
+    cluster.publish(HostSet.of({"b": 1}), leaving)
+    cluster.run(0.1)
+    cluster.kill("a")
+    cluster.run(1.0)
+    assert [(event["host"], event["cause"]) for event in cluster.events("exited")] == [("a", "drained")]
+    assert not cluster.events("struck")
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [("node drained", "drained"), ("Evicted by the API", "evicted"), ("spot reclaim", "preempted"), ("", "preempted")],
+)
+def test_the_word_that_a_host_goes_says_why(reason: str, cause: str) -> None:
+    assert announced(reason).value == cause
+
+
+def test_a_command_that_cannot_be_started_is_named_in_the_jobs_last_words() -> None:
+    cluster = Cluster()
+    cluster.unstartable["a"] = "No such file or directory: 'pyhton'"
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.driver.over, within=120.0)
+    assert "could not be started: No such file or directory: 'pyhton'" in str(cluster.driver.outcome)
+    assert {event["code"] for event in cluster.events("exited")} == {125}
+
+
+def test_hosts_of_the_launcher_before_are_known_by_their_pods_as_soon_as_these_are_published() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.publish(HostSet((Host("a", 1, uid="u1", node="n1"), Host("b", 1, uid="u2", node="n1"))))
+    cluster.kill("a", code=1)
+    cluster.run(1.0)
+    assert [event["subject"] for event in cluster.events("struck")] == ["slot 0 of a"]
+    (subject,) = cluster.driver.faults.ledger.records
+    assert subject.uid == "u1"
