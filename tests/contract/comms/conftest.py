@@ -71,6 +71,11 @@ LAST = {
 }
 
 
+ATTEMPTS = 3
+"""Under horovodrun all worlds of a job share one key space: whoever resets first may read where a peer listened in the
+world before, and is refused and aborted. That is stock Horovod's, and no matter of these checks."""
+
+
 @contextlib.contextmanager
 def world(
     library: str, directory: Path, checks: tuple[str, ...], *, ranks: int = RANKS
@@ -118,7 +123,9 @@ def run_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[s
     known: dict[str, dict[str, Saw]] = {}
 
     def run(library: str) -> dict[str, Saw]:
-        if library not in known:
+        for attempt in range(ATTEMPTS):
+            if library in known:
+                break
             directory = tmp_path_factory.mktemp(library)
             checks = EVERYWHERE + LAST[library]
             with world(library, directory, checks) as processes:
@@ -126,6 +133,8 @@ def run_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[s
                     process.wait(timeout=100)
                 output = "".join(process.output for process in processes)
             missing = [c for c in checks for r in range(RANKS) if not (directory / f"{c}.{r}.json").exists()]
+            if missing and attempt < ATTEMPTS - 1 and "Connection refused" in output:
+                continue
             assert not missing, f"{missing} were not written\n{output}"
             known[library] = {check: seen(directory, check) for check in checks}
         return known[library]
