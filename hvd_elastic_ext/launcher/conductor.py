@@ -14,14 +14,13 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Interrupted, JobFailed
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher import hosts_desk
@@ -33,16 +32,17 @@ from hvd_elastic_ext.launcher.desk import Desk
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.feed import HostFeed
-from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.launches import Launches
 from hvd_elastic_ext.launcher.output import Outlets
 from hvd_elastic_ext.launcher.reach import Reach, there
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Worker
-from hvd_elastic_ext.launcher.saving import Saving, hosts_left, ledger_of, state_of
+from hvd_elastic_ext.launcher.rules import JobRules
+from hvd_elastic_ext.launcher.saving import Saving, hosts_left, ledger_of, ports_of, state_of
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
-from hvd_elastic_ext.launcher.transports import ByName, Ended, Launch, Local, OverSsh, ToPods, Transport, join_line
+from hvd_elastic_ext.launcher.transports import ByName, Local, OverSsh, ToPods, Transport, end_line, join_line
 
 log = logging.getLogger(__name__)
 
@@ -50,22 +50,6 @@ WATCH_S: Final = 1.0
 """Longest time between two looks at who is silent."""
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rules:
-    limits: Limits
-    cooldown_s: tuple[float, float]
-    heartbeat_timeout_s: float
-    standby_timeout_s: float
-    orphan_grace_s: float
-    elastic_timeout_s: float
-    reset_limit: int | None
-    failure_budget: int
-    below_min: str
-    progress_timeout_s: float | None
-    restart_stalled: bool
-    drain_stragglers: bool
 
 
 class Job:
@@ -76,7 +60,6 @@ class Job:
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
         self._outlets = outlets
-        self._launches: dict[str, Launch] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
         self._room_for = 0
@@ -86,7 +69,8 @@ class Job:
         with StateDir(self._settings.state_dir) as self._folder:
             with Saving(self._folder.save) as self._saving:
                 asyncio.run(self._main())
-            self._folder.forget_key()
+            if not self._driver.farewell.untold:
+                self._folder.forget_key()
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -96,14 +80,17 @@ class Job:
         self._driver = self._make_driver(saved)
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(self._outlets, folder, timestamps=timestamps, rank=self._rank)
+        self._launches = Launches(self._console.remark)
+        self._left = HostSet(tuple(hosts_left(saved)))
         desk = Desk(self._folder.socket, self._at_the_desk)
         with self._signals():
             try:
                 self._feed.listener = lambda: self._loop.call_soon_threadsafe(self._hosts_changed)
-                await self._first_hosts()
-                await self._listen()
+                if not self._left:
+                    await self._first_hosts()
+                await self._listen(ports_of(saved))
                 await desk.start()
-                self._take_back(saved)
+                self._take_back()
                 self._hosts_changed()
                 await self._drive()
             finally:
@@ -112,7 +99,7 @@ class Job:
                 await self._clean_up()
         if self._superseded:
             raise JobFailed("another launcher of this job has taken over; this one has nothing to say any more")
-        await self._save(finished=True)
+        await self._save()
         if self._driver.outcome is not None:
             raise self._driver.outcome
 
@@ -138,24 +125,8 @@ class Job:
                 return
 
     def _make_driver(self, saved: Saved) -> Driver:
-        s = self._settings
-        limits = Limits(s.num_proc, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s)
-        rules = _Rules(
-            limits=limits,
-            cooldown_s=s.cooldown_s,
-            heartbeat_timeout_s=s.heartbeat_timeout_s,
-            standby_timeout_s=s.standby_timeout_s,
-            orphan_grace_s=s.orphan_grace_s,
-            elastic_timeout_s=s.elastic_timeout_s,
-            reset_limit=s.reset_limit,
-            failure_budget=s.failure_budget,
-            below_min=s.below_min,
-            progress_timeout_s=s.progress_timeout_s,
-            restart_stalled=s.restart_stalled,
-            drain_stragglers=s.drain_stragglers,
-        )
         return Driver(
-            rules,
+            JobRules.of(self._settings),
             self,
             journal=self._journal,
             clock=self._clock,
@@ -190,10 +161,15 @@ class Job:
             each.host: (each.reason, None if each.deadline is None else now + each.deadline - wall)
             for each in self._feed.departing()
         }
-        self._driver.hosts_changed(self._feed.hosts(), departing)
+        self._driver.hosts_changed(self._hosts, departing)
         self._look_soon.set()
 
-    async def _listen(self) -> None:
+    @property
+    def _hosts(self) -> HostSet:
+        """Those that were published; those of the last launcher until there is a list."""
+        return self._feed.hosts() or self._left
+
+    async def _listen(self, ports: Mapping[str, int]) -> None:
         """Open the one port, where the first host comes in."""
         settings = self._settings
         self._control = Control(
@@ -202,11 +178,12 @@ class Job:
             incarnation=self._incarnation,
             heartbeat_s=settings.heartbeat_interval_s,
             orphan_grace_s=settings.orphan_grace_s,
+            ports=ports,
             on_event=self._event,
         )
         versions = {package: _version(package) for package in PACKAGES}
         self._reach = Reach(self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions)
-        await self._reach.begin(self._feed.hosts().names[0])
+        await self._reach.begin(self._hosts.names[0])
         hook = str(Path(__file__).parents[1] / "worker" / "hook")
         beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         tuning = {**settings.env, **beats, **({"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {})}
@@ -216,7 +193,7 @@ class Job:
     def _make_room(self) -> None:
         """Have as many files, and as few heartbeats, as so many hosts need."""
         settings = self._settings
-        hosts = min(len(self._feed.hosts()), settings.max_num_proc or sys.maxsize)
+        hosts = min(len(self._hosts), settings.max_num_proc or sys.maxsize)
         if hosts == self._room_for:
             return
         self._room_for = hosts
@@ -233,11 +210,11 @@ class Job:
         far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
         return far if settings.rsh == "ssh" else ByName(Local(), far, self._reach.is_near)
 
-    def _take_back(self, saved: Saved) -> None:
+    def _take_back(self) -> None:
         """Agents of a launcher that died may live, and train."""
-        if hosts := hosts_left(saved):
+        if self._left:
             log.warning("a launcher of this job was here before and did not end it: looking for what it left running")
-            self._driver.expect(hosts, until=self._clock.mono() + self._settings.heartbeat_timeout_s)
+            self._driver.expect(self._left, until=self._clock.mono() + self._settings.orphan_grace_s)
 
     # --- events
 
@@ -255,6 +232,7 @@ class Job:
                 if news["event"] == "ended" and (life := seat_of(host, news.get("slot"), news.get("life"))):
                     self._console.ended(life)
             case AgentJoined(host, hello):
+                self._launches.came(host)
                 self._driver.agent_joined(host, hello)
                 self._driver.ways_changed(host)
             case AgentLost(host, reason):
@@ -305,10 +283,9 @@ class Job:
     # --- Hands
 
     def start_agent(self, host: Host) -> None:
-        self._spawn(self._start_agent(host.name))
+        self._launches.put(host.name, self._spawn(self._start_agent(host.name)))
 
     async def _start_agent(self, name: str) -> None:
-        self._drop_launch(name)
         try:
             address = await self._reach.address(name)
         except OSError as error:
@@ -325,20 +302,25 @@ class Job:
             argv=self._settings.command,
             env=self.environment,
         )
-        launch = await self._transport.start(name, line, remark=lambda text: self._console.remark(name, text))
-        self._launches[name] = launch
-        ended: Ended = await launch.wait()
-        if self._launches.get(name) is launch:
+        if name in self._control.hosts:  # it has come by itself, before the way to it was known
+            self._driver.ways_changed(name)
+        ended = await self._launches.run(self._transport, name, line)
+        if ended is not None:
             self._driver.launch_ended(name, ended.code, ended.last_words)
             self._look_soon.set()
 
     def stop_launch(self, host: str) -> None:
-        self._drop_launch(host)
+        self._launches.drop(host)
 
-    def _drop_launch(self, host: str) -> None:
-        launch = self._launches.pop(host, None)
-        if launch is not None:
-            launch.close()
+    def end_agent(self, host: Host) -> None:
+        self._launches.put(host.name, self._spawn(self._end_agent(host.name)))
+
+    async def _end_agent(self, name: str) -> None:
+        line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
+        ended = await self._launches.run(self._transport, name, line)
+        if ended is not None:
+            self._driver.agent_ended(name, ended.code, ended.last_words)
+            self._look_soon.set()
 
     def hang_up(self, host: str, reason: str) -> None:
         self._control.drop(host, reason)
@@ -360,27 +342,28 @@ class Job:
 
     def _save_soon(self) -> None:
         """When what happens now has happened: half of a change is nothing to remember."""
-        self._spawn(self._save(finished=False))
+        self._spawn(self._save())
 
-    async def _save(self, *, finished: bool) -> None:
+    async def _save(self) -> None:
         now, wall = self._clock.mono(), time.time()
-        state = state_of(self._driver, incarnation=self._incarnation, finished=finished, now=now, wall=wall)
+        ports = self._control.ports
+        state = state_of(self._driver, incarnation=self._incarnation, ports=ports, now=now, wall=wall)
         self._saving.soon(state)
 
     async def _clean_up(self) -> None:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for name in list(self._launches):
-            self._drop_launch(name)
+        self._launches.close()
         if hasattr(self, "_control"):
             await self._control.stop()
         self._console.close()
 
-    def _spawn(self, work: Any) -> None:
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finished)
+        return task
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

@@ -79,7 +79,8 @@ class Control:
     """See the module's docstring. All methods are to be called in the loop that :meth:`start` ran in.
 
     ``heartbeat_s`` and ``orphan_grace_s`` are what agents are told in their
-    welcome; :meth:`pace` changes the former. ``on_event`` is called in the
+    welcome; :meth:`pace` changes the former. ``ports``, by address, are those of
+    an earlier launcher, where its agents look for it: taken again if they are free. ``on_event`` is called in the
     loop, too; it may send and drop. Should it raise, that is logged as a defect
     and the agent hung up on: it comes again and tells everything anew.
     ``refused`` counts what was turned away, by reason.
@@ -93,10 +94,12 @@ class Control:
         incarnation: int,
         heartbeat_s: float = 1.0,
         orphan_grace_s: float = 60.0,
+        ports: Mapping[str, int] | None = None,
         on_event: Callable[[ControlEvent], None],
     ) -> None:
         self.refused: Counter[str] = Counter()
         self.key = key
+        self._before = dict(ports or {})
         self.buffer = bytearray(_READ)
         self.switchboard: Switchboard
         self._job = job
@@ -116,7 +119,7 @@ class Control:
     async def start(self, address: str, port: int = 0) -> int:
         """Listen on one IPv4 address; the port that agents are to be told. ``UsageError`` if that cannot be."""
         try:
-            listener = _listener(address, port)
+            listener = _listener(address, *([port] if port else [*self._earlier(address), 0]))
         except OSError as error:
             why = error.strerror or error
             raise UsageError(f"the launcher cannot listen on {address} port {port}: {why}; choose another") from None
@@ -131,13 +134,15 @@ class Control:
         if address in self._doors:
             return self._doors[address][1]
         port = next(iter(self._doors.values()))[1]
-        try:
-            listener = _listener(address, port)
-        except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            listener = _listener(address, 0)
-        return self._open(address, listener)
+        return self._open(address, _listener(address, *self._earlier(address), port, 0))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Where it listens, by address."""
+        return {address: port for address, (_, port) in self._doors.items()}
+
+    def _earlier(self, address: str) -> list[int]:
+        return [self._before[address]] if address in self._before else []
 
     def _open(self, address: str, listener: socket.socket) -> int:
         port = int(listener.getsockname()[1])
@@ -274,8 +279,15 @@ class Control:
             self._on_event(event)
 
 
-def _listener(address: str, port: int) -> socket.socket:
-    return socket.create_server((address, port), backlog=_BACKLOG)
+def _listener(address: str, *ports: int) -> socket.socket:
+    """On the first of these ports that is free."""
+    for port in ports[:-1]:
+        try:
+            return socket.create_server((address, port), backlog=_BACKLOG)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+    return socket.create_server((address, ports[-1]), backlog=_BACKLOG)
 
 
 async def _all_gone(sessions: tuple[Session, ...]) -> None:

@@ -19,6 +19,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher import membership
 from hvd_elastic_ext.launcher.causes import NOT_STARTED, SSH_FAILED, Cause, ending
+from hvd_elastic_ext.launcher.farewell import Farewell
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.isolation import Isolation
@@ -30,6 +31,7 @@ from hvd_elastic_ext.launcher.patience import Patience
 from hvd_elastic_ext.launcher.rendezvous import Question, Seat
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat, take_word
 from hvd_elastic_ext.launcher.station import Hands, Rules, Station
+from hvd_elastic_ext.launcher.taking_back import TakingBack
 from hvd_elastic_ext.launcher.worlds import Worlds
 
 log = logging.getLogger(__name__)
@@ -39,8 +41,6 @@ LOOK_S: Final = 1.0
 CALM_EACH_S: Final = 0.002
 """What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
 CALM_S: Final = 10.0
-PATIENCE_S: Final = 30.0
-"""How long the end of everything is waited for; what cannot be reached ends by itself, after its orphan's grace."""
 
 
 class Driver:
@@ -67,6 +67,8 @@ class Driver:
         self.worlds = Worlds(self.station, self.fleet)
         self._notices = Notices(self.station, self.fleet)
         self._patience = Patience(self.station, self.fleet, self.worlds)
+        self.back = TakingBack(self.station, self.worlds, changed=changed)
+        self.farewell = Farewell(self.station, self.fleet, self.worlds, self.back)
         self._isolation = Isolation(self.station, self.worlds)
         self._laggards = Laggards(self.station, self.faults, self.fleet, self.worlds)
         self.over = False
@@ -76,11 +78,9 @@ class Driver:
         self._finishing = False
         self._done_alone: set[Seat] = set()
         """Seats whose process has ended well without ever asking for a world."""
-        self._ends_by: float | None = None
         self._reason = ""
         self._held = False
         """Nothing is decided for now."""
-        self._expected_until: float | None = None
         self._again_at: float | None = None
 
     # --- the look
@@ -95,10 +95,13 @@ class Driver:
         if not self._held:
             self.fleet.notice_silence(blame=not self._ending)
         if self._ending:
-            self._wind_up()
-        elif self._held:
+            self.over = self.farewell.look(now, everything=self.outcome is not None)
+            return None if self.over else now + LOOK_S
+        self._held = self._held or self.back.waits(now)
+        if self._held:
             self._laggards.pause()
-        elif not self._still_expecting(now):
+        else:
+            self.back.tend(now)
             wanted = self._wanted()
             self._see_what_never_begins(wanted)
             self.fleet.tend_agents(wanted)
@@ -108,7 +111,7 @@ class Driver:
             self.worlds.deal(wanted)
             self.worlds.tell_again()
             self._laggards.look(now)
-        return None if self.over else self._next_look(now)
+        return self._next_look(now)
 
     @property
     def _ending(self) -> bool:
@@ -146,8 +149,8 @@ class Driver:
 
     def _next_look(self, now: float) -> float:
         station = self.station
-        if self._ending or self._held:
-            return now + LOOK_S  # there is nothing more to plan; what happens is looked at when it does
+        if self._held:
+            return now + LOOK_S
         calm = self.worlds.standing and self.worlds.formed
         pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if calm else 0.0
         times = [now + max(LOOK_S, pause), self._again_at, self.worlds.next_look()]
@@ -172,6 +175,8 @@ class Driver:
         self._notices.joined(host, hello)
         for worker, code in ended:
             self._exited(worker, {"code": code})  # its end was not told
+        self.back.came(host)
+        self.farewell.came(host)
 
     def agent_lost(self, host: str, reason: str) -> None:
         """There is no connection to an agent any more. It may come back; its silence is what counts."""
@@ -193,36 +198,27 @@ class Driver:
                 self.faults.first = self.faults.first or f"the agent on {host} ended: {remark or f'exit code {code}'}"
                 self.fleet.cut_off(agent, f"its agent ended with exit code {code}", blame=self.outcome is None)
             return
-        del self.station.roster.agents[host]
         detail = remark or f"exit code {code}"
+        if self.back.failed(host, detail):
+            return
+        del self.station.roster.agents[host]
         log.warning("no agent could be started on %s: %s", host, detail)
         self.faults.first = self.faults.first or f"no agent could be started on {host}: {detail}"
-        if self._expected_until is None and not self._held:
+        if not self._held:
             tried_s = self.station.now() - agent.since
             self.faults.strike(Cause.UNREACHABLE, agent.host, detail=detail, tried_s=tried_s)
+
+    def agent_ended(self, host: str, code: int, remark: str) -> None:
+        """What ends a host's agent without a connection has ended; with 0 there is no agent any more."""
+        self.farewell.answered(host, well=code == 0, why=remark or f"exit code {code}")
 
     def ways_changed(self, host: str | None = None) -> None:
         """Processes, of one host or all, may have to find their peers in another way from the next world on."""
         self.worlds.tell_ways(host)
 
     def expect(self, hosts: Iterable[Host], *, until: float) -> None:
-        """Another launcher had agents on these hosts: nothing is decided until they are back, or time is up (mono)."""
-        self._expected_until = until
-        for host in hosts:
-            self.station.roster.agents[host.name] = Agent(host, self.station.now())
-            self.station.hands.start_agent(host)
-
-    def _still_expecting(self, now: float) -> bool:
-        if self._expected_until is None:
-            return False
-        agents = self.station.roster.agents
-        if now < self._expected_until and not all(agent.joined for agent in agents.values()):
-            return True
-        self._expected_until = None
-        for name in [name for name, agent in agents.items() if not agent.joined]:
-            del agents[name]
-        self.worlds.take_over()
-        return False
+        """Another launcher had agents on these hosts: they are waited for, until ``until`` (mono) at most."""
+        self.back.expect(hosts, until=until)
 
     # --- events: processes
 
@@ -360,29 +356,11 @@ class Driver:
         else:
             for worker in self.station.roster.workers.values():
                 self.fleet.kill(worker, Cause.TOLD)
+            self.farewell.hurry()
 
     def _end_for(self, why: JobFailed | None) -> None:
         if why is not None:
             self.end(why)
-
-    def _wind_up(self) -> None:
-        """End what runs: everything if the job was told to end, else all but the world whose training is done."""
-        self.worlds.accounts.close()
-        if self.outcome is None:
-            self.worlds.finish()
-        roster, members = self.station.roster, set(self.worlds.members)
-        for worker in roster.workers.values():
-            if self.outcome is not None or not (worker.done or worker.life in members):
-                self.fleet.end(worker)
-        waited_for = [worker for worker in roster.workers.values() if worker.killed is None and worker.leaving is None]
-        if self.outcome is not None or not waited_for:
-            self._ends_by = self._ends_by or self.station.now() + PATIENCE_S
-        late = self._ends_by is not None and self.station.now() >= self._ends_by
-        if late:
-            log.warning("not waited for any longer: %s", ", ".join(roster.agents) or "processes")
-        if late or not roster.workers:
-            self.fleet.dismiss_all()
-        self.over = late or (not roster.workers and not roster.agents)
 
 
 _NOT_THEIRS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final
 
@@ -25,11 +25,13 @@ LAST_S: Final = 30.0
 """How long the end of a job waits for its last state to be written."""
 
 
-def state_of(driver: Driver, *, incarnation: int, finished: bool, now: float, wall: float) -> Saved:
+def state_of(driver: Driver, *, incarnation: int, ports: Mapping[str, int], now: float, wall: float) -> Saved:
     """What the next launcher is to know, as of ``now`` (mono) and ``wall`` (Unix seconds)."""
     ledger = ledger_json.to_json(driver.faults.ledger, now, wall=wall)
-    hosts = {agent.host.name: agent.host.slots for agent in driver.station.roster.agents.values()}
-    return Saved(incarnation, driver.station.generation, ledger, {"hosts": hosts, "finished": finished})
+    agents, untold = driver.station.roster.agents.values(), driver.farewell.untold
+    there = [*driver.back.missing.values(), *untold.values(), *(agent.host for agent in agents)]
+    more = {"hosts": {host.name: host.slots for host in there}, "finished": driver.over and not untold, "ports": ports}
+    return Saved(incarnation, driver.station.generation, ledger, more)
 
 
 def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:
@@ -41,6 +43,13 @@ def hosts_left(saved: Saved) -> list[Host]:
     """Where a launcher that did not end its job may have left something running."""
     left = saved.more.get("hosts") if not saved.more.get("finished") else None
     return [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
+
+
+def ports_of(saved: Saved) -> dict[str, int]:
+    """Where the last launcher listened, by address."""
+    ports = saved.more.get("ports")
+    found = ports.items() if isinstance(ports, dict) else ()
+    return {str(address): port for address, port in found if type(port) is int and 0 < port < 1 << 16}
 
 
 class Saving:

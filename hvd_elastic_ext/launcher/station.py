@@ -32,6 +32,12 @@ class Hands(Protocol):
     def hang_up(self, host: str, reason: str) -> None:
         """Close the connection to a host's agent. If that lives, it comes again and says what it has."""
 
+    def end_agent(self, host: Host) -> None:
+        """End the agent that may live on a host, and all that it runs, without a connection to it.
+
+        :meth:`Driver.agent_ended` follows.
+        """
+
     @property
     def environment(self) -> Mapping[str, str]:
         """What agents give to every process. Nothing of it goes into an order: orders can be read on their way."""
@@ -84,7 +90,7 @@ class Rules(Protocol):
 class Station:
     """See the module's docstring.
 
-    ``departing``: hosts that are about to go by their list, and when (mono; infinite if nobody knows). ``announced``: why.
+    ``departing``: hosts that are about to go by their list, and when (mono; infinite if unknown). ``announced``: why.
     """
 
     rules: Rules

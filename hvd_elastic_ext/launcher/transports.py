@@ -64,9 +64,9 @@ def join_line(
     return _line({**who, **times, **usual})
 
 
-def end_line(job: str, host: str, *, key: bytes) -> bytes:
-    """What makes an agent of that job and host that lives end with all it runs, at once. Pure."""
-    return _line({"do": "end", "job": job, "host": host, "key": key.hex()})
+def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
+    """What makes an agent of that job and host that lives end with all it runs, after the grace. Pure."""
+    return _line({"do": "end", "job": job, "host": host, "key": key.hex(), "grace_s": grace_s})
 
 
 def _line(order: dict[str, object]) -> bytes:

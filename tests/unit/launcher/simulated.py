@@ -75,7 +75,7 @@ class Process:
 
 
 class Cluster:
-    """``boot_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
+    """``boot_s`` and ``join_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
 
     Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
     what ``mute`` ones say is never read. Nothing ends the processes of ``undying`` ones.
@@ -109,6 +109,9 @@ class Cluster:
         self.unstartable: dict[str, str] = {}
         self.ends_s: dict[str, float] = {}
         self.clears_s = 0.0
+        self.join_s: dict[str, float] = {}
+        self._beating: set[str] = set()
+        """Hosts whose agent has ever connected."""
         self._connections: dict[str, int] = {}
         self._said_lately: dict[str, list[tuple[float, dict[str, Any]]]] = {}
         self._kept: dict[str, list[dict[str, Any]]] = {}
@@ -206,6 +209,13 @@ class Cluster:
         else:
             self.later(0.01, lambda: self._finish(host))
 
+    def inherit(self, *hosts: str, generation: int = 7) -> list[Host]:
+        """A world of another launcher trains on these hosts."""
+        for rank, name in enumerate(hosts):
+            process = Process(name, 0, 4, "training", rank, generation, agreed=generation, beat_at=self.clock.mono())
+            self.agents[name] = {0: process}
+        return [Host(name, 1) for name in hosts]
+
     def disconnect(self, host: str) -> None:
         """Break an agent's connection: orders on their way are lost, news are kept."""
         self._connections[host] = self._connections.get(host, 0) + 1
@@ -246,7 +256,7 @@ class Cluster:
         if host.name in self.dead:
             self.later(1.0, lambda: self.driver.launch_ended(host.name, 255, "no route to host"))
             return
-        self.later(0.3, lambda: self._join(host.name))
+        self.later(self.join_s.get(host.name, 0.3), lambda: self.join(host.name))
 
     def hang_up(self, host: str, reason: str) -> None:
         """The agent notices when its network lets it, and comes again."""
@@ -263,15 +273,20 @@ class Cluster:
         elif host in self._kept:
             self.reconnect(host)
 
-    def _join(self, name: str) -> None:
+    def join(self, name: str) -> None:
+        """An agent connects."""
         if name in self._kept:
             self._come_again(name)
             return
-        fresh = name not in self.agents
+        fresh = name not in self._beating
+        self._beating.add(name)
         self.agents.setdefault(name, {})
         self.driver.agent_joined(name, self._hello(name))
         if fresh:
             self.later(1.0, lambda: self._beat(name))
+            for process in self.agents[name].values():
+                if process.asked is not None:
+                    self._ask_again(process)
 
     def _hello(self, name: str) -> dict[str, Any]:
         left_s = max(0.0, self._notices.get(name, 0.0) - self.clock.mono())
@@ -513,7 +528,7 @@ class Cluster:
             self.later(0.001, lambda: self._arrive(process.host, news))
 
     def _arrive(self, host: str, news: dict[str, Any]) -> None:
-        if host in self.mute:
+        if host in self.mute or host not in self._beating:
             return
         if self.lose_news[news["event"]]:
             self.lose_news[news["event"]] -= 1
@@ -526,6 +541,7 @@ class Cluster:
 
     def _beat(self, name: str) -> None:
         if name not in self.agents:
+            self._beating.discard(name)
             return
         now = self.clock.mono()
         slots = {}

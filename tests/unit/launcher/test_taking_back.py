@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.farewell import PATIENCE_S
 from hvd_elastic_ext.launcher.isolation import alone
+from hvd_elastic_ext.launcher.saving import hosts_left, ports_of, state_of
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.test_driver import causes, running
 
@@ -145,3 +150,155 @@ def test_the_only_host_may_be_silent_for_as_long() -> None:
     assert undisturbed(cluster)
     cluster.cut.add("a")
     cluster.until(lambda: cluster.events("fenced"), within=42.0)
+
+
+# --- another launcher's world
+
+
+def taking_back(*names: str, rules: Rules | None = None, late: dict[str, float] | None = None) -> Cluster:
+    """A new launcher of a job that trains on these hosts, whose agents take so long to come."""
+    cluster = Cluster(rules or Rules())
+    cluster.rules.limits = replace(cluster.rules.limits, start=len(names))
+    cluster.join_s.update(late or {})
+    cluster.hosts(**dict.fromkeys(names, 1))
+    hosts = cluster.inherit(*names)
+    cluster.driver.expect(hosts, until=cluster.clock.mono() + cluster.rules.orphan_grace_s)
+    return cluster
+
+
+def goes_on(cluster: Cluster, *names: str) -> bool:
+    """Whether these hosts train on in the world that the last launcher formed, undisturbed."""
+    members = {life.seat.host for life in cluster.driver.worlds.members}
+    quiet = not cluster.lines.getvalue() and not cluster.told["update"] and not cluster.told["fence"]
+    same = {(process.generation, process.life) for process in cluster.training} == {(7, 4)}
+    return quiet and same and members == set(names) == set(cluster.world) and cluster.driver.worlds.standing
+
+
+def test_a_host_that_takes_longer_than_the_heartbeats_timeout_to_come_back_is_waited_for() -> None:
+    cluster = taking_back("a", "b", "c", late={"c": 12.0})
+    cluster.run(60.0)
+    assert goes_on(cluster, "a", "b", "c")
+
+
+def test_a_host_that_comes_after_the_wait_is_of_the_world_that_was_taken_over() -> None:
+    cluster = taking_back("a", "b", "c", late={"c": 200.0})
+    cluster.run(100.0)
+    assert {life.seat.host for life in cluster.driver.worlds.members} == {"a", "b"}
+    cluster.run(150.0)
+    assert goes_on(cluster, "a", "b", "c")
+
+
+def test_a_host_that_cannot_be_reached_for_long_trains_on_and_is_looked_for() -> None:
+    cluster = Cluster(Rules())
+    cluster.dead.add("c")
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.driver.expect(cluster.inherit("a", "b", "c"), until=cluster.clock.mono() + 60.0)
+    cluster.run(8.0)
+    assert {life.seat.host for life in cluster.driver.worlds.members} == {"a", "b"}  # nothing is on its way any more
+    cluster.run(100.0)
+    cluster.dead.clear()
+    cluster.run(20.0)
+    assert goes_on(cluster, "a", "b", "c")
+
+
+def test_agents_come_back_by_themselves_when_nothing_can_be_started_on_their_hosts() -> None:
+    cluster = Cluster(Rules())
+    cluster.dead.update("abc")
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.driver.expect(cluster.inherit("a", "b", "c"), until=cluster.clock.mono() + 60.0)
+    cluster.run(3.0)
+    for name in "abc":
+        cluster.run(1.0)
+        cluster.join(name)
+    cluster.run(60.0)
+    assert goes_on(cluster, "a", "b", "c")
+
+
+def test_if_nobody_is_back_in_time_the_world_is_taken_over_when_they_come() -> None:
+    cluster = taking_back("a", "b", late={"a": 61.0, "b": 61.2})
+    cluster.run(120.0)
+    assert goes_on(cluster, "a", "b")
+
+
+def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher() -> None:
+    cluster = taking_back("a", "b", "c", late={"c": 50.0})
+    cluster.cut.add("c")  # it is gone with the launcher, and its command hangs
+    cluster.later(2.0, lambda: cluster.lose_world("a"))
+    cluster.later(2.0, lambda: cluster.lose_world("b"))
+    waited = cluster.until(lambda: [p.generation for p in cluster.training if p.host in "ab"] == [8, 8])
+    assert 9.0 < waited < 14.0
+    cluster.agents.pop("c")
+    cluster.run(60.0)
+    assert not cluster.driver.back.missing
+
+
+def test_a_host_that_comes_when_the_others_have_gone_on_without_it_starts_anew() -> None:
+    cluster = taking_back("a", "b", "c", late={"c": 200.0})
+    cluster.run(100.0)
+    cluster.lose_world("a")
+    cluster.lose_world("b")
+    cluster.until(lambda: cluster.driver.station.generation == 8 and cluster.driver.worlds.formed)
+    cluster.until(lambda: lives(cluster).get("c", 4) > 4 and len(cluster.world) == 3, within=400.0)
+    assert lives(cluster)["a"] == lives(cluster)["b"] == 4
+
+
+# --- a job that is ended before its hosts are back
+
+
+def test_a_launcher_that_is_stopped_while_it_takes_hosts_back_ends_what_runs_there() -> None:
+    cluster = taking_back("a", "b", late={"a": 2.0, "b": 5.0})
+    cluster.run(0.5)
+    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.until(lambda: cluster.driver.over)
+    assert cluster.clock.mono() >= 105.0  # not before the last one was there
+    assert not cluster.agents
+    assert not cluster.driver.farewell.untold
+
+
+def test_hosts_that_do_not_come_in_time_are_ended_without_a_connection() -> None:
+    cluster = taking_back("a", "b", late={"b": 1000.0})
+    cluster.run(0.5)
+    cluster.driver.end(Interrupted(2, "stopped"))
+    took = cluster.until(lambda: cluster.driver.over)
+    assert PATIENCE_S < took < PATIENCE_S + 2.0
+    assert not cluster.agents
+    assert not cluster.driver.farewell.untold
+
+
+def test_told_again_to_stop_it_waits_for_nobody_to_come() -> None:
+    cluster = taking_back("a", "b", late={"a": 1000.0, "b": 1000.0})
+    cluster.run(0.5)
+    for _ in range(2):
+        cluster.driver.end(Interrupted(2, "stopped"))
+    assert cluster.until(lambda: cluster.driver.over) < 2.0
+    assert not cluster.agents
+
+
+def test_a_host_that_nobody_could_tell_is_not_forgotten() -> None:
+    cluster = Cluster(Rules())
+    cluster.dead.add("b")
+    cluster.hosts(a=1, b=1)
+    cluster.driver.expect(cluster.inherit("a", "b"), until=cluster.clock.mono() + 60.0)
+    cluster.driver.end(Interrupted(2, "stopped"))
+    assert cluster.until(lambda: cluster.driver.over) < 15.0
+    assert list(cluster.driver.farewell.untold) == ["b"]
+    state = state_of(cluster.driver, incarnation=2, ports={"10.0.0.1": 7}, now=0.0, wall=0.0)
+    assert [host.name for host in hosts_left(state)] == ["b"]
+    assert ports_of(state) == {"10.0.0.1": 7}
+
+
+def test_a_job_that_has_told_all_of_them_leaves_nothing_to_look_for() -> None:
+    cluster = taking_back("a", "b")
+    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.until(lambda: cluster.driver.over)
+    assert not hosts_left(state_of(cluster.driver, incarnation=2, ports={}, now=0.0, wall=0.0))
+
+
+def test_a_host_that_falls_silent_while_the_job_ends_is_ended_without_a_connection() -> None:
+    cluster = running("a", "b", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.cut.add("b")
+    cluster.ends_s["a"] = 8.0
+    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.until(lambda: cluster.driver.over)
+    assert not cluster.agents

@@ -153,7 +153,8 @@ def test_lines_are_what_agents_are_told() -> None:
         "j", "h", key=KEY, launcher=("a", 7), incarnation=2, orphan_grace_s=6, argv=("train", ""), env=usual["env"]
     )
     assert usual.items() <= json.loads(more).items()
-    assert json.loads(end_line("job", "h1", key=KEY)) == {"do": "end", "job": "job", "host": "h1", "key": KEY.hex()}
+    end = {"do": "end", "job": "job", "host": "h1", "key": KEY.hex()}
+    assert json.loads(end_line("job", "h1", key=KEY, grace_s=5.0)) == {**end, "grace_s": 5.0}
 
 
 LAUNCHER = """

@@ -1,0 +1,44 @@
+"""What the driver reads of a job's settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.settings import RunSettings
+
+
+@dataclass(frozen=True, slots=True)
+class JobRules:
+    """See :class:`hvd_elastic_ext.launcher.station.Rules`."""
+
+    limits: Limits
+    cooldown_s: tuple[float, float]
+    heartbeat_timeout_s: float
+    standby_timeout_s: float
+    orphan_grace_s: float
+    elastic_timeout_s: float
+    reset_limit: int | None
+    failure_budget: int
+    below_min: str
+    progress_timeout_s: float | None
+    restart_stalled: bool
+    drain_stragglers: bool
+
+    @classmethod
+    def of(cls, settings: RunSettings) -> JobRules:
+        s = settings
+        return cls(
+            limits=Limits(s.num_proc, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s),
+            cooldown_s=s.cooldown_s,
+            heartbeat_timeout_s=s.heartbeat_timeout_s,
+            standby_timeout_s=s.standby_timeout_s,
+            orphan_grace_s=s.orphan_grace_s,
+            elastic_timeout_s=s.elastic_timeout_s,
+            reset_limit=s.reset_limit,
+            failure_budget=s.failure_budget,
+            below_min=s.below_min,
+            progress_timeout_s=s.progress_timeout_s,
+            restart_stalled=s.restart_stalled,
+            drain_stragglers=s.drain_stragglers,
+        )
