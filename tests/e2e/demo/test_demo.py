@@ -72,6 +72,7 @@ def check_that_nobody_noticed_the_launchers_death(story: Story) -> None:
     assert after.steps_lost in (0, None)
 
 
+@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_the_quick_demo_shows_every_event(tmp_path: Path) -> None:
@@ -88,6 +89,7 @@ def test_the_quick_demo_shows_every_event(tmp_path: Path) -> None:
     assert sorted(outside) == sorted(map(Path, elsewhere.values())), "the demo wrote outside its folder"
 
 
+@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_whole_demo_shows_every_event(tmp_path: Path) -> None:

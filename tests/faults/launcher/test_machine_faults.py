@@ -136,6 +136,7 @@ def test_a_full_disk_under_journal_state_and_output_stops_nothing(training: Trai
     assert "Traceback" not in process.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(400)
 def test_of_sixteen_ranks_on_one_machine_one_leaves_and_fifteen_go_on(training: Training) -> None:

@@ -65,6 +65,7 @@ def test_a_python_that_does_not_run_is_said_in_one_line(fresh_tree: Path, bare_e
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
 def test_set_up_survives_being_killed_then_finishes_and_then_has_nothing_to_do(

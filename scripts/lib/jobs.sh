@@ -1,0 +1,10 @@
+# shellcheck shell=bash
+# Sourced: SIDE_BY_SIDE, the options of pytest for JOBS files of tests at a time. One is as if there were no such option.
+JOBS="${JOBS:-2}"
+if ! [[ "$JOBS" =~ ^[1-9][0-9]*$ ]]; then
+    echo "tests: JOBS is '$JOBS'; give how many files of tests may run at a time, such as JOBS=1" >&2
+    exit 2
+fi
+SIDE_BY_SIDE=()
+# shellcheck disable=SC2034  # for whoever sources this
+if ((JOBS > 1)); then SIDE_BY_SIDE=(-n "$JOBS" --dist loadfile); fi
