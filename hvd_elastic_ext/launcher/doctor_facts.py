@@ -32,7 +32,10 @@ PROBE_TIMEOUT_S: Final = 90.0
 HOSTS_AT_ONCE: Final = 16
 
 PROBE: Final = r"""
-import json, socket, sys
+import sys
+if not sys.path[0]:  # the directory that it runs in: a json.py there is not Python's
+    del sys.path[0]
+import json, socket
 def say(step, **facts):
     sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}) + "\n")
     sys.stdout.flush()

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from hvd_elastic_ext.launcher.doctor_facts import ask
 from tests.support.processes import run_process
 
 DOCTOR = [sys.executable, "-m", "hvd_elastic_ext.cli", "doctor"]
@@ -52,6 +53,14 @@ def test_a_horovod_that_crashes_on_import_is_a_finding_and_no_crash(tmp_path):
     crash = next(f for f in troubles(document) if "signal 11" in f["why"])
     assert "Horovod" in crash["what"]
     assert "build-horovod" in crash["remedy"]
+
+
+def test_no_interpreter_runs_what_lies_in_the_directory_of_the_doctor(tmp_path, monkeypatch):
+    for name in ("json", "socket", "importlib"):
+        (tmp_path / f"{name}.py").write_text("import os\nopen('was-run', 'w').close()\nos._exit(66)\n")
+    monkeypatch.chdir(tmp_path)
+    assert "done" in ask([sys.executable, "-"]).steps
+    assert not (tmp_path / "was-run").exists()
 
 
 def test_a_wrong_host_name_is_one_line_and_usage():
