@@ -268,19 +268,16 @@ class Agent:
 
     def _told_to_end(self, name: str) -> None:
         """End at once, or, the first time, after the launcher has had time to make something better of it."""
-        membership = self._membership
-        if (
-            membership is None
-            or not membership.connected
-            or self._finishing
-            or all(slot.at_rest for slot in self._slots.values())
-        ):
+        membership, busy = self._membership, [slot for slot in self._slots.values() if not slot.at_rest]
+        if membership is None or self._finishing:
             self.end_all(f"the agent was sent {name}")
             return
-        self._finishing = True
-        grace_s = max(slot.grace_s for slot in self._slots.values())
-        self._end_at = self._clock() + grace_s
+        grace_s = max((slot.grace_s for slot in busy), default=0.0) if membership.connected else 0.0
         membership.notice(name, grace_s)
+        if not grace_s:
+            self.end_all(f"the agent was sent {name}")
+            return
+        self._finishing, self._end_at = True, self._clock() + grace_s
 
     def _reap(self) -> None:
         """Reap holders, and what became ours because its holder was killed."""

@@ -102,6 +102,8 @@ class Job:
         self._facts: dict[str, Any] | None = None
         self._lost_at: float | None = agent.now()
         self._failed = False
+        self._notice: tuple[str, float] | None = None
+        """The signal that the agent was sent, and until when it waits for the launcher to do something about it."""
         self._complaints: set[str] = set()
         self._channel = Channel(agent, self, key)
         self._channel.aim(order.address)
@@ -133,7 +135,9 @@ class Job:
         return self._channel.open
 
     def notice(self, reason: str, grace_s: float) -> None:
-        self.put("notice", reason=reason, grace_s=grace_s)
+        self._notice = (reason, self._agent.now() + grace_s)
+        if self.connected:  # else the next hello says so
+            self.put("notice", reason=reason, grace_s=grace_s)
 
     def due(self) -> float | None:
         moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
@@ -181,6 +185,9 @@ class Job:
             "pid": os.getpid(),
             "facts": self._facts,
         }
+        if self._notice is not None:
+            reason, end = self._notice
+            hello["notice"] = {"reason": reason, "grace_s": max(0.0, end - self._agent.now())}
         return {**hello, "seats": _fitting(slots)}
 
     def welcome(self, message: dict[str, Any]) -> str | None:

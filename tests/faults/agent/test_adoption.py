@@ -186,5 +186,6 @@ def test_an_agent_that_was_told_to_finish_goes_on_for_the_next_launcher(begin: B
         adopted = second.session()
         adopted.order(start_order(1, "echo", "more"), {"do": "stop", "slot": 0})
         adopted.wait_for("ended", 0)
+        adopted.wait_for("ended", 1)
         assert adopted.written(1) == b"more\n"
         assert agent.returncode is None

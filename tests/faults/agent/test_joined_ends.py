@@ -32,6 +32,30 @@ def test_after_a_notice_the_launcher_may_end_it_its_own_way(launcher: Launcher, 
     assert session.wait_for("exited", 0)["code"] == 0
 
 
+def test_an_agent_that_has_nothing_to_end_gives_notice_too(launcher: Launcher, begin: Begin) -> None:
+    agent = begin(launcher)
+    session = launcher.session()
+    assert "notice" not in session.hello
+    agent.terminate()
+    assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 0.0}
+    assert agent.wait() == 0
+
+
+def test_a_notice_is_given_again_on_the_next_connection(launcher: Launcher, begin: Begin) -> None:
+    agent = begin(launcher)
+    session = launcher.session()
+    session.order(python(0, WAIT, grace_s=1000))
+    session.wait_for("output", 0)
+    agent.terminate()
+    session.wait_for("notice")
+    session.hang_up()
+    again = launcher.session(2)
+    assert again.hello["notice"]["reason"] == "SIGTERM"
+    assert 0 < again.hello["notice"]["grace_s"] < 1000
+    again.order({"do": "kill", "slot": 0})
+    assert agent.wait() == 137
+
+
 def test_after_a_killed_agent_that_had_joined_nothing_remains(
     launcher: Launcher, begin: Begin, family: MakeFamily
 ) -> None:

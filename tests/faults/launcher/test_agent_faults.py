@@ -1,0 +1,90 @@
+"""A host's agent is sent a signal, or stands still with all that it has and goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.launcher.kit import Training, training
+from tests.support.waiting import wait_until
+
+__all__ = ["training"]
+
+BESIDE = "127.0.0.1"
+
+
+def parent(pid: int) -> int:
+    """The parent of a process of this machine."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def agent_of(training: Training, host: str) -> int:
+    """A host's agent: its processes are children of a holder, and that is one of the agent's."""
+    return parent(parent(training.pids()[host]))
+
+
+def gone(*pids: int) -> bool:
+    return not any(Path(f"/proc/{pid}").exists() for pid in pids)
+
+
+@contextlib.contextmanager
+def paused(*pids: int) -> Iterator[None]:
+    """Hold processes for a while, as a virtual machine that is paused does: their connections live on."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_after_a_signal_to_an_agent_its_host_leaves_in_good_order_and_comes_back(training: Training) -> None:
+    training.set_hosts("localhost:1", f"{BESIDE}:1")
+    with training.train("-np", "2", "--heartbeat-timeout", "20") as process:
+        training.wait_for_size(2)
+        agent = agent_of(training, BESIDE)
+        os.kill(agent, signal.SIGTERM)
+        training.wait_for("a world without it", lambda: training.causes()[-1] == "hosts removed")
+        assert training.last("notice").get("host") == BESIDE
+        training.wait_for_size(1)
+        wait_until(lambda: gone(agent), what="the end of the agent", timeout=60)
+        training.wait_for("its return", lambda: training.causes()[-1] == "hosts added")
+        training.wait_for_size(2)
+        assert agent_of(training, BESIDE) != agent
+        assert process.returncode is None
+    training.check_steps()
+    training.check_uninterrupted("localhost")
+    assert training.events("exited")[0].get("cause") == "told to leave"
+    assert training.causes() == ["start", "hosts removed", "hosts added"]
+    assert [record.get("steps_lost") for record in training.events("resized")[1:]] == [0, 0]
+    assert not training.events("struck")
+    assert not training.events("fenced")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_host_that_stood_still_and_is_not_wanted_any_more_keeps_nothing_when_it_goes_on(training: Training) -> None:
+    training.set_hosts("localhost:1", f"{BESIDE}:1")
+    with training.train("-np", "2", "--heartbeat-timeout", "6") as process:
+        training.wait_for_size(2)
+        worker = training.pids()[BESIDE]
+        holder = parent(worker)
+        there = (parent(holder), holder, worker)
+        with paused(*there):
+            training.wait_for("a world without it", lambda: training.causes()[-1] == "worker failed")
+            training.set_hosts("localhost:1")
+            training.wait_for_size(1, more=20)
+            assert not gone(*there)
+        wait_until(lambda: gone(*there), what="the end of what stood still", timeout=60, show=lambda: process.output)
+        training.wait_for_size(1)
+        assert process.returncode is None
+    training.check_steps()
+    assert training.causes() == ["start", "worker failed"]
