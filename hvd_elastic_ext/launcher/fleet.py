@@ -89,11 +89,6 @@ class Fleet:
             self._station.hands.stop_launch(agent.host.name)
             self._roster.agents.pop(agent.host.name, None)
 
-    def dismiss_all(self) -> None:
-        """Have every agent end."""
-        for agent in list(self._roster.agents.values()):
-            self.dismiss(agent)
-
     def joined(self, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
         """An agent is there: make the roster what it says that there is. Processes that ended unseen, and how."""
         now = self._station.now()
