@@ -19,9 +19,14 @@ class Seen:
 
     def __init__(self) -> None:
         self.events: list[ControlEvent] = []
+        self.defect_over = ""
+        """The news over which whoever takes them in raises, once."""
         self._changed = asyncio.Event()
 
     def take(self, event: ControlEvent) -> None:
+        if isinstance(event, News) and event.news["event"] == self.defect_over:
+            self.defect_over = ""
+            raise ZeroDivisionError("ours")
         self.events.append(event)
         self._changed.set()
 
@@ -75,5 +80,28 @@ def test_an_agent_serves_one_launcher_after_another(tmp_path: Path, monkeypatch:
         await seen.until(lambda: [one for one in seen.events if isinstance(one, AgentLost)])
         assert (await launch.wait()).code == 137
         await second.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_what_a_defect_of_the_launcher_lost_an_agent_tells_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    async def story() -> None:
+        control, seen, line = await launcher(new_key(), 1)
+        seen.defect_over = "exited"
+        launch = await Local().start("h1", line, remark=lambda _: None)
+        await seen.until(seen.joined)
+        assert control.send("h1", {"do": "start", "slot": 0, "argv": ["sh", "-c", "exit 7"], "life": 1})
+        _, again = await seen.until(lambda: len(seen.joined()) == 2 and seen.joined())
+        status = again.hello["seats"]["0"]
+        assert (status["life"], status["state"], status["code"]) == (1, "rest", 7)
+        assert not seen.news("exited")
+        assert [record.exc_info is not None for record in caplog.records] == [True]
+        assert control.send("h1", {"do": "finish"})
+        await launch.wait()
+        await control.stop()
 
     asyncio.run(asyncio.wait_for(story(), 60))
