@@ -46,6 +46,8 @@ from hvd_elastic_ext.launcher.transports import ByName, Local, OverSsh, ToPods, 
 
 log = logging.getLogger(__name__)
 
+LATE_S: Final = 1.0
+"""A loop that is later than this has stood still: it was stopped, its machine was, or a disk held it up."""
 WATCH_S: Final = 1.0
 """Longest time between two looks at who is silent."""
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
@@ -111,18 +113,29 @@ class Job:
             self._make_room()
             if self._reach.see(there(self._driver.station.roster.agents.values())):
                 self._driver.ways_changed()
+            begun = self._clock.mono()
             at = self._driver.look()
             if at is None:
                 return
+            self._see_standstill(since=begun)
             await self._something_new(until=at)
 
     async def _something_new(self, *, until: float) -> None:
         """Wait for an event, for a silence that has become too long, or until then (mono)."""
+        await asyncio.sleep(0)  # however late it is: what came in is taken in before anything is concluded from silence
         while (left := until - self._clock.mono()) > 0:
+            begun, pause = self._clock.mono(), min(left, WATCH_S)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._look_soon.wait(), min(left, WATCH_S))
+                await asyncio.wait_for(self._look_soon.wait(), pause)
+            self._see_standstill(since=begun + pause)
             if self._look_soon.is_set() or self._driver.fleet.too_silent():
                 return
+
+    def _see_standstill(self, *, since: float) -> None:
+        """Nobody else is to blame for a time in which this process did nothing."""
+        late = self._clock.mono() - since
+        if late > LATE_S:
+            self._driver.overslept(late)
 
     def _make_driver(self, saved: Saved) -> Driver:
         return Driver(
@@ -222,6 +235,7 @@ class Job:
         match event:
             case News(host, news) if news["event"] == "output":
                 life = seat_of(host, news.get("slot"), news.get("life"))
+                self._driver.news(host, news)  # a sign of life as good as any
                 if life is not None:
                     self._console.take(life, str(news.get("stream")), str(news.get("text")))
                 return

@@ -212,6 +212,12 @@ class Driver:
         """What ends a host's agent without a connection has ended; with 0 there is no agent any more."""
         self.farewell.answered(host, well=code == 0, why=remark or f"exit code {code}")
 
+    def overslept(self, seconds: float) -> None:
+        """The launcher itself stood still for so long: stopped, paused with its machine, or held up by a disk."""
+        log.warning("the launcher itself stood still for %.1f s", seconds)
+        self.fleet.overslept(seconds)
+        self._laggards.pause()
+
     def ways_changed(self, host: str | None = None) -> None:
         """Processes, of one host or all, may have to find their peers in another way from the next world on."""
         self.worlds.tell_ways(host)

@@ -263,6 +263,12 @@ class Fleet:
 
     # --- silence
 
+    def overslept(self, seconds: float) -> None:
+        """The launcher itself stood still for so long: what agents have said meanwhile is not read yet."""
+        now = self._station.now()
+        for agent in self._roster.agents.values():
+            agent.heard = min(now, agent.heard + seconds) if agent.heard else agent.heard
+
     def too_silent(self) -> bool:
         """Whether :meth:`notice_silence` would have something to do."""
         oldest = self._station.now() - self._station.rules.heartbeat_timeout_s

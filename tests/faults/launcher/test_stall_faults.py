@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -50,4 +52,24 @@ def test_a_rank_that_is_slow_for_long_is_named_and_drained_and_costs_nobody_a_st
     assert training.causes() == ["start", "hosts removed"]
     assert not training.events("struck")
     assert not training.events("rolled_back")
+    training.check_steps()
+
+
+@pytest.mark.soak
+def test_a_launcher_that_is_stopped_for_longer_than_the_heartbeat_timeout_blames_nobody_for_it(
+    training: Training,
+) -> None:
+    training.set_hosts("localhost:1", "127.0.0.1:1")
+    env = {"PAUSE_S": "0.005"}  # much output, too
+    with training.train("-np", "2", *BEATS, "--heartbeat-timeout", "3", env=env) as process:
+        training.wait_for_size(2)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(8.0)
+        process.send_signal(signal.SIGCONT)
+        training.wait_for_size(2, more=100)
+        training.process.terminate()
+        training.process.wait(60)
+    assert training.causes() == ["start"]
+    assert not training.events("fenced") + training.events("struck") + training.events("isolated")
+    training.check_uninterrupted("localhost")
     training.check_steps()

@@ -326,3 +326,13 @@ def test_a_worker_that_was_sent_away_may_take_its_time_to_end_when_nobody_waits_
     cluster.run(20.0)
     assert not cluster.events("fenced")
     assert not cluster.events("struck")
+
+
+def test_nobody_is_cut_off_for_a_time_in_which_the_launcher_itself_stood_still() -> None:
+    cluster = running("a", "b")
+    cluster.run(3.0)
+    cluster.standstill(15.0)
+    cluster.run(20.0)
+    assert not cluster.events("fenced") + cluster.events("struck") + cluster.events("isolated")
+    cluster.cut.add("b")  # and who falls silent then is noticed in its time
+    cluster.until(lambda: cluster.events("fenced"), within=cluster.rules.heartbeat_timeout_s + 2.0)
