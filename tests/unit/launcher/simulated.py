@@ -5,17 +5,14 @@ Every order does what docs/agent.md says it does; time passes only in :meth:`Clu
 
 from __future__ import annotations
 
-import base64
 import heapq
 import io
-import itertools
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
@@ -24,8 +21,7 @@ from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Worker
-
-STEP_S = 0.02
+from tests.unit.launcher.simulated_processes import Process, Processes
 
 
 @dataclass
@@ -45,36 +41,7 @@ class Rules:
     drain_stragglers: bool = False
 
 
-@dataclass
-class Process:
-    """``state``: booting, parked, waiting (for a rank), training, gone. ``stopped``: as by SIGSTOP.
-
-    ``stuck``: its main thread stands still, and the others wait for it. ``beats``: it says that it does not.
-    ``wedged``: it waits for a peer, whatever becomes of that, as Gloo does in the middle of sending.
-    """
-
-    host: str
-    slot: int
-    life: int
-    state: str = "booting"
-    rank: int | None = None
-    generation: int = 0
-    agreed: int = 0
-    asked: int | None = None
-    interrupted: bool = False
-    leave: bool = False
-    lost: bool = False
-    stopped: bool = False
-    beat_at: float = 0.0
-    steps: int = 0
-    stuck: bool = False
-    beats: bool = False
-    wedged: bool = False
-    progress: int = 0
-    step_s: float | None = None
-
-
-class Cluster:
+class Cluster(Processes):
     """``boot_s`` and ``join_s`` by host name; ``dead`` hosts cannot be reached; ``cut`` ones have lost their network.
 
     Orders to ``deaf`` hosts are sent well and never arrive, as over a connection that broke and nobody knows;
@@ -86,40 +53,24 @@ class Cluster:
     """
 
     def __init__(self, rules: Rules | None = None, *, ledger: HealthLedger | None = None) -> None:
-        self.clock = ManualClock()
+        super().__init__()
         self.lines = io.StringIO()
         self.rules = rules or Rules()
         self.boot_s: dict[str, float] = {}
         self.dead: set[str] = set()
-        self.cut: set[str] = set()
         self.misfits: dict[str, str] = {}
         self.lose: Counter[str] = Counter()
-        self.lose_news: Counter[str] = Counter()
-        self.dumb: set[str] = set()
         self.hung_up = 0
         self._notices: dict[str, float] = {}
         self.told: Counter[str] = Counter()
-        self.agents: dict[str, dict[int, Process]] = {}
         self.stalls: list[tuple[float, str]] = []
         self.deaf: set[str] = set()
-        self.mute: set[str] = set()
         self.finishing: set[str] = set()
-        self.undying: set[str] = set()
-        self.sealed: list[int] | None = None
         self.unstartable: dict[str, str] = {}
         self.ends_s: dict[str, float] = {}
         self.clears_s = 0.0
         self.join_s: dict[str, float] = {}
-        self._beating: set[str] = set()
-        """Hosts whose agent has ever connected."""
         self._connections: dict[str, int] = {}
-        self._said_lately: dict[str, list[tuple[float, dict[str, Any]]]] = {}
-        self._kept: dict[str, list[dict[str, Any]]] = {}
-        self._ended: dict[tuple[str, int], tuple[int, int]] = {}
-        self._done: set[tuple[str, int, int]] = set()
-        self._events: list[tuple[float, int, Callable[[], object]]] = []
-        self._count = itertools.count()
-        self._asks = itertools.count()
         self.driver = Driver(
             self.rules,
             self,
@@ -153,6 +104,11 @@ class Cluster:
             while self._events and self._events[0][0] <= self.clock.mono():
                 heapq.heappop(self._events)[2]()
                 self.driver.look()
+
+    def standstill(self, seconds: float) -> None:
+        """Time passes for all but the launcher."""
+        self.clock.advance(seconds)
+        self.driver.overslept(seconds)
 
     def until(self, condition: Callable[[], object], *, within: float = 60.0) -> float:
         """Let time pass until ``condition``; how long it took."""
@@ -234,17 +190,6 @@ class Cluster:
         for process in self.agents[host].values():
             if process.asked is not None:
                 self._ask_again(process)
-
-    @property
-    def training(self) -> list[Process]:
-        """Those that are in the world, by rank."""
-        found = [p for p in self._all() if p.state == "training" and not p.lost]
-        return sorted(found, key=lambda p: p.rank if p.rank is not None else -1)
-
-    @property
-    def world(self) -> list[str]:
-        """Host of each rank."""
-        return [process.host for process in self.training]
 
     def events(self, name: str) -> list[dict[str, Any]]:
         entries = [json.loads(line) for line in self.lines.getvalue().splitlines()]
@@ -409,169 +354,3 @@ class Cluster:
                 self.driver.launch_ended(host, max(codes, default=0), "")
 
         self.later(self.clears_s, gone)
-
-    # --- processes
-
-    def _park(self, process: Process) -> None:
-        if process.state == "booting":
-            process.state = "parked"
-            self.say(process, "parked")
-
-    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
-        if message["tell"] == "go" and process.state == "parked":
-            self._ask(process)
-        elif message["tell"] == "update" and process.state == "training":
-            process.leave = process.leave or message["leave"]
-            self._interrupt_all(process.generation)
-        elif message["tell"] == "fence" and process.state == "training":
-            self._lose(process)
-
-    def _interrupt_all(self, generation: int) -> None:
-        """Ranks agree: one that was told takes all of them out of the world, at their next step."""
-        for each in self._all():
-            if each.generation == generation and each.state == "training" and not each.interrupted:
-                each.interrupted = True
-                self.later(STEP_S, lambda each=each: self._leave_world(each))
-
-    def _leave_world(self, process: Process) -> None:
-        stays = process.stopped or process.wedged or process.lost or not process.interrupted
-        if process.state != "training" or stays:
-            return
-        if process.leave:
-            self._end(process, 0)
-        else:
-            self._ask(process)
-
-    def _lose(self, process: Process, generation: int | None = None) -> None:
-        """The world is gone; it asks for the next one."""
-        stays = process.lost or process.wedged or process.state != "training"
-        if not stays and generation in (None, process.generation):
-            process.lost = True
-            self.later(0.005, lambda: self._ask(process))
-
-    def _ask(self, process: Process) -> None:
-        if process.state == "gone" or process.stopped:
-            return
-        process.state, process.asked = "waiting", next(self._asks)
-        if self.sealed is not None:
-            self.say(process, "beat", commit=self.sealed)
-        self._ask_again(process)
-
-    def _ask_again(self, process: Process) -> None:
-        self._news(process, "asked", id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
-
-    def _answered(self, process: Process, order: Mapping[str, Any]) -> None:
-        assert order["status"] == 200
-        process.rank = int(base64.b64decode(order["body"]).decode().split(",")[0])
-        process.state, process.asked = "training", None
-        process.interrupted = process.lost = False
-        process.generation = self.driver.station.generation
-        self.later(0.05, lambda: self.enter(process))
-
-    def enter(self, process: Process) -> None:
-        """It has joined a world, and agrees with the others at once."""
-        if process.state == "training":
-            self.say(process, "entered", generation=process.generation)
-            self.say(process, "looping")
-            process.agreed = process.generation
-            self.say(process, "synced")
-
-    def ends_well(self, host: str) -> None:
-        """The processes of a host that are in a world end with 0."""
-        for process in self.training:
-            if process.host == host:
-                process.interrupted = True
-                self._end(process, 0)
-
-    def _end(self, process: Process, code: int) -> None:
-        if process.state == "gone" or process.host in self.undying:
-            return
-        generation, was_in = process.generation, process.state == "training"
-        process.state = "gone"
-        self.agents[process.host].pop(process.slot, None)
-        self._ended[process.host, process.slot] = (process.life, code)
-        self._news(process, "exited", code=code)
-        if was_in and not process.interrupted:
-            for peer in self._all():
-                if peer.generation == generation and peer.host not in self.cut:
-                    self.later(0.01, lambda peer=peer: self._lose(peer, generation))
-
-    def says(self, host: str, what: str) -> None:
-        """The processes of a host that are in a world say something about their training."""
-        for process in self.training:
-            if process.host == host:
-                self.say(process, what)
-
-    def finish(self, *, hanging: str | None = None) -> None:
-        """Training is over everywhere; processes of a host that is ``hanging`` never get to their end."""
-        for process in self.training:
-            self._done.add((process.host, process.slot, process.life))
-            self.say(process, "done")
-        for process in self.training:
-            process.interrupted = True
-            if process.host == hanging:
-                process.stopped = True
-            else:
-                self._end(process, 0)
-
-    # --- news
-
-    def _all(self) -> Iterable[Process]:
-        return [process for seats in self.agents.values() for process in seats.values()]
-
-    def say(self, process: Process, what: str, **more: Any) -> None:
-        self._news(process, "said", message={"say": what, **more})
-
-    def _news(self, process: Process, event: str, **more: Any) -> None:
-        if process.host not in self.cut:
-            news = {"event": event, "slot": process.slot, "life": process.life, **more}
-            self.later(0.001, lambda: self._arrive(process.host, news))
-
-    def _arrive(self, host: str, news: dict[str, Any]) -> None:
-        if host in self.mute or host not in self._beating:
-            return
-        if self.lose_news[news["event"]]:
-            self.lose_news[news["event"]] -= 1
-            return
-        if host in self._kept:
-            self._kept[host].append(news)
-            return
-        self._said_lately.setdefault(host, []).append((self.clock.mono(), news))
-        self.driver.news(host, news)
-
-    def _beat(self, name: str) -> None:
-        if name not in self.agents:
-            self._beating.discard(name)
-            return
-        now = self.clock.mono()
-        slots = {}
-        for process in self.agents[name].values():
-            if not process.stopped:
-                process.beat_at = now
-                self._train(process)
-            if process.state == "booting" and name in self.dumb:
-                continue
-            beat = {
-                "step": process.steps,
-                "commit": [1, process.generation, process.steps] if process.generation else None,
-                "progress": process.progress,
-                "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
-                "step_s": process.step_s,
-            }
-            slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
-        if name not in self.cut and name not in self._kept:
-            self.driver.news(name, {"event": "beats", "slots": slots})
-        self.later(1.0, lambda: self._beat(name))
-
-    def _train(self, process: Process) -> None:
-        gets_on = process.state == "training" and not self._held_up(process)
-        process.steps += gets_on
-        process.progress += gets_on or process.beats
-        if process.step_s is not None:
-            process.step_s *= 1.0 + 1e-6  # no two steps take the same time
-
-    def _held_up(self, process: Process) -> bool:
-        return any(each.stuck and each.generation == process.generation for each in self._all())
-
-    def later(self, seconds: float, act: Callable[[], object]) -> None:
-        heapq.heappush(self._events, (self.clock.mono() + seconds, next(self._count), act))

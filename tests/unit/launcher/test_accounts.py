@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.launcher.simulated import Cluster, Process
+from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.test_driver import causes, running
 
 

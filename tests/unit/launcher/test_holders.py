@@ -6,7 +6,8 @@ import pytest
 
 from hvd_elastic_ext.launcher.ledger import Subject
 from hvd_elastic_ext.launcher.membership import Limits
-from tests.unit.launcher.simulated import Cluster, Process, Rules
+from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.test_driver import running
 
 

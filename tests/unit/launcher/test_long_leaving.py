@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.fleet import LEAVE_S
-from tests.unit.launcher.simulated import STEP_S
+from tests.unit.launcher.simulated_processes import STEP_S
 from tests.unit.launcher.test_driver import running
 
 
 def test_a_removed_host_is_left_alone_as_long_as_all_are_in_an_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = running("a", "b")
     cluster.run(1.0)
-    monkeypatch.setattr("tests.unit.launcher.simulated.STEP_S", 10 * LEAVE_S)
+    monkeypatch.setattr("tests.unit.launcher.simulated_processes.STEP_S", 10 * LEAVE_S)
     cluster.hosts(a=1)
     cluster.run(9 * LEAVE_S)
     assert not cluster.events("exited")

@@ -9,7 +9,8 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.devices import DEVICES, VISIBLE
 from hvd_elastic_ext.launcher.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.membership import Limits
-from tests.unit.launcher.simulated import Cluster, Process, Rules
+from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated_processes import Process
 
 
 class WithDevices(Cluster):
