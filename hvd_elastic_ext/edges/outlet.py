@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 ROOM: Final = 8 << 20
 """Characters that may wait, so much being added for each piece as it takes in memory by itself."""
-STANDS_S: Final = 1.0
+STANDS_S: Final = 2.0
 """After how long without any progress :meth:`Outlet.close` gives up."""
 CLOSE_S: Final = 5.0
 """How long it waits for a reader that is slow."""
