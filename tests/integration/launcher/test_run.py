@@ -50,7 +50,7 @@ def test_hosts_get_ranks_in_the_order_of_their_list(launched: Launched) -> None:
 def test_a_mistyped_host_beside_this_machine_costs_nothing(launched: Launched) -> None:
     launched.set_hosts("no-such-host.invalid:1", "localhost:1")
     with launched.run("-np", "1", PYTHON, COUNTER, "10") as process:
-        assert process.wait(60) == 0, process.output
+        assert process.wait(90) == 0, process.output
     assert "no agent could be started on no-such-host.invalid: " in process.stderr
     assert {record.get("host") for record in launched.events("struck")} == {"no-such-host.invalid"}
 
