@@ -57,6 +57,9 @@ class Laggards:
             self._moved.clear()
             self._told = None
             return
+        if not self._all_are_heard(now):
+            self.pause()
+            return
         members = self._members(now)
         limit = self._station.rules.progress_timeout_s
         if limit is not None:
@@ -64,6 +67,12 @@ class Laggards:
         if now - self._compared_at >= COMPARE_S:
             self._compared_at = now
             self._compare()
+
+    def _all_are_heard(self, now: float) -> bool:
+        """Whether every host of the world has spoken lately: of one that is silent nothing can be said, for now."""
+        lately = now - self._station.rules.heartbeat_timeout_s / 2
+        agents = map(self._station.roster.agents.get, {life.seat.host for life in self._worlds.members})
+        return all(agent is not None and agent.heard >= lately for agent in agents)
 
     def _members(self, now: float) -> list[Member]:
         found, moved, times = [], self._moved, self._times

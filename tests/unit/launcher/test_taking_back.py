@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.control import Control
 from hvd_elastic_ext.launcher.farewell import PATIENCE_S
 from hvd_elastic_ext.launcher.isolation import alone
+from hvd_elastic_ext.launcher.launches import Launches
 from hvd_elastic_ext.launcher.saving import hosts_left, ports_of, state_of
+from hvd_elastic_ext.launcher.transports import Ended, Launch, Local, Remark
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.test_driver import causes, running
 
@@ -111,14 +115,15 @@ def test_a_newcomer_that_is_heard_is_no_reason_to_cut_off_those_who_train(boot_s
     assert lives(cluster) == {"a": 1, "b": 1, "d": 1}
 
 
-def test_ranks_that_nobody_saw_getting_on_are_not_taken_to_stand_still() -> None:
-    cluster = running("a", "b", rules=Rules(progress_timeout_s=12.0, restart_stalled=True))
+@pytest.mark.parametrize(("limit_s", "silent_s"), [(12.0, 20.0), (5.0, 8.0)])
+def test_ranks_that_nobody_saw_getting_on_are_not_taken_to_stand_still(limit_s: float, silent_s: float) -> None:
+    cluster = running("a", "b", rules=Rules(progress_timeout_s=limit_s, restart_stalled=True))
     cluster.run(3.0)
     cluster.agents["b"][0].wedged = True  # it waits for others when it is heard last
     cluster.run(2.0)
     cluster.cut.update("ab")
     cluster.agents["b"][0].wedged = False
-    cluster.run(20.0)
+    cluster.run(silent_s)
     cluster.cut.clear()
     cluster.run(30.0)
     assert not cluster.events("stalled")
@@ -302,3 +307,79 @@ def test_a_host_that_falls_silent_while_the_job_ends_is_ended_without_a_connecti
     cluster.driver.end(Interrupted(2, "stopped"))
     cluster.until(lambda: cluster.driver.over)
     assert not cluster.agents
+
+
+# --- where agents come back to, and starts that they make needless
+
+
+def test_a_launcher_listens_where_the_last_one_did_if_that_is_free() -> None:
+    async def play() -> None:
+        def control(ports: dict[str, int]) -> Control:
+            return Control("job", bytes(32), incarnation=1, ports=ports, on_event=lambda event: None)
+
+        first = control({})
+        await first.start("127.0.0.1")
+        first.listen("127.0.0.2")
+        ports = first.ports
+        taken = control(ports)
+        await taken.start("127.0.0.1")  # while the first one has it
+        assert taken.ports["127.0.0.1"] not in ports.values()
+        await first.stop()
+        after = control(ports)
+        await after.start("127.0.0.1")
+        after.listen("127.0.0.2")
+        assert after.ports == ports
+        for each in (taken, after):
+            await each.stop()
+
+    asyncio.run(play())
+
+
+class Carrier:
+    """A transport that notes what it carries, and waits for its turn."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Event()
+        self.carried: list[str] = []
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        await self.turn.wait()
+        self.carried.append(host)
+        return await Local(python="/no/such/python").start(host, line, remark=remark)
+
+
+def test_who_has_come_by_itself_while_its_start_stood_in_line_is_not_started() -> None:
+    async def play() -> None:
+        carrier, launches = Carrier(), Launches(lambda host, text: None)
+        tasks = {name: asyncio.create_task(launches.run(carrier, name, b"")) for name in "abc"}
+        for name, task in tasks.items():
+            launches.put(name, task)
+        launches.came("c")  # before its way was known
+        await asyncio.sleep(0)
+        launches.came("a")
+        carrier.turn.set()
+        ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
+        assert carrier.carried == ["b"]
+        assert isinstance(ended[0], asyncio.CancelledError)
+        assert isinstance(ended[1], Ended)
+        assert ended[2] is None
+        launches.close()
+
+    asyncio.run(play())
+
+
+def test_a_start_that_another_one_follows_is_given_up() -> None:
+    async def play() -> None:
+        carrier, launches = Carrier(), Launches(lambda host, text: None)
+        first = asyncio.create_task(launches.run(carrier, "a", b"join"))
+        launches.put("a", first)
+        await asyncio.sleep(0)
+        second = asyncio.create_task(launches.run(carrier, "a", b"end"))
+        launches.put("a", second)
+        carrier.turn.set()
+        assert isinstance(await second, Ended)
+        assert first.cancelled()
+        assert carrier.carried == ["a"]
+        launches.close()
+
+    asyncio.run(play())
