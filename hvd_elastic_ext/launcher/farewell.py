@@ -103,7 +103,7 @@ class Farewell:
     def _tell_the_others(self, now: float) -> None:
         """Have what runs on hosts without a connection ended in the way in which agents are started."""
         agents, hands = self._station.roster.agents, self._station.hands
-        deaf = {name: host for name, host in self._running.items() if name not in agents or not agents[name].joined}
+        deaf = {name: host for name, host in self._running.items() if not self._hears(name, now)}
         self.untold = {**self._back.missing, **deaf}
         self._asked, self._pending = set(self.untold), set(self.untold)
         self._gone_by = now + LAST_S + LAST_EACH_S * len(self.untold)
@@ -111,6 +111,12 @@ class Farewell:
             agents.pop(name, None)
             hands.stop_launch(name)
             hands.end_agent(host)
+
+    def _hears(self, host: str, now: float) -> bool:
+        """Whether orders arrive. A connection may be lost without anybody knowing."""
+        agent = self._station.roster.agents.get(host)
+        silent_s = self._station.rules.heartbeat_timeout_s
+        return agent is not None and agent.joined and now - agent.heard <= silent_s
 
     def _is_over(self, now: float, gone_by: float) -> bool:
         if now < gone_by and (self._pending or self._asked & self._station.roster.agents.keys()):

@@ -309,6 +309,17 @@ def test_a_host_that_falls_silent_while_the_job_ends_is_ended_without_a_connecti
     assert not cluster.agents
 
 
+def test_a_job_that_is_stopped_while_its_launcher_is_cut_off_is_not_taken_to_have_ended() -> None:
+    cluster = running("a", "b")
+    cluster.run(2.0)
+    cluster.cut.update("ab")
+    cluster.dead.update("ab")
+    cluster.run(15.0)
+    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.until(lambda: cluster.driver.over, within=90.0)
+    assert sorted(cluster.driver.farewell.untold) == ["a", "b"]
+
+
 # --- where agents come back to, and starts that they make needless
 
 
