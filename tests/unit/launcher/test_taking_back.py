@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.control import Control
 from hvd_elastic_ext.launcher.farewell import PATIENCE_S
 from hvd_elastic_ext.launcher.isolation import alone
-from hvd_elastic_ext.launcher.launches import Launches
 from hvd_elastic_ext.launcher.saving import hosts_left, ports_of, state_of
-from hvd_elastic_ext.launcher.transports import Ended, Launch, Local, Remark
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.test_driver import causes, running
 
@@ -185,6 +181,16 @@ def test_a_host_that_takes_longer_than_the_heartbeats_timeout_to_come_back_is_wa
     assert goes_on(cluster, "a", "b", "c")
 
 
+def test_newcomers_are_let_in_when_the_hosts_of_the_last_launcher_are_back() -> None:
+    cluster = taking_back("a", "b", "c", late={"c": 40.0})
+    cluster.hosts(a=1, b=1, c=1, d=1)
+    cluster.run(39.0)
+    assert not cluster.lines.getvalue()
+    cluster.until(lambda: len(cluster.world) == 4)
+    assert lives(cluster) == {"a": 4, "b": 4, "c": 4, "d": 1}
+    assert causes(cluster) == ["hosts added"]
+
+
 def test_a_host_that_comes_after_the_wait_is_of_the_world_that_was_taken_over() -> None:
     cluster = taking_back("a", "b", "c", late={"c": 200.0})
     cluster.run(100.0)
@@ -318,79 +324,3 @@ def test_a_job_that_is_stopped_while_its_launcher_is_cut_off_is_not_taken_to_hav
     cluster.driver.end(Interrupted(2, "stopped"))
     cluster.until(lambda: cluster.driver.over, within=90.0)
     assert sorted(cluster.driver.farewell.untold) == ["a", "b"]
-
-
-# --- where agents come back to, and starts that they make needless
-
-
-def test_a_launcher_listens_where_the_last_one_did_if_that_is_free() -> None:
-    async def play() -> None:
-        def control(ports: dict[str, int]) -> Control:
-            return Control("job", bytes(32), incarnation=1, ports=ports, on_event=lambda event: None)
-
-        first = control({})
-        await first.start("127.0.0.1")
-        first.listen("127.0.0.2")
-        ports = first.ports
-        taken = control(ports)
-        await taken.start("127.0.0.1")  # while the first one has it
-        assert taken.ports["127.0.0.1"] not in ports.values()
-        await first.stop()
-        after = control(ports)
-        await after.start("127.0.0.1")
-        after.listen("127.0.0.2")
-        assert after.ports == ports
-        for each in (taken, after):
-            await each.stop()
-
-    asyncio.run(play())
-
-
-class Carrier:
-    """A transport that notes what it carries, and waits for its turn."""
-
-    def __init__(self) -> None:
-        self.turn = asyncio.Event()
-        self.carried: list[str] = []
-
-    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        await self.turn.wait()
-        self.carried.append(host)
-        return await Local(python="/no/such/python").start(host, line, remark=remark)
-
-
-def test_who_has_come_by_itself_while_its_start_stood_in_line_is_not_started() -> None:
-    async def play() -> None:
-        carrier, launches = Carrier(), Launches(lambda host, text: None)
-        tasks = {name: asyncio.create_task(launches.run(carrier, name, b"")) for name in "abc"}
-        for name, task in tasks.items():
-            launches.put(name, task)
-        launches.came("c")  # before its way was known
-        await asyncio.sleep(0)
-        launches.came("a")
-        carrier.turn.set()
-        ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
-        assert carrier.carried == ["b"]
-        assert isinstance(ended[0], asyncio.CancelledError)
-        assert isinstance(ended[1], Ended)
-        assert ended[2] is None
-        launches.close()
-
-    asyncio.run(play())
-
-
-def test_a_start_that_another_one_follows_is_given_up() -> None:
-    async def play() -> None:
-        carrier, launches = Carrier(), Launches(lambda host, text: None)
-        first = asyncio.create_task(launches.run(carrier, "a", b"join"))
-        launches.put("a", first)
-        await asyncio.sleep(0)
-        second = asyncio.create_task(launches.run(carrier, "a", b"end"))
-        launches.put("a", second)
-        carrier.turn.set()
-        assert isinstance(await second, Ended)
-        assert first.cancelled()
-        assert carrier.carried == ["a"]
-        launches.close()
-
-    asyncio.run(play())
