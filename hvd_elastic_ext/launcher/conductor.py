@@ -48,8 +48,9 @@ log = logging.getLogger(__name__)
 
 LATE_S: Final = 1.0
 """A loop that is later than this has stood still: it was stopped, its machine was, or a disk held it up."""
+JUST_AFTER_S: Final = 0.001
 WATCH_S: Final = 1.0
-"""Longest time between two looks at who is silent."""
+"""Longest time between two looks at who is silent; a host is looked at when its time is over."""
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
 
@@ -125,6 +126,9 @@ class Job:
         await asyncio.sleep(0)  # however late it is: what came in is taken in before anything is concluded from silence
         while (left := until - self._clock.mono()) > 0:
             begun, pause = self._clock.mono(), min(left, WATCH_S)
+            silent_at = self._driver.fleet.next_silence()
+            if silent_at is not None and silent_at > begun:
+                pause = min(pause, silent_at - begun + JUST_AFTER_S)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), pause)
             self._see_standstill(since=begun + pause)

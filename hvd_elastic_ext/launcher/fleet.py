@@ -269,6 +269,11 @@ class Fleet:
         for agent in self._roster.agents.values():
             agent.heard = min(now, agent.heard + seconds) if agent.heard else agent.heard
 
+    def next_silence(self) -> float | None:
+        """When the next host will have been silent for too long, unless it speaks (mono)."""
+        heard = [agent.heard for agent in self._roster.agents.values() if agent.heard]
+        return min(heard) + self._station.rules.heartbeat_timeout_s if heard else None
+
     def too_silent(self) -> bool:
         """Whether :meth:`notice_silence` would have something to do."""
         oldest = self._station.now() - self._station.rules.heartbeat_timeout_s
