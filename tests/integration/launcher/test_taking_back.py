@@ -59,7 +59,7 @@ def test_agents_find_the_next_launcher_by_themselves_where_the_last_one_was(
     with hosts.launcher.popen(command(hosts, directory, *words), cwd=directory, env=env) as first:
         wait_for_size(directory, first, 2)
         wait_until(lambda: len(records(directory / "journal.jsonl", "stepped")) > 5, what="steps", timeout=60)
-        workers = [record.get("pid") for record in records(directory / "journal.jsonl", "spawned")]
+        workers = {record.get("host"): record.get("pid") for record in records(directory / "journal.jsonl", "spawned")}
         launcher = next(pid for pid in hosts.launcher.pids() if "hvd_elastic_ext.cli" in marks.command_line(pid))
         os.kill(launcher, signal.SIGKILL)
         stop_sshd(hosts)
@@ -82,9 +82,9 @@ def test_agents_find_the_next_launcher_by_themselves_where_the_last_one_was(
                 timeout=90,
                 show=lambda: second.output,
             )
-            assert marks.start_time(workers[0]) is not None
+            assert marks.start_time(workers["h1"]) is not None
             assert len(records(directory / "journal.jsonl", "spawned")) == 2
             assert not records(directory / "journal.jsonl", "struck")
             second.send_signal(signal.SIGTERM)
             assert second.wait(60) == 143
-            assert not any(map(marks.start_time, workers))
+            assert not any(map(marks.start_time, workers.values()))
