@@ -6,5 +6,6 @@ if ! [[ "$JOBS" =~ ^[1-9][0-9]*$ ]]; then
     exit 2
 fi
 SIDE_BY_SIDE=()
+# In the order in which they stand: the units, short all of them, come last, and no long one is left over for the end.
 # shellcheck disable=SC2034  # for whoever sources this
-if ((JOBS > 1)); then SIDE_BY_SIDE=(-n "$JOBS" --dist loadfile); fi
+if ((JOBS > 1)); then SIDE_BY_SIDE=(-n "$JOBS" --dist loadfile --no-loadscope-reorder); fi

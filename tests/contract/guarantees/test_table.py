@@ -195,7 +195,10 @@ def newest_wins(saw: running.Saw) -> bool:
     return saw[0]["before"] != saw[-1]["before"] and all(rank["after"] == saw[-1]["before"] for rank in saw)
 
 
-@pytest.mark.parametrize("world", [running.OURS, running.THREE], ids=["two_ranks", "three_ranks"])
+@pytest.mark.parametrize(
+    "world",
+    [pytest.param(running.OURS, id="two_ranks"), pytest.param(running.THREE, id="three_ranks", marks=pytest.mark.soak)],
+)
 def test_our_state_follows_the_newest_commit(world: running.World) -> None:
     assert newest_wins(running.saw(world)["newest_commit_wins_though_it_is_not_rank_0s"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -111,7 +112,8 @@ def finish(jobs, directory):
     (directory / "hurry").touch()
     for job in jobs:
         assert job.wait(timeout=100) == 0, job.output
-        assert "Traceback" not in job.output
+        # An agent whose store lived in the other one, which has ended already, logs that; it ends well all the same.
+        assert "Traceback" not in re.sub(r".*elastic/agent/server/api\.py:.*", "", job.output)
     # Of those that began and were killed, or ended to begin again, none was there at the end.
     assert_finished_alike(said(directory, "done"), ranks=2, steps=STEPS)
 

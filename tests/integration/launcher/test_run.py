@@ -92,6 +92,7 @@ def test_a_job_grows_shrinks_and_survives_a_kill_and_garbage(launched: Launched)
     assert max(steps) <= 5
 
 
+@pytest.mark.soak
 def test_a_change_that_comes_while_a_world_forms_is_not_lost(launched: Launched) -> None:
     launched.set_hosts("localhost:1")
     with launched.run("-np", "1", "--min-np", "1", PYTHON, COUNTER):

@@ -59,6 +59,7 @@ def test_digits_grow_then_lose_a_worker_and_finish(job: ElasticJob, tmp_path: Pa
     assert [event.get("size") for event in job.events("synced")] == [1, 2, 1]
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(("state", "loop"), [("ours", "stock"), ("stock", "ours")])
 def test_our_state_and_our_loop_serve_with_horovods_own_counterpart(job: ElasticJob, state: str, loop: str) -> None:
     job.set_hosts("localhost:1")
