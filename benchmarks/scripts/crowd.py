@@ -33,6 +33,8 @@ QUIET_S: Final = 0.03
 NEVER_QUIET_S: Final = 0.5
 """And at the latest after this time: nobody waits longer for an answer."""
 READ: Final = 256 << 10
+ONLY_HERE: Final = {"event": "beats", "slots": {}, "part": True}
+"""A beat without figures, of an agent none of whose processes is quiet."""
 
 
 class Member:
@@ -49,7 +51,7 @@ class Member:
         self.received: list[tuple[float, bytes]] = []
         self.beats_at = float("inf")
         self.over = False
-        self._heartbeat_s = 1.0
+        self._heartbeat_s, self._figures_every, self._beats = 1.0, 1, int(join["host"].strip("h"))
         self.socket = socket.create_connection((address, port))
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.setblocking(False)
@@ -79,7 +81,8 @@ class Member:
             self._say(self._hello())
         if now >= self.beats_at:
             self.beats_at += self._heartbeat_s
-            self._say(self._seats.beats())
+            self._beats += 1
+            self._say(self._seats.beats() if self._beats % self._figures_every == 0 else ONLY_HERE)
         self.flush()
 
     def flush(self) -> None:
@@ -98,11 +101,11 @@ class Member:
         return {**who, "agent": f"sim-{host}", "pid": os.getpid(), "facts": self._facts, "seats": {}}
 
     def _obey(self, order: Mapping[str, Any], moment: float) -> None:
+        if order["do"] in ("pace", "welcome"):
+            self._heartbeat_s, self._figures_every = float(order["heartbeat_s"]), int(order["figures_every"])
         if order["do"] == "pace":
-            self._heartbeat_s = float(order["heartbeat_s"])
             return
         if order["do"] == "welcome":
-            self._heartbeat_s = float(order["heartbeat_s"])
             # Real agents begin at different moments; so that these do, too, each has a phase of its own.
             phase = int(self._join["host"].strip("h")) * 0.618 % 1.0
             self.beats_at = time.monotonic() + phase * self._heartbeat_s

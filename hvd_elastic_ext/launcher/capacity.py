@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import resource
-from typing import Final
+from typing import Final, NamedTuple
 
 HOSTS_A_SECOND: Final = 128.0
-"""Heartbeats a second that the launcher takes in its stride: about 1.5 % of a core with 8 processes on each host."""
+"""Heartbeats a second that the launcher takes in its stride."""
+FIGURES_A_SECOND: Final = 48.0
+"""And of how many hosts it takes in figures."""
+MOST_SELDOM: Final = 5
+"""Figures that are older than so many heartbeats are of little use."""
 FILES_EACH: Final = 6
 """Open files that a host costs: its connection, and what its agent's start hangs on."""
 FILES_OWN: Final = 256
@@ -15,13 +20,31 @@ FILES_MOST: Final = 1 << 16
 """Asked for at first. Where the kernel allows a milliard, programs that close all they might have take minutes."""
 
 
-def heartbeat_s(asked: float, *, timeout_s: float, hosts: int) -> float:
-    """Seconds between two heartbeats of an agent.
+class Pace(NamedTuple):
+    """``heartbeat_s``: seconds between two heartbeats of an agent.
 
-    What was asked for, but more from :data:`HOSTS_A_SECOND` hosts a second on,
-    as far as three of them still fit into the time after which silence is a failure.
+    ``figures_every``: one of so many tells of all of the host's processes how far they are; the others only say that
+    the agent is there, and of which process it has heard nothing.
     """
-    return max(asked, min(timeout_s / 3, hosts / HOSTS_A_SECOND))
+
+    heartbeat_s: float = 1.0
+    figures_every: int = 1
+
+
+USUAL: Final = Pace()
+
+
+def pace(asked_s: float, *, timeout_s: float, hosts: int, progress_timeout_s: float | None = None) -> Pace:
+    """How often agents are to beat.
+
+    As often as was asked for, but more seldom from :data:`HOSTS_A_SECOND` hosts a second on, as far as three
+    heartbeats still fit into the time after which silence is a failure. All of them with figures, but fewer from
+    :data:`FIGURES_A_SECOND` on, as far as three of those fit into the time after which no progress is one.
+    """
+    heartbeat_s = max(asked_s, min(timeout_s / 3, hosts / HOSTS_A_SECOND))
+    seldom = math.ceil(hosts / heartbeat_s / FIGURES_A_SECOND)
+    often_enough = MOST_SELDOM if progress_timeout_s is None else int(progress_timeout_s / 3 / heartbeat_s)
+    return Pace(heartbeat_s, max(1, min(seldom, often_enough, MOST_SELDOM)))
 
 
 def files_for(hosts: int) -> int:

@@ -24,7 +24,7 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher import hosts_desk
-from hvd_elastic_ext.launcher.capacity import heartbeat_s, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.console import Console, seat_of
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
@@ -118,6 +118,7 @@ class Job:
             at = self._driver.look()
             if at is None:
                 return
+            self._control.switchboard.calm = self._driver.calm
             self._see_standstill(since=begun)
             await self._something_new(until=at)
 
@@ -193,7 +194,7 @@ class Job:
             settings.job,
             self._folder.key(),
             incarnation=self._incarnation,
-            heartbeat_s=settings.heartbeat_interval_s,
+            pace=Pace(settings.heartbeat_interval_s),
             orphan_grace_s=settings.orphan_grace_s,
             ports=ports,
             on_event=self._event,
@@ -214,8 +215,9 @@ class Job:
         if hosts == self._room_for:
             return
         self._room_for = hosts
-        timeout_s = settings.heartbeat_timeout_s
-        self._control.pace(heartbeat_s(settings.heartbeat_interval_s, timeout_s=timeout_s, hosts=hosts))
+        asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
+        progress_s = settings.progress_timeout_s
+        self._control.set_pace(pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
         said = too_few_files(hosts, raise_file_limit(hosts))
         if said is not None:
             log.warning("%s", said)

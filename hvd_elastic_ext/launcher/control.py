@@ -23,6 +23,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.wire import WireError
+from hvd_elastic_ext.launcher.capacity import USUAL, Pace
 from hvd_elastic_ext.launcher.sessions import Door, Session
 from hvd_elastic_ext.launcher.switchboard import Switchboard
 
@@ -78,8 +79,8 @@ ControlEvent = AgentJoined | AgentLost | News | Superseded
 class Control:
     """See the module's docstring. All methods are to be called in the loop that :meth:`start` ran in.
 
-    ``heartbeat_s`` and ``orphan_grace_s`` are what agents are told in their
-    welcome; :meth:`pace` changes the former. ``ports``, by address, are those of
+    ``pace`` and ``orphan_grace_s`` are what agents are told in their
+    welcome; :meth:`set_pace` changes the former. ``ports``, by address, are those of
     an earlier launcher, where its agents look for it: taken again if they are free. ``on_event`` is called in the
     loop, too; it may send and drop. Should it raise, that is logged as a defect
     and the agent hung up on: it comes again and tells everything anew.
@@ -92,7 +93,7 @@ class Control:
         key: bytes,
         *,
         incarnation: int,
-        heartbeat_s: float = 1.0,
+        pace: Pace = USUAL,
         orphan_grace_s: float = 60.0,
         ports: Mapping[str, int] | None = None,
         on_event: Callable[[ControlEvent], None],
@@ -105,7 +106,7 @@ class Control:
         self._job = job
         self._incarnation = incarnation
         self._on_event = on_event
-        self.heartbeat_s = heartbeat_s
+        self.pace = pace
         self.orphan_grace_s = orphan_grace_s
         self._sessions: dict[str, Session] = {}
         self._newest: dict[str, str] = {}
@@ -149,13 +150,13 @@ class Control:
         self._doors[address] = (Door(listener, self), port)
         return port
 
-    def pace(self, heartbeat_s: float) -> None:
+    def set_pace(self, pace: Pace) -> None:
         """Have every agent beat so often from now on: those that are there, and those to come."""
-        if heartbeat_s == self.heartbeat_s:
+        if pace == self.pace:
             return
-        self.heartbeat_s = heartbeat_s
+        self.pace = pace
         for session in list(self._sessions.values()):
-            session.send({"do": "pace", "heartbeat_s": heartbeat_s})
+            session.send({"do": "pace", **pace._asdict()})
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -243,7 +244,7 @@ class Control:
 
     @property
     def _welcome(self) -> dict[str, Any]:
-        times = {"heartbeat_s": self.heartbeat_s, "orphan_grace_s": self.orphan_grace_s}
+        times = {**self.pace._asdict(), "orphan_grace_s": self.orphan_grace_s}
         return {"do": "welcome", "incarnation": self._incarnation, **times}
 
     def _end(self, session: Session, hello: Mapping[str, Any]) -> None:

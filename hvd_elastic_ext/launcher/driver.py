@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 """Longest time between two looks, but for large jobs in which nothing happens."""
-CALM_EACH_S: Final = 0.002
+CALM_EACH_S: Final = 0.004
 """What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
-CALM_S: Final = 10.0
+CALM_S: Final = 20.0
 
 
 class Driver:
@@ -79,6 +79,8 @@ class Driver:
         self._done_alone: set[Seat] = set()
         """Seats whose process has ended well without ever asking for a world."""
         self._reason = ""
+        self.calm = False
+        """A world stands, and nothing has to be done about it."""
         self._held = False
         """Nothing is decided for now."""
         self._again_at: float | None = None
@@ -149,13 +151,13 @@ class Driver:
 
     def _next_look(self, now: float) -> float:
         station = self.station
+        self.calm = not self._held and self.worlds.formed and self.worlds.standing
         if self._held:
             return now + LOOK_S
-        calm = self.worlds.standing and self.worlds.formed
-        pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if calm else 0.0
+        pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if self.calm else 0.0
         times = [now + max(LOOK_S, pause), self._again_at, self.worlds.next_look()]
         times += [station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
-        times += [worker.stopping_at for worker in station.roster.workers.values()]
+        times += [at for worker in station.roster.workers.values() if (at := worker.stopping_at) is not None]
         return max(now, min(time for time in times if time is not None))
 
     # --- events: hosts and agents
@@ -235,7 +237,7 @@ class Driver:
             return
         agent.heard = self.station.now()
         if news.get("event") == "beats":
-            self._beats(agent, news.get("slots"))
+            self._beats(agent, news.get("slots"), part=news.get("part") is True)
             return
         if self._notices.take(agent, news):
             return
@@ -244,9 +246,10 @@ class Driver:
         if handler is not None and worker is not None:
             handler(self, worker, news)
 
-    def _beats(self, agent: Agent, slots: Any) -> None:
-        # There may be a thousand a second of these.
-        host, workers, agent.beats_at = agent.host.name, self.station.roster.workers, agent.heard
+    def _beats(self, agent: Agent, slots: Any, *, part: bool) -> None:
+        # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.
+        host, workers = agent.host.name, self.station.roster.workers
+        agent.beats_at = agent.beats_at if part else agent.heard
         for number, entry in slots.items() if isinstance(slots, dict) else ():
             worker = workers.get(Seat(host, int(number))) if number.isdigit() else None
             if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
@@ -328,7 +331,7 @@ class Driver:
             done=worker.done,
             told_to_leave=worker.leaving is not None,
             going=station.going(worker.seat.host),
-            peer_lost=member and any(station.roster.alive(life) is None for life in members if life != worker.life),
+            peer_lost=member and len(station.roster.present(members)) < len(members) - 1,
             oom=bool(news.get("oom")),
         )
         cause = worker.killed or found.cause
@@ -351,7 +354,7 @@ class Driver:
 
     def _all_left(self, worker: Worker) -> bool:
         """Scripts without an elastic loop cannot say that they are done: they are when all ended well."""
-        return not worker.loops and not any(map(self.station.roster.alive, self.worlds.members))
+        return not worker.loops and not self.station.roster.present(self.worlds.members)
 
     # --- the end
 

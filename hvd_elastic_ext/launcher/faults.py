@@ -123,7 +123,7 @@ class Faults:
 
         Leaving is everybody's right. That nobody is left, time and again, is no way to train.
         """
-        if worker.life not in members or any(map(self._station.roster.alive, members)):
+        if worker.life not in members or self._station.roster.present(members):
             return None
         now = self._station.now()
         self._deserted = [at for at in self._deserted if now - at < BUDGET_WINDOW_S] + [now]
@@ -147,7 +147,7 @@ class Faults:
     def _others_are_well(self, worker: Worker, members: tuple[Life, ...]) -> bool:
         """Whether some member of the world lives that has not said that it fails in the same way."""
         digest = worker.failure and worker.failure[0]
-        others = [each for each in map(self._station.roster.alive, members) if each is not None and each is not worker]
+        others = [each for each in self._station.roster.present(members) if each is not worker]
         return any(each.killed is None and not (each.failure and each.failure[0] == digest) for each in others)
 
     def _users_own(self, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:

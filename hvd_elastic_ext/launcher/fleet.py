@@ -173,6 +173,8 @@ class Fleet:
                 self._start(agent, seat, place, neighbours=neighbours, standby=bool(members))
         for worker in list(self._roster.workers.values()):
             # One that is live without being a member is of a world that went on without it, behind a link that was cut.
+            if worker.stage is Stage.LIVE and worker.stopping_at is None and worker.life in kept:
+                continue  # as thousands are
             useful = worker.seat in needed and worker.stage is not Stage.LIVE
             if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
                 self.send_away(worker, "it is not needed")
@@ -278,7 +280,7 @@ class Fleet:
         """Whether :meth:`notice_silence` would have something to do."""
         oldest = self._station.now() - self._station.rules.heartbeat_timeout_s
         hosts = any(0 < agent.heard < oldest for agent in self._roster.agents.values())
-        return hosts or any(map(self._is_silent, self._roster.workers.values()))
+        return hosts or bool(self._silent())
 
     def notice_silence(self, *, blame: bool) -> None:
         """Cut off hosts and kill processes of which nothing was heard for too long."""
@@ -286,11 +288,10 @@ class Fleet:
         for agent in list(self._roster.agents.values()):
             if agent.heard and now - agent.heard > limit:
                 self.cut_off(agent, f"nothing was heard of it for {now - agent.heard:.1f} s", blame=blame)
-        for worker in self._roster.workers.values():
-            if self._is_silent(worker):
-                reason = f"its process was silent for {worker.silent_s:.1f} s"
-                self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
-                self.kill(worker, Cause.SILENT)
+        for worker in self._silent():
+            reason = f"its process was silent for {worker.silent_s:.1f} s"
+            self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
+            self.kill(worker, Cause.SILENT)
         self._ask_for_lost_ends()
 
     def _ask_for_lost_ends(self) -> None:
@@ -308,11 +309,14 @@ class Fleet:
             log.warning("%s must have ended, which was not told; its agent is asked what it has", names)
             self._station.hands.hang_up(host, "news of it were lost")
 
-    def _is_silent(self, worker: Worker) -> bool:
-        """Whether it is to be killed for it. One that nobody waits for may be on its way out, and say no more."""
+    def _silent(self) -> list[Worker]:
+        limit = self._station.rules.heartbeat_timeout_s
+        silent = [worker for worker in self._roster.workers.values() if worker.silent_s > limit]
+        return list(filter(self._is_to_be_killed, silent))
+
+    def _is_to_be_killed(self, worker: Worker) -> bool:
+        """For its silence. One that nobody waits for may be on its way out, and say no more."""
         limit, meeting = self._station.rules.heartbeat_timeout_s, self._station.rendezvous
-        if worker.silent_s <= limit:
-            return False
         left = worker.leaving is not None and meeting.formed and worker.life not in meeting.members
         return worker.killed is None and worker.silent_s > (max(limit, WAY_OUT_S) if worker.done or left else limit)
 
@@ -361,6 +365,8 @@ class _Plan(NamedTuple):
 
 def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
     """Each wanted seat without a process, with the place that one is to show to user code until it has one."""
+    if workers.keys() >= set(wanted):
+        return []
     by_host: dict[str, list[tuple[int, Seat]]] = {}
     for rank, seat in enumerate(wanted):
         by_host.setdefault(seat.host, []).append((rank, seat))

@@ -44,7 +44,11 @@ class Isolation:
 
     def look(self, now: float) -> bool:
         """Whether hosts may be silent for now, and all else has to wait."""
-        agents, rules = self._agents(), self._station.rules
+        rules = self._station.rules
+        latest = now - rules.heartbeat_timeout_s
+        if self._since is None and not any(0 < each.heard < latest for each in self._station.roster.agents.values()):
+            return False
+        agents = self._agents()
         if self._since is None:
             heard = [agent.heard for agent in agents]
             if not alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s):
@@ -58,7 +62,7 @@ class Isolation:
 
     def _agents(self) -> list[Agent]:
         roster = self._station.roster
-        members = list(filter(None, map(roster.alive, self._worlds.members)))
+        members = roster.present(self._worlds.members)
         # Newcomers have nothing to go on with.
         those = [worker for worker in members if worker.generation] or members
         found = map(roster.agents.get, dict.fromkeys(worker.seat.host for worker in those))

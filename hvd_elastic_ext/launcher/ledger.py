@@ -276,6 +276,8 @@ class HealthLedger:
 
     def usable_slots(self, now: float, host: Host) -> tuple[int, ...]:
         """Numbers of the slots that may work; they keep their numbers whoever is missing."""
+        if not any(record.blocked(now) for record in self.records.values()):
+            return tuple(range(host.slots))
         return tuple(slot for slot in range(host.slots) if not self._verdict(now, host, slot).blocked)
 
     def next_release(self, now: float) -> float | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 
@@ -33,8 +33,7 @@ class Stage(Enum):
     """It was told to go live, or is a member already."""
 
 
-@dataclass(frozen=True, slots=True)
-class Process:
+class Process(NamedTuple):
     """A living process, as decisions see it.
 
     ``since``: when it came to its stage. ``holds``: the newest commit that it
@@ -160,17 +159,24 @@ class _View:
     def __init__(self, now: float, situation: Situation, limits: Limits) -> None:
         processes, wanted = situation.processes, situation.wanted
         self.now, self.situation, self.limits = now, situation, limits
-        there = [processes[life.seat] for life in situation.members if not _gone(life, processes)]
-        self.done = [process for process in there if process.done]
-        self.alive = [process for process in there if not process.done]
-        self.lost = [life for life in situation.members if _gone(life, processes)]
+        self.done: list[Process] = []
+        self.alive: list[Process] = []
+        self.lost: list[Life] = []
+        self.staying: list[Process] = []
+        self.going: list[Process] = []
+        needed, inside = frozenset(wanted), set[Seat]()
+        for life in situation.members:  # there may be thousands
+            process = processes.get(life.seat)
+            if process is None or process.stage is not Stage.LIVE or process.life != life:
+                self.lost.append(life)
+                continue
+            inside.add(life.seat)
+            (self.done if process.done else self.alive).append(process)
+            if not process.done:
+                (self.staying if life.seat in needed else self.going).append(process)
         if not situation.formed:  # whoever is done does not come, and the others would wait for it
             self.lost += [process.life for process in self.done]
         self.broken = [process for process in self.alive if process.broken]
-        needed = frozenset(wanted)
-        self.staying = [process for process in self.alive if process.seat in needed]
-        self.going = [process for process in self.alive if process.seat not in needed]
-        inside = {process.seat for process in there}
         outside = [processes.get(seat) for seat in wanted if seat not in inside]
         self.parked = [process for process in outside if process is not None and process.stage is Stage.PARKED]
         self.coming = sum(process is None or process.stage is Stage.BOOTING for process in outside)
@@ -201,11 +207,6 @@ class _View:
         """As many of ``processes`` as one world takes, the first ones; empty if they are too few."""
         size = self.limits.size(len(processes), begun=self.situation.begun)
         return tuple(process.life for process in processes[:size])
-
-
-def _gone(life: Life, processes: Mapping[Seat, Process]) -> bool:
-    process = processes.get(life.seat)
-    return process is None or process.life != life or process.stage is not Stage.LIVE
 
 
 def _begin(view: _View) -> Decision:

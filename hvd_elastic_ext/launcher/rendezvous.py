@@ -215,9 +215,10 @@ class Rendezvous:
         """When :meth:`due` has something to say."""
         return min((until for _, until in self._held.values()), default=None)
 
-    def asked_again(self, life: Life) -> bool:
-        """Whether a process asks for a rank that it was told already: its world is lost."""
-        return life in self._waiting and self._worlds.get(life) is self._newest
+    @property
+    def asked_again(self) -> frozenset[Life]:
+        """Who asks for a rank that it was told already: the newest world is lost."""
+        return frozenset(life for life in self._waiting if self._worlds.get(life) is self._newest)
 
     def _answer_held(self, world: _World, path: str) -> list[Answer]:
         found = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -115,6 +115,11 @@ class Roster:
         worker = self.workers.get(life.seat)
         return worker if worker is not None and worker.life == life else None
 
+    def present(self, lives: Iterable[Life]) -> list[Worker]:
+        """Those of ``lives`` that are alive."""
+        find = self.workers.get
+        return [worker for life in lives if (worker := find(life.seat)) is not None and worker.life == life]
+
     def next_life(self, seat: Seat) -> Life:
         """A life that the seat has not had yet."""
         self.lives[seat] = self.lives.get(seat, 0) + 1
@@ -151,10 +156,10 @@ class Roster:
                 worker.life,
                 worker.stage,
                 worker.since,
-                holds=worker.holds,
-                broken=worker.life in broken,
-                leaves_by=leaves_by.get(seat.host),
-                done=worker.done,
+                worker.holds,
+                bool(broken) and worker.life in broken,
+                leaves_by.get(seat.host) if leaves_by else None,
+                worker.done,
             )
             for seat, worker in self.workers.items()
             if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
@@ -163,9 +168,9 @@ class Roster:
 
 def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
     """Note what a process tells of itself from time to time."""
-    match beat.get("commit"):
-        case [int(lineage), int(incarnation), int(number)]:
-            worker.holds = (lineage, incarnation, number)
+    commit = beat.get("commit")
+    if isinstance(commit, list) and len(commit) == 3 and all(type(number) is int for number in commit):
+        worker.holds = (commit[0], commit[1], commit[2])
     step, step_s, progress = beat.get("step"), beat.get("step_s"), beat.get("progress")
     worker.step = step if type(step) is int else worker.step
     worker.step_s = float(step_s) if isinstance(step_s, (int, float)) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -38,6 +39,10 @@ from hvd_elastic_ext.launcher.sources import (
 PREFIX: Final = "HVD_ELASTIC_"
 RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
+
+COLLECT: Final = (50_000, 20, 100)
+"""When the launcher looks for unreachable cycles: seldom. It makes next to none, and to look is to look at all that it
+knows of thousands of processes."""
 
 DESCRIPTION: Final = (
     "Run an elastic Horovod job. Every option of horovodrun means here what it means there; "
@@ -91,6 +96,8 @@ def _run(settings: RunSettings, feed: HostFeed, source: HostSource, *, journal: 
 
     # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
     job = Job(settings, feed, journal=journal, clock=SystemClock(), outlets=outlets)
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
     source.start()
     try:
         job.run()

@@ -14,9 +14,11 @@ from collections.abc import Callable
 from typing import Final
 
 MAX_PAUSE_S: Final = 0.05
-"""The longest that anything waits because of this."""
 PAUSE_EACH_S: Final = 80e-6
 """What each descriptor adds to the pause, as long as that is not reached: 5 ms for 64 agents, 41 ms for 512."""
+CALM_MAX_PAUSE_S: Final = 0.1
+"""The longest that anything waits because of this: when all is calm, so that only the first word after that does."""
+CALM_PAUSE_EACH_S: Final = 200e-6
 
 _LEAST_PAUSE_S: Final = 0.001
 _BATCH: Final = 64
@@ -26,6 +28,8 @@ class Switchboard:
     """Calls ``act(events)`` of each descriptor that is ready, in the loop it was made in."""
 
     def __init__(self) -> None:
+        self.calm = False
+        """Nothing but heartbeats is to be expected."""
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
         self._acts: dict[int, Callable[[int], None]] = {}
@@ -83,7 +87,11 @@ class Switchboard:
 
     def _pause(self, count: int) -> float:
         """How long to pause after having served so many; not at all while there is more."""
-        return 0.0 if count == _BATCH else min(MAX_PAUSE_S, PAUSE_EACH_S * len(self._acts))
+        if count == _BATCH:
+            return 0.0
+        if self.calm:
+            return min(CALM_MAX_PAUSE_S, CALM_PAUSE_EACH_S * len(self._acts))
+        return min(MAX_PAUSE_S, PAUSE_EACH_S * len(self._acts))
 
     def _serve(self) -> int:
         ready = self._epoll.poll(0, _BATCH)

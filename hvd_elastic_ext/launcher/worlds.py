@@ -51,8 +51,10 @@ class Worlds:
         """A world was formed here."""
         self._found: dict[Life, int] = {}
         """Generation of each process of another launcher, as it was found."""
-        self._loops = False
-        """Some member has begun an elastic loop."""
+        self._fences = False
+        """Members that do not notice by themselves that the world is lost have their connections cut."""
+        self._late_from = 0.0
+        """Before then nobody is late who has been called to the newest world (mono)."""
         self._before: Counter[str] = Counter()
         self._lost: Counter[str] = Counter()
         """By host, members that were lost since a world last formed."""
@@ -64,26 +66,34 @@ class Worlds:
 
     def next_look(self) -> float | None:
         """When a member may have to be cut off from the others (mono)."""
-        workers = filter(None, map(self._station.roster.alive, self.members if not self.formed else ()))
+        workers = self._station.roster.present(self.members if self._fences and not self.formed else ())
         return min((worker.fence_at for worker in workers if worker.fence_at is not None), default=None)
 
     @property
     def standing(self) -> bool:
         """Whether there is a world with all of its members, and none of them asks for another one."""
-        whole = bool(self.members) and all(map(self._station.roster.alive, self.members))
-        return whole and not any(map(self._station.rendezvous.asked_again, self.members))
+        whole = bool(self.members) and len(self._station.roster.present(self.members)) == len(self.members)
+        return whole and self._station.rendezvous.asked_again.isdisjoint(self.members)
 
     @property
     def settled(self) -> bool:
         """Whether all members of the newest world are in it and have agreed on the state."""
-        workers = map(self._station.roster.alive, self.members)
-        self._loops = any(worker is not None and worker.loops for worker in workers)
-        return self.formed and all(map(self._agreed, self.members))
+        generation, present = self._station.generation, self._station.roster.present(self.members)
+        if not self.formed or len(present) < len(self.members):
+            return False
+        undecided = [worker for worker in present if worker.agreed < generation or worker.generation < generation]
+        if any(worker.generation < generation for worker in undecided):
+            return False
+        # Where there is an elastic loop, all say so, however long it takes to send what newcomers need.
+        latest = self._station.now() - SYNC_S
+        return not undecided or (
+            all(worker.since <= latest for worker in undecided) and not any(worker.loops for worker in present)
+        )
 
     def situation(self, wanted: tuple[Seat, ...]) -> Situation:
         """What is known, for a decision."""
         station = self._station
-        broken = frozenset(filter(station.rendezvous.asked_again, self.members))
+        broken = station.rendezvous.asked_again
         return Situation(
             wanted,
             station.roster.processes(broken=broken, leaves_by=station.leaves_by),
@@ -93,15 +103,6 @@ class Worlds:
             begun=self.begun,
             holders=station.roster.holders() if self.begun else frozenset(),
         )
-
-    def _agreed(self, life: Life) -> bool:
-        worker, generation = self._station.roster.alive(life), self._station.generation
-        if worker is None or worker.generation < generation:
-            return False
-        if worker.agreed >= generation:
-            return True
-        # Where there is an elastic loop, all say so, however long it takes to send what newcomers need.
-        return not self._loops and self._station.now() - worker.since >= SYNC_S
 
     def change(self, decision: Decision) -> None:
         """Begin the world that was decided on."""
@@ -113,23 +114,26 @@ class Worlds:
         if decision.cause == "hosts added" and joining <= self._fleet.recovering:
             decision = replace(decision, cause="cooldown over")
         self._fleet.recovering -= joining
-        self._lost.update(life.seat.host for life in before if station.roster.alive(life) is None)
+        living = {worker.life for worker in station.roster.present(before)}
+        self._lost.update(life.seat.host for life in before if life not in living)
         self.changes += bool(self.begun and self.formed)
         self._own = True
         station.generation += 1
         station.answer(station.rendezvous.form(station.generation, members))
         self.members, self._decision = members, decision
         self._rough = {}
-        self._call([worker for worker in map(station.roster.alive, members) if worker is not None])
-        for worker in filter(None, map(station.roster.alive, before)):
-            if worker.life not in new and worker.leaving is None and not worker.done:
+        self._call(station.roster.present(members))
+        for worker in station.roster.present(life for life in before if life not in new):
+            if worker.leaving is None and not worker.done:
                 self._fleet.send_away(worker, decision.reason)
 
     def _call(self, members: Sequence[Worker]) -> None:
         """Have the members of the newest world come to it."""
         now, waiting = self._station.now(), self._station.rendezvous.waiting
         # Whoever is lost may be waited for by all the others. Most notice by themselves, and at once.
-        fence_at = now + NOTICE_S if self._decision.cause in MENDING else None
+        self._fences = self._decision.cause in MENDING
+        fence_at = now + NOTICE_S if self._fences else None
+        self._late_from = now + NOTICE_S
         absent: list[Worker] = []
         for worker in members:
             worker.told_at = now
@@ -222,11 +226,11 @@ class Worlds:
     def tell_again(self) -> None:
         """Messages get lost: members that have not come are told once more."""
         self.accounts.look(self._station.now())
-        if self.formed:
-            return
         now, waiting = self._station.now(), self._station.rendezvous.waiting
+        if self.formed or now < self._late_from:
+            return
         late: list[Worker] = []
-        for worker in filter(None, map(self._station.roster.alive, self.members)):
+        for worker in self._station.roster.present(self.members):
             if worker.fence_at is not None and (worker.life in waiting or now >= worker.fence_at):
                 worker.fence_at = None
                 if worker.life not in waiting:
@@ -250,7 +254,7 @@ class Worlds:
     def finish(self) -> None:
         """Some process is done and has ended: members that lost the world with it do what is left among themselves."""
         station = self._station
-        alive = [worker for worker in map(station.roster.alive, self.members) if worker is not None]
+        alive = station.roster.present(self.members)
         rest = [worker for worker in alive if not worker.done and worker.killed is None]
         if not any(worker.life in station.rendezvous.waiting for worker in rest):
             return
@@ -284,7 +288,7 @@ class Worlds:
             return
         self._rough = places(members)
         station.rendezvous.adopt(station.generation, self._rough)
-        for worker in filter(None, map(station.roster.alive, members)):
+        for worker in station.roster.present(members):
             worker.generation = worker.agreed = station.generation
         self.members, self.begun = tuple(members), True
         self._before = Counter(life.seat.host for life in members)

@@ -12,7 +12,6 @@ from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.holder import STOP_SIGNALS
 from hvd_elastic_ext.worker.agent.oom import OutOfMemory
 from hvd_elastic_ext.worker.agent.orders import (
-    HEARTBEAT_S,
     MAX_LINE,
     Answer,
     End,
@@ -60,6 +59,8 @@ class Agent:
         self._lines = Lines(MAX_LINE)
         self.memory = OutOfMemory()
         self._slots: dict[int, Slot] = {}
+        self._beats = 0
+        """How often it has beaten."""
         self._beats_at: float | None = None
         self._first = True
         self._finishing = False
@@ -180,14 +181,20 @@ class Agent:
             self._membership.tick()
 
     def _beat(self, now: float) -> None:
-        """Pass on the newest beat of each process, every so often."""
+        """Pass on the newest beat of each process, every so often; in a large job of those only that are quiet."""
         if self._membership is None and all(slot.contact is None for slot in self._slots.values()):
             self._beats_at = None
         elif self._beats_at is None or now >= self._beats_at:
-            beats = {str(number): slot.beat() for number, slot in self._slots.items()}
-            self.tell("beats", slots={number: beat for number, beat in beats.items() if beat is not None})
+            pace = Pace() if self._membership is None else self._membership.pace
+            figures, self._beats = self._beats % pace.figures_every == 0, self._beats + 1
+            slots = {
+                str(number): beat
+                for number, slot in self._slots.items()
+                if (beat := slot.beat()) is not None and (figures or beat["age"] > pace.heartbeat_s)
+            }
+            self.tell("beats", slots=slots, **({} if figures else {"part": True}))
             # Not a whole interval later where we were late, as after standing still: then just go on.
-            self._beats_at = now + (HEARTBEAT_S if self._membership is None else self._membership.heartbeat_s)
+            self._beats_at = now + pace.heartbeat_s
 
     # --- orders ------------------------------------------------------------------------------------
 
@@ -216,7 +223,7 @@ class Agent:
             self._finishing = True
         elif isinstance(order, Pace):
             if self._membership is not None:
-                self._membership.heartbeat_s = order.heartbeat_s
+                self._membership.pace = order
         elif isinstance(order, Join | End):
             self._join(order)
         elif isinstance(order, Start):

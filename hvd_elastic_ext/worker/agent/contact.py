@@ -99,7 +99,7 @@ class Contact:
     def asking(self) -> bool:
         return bool(self._door.open_questions)
 
-    def beat(self) -> dict[str, object] | None:
+    def beat(self) -> dict[str, Any] | None:
         """The newest beat, or None if there was none yet in this life. Also says what was dropped since the last."""
         dropped = {"records": self._records.dropped(), "messages": self._others.dropped()}
         if any(dropped.values()):

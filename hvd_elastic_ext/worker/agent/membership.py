@@ -14,7 +14,7 @@ from hvd_elastic_ext.worker.agent.channel import Channel
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.lease import Orphan, decide
 from hvd_elastic_ext.worker.agent.lookup import Found, Lookup
-from hvd_elastic_ext.worker.agent.orders import HEARTBEAT_S, End, Join, completed, read_welcome
+from hvd_elastic_ext.worker.agent.orders import End, Join, Pace, completed, read_welcome
 from hvd_elastic_ext.worker.agent.reception import Reception
 from hvd_elastic_ext.worker.agent.ways import Leaving
 from hvd_elastic_ext.worker.agent.wires import complain
@@ -97,7 +97,7 @@ class Job:
         self._id = os.urandom(8).hex()
         self._incarnation = order.incarnation
         self._grace_s = order.orphan_grace_s
-        self.heartbeat_s = HEARTBEAT_S
+        self.pace = Pace()
         self._found: Found | None = None
         self._facts: dict[str, Any] | None = None
         self._lost_at: float | None = agent.now()
@@ -198,7 +198,7 @@ class Job:
         if welcome.incarnation < self._incarnation:
             return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has followed it"
         self._incarnation = welcome.incarnation
-        self.heartbeat_s = welcome.heartbeat_s
+        self.pace = welcome.pace
         if welcome.orphan_grace_s is not None:
             self._grace_s = welcome.orphan_grace_s
         return None

@@ -89,9 +89,13 @@ class Finish(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Beat so often from now on, to a launcher that was joined."""
+    """Beat so often from now on, to a launcher that was joined.
 
-    heartbeat_s: float
+    ``figures_every``: one beat of so many tells what every process has told; the others only of those that are quiet.
+    """
+
+    heartbeat_s: float = HEARTBEAT_S
+    figures_every: int = 1
 
 
 class Join(NamedTuple):
@@ -122,7 +126,7 @@ class Welcome(NamedTuple):
     """What a launcher says first."""
 
     incarnation: int
-    heartbeat_s: float
+    pace: Pace
     orphan_grace_s: float | None
 
 
@@ -174,7 +178,11 @@ def read_welcome(entry: dict[str, Any]) -> Welcome:
     fields.choice("do", ("welcome",))
     incarnation = fields.whole("incarnation", most=MAX_COUNT)
     # A later launcher may say more than this agent knows of.
-    return Welcome(incarnation, fields.span("heartbeat_s", HEARTBEAT_S), fields.seconds("orphan_grace_s", None))
+    return Welcome(incarnation, _pace(fields), fields.seconds("orphan_grace_s", None))
+
+
+def _pace(fields: Fields) -> Pace:
+    return Pace(fields.span("heartbeat_s", HEARTBEAT_S), fields.whole("figures_every", 1, least=1, most=MAX_COUNT))
 
 
 def _start(fields: Fields) -> Start:
@@ -255,7 +263,7 @@ _READERS: Final[dict[str, Any]] = {
     "tell": lambda fields: Tell(fields.lives("to"), fields.thing("message")),
     "forget": lambda fields: Forget(fields.slot()),
     "finish": lambda fields: Finish(),
-    "pace": lambda fields: Pace(fields.span("heartbeat_s", HEARTBEAT_S)),
+    "pace": _pace,
     "join": _join,
     "end": lambda fields: End(fields.name("job"), fields.name("host"), fields.name("key"), fields.span("grace_s", 0.0)),
 }

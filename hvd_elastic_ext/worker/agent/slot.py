@@ -75,7 +75,7 @@ class Slot:
             **({} if self._order.note is None else {"note": self._order.note}),
         }
 
-    def beat(self) -> dict[str, object] | None:
+    def beat(self) -> dict[str, Any] | None:
         """The newest beat of the process that runs."""
         beat = None if self.contact is None else self.contact.beat()
         return beat if self._run is not None and self._run.code is None else None

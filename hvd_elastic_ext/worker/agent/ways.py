@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from hvd_elastic_ext.worker.agent.orders import Pace
+
 
 class Way(Protocol):
     """How news go to the launcher: over standard output, or over a connection."""
@@ -18,7 +20,7 @@ class Way(Protocol):
 class Membership(Way, Protocol):
     """What an agent has beside its slots once it has joined a job."""
 
-    heartbeat_s: float
+    pace: Pace
 
     @property
     def connected(self) -> bool: ...

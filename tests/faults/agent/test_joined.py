@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from hvd_elastic_ext.core.wire import NONCE_SIZE, LauncherWire, new_key
 from tests.faults.agent.joined import WAIT, Begin, linked, python, socket_file
@@ -202,3 +203,22 @@ def test_a_launcher_that_stands_still_holds_up_neither_training_for_ever_nor_the
     # Its kernel goes on acknowledging until the buffers are full. Then the connection is given up, and output dropped.
     wait_until(done.exists, what="training that goes on", timeout=60)
     session.go_on()
+
+
+def test_in_a_large_job_most_beats_tell_only_of_who_is_quiet(launcher: Launcher, begin: Begin) -> None:
+    begin(launcher)
+    session = launcher.session()
+    session.order({"do": "pace", "heartbeat_s": 0.2, "figures_every": 1000})
+    beating = "n = 0\nwhile True: n += 1; say(say='beat', step=n, pid=os.getpid()); time.sleep(0.02)"
+    session.order(linked(0, beating), linked(1, "say(say='beat', step=7); time.sleep(1000)"))
+
+    def newest(*slots: str) -> dict[str, Any] | None:
+        beats = session.news("beats")
+        return beats[-1] if beats and beats[-1]["slots"].keys() == set(slots) else None
+
+    told = wait_until(lambda: newest("1"), what="a beat that tells of the quiet one alone")
+    assert told["part"] is True
+    assert told["slots"]["1"]["age"] > 0.2
+    assert told["slots"]["1"]["beat"]["step"] == 7
+    session.order({"do": "pace", "heartbeat_s": 0.2, "figures_every": 1})
+    assert "part" not in wait_until(lambda: newest("0", "1"), what="a beat that tells of both")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.wire import new_key
+from hvd_elastic_ext.launcher.capacity import Pace
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News
 from hvd_elastic_ext.launcher.transports import Local, join_line
 
@@ -45,7 +46,7 @@ class Seen:
 
 async def launcher(key: bytes, incarnation: int) -> tuple[Control, Seen, bytes]:
     seen = Seen()
-    control = Control("job-1", key, incarnation=incarnation, heartbeat_s=0.2, orphan_grace_s=20, on_event=seen.take)
+    control = Control("job-1", key, incarnation=incarnation, pace=Pace(0.2), orphan_grace_s=20, on_event=seen.take)
     port = await control.start("127.0.0.1")
     line = join_line("job-1", "h1", key=key, launcher=("127.0.0.1", port), incarnation=incarnation, orphan_grace_s=20)
     return control, seen, line

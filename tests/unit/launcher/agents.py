@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from hvd_elastic_ext.core.wire import AgentWire
+from hvd_elastic_ext.launcher.capacity import Pace
 from hvd_elastic_ext.launcher.control import Control, ControlEvent
 
 KEY = bytes(range(32))
@@ -58,7 +59,7 @@ class Scene:
         self.events: list = []
         self.heed: Callable[[ControlEvent], None] = self.events.append
         self.control = Control(
-            JOB, KEY, incarnation=INCARNATION, heartbeat_s=0.5, on_event=lambda event: self.heed(event)
+            JOB, KEY, incarnation=INCARNATION, pace=Pace(0.5), on_event=lambda event: self.heed(event)
         )
         self.port = 0
         self._writers: list[asyncio.StreamWriter] = []

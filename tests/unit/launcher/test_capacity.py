@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.launcher.capacity import files_for, heartbeat_s, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.capacity import Pace, files_for, pace, raise_file_limit, too_few_files
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,28 @@ from hvd_elastic_ext.launcher.capacity import files_for, heartbeat_s, raise_file
 def test_the_more_hosts_the_more_seldom_each_of_them_beats(
     asked: float, timeout: float, hosts: int, told: float
 ) -> None:
-    assert heartbeat_s(asked, timeout_s=timeout, hosts=hosts) == pytest.approx(told)
+    assert pace(asked, timeout_s=timeout, hosts=hosts).heartbeat_s == pytest.approx(told)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "progress", "every"),
+    [
+        (1, None, 1),
+        (48, None, 1),
+        (49, None, 2),
+        (512, None, 4),  # 154 heartbeats a second
+        (10_000, None, 5),  # never older than that
+        (512, 600.0, 4),
+        (512, 25.0, 2),  # three of them still fit into the time in which there must be progress
+        (512, 1.0, 1),
+    ],
+)
+def test_the_more_hosts_the_fewer_heartbeats_have_figures(hosts: int, progress: float | None, every: int) -> None:
+    assert pace(1.0, timeout_s=10.0, hosts=hosts, progress_timeout_s=progress).figures_every == every
+
+
+def test_a_small_job_beats_as_it_was_asked_to() -> None:
+    assert pace(1.0, timeout_s=10.0, hosts=8) == Pace(1.0, 1)
 
 
 def test_too_few_files_are_said_with_the_remedy() -> None:

@@ -18,7 +18,13 @@ def test_an_agent_joins_talks_and_is_talked_to() -> None:
         agent = await made.agent()
         agent.say(hello())
         assert await agent.hear(1) == [
-            {"do": "welcome", "incarnation": INCARNATION, "heartbeat_s": 0.5, "orphan_grace_s": 60.0}
+            {
+                "do": "welcome",
+                "incarnation": INCARNATION,
+                "heartbeat_s": 0.5,
+                "figures_every": 1,
+                "orphan_grace_s": 60.0,
+            }
         ]
         agent.say({"event": "beats", "slots": {}})
         agent.say({"event": "exited", "slot": 1})

@@ -76,3 +76,26 @@ def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
     assert worker.life not in waiting
     meeting.ask(Question(worker.life, 99, "GET", "/rank_and_size/a/0"), cluster.clock.mono())
     assert worker.life in waiting
+
+
+@pytest.mark.parametrize(("part", "missed"), [(False, True), (True, False)])
+def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(part: bool, missed: bool) -> None:
+    cluster = running("a")
+    hung_up: list[str] = []
+    cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
+    for _ in range(3):
+        cluster.clock.advance(cluster.rules.heartbeat_timeout_s / 2 + 1.0)
+        cluster.driver.news("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})})
+        cluster.driver.look()
+    assert bool(hung_up) is missed  # to come back and say what has become of it
+    assert not cluster.events("fenced")
+    assert len(cluster.training) == 1
+
+
+def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> None:
+    cluster = running("a")
+    quiet = {"0": {"life": 1, "age": cluster.rules.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
+    cluster.driver.news("a", {"event": "beats", "slots": quiet, "part": True})
+    assert cluster.driver.fleet.too_silent()
+    cluster.driver.look()
+    assert [event["host"] for event in cluster.events("fenced")] == ["a"]

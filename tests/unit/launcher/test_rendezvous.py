@@ -69,17 +69,17 @@ def test_a_generation_is_newer_than_all_before() -> None:
 
 def test_who_asks_again_has_lost_its_world() -> None:
     meeting = formed(A, B)
-    assert not meeting.asked_again(A)
+    assert A not in meeting.asked_again
     ask_rank(meeting, A, number=2)
-    assert meeting.asked_again(A)
-    assert not meeting.asked_again(B)
+    assert A in meeting.asked_again
+    assert B not in meeting.asked_again
 
 
 def test_a_question_that_comes_again_is_answered_again_and_says_nothing_about_the_world() -> None:
     meeting = formed(A, B)
     assert meeting.repeats(Question(A, 1, "GET", RANK))
     assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [Answer(A, 1, OK, b"0,2,0,1,0,2")]
-    assert not meeting.asked_again(A)
+    assert A not in meeting.asked_again
     meeting.form(2, [A, B])
     assert meeting.ask(Question(A, 1, "GET", RANK), 0.0) == [Answer(A, 1, OK, b"0,2,0,1,0,2")]
     assert meeting.ask(Question(A, 2, "GET", KEY), 0.0) == [Answer(A, 2, CANNOT_FORM)]  # it finds out there
@@ -181,4 +181,4 @@ def test_a_world_of_another_launcher_is_taken_over() -> None:
     assert meeting.generation == 7
     assert meeting.formed
     ask_rank(meeting, A)
-    assert meeting.asked_again(A)
+    assert A in meeting.asked_again
