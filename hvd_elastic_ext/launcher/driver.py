@@ -112,7 +112,8 @@ class Driver:
             self._act(decision, wanted)
             self.worlds.deal(wanted)
             self.worlds.tell_again()
-            self._laggards.look(now)
+            if decision.members is None:  # who was called just now is not late yet
+                self._laggards.look(now)
         return self._next_look(now)
 
     @property
