@@ -7,7 +7,7 @@ API object of five kilobytes becomes one of half a kilobyte.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -50,7 +50,7 @@ class Container:
     """One of a pod's own containers (no init container). ``limits`` are quantities as they were written."""
 
     name: str
-    limits: Mapping[str, str] = NOTHING
+    limits: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     ports: tuple[int, ...] = ()
     finished: int | None = None
     """Its exit code, if it has ended and is not being started again."""
@@ -69,8 +69,8 @@ class PodView:
     node: str = ""
     deleting: float | None = None
     conditions: tuple[Condition, ...] = ()
-    labels: Mapping[str, str] = NOTHING
-    annotations: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     owner: str = ""
     hostname: str = ""
     subdomain: str = ""
@@ -93,8 +93,8 @@ class NodeView:
     conditions: tuple[Condition, ...] = ()
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
-    labels: Mapping[str, str] = NOTHING
-    annotations: Mapping[str, str] = NOTHING
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.conditions if each.type == kind), None)
