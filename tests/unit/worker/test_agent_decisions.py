@@ -15,7 +15,7 @@ from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.lease import Orphan, decide
 from hvd_elastic_ext.worker.agent.lookup import family, resolve
 from hvd_elastic_ext.worker.agent.oom import OutOfMemory
-from hvd_elastic_ext.worker.agent.orders import Answer, End, Join, Kill, Start, Tell, read, read_welcome
+from hvd_elastic_ext.worker.agent.orders import Answer, End, Join, Kill, Pace, Start, Tell, read, read_welcome
 from hvd_elastic_ext.worker.agent.standing import SAID_EACH_S, Allowance, Standing
 from hvd_elastic_ext.worker.agent.wires import FULL
 
@@ -224,7 +224,8 @@ def test_what_only_a_launcher_over_a_connection_orders_is_read() -> None:
     assert read(JOIN) == Join("j", "h", "00", ("10.0.0.1", 5000), 2, 60.0)
     assert read({"do": "end", "job": "j", "host": "h", "key": "00"}) == End("j", "h", "00", 0.0)
     welcome = {"do": "welcome", "incarnation": 7, "heartbeat_s": 0.5, "of a later version": 1}
-    assert read_welcome(welcome) == (7, 0.5, None)
+    assert read_welcome(welcome) == (7, Pace(0.5, 1), None)
+    assert read({"do": "pace", "heartbeat_s": 2, "figures_every": 4}) == Pace(2.0, 4)
 
 
 @pytest.mark.parametrize(
@@ -241,6 +242,7 @@ def test_what_only_a_launcher_over_a_connection_orders_is_read() -> None:
         ({**JOIN, "launcher": "10.0.0.1:5000"}, "'launcher' must be an address and a port"),
         ({**JOIN, "launcher": ["10.0.0.1", True]}, "'launcher' must be an address and a port"),
         ({**JOIN, "launcher": ["10.0.0.1", 0]}, "'launcher' must be an address and a port"),
+        ({"do": "pace", "heartbeat_s": 1, "figures_every": 0}, "'figures_every' must be a whole number from 1"),
         ({**JOIN, "job": ""}, "'job' must be a name"),
         ({**JOIN, "host": "a\nb"}, "'host' must be a name"),
     ],
