@@ -260,8 +260,7 @@ class Driver:
             if isinstance(beat, dict):
                 worker.silent_s = float(age) if isinstance(age, (int, float)) else 0.0
                 take_beat(worker, beat)
-                if worker.holds is not None and (agent.holds is None or agent.holds < worker.holds):
-                    agent.holds = worker.holds
+                self.station.roster.remember(worker)
 
     def _started(self, worker: Worker, news: Mapping[str, Any]) -> None:
         if worker.started:
@@ -388,6 +387,7 @@ _NEWS: Final[Mapping[str, Callable[[Driver, Worker, Mapping[str, Any]], None]]] 
 
 def _noted(driver: Driver, worker: Worker, message: Mapping[str, Any]) -> None:
     take_word(worker, message)
+    driver.station.roster.remember(worker)
 
 
 _SAID: Final[Mapping[Any, Callable[[Driver, Worker, Mapping[str, Any]], None]]] = {

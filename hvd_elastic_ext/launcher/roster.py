@@ -129,6 +129,12 @@ class Roster:
         """An agent tells of a life that the seat has had."""
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
+    def remember(self, worker: Worker) -> None:
+        """Keep what a process holds as what its agent holds, whatever becomes of the process."""
+        agent = self.agents.get(worker.seat.host)
+        if agent is not None and worker.holds is not None and (agent.holds is None or agent.holds < worker.holds):
+            agent.holds = worker.holds
+
     def held_by(self, host: str) -> tuple[int, int, int] | None:
         """The newest commit that a host's agent has told of."""
         agent = self.agents.get(host)

@@ -119,14 +119,18 @@ class Contact:
 
     # --- news --------------------------------------------------------------------------------------
 
+    def tell_beat(self) -> None:
+        """Tell the newest beat now: what it holds may be what all depends on."""
+        if self.standing.beat is not None:
+            message = {"say": "beat", **self.standing.beat}
+            self._desk.tell("said", slot=self._slot, life=self._life, message=message)
+
     def _asked(self, question: Question) -> None:
         request = question.request
         if RANK in request.path:
             # Ranks go by who holds the newest commit, and beats of different hosts are of different moments.
             self.drain()
-            if self.standing.beat is not None:
-                message = {"say": "beat", **self.standing.beat}
-                self._desk.tell("said", slot=self._slot, life=question.life, message=message)
+            self.tell_beat()
         self._desk.tell(
             "asked",
             slot=self._slot,

@@ -218,6 +218,7 @@ class Slot:
         run.outputs.drain()
         if self.contact is not None:
             self.contact.drain()
+            self.contact.tell_beat()
         run.code = self.code = status if status >= 0 else 128 - status
         number = -status if status < 0 else None
         oom = run.code != 0 and self._desk.memory.explains(run.killed_before)

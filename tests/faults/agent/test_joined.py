@@ -222,3 +222,14 @@ def test_in_a_large_job_most_beats_tell_only_of_who_is_quiet(launcher: Launcher,
     assert told["slots"]["1"]["beat"]["step"] == 7
     session.order({"do": "pace", "heartbeat_s": 0.2, "figures_every": 1})
     assert "part" not in wait_until(lambda: newest("0", "1"), what="a beat that tells of both")
+
+
+def test_what_a_process_told_last_is_told_before_its_end(launcher: Launcher, begin: Begin) -> None:
+    begin(launcher)
+    session = launcher.session()
+    session.order({"do": "pace", "heartbeat_s": 3600.0})
+    session.order(linked(0, "say(say='beat', step=7, commit=[1, 2, 3]); os._exit(9)"))
+    session.wait_for("exited", 0)
+    said, exited = session.news("said", "exited")
+    assert said["message"] == {"say": "beat", "step": 7, "commit": [1, 2, 3]}
+    assert (said["life"], exited["code"]) == (1, 9)

@@ -115,3 +115,17 @@ def test_a_sync_that_takes_long_is_not_taken_to_be_over(monkeypatch: pytest.Monk
     cluster.run(60.0)
     assert cluster.world == ["a", "b"]  # nobody else has the state
     cluster.until(lambda: cluster.world == ["b"], within=60.0)
+
+
+def test_what_a_process_held_when_it_ended_is_what_its_agent_holds() -> None:
+    cluster = running("a")
+    cluster.run(3.0)
+    roster = cluster.driver.station.roster
+    before = roster.held_by("a")
+    assert before is not None
+    newest = [before[0], before[1], before[2] + 7]
+    said = {"event": "said", "slot": 0, "life": 1, "message": {"say": "beat", "commit": newest}}
+    cluster.driver.news("a", said)  # as an agent does that sees its process end
+    cluster.kill("a", code=1)
+    cluster.until(lambda: cluster.events("exited"))
+    assert roster.held_by("a") == tuple(newest)
