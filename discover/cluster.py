@@ -59,7 +59,8 @@ class Container:
 @dataclass(frozen=True, slots=True)
 class PodView:
     """One pod. ``version`` is its resourceVersion; ``deleting`` its deletionTimestamp in Unix seconds, which is
-    when its grace is over, and not when the deletion was asked for. ``owner`` is the UID of its controller."""
+    when its grace is over, and not when the deletion was asked for. ``owner`` is the UID of its controller.
+    ``grace``: seconds that its containers are given to end; ``started``: Unix seconds when its kubelet took it."""
 
     key: Key
     uid: str
@@ -78,6 +79,8 @@ class PodView:
     host_ip: str = ""
     host_network: bool = False
     containers: tuple[Container, ...] = ()
+    grace: float = 30.0
+    started: float | None = None
 
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.conditions if each.type == kind), None)

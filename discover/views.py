@@ -19,6 +19,9 @@ from discover.cluster import NOTHING, Condition, Container, Key, NodeView, PodVi
 LONGEST: Final = 512
 """Characters. Annotations with longer values are not kept (kubectl keeps whole objects in one), messages are cut."""
 
+DEFAULT_GRACE: Final = 30.0
+"""Seconds; what the API itself gives to pods that do not say."""
+
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
     re.ASCII,
@@ -49,6 +52,8 @@ def pod_view(raw: object) -> PodView:
         host_ip=intern(_text(status, "hostIP")),
         host_network=spec.get("hostNetwork") is True,
         containers=tuple(_containers(spec, status)),
+        grace=float(grace) if _is_whole(grace := spec.get("terminationGracePeriodSeconds")) else DEFAULT_GRACE,
+        started=unix_seconds(status.get("startTime")),
     )
 
 
