@@ -1,0 +1,160 @@
+"""Who asks, by token or client certificate, and whether RBAC's objects in the store allow it."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.support.kube import statuses
+from tests.support.kube.calls import ANONYMOUS, Call, User
+from tests.support.kube.clock import ServerClock
+from tests.support.kube.resources import Key, resource
+from tests.support.kube.store import Store
+
+MASTERS: Final = "system:masters"
+_AUTHENTICATED: Final = "system:authenticated"
+
+_ROLES, _BINDINGS = resource("roles"), resource("rolebindings")
+_CLUSTER_ROLES, _CLUSTER_BINDINGS = resource("clusterroles"), resource("clusterrolebindings")
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    user: User
+    expires: float | None
+
+
+class Access:
+    """``admin`` is a token that may do everything."""
+
+    def __init__(self, store: Store, clock: ServerClock) -> None:
+        self._store, self._clock = store, clock
+        self._lock = threading.Lock()
+        self._tokens: dict[str, _Token] = {}
+        self.admin = self.issue("admin", MASTERS)
+
+    def issue(self, user: str, *groups: str, lasts: float | None = None) -> str:
+        """A new token of ``user``; it lasts so many seconds of the server's clock."""
+        token = "t-" + secrets.token_urlsafe(24)
+        expires = None if lasts is None else self._clock.now() + lasts
+        with self._lock:
+            self._tokens[token] = _Token(User(user, (*groups, _AUTHENTICATED)), expires)
+        return token
+
+    def issue_for(self, namespace: str, account: str, *, lasts: float | None = None) -> str:
+        """A new token of a service account."""
+        name, groups = service_account(namespace, account)
+        return self.issue(name, *groups, lasts=lasts)
+
+    def revoke(self, *tokens: str) -> None:
+        """Answer 401 to them from now on. Open watches go on, as with a real server."""
+        with self._lock:
+            for each in tokens:
+                self._tokens.pop(each, None)
+
+    def authenticate(self, authorization: str, certificate: Mapping[str, Any] | None) -> User:
+        """Raises ApiError 401 for a token that is not, or no longer, valid."""
+        kind, _, token = authorization.partition(" ")
+        if kind.lower() == "bearer" and token.strip():
+            with self._lock:
+                known = self._tokens.get(token.strip())
+            if known is None or (known.expires is not None and self._clock.now() >= known.expires):
+                raise statuses.unauthorized()
+            return known.user
+        if authorization:
+            raise statuses.unauthorized()
+        return _of_certificate(certificate) or ANONYMOUS
+
+    def authorize(self, call: Call) -> None:
+        """Raises ApiError 403."""
+        if not self.allows(call):
+            raise statuses.forbidden(
+                call.user.name,
+                call.verb,
+                call.resource,
+                subresource=call.subresource,
+                namespace=call.namespace,
+                name=call.name,
+            )
+
+    def allows(self, call: Call) -> bool:
+        return MASTERS in call.user.groups or any(_matches(rule, call) for rule in self._rules(call))
+
+    def _rules(self, call: Call) -> Iterator[Mapping[str, Any]]:
+        with self._store.lock:
+            for body in self._bodies(_CLUSTER_BINDINGS, ""):
+                if _binds(body, call.user):
+                    yield from self._of_role(body["roleRef"], "")
+            if call.namespace:
+                for body in self._bodies(_BINDINGS, call.namespace):
+                    if _binds(body, call.user):
+                        yield from self._of_role(body["roleRef"], call.namespace)
+
+    def _bodies(self, of: Any, namespace: str) -> Iterator[dict[str, Any]]:
+        for key, record in self._store.shelf(of).records.items():
+            if key.namespace == namespace:
+                yield record.body()
+
+    def _of_role(self, reference: Mapping[str, str], namespace: str) -> Iterable[Mapping[str, Any]]:
+        if reference["kind"] == "ClusterRole":
+            record = self._store.get(_CLUSTER_ROLES, Key("", reference["name"]))
+        else:
+            record = self._store.get(_ROLES, Key(namespace, reference["name"]))
+        return [] if record is None else record.body().get("rules") or []
+
+
+def service_account(namespace: str, name: str) -> tuple[str, tuple[str, ...]]:
+    """Its user name and groups."""
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}")
+    return f"system:serviceaccount:{namespace}:{name}", groups
+
+
+def _of_certificate(certificate: Mapping[str, Any] | None) -> User | None:
+    if not certificate:
+        return None
+    facts = [pair for part in certificate.get("subject", ()) for pair in part]
+    name = next((value for kind, value in facts if kind == "commonName"), "")
+    groups = tuple(value for kind, value in facts if kind == "organizationName")
+    return User(name, (*groups, _AUTHENTICATED)) if name else None
+
+
+def _binds(binding: Mapping[str, Any], user: User) -> bool:
+    for subject in binding.get("subjects") or ():
+        match subject.get("kind"):
+            case "User":
+                found = subject["name"] == user.name
+            case "Group":
+                found = subject["name"] in user.groups
+            case "ServiceAccount":
+                namespace = subject.get("namespace") or binding["metadata"].get("namespace", "")
+                found = service_account(namespace, subject["name"])[0] == user.name
+            case _:
+                found = False
+        if found:
+            return True
+    return False
+
+
+def _matches(rule: Mapping[str, Any], call: Call) -> bool:
+    def has(field: str, *values: str) -> bool:
+        return any(value in (rule.get(field) or ()) for value in ("*", *values))
+
+    what = f"{call.resource.plural}/{call.subresource}" if call.subresource else call.resource.plural
+    whatever = (what, f"*/{call.subresource}") if call.subresource else (what,)
+    names = rule.get("resourceNames") or ()
+    named = call.name or _selected_name(call)
+    return (
+        has("verbs", call.verb)
+        and has("apiGroups", call.resource.group)
+        and has("resources", *whatever)
+        and (not names or named in names)
+    )
+
+
+def _selected_name(call: Call) -> str:
+    """A list or watch of one name by field selector is allowed where that name is."""
+    field, _, name = call.option("fieldSelector").partition("=")
+    return name if field == "metadata.name" and call.verb in ("list", "watch", "deletecollection") else ""

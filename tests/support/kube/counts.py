@@ -1,0 +1,82 @@
+"""What clients did, so that tests can bound it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One request. ``at``: when it came, by ``time.monotonic``; ``code``: the answer's, 0 while there is none."""
+
+    at: float
+    verb: str
+    resource: str
+    query: Mapping[str, str]
+    user: str
+    path: str
+    code: int = 0
+
+
+class Counts:
+    """``connections``: all that were accepted so far; ``open``: those that are there now."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all but which connections are open."""
+        with self._lock:
+            self.connections = 0
+            self._requests: Counter[tuple[str, str]] = Counter()
+            self._codes: Counter[int] = Counter()
+            self._seen: deque[Seen] = deque(maxlen=50_000)
+
+    open = 0
+
+    def connected(self) -> None:
+        with self._lock:
+            self.connections += 1
+            self.open += 1
+
+    def disconnected(self) -> None:
+        with self._lock:
+            self.open -= 1
+
+    def asked(self, seen: Seen) -> None:
+        with self._lock:
+            self._requests[seen.verb, seen.resource] += 1
+            self._seen.append(seen)
+
+    def answered(self, code: int) -> None:
+        with self._lock:
+            self._codes[code] += 1
+
+    def of(self, verb: str = "", resource: str = "") -> int:
+        """How many requests there were; of every verb, or for every resource, where none is named."""
+        with self._lock:
+            return sum(
+                count for (each, what), count in self._requests.items() if verb in ("", each) and resource in ("", what)
+            )
+
+    def answers(self, code: int) -> int:
+        """How many requests were answered so."""
+        with self._lock:
+            return self._codes[code]
+
+    def seen(self, verb: str = "", resource: str = "") -> list[Seen]:
+        """The requests themselves, in order; the last 50,000 of all."""
+        with self._lock:
+            return [each for each in self._seen if verb in ("", each.verb) and resource in ("", each.resource)]
+
+    def last(self, verb: str, resource: str) -> Seen:
+        return self.seen(verb, resource)[-1]
+
+
+def now() -> float:
+    return time.monotonic()

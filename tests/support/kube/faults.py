@@ -1,0 +1,189 @@
+"""What goes wrong, when a test says so.
+
+    plan = kube.faults.on("watch", "pods", times=1).answer(statuses.too_many_requests("…", retry_after=1))
+    …
+    plan.wait(1)            # it happened
+    kube.faults.clear()
+
+A plan applies to requests that come after it; what is already open is reached by ``KubeServer.watches``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.kube import statuses
+from tests.support.kube.calls import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """This Status instead of what was asked for. ``raw``: these bytes instead of any Status."""
+
+    status: Mapping[str, Any]
+    headers: Mapping[str, str]
+    raw: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Nothing is sent, or nothing after the headers, until the client or the server goes."""
+
+    headers: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The connection breaks in the middle of the body; of a watch's: in the middle of the first event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """A watch ends as soon as it is open, as its timeout would end it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """These bytes come first in a watch, as they are; then it goes on, or ends."""
+
+    lines: tuple[bytes, ...]
+    then_close: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The body comes ``chunk`` bytes at a time, ``delay`` seconds apart. ``before``: seconds until the headers."""
+
+    before: float
+    chunk: int
+    delay: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The connection is reset instead of an answer."""
+
+
+Fault = Answer | Hang | Cut | Close | Say | Slow | Reset
+
+GARBAGE = b"\x00\x01 this is no JSON }{\n"
+TORN_UTF8 = '{"type":"MODIFIED","object":{"kind":"Pod","metadata":{"name":"ö"}}}\n'.encode().replace(b"\xb6", b"")
+
+
+class Plan:
+    """One fault, waiting for its requests. ``fired``: how often it happened."""
+
+    def __init__(self, faults: Faults, *, verb: str, resource: str, times: int | None, paged: bool | None) -> None:
+        self._faults = faults
+        self._verb, self._resource, self._left, self._paged = verb, resource, times, paged
+        self._fault: Fault | None = None
+        self._happened = threading.Condition()
+        self.fired = 0
+
+    def __repr__(self) -> str:
+        return f"<{self._fault} on {self._verb or 'all'} {self._resource or 'all'}, fired {self.fired}>"
+
+    # What shall happen
+
+    def answer(self, error: statuses.ApiError, **headers: str) -> Plan:
+        """Headers by keyword, with ``_`` for ``-``; ``retryAfterSeconds`` of the Status makes one by itself."""
+        return self._set(Answer(error.body, {name.replace("_", "-"): value for name, value in headers.items()}))
+
+    def answer_raw(self, code: int, body: bytes, content_type: str = "text/plain") -> Plan:
+        """What is no Status at all, as proxies send it."""
+        return self._set(Answer({"code": code}, {"Content-Type": content_type}, body))
+
+    def hang(self, *, headers: bool = False) -> Plan:
+        return self._set(Hang(headers))
+
+    def cut(self) -> Plan:
+        return self._set(Cut())
+
+    def close(self) -> Plan:
+        return self._set(Close())
+
+    def reset(self) -> Plan:
+        return self._set(Reset())
+
+    def say(self, *lines: bytes, then_close: bool = False) -> Plan:
+        return self._set(Say(lines, then_close))
+
+    def garbage(self) -> Plan:
+        return self.say(GARBAGE)
+
+    def torn_utf8(self) -> Plan:
+        return self.say(TORN_UTF8)
+
+    def error_event(self, status: Mapping[str, Any]) -> Plan:
+        """An ERROR event inside HTTP 200, and the end."""
+        from tests.support.kube.watching import error_line
+
+        return self.say(error_line(dict(status)), then_close=True)
+
+    def slow(self, *, before: float = 0.0, chunk: int = 1 << 30, delay: float = 0.0) -> Plan:
+        return self._set(Slow(before, chunk, delay))
+
+    # What has happened
+
+    def wait(self, times: int = 1, *, timeout: float = 30.0) -> None:
+        """Until it has happened so often. Raises AssertionError after ``timeout`` seconds."""
+        with self._happened:
+            if not self._happened.wait_for(lambda: self.fired >= times, timeout):
+                raise AssertionError(f"waited {timeout:g} s in vain for {times} times {self!r}")
+
+    def stop(self) -> None:
+        """It happens no more."""
+        self._faults.remove(self)
+
+    def take(self, call: Call) -> Fault | None:
+        """The fault, if this call is to have it."""
+        if self._fault is None or self._left == 0:
+            return None
+        if self._verb not in ("", call.verb) or self._resource not in ("", call.resource.plural):
+            return None
+        if self._paged is not None and self._paged != bool(call.option("continue")):
+            return None
+        if self._left is not None:
+            self._left -= 1
+        with self._happened:
+            self.fired += 1
+            self._happened.notify_all()
+        return self._fault
+
+    def _set(self, fault: Fault) -> Plan:
+        self._fault = fault
+        return self
+
+
+class Faults:
+    """All plans. The first that applies to a request is the one that happens."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: list[Plan] = []
+
+    def on(self, verb: str = "", resource: str = "", *, times: int | None = None, paged: bool | None = None) -> Plan:
+        """A plan for requests of this verb and resource, every one where none is named, ``times`` often.
+
+        ``paged``: only requests that continue a list (True), or only those that do not (False).
+        """
+        plan = Plan(self, verb=verb, resource=resource, times=times, paged=paged)
+        with self._lock:
+            self._plans.append(plan)
+        return plan
+
+    def clear(self) -> None:
+        with self._lock:
+            self._plans.clear()
+
+    def remove(self, plan: Plan) -> None:
+        with self._lock:
+            if plan in self._plans:
+                self._plans.remove(plan)
+
+    def take(self, call: Call) -> Fault | None:
+        with self._lock:
+            return next((fault for plan in self._plans if (fault := plan.take(call)) is not None), None)

@@ -1,0 +1,247 @@
+"""One connection: HTTP/1.1 requests, one after another, and what faults make of the answers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import time
+from http.server import BaseHTTPRequestHandler
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
+
+from tests.support.kube import counts, faults, resources, statuses, web
+from tests.support.kube.calls import Call, User, parse
+from tests.support.kube.store import dumps
+
+if TYPE_CHECKING:
+    from tests.support.kube.server import KubeServer
+
+LOOK_S = 0.05
+
+_VERSION = {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
+_HEALTH = ("/healthz", "/livez", "/readyz")
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "kube-apiserver", ""
+    server: KubeServer  # type: ignore[assignment]
+    connection: socket.socket
+
+    def __init__(self, connection: socket.socket, server: KubeServer) -> None:
+        super().__init__(connection, ("127.0.0.1", 0), cast(Any, server))
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: :class:`counts.Counts` remembers."""
+
+    def version_string(self) -> str:
+        return self.server_version
+
+    def _serve(self) -> None:
+        self._code = 0
+        try:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = self.rfile.read(length)
+            user = self._authenticated()
+            if (known := self._unauthorized_paths()) is not None:
+                self._whole(200, known)
+                return
+            call = parse(self.command, self.path, body=body, media=self.headers.get("Content-Type", ""), user=user)
+            self._count(call)
+            self._faulty(call)
+        except statuses.ApiError as error:
+            self._refuse(error)
+        except OSError:
+            self.close_connection = True
+        finally:
+            self.server.counts.answered(self._code)
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve
+
+    def _authenticated(self) -> User:
+        certificate = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None
+        try:
+            return self.server.access.authenticate(self.headers.get("Authorization", ""), certificate)
+        except statuses.ApiError:
+            path = urlsplit(self.path).path
+            self.server.counts.asked(counts.Seen(counts.now(), self.command.lower(), "", {}, "", path, 401))
+            raise
+
+    def _unauthorized_paths(self) -> bytes | None:
+        path = urlsplit(self.path).path
+        if path in _HEALTH:
+            return b"ok"
+        if path == "/version":
+            return dumps(_VERSION)
+        found = resources.discovery(path) if self.command == "GET" else None
+        return None if found is None else dumps(found)
+
+    def _count(self, call: Call) -> None:
+        path = urlsplit(self.path).path
+        seen = counts.Seen(counts.now(), call.verb, call.resource.plural, call.query, call.user.name, path)
+        self.server.counts.asked(seen)
+
+    # Answers
+
+    def _faulty(self, call: Call) -> None:
+        match fault := self.server.faults.take(call):
+            case faults.Answer(status, headers, raw):
+                self._plan(status, headers, raw)
+            case faults.Hang(headers=False):
+                self._wait_until_gone()
+            case faults.Reset():
+                self.abort()
+            case _:
+                self.server.access.authorize(call)
+                if call.verb == "watch":
+                    self._watch(call, fault)
+                else:
+                    self._answer(call, fault)
+
+    def _plan(self, status: Any, headers: Any, raw: bytes | None) -> None:
+        if raw is None:
+            self._refuse(statuses.ApiError(dict(status)), headers)
+        else:
+            self._whole(int(status["code"]), raw, headers)
+
+    def _answer(self, call: Call, fault: faults.Fault | None) -> None:
+        code, body = self.server.verbs.answer(call)
+        match fault:
+            case faults.Hang():
+                self._begin(code, {"Content-Type": "application/json", "Content-Length": str(len(body))})
+                self._wait_until_gone()
+            case faults.Cut():
+                self._begin(code, {"Content-Type": "application/json", "Content-Length": str(len(body))})
+                self.wfile.write(body[: len(body) // 2])
+                self.abort()
+            case faults.Slow(before, chunk, delay):
+                self._pause(before)
+                self._begin(code, {"Content-Type": "application/json", "Content-Length": str(len(body))})
+                for start in range(0, len(body), chunk):
+                    self.wfile.write(body[start : start + chunk])
+                    self._pause(delay)
+            case _:
+                self._whole(code, body)
+
+    def _watch(self, call: Call, fault: faults.Fault | None) -> None:
+        with self.server.watching(call) as watch:
+            line = Line(self)
+            if isinstance(fault, faults.Slow):
+                self._pause(fault.before)
+                line.pace = fault
+            self._begin(200, {"Content-Type": "application/json", "Transfer-Encoding": "chunked"})
+            match fault:
+                case faults.Hang():
+                    watch.silence()
+                case faults.Close():
+                    watch.close()
+                case faults.Cut():
+                    watch.cut_next()
+                case faults.Say(lines, then_close):
+                    for each in lines:
+                        line.send(each)
+                    if then_close:
+                        watch.close()
+            watch.run(line)
+            if not self.close_connection:
+                self.wfile.write(b"0\r\n\r\n")
+
+    def _refuse(self, error: statuses.ApiError, headers: Any = None) -> None:
+        again = (error.body.get("details") or {}).get("retryAfterSeconds")
+        extra = {"Retry-After": str(again)} if again else {}
+        self._whole(error.code, dumps(error.body), {**extra, **(headers or {})})
+
+    def _whole(self, code: int, body: bytes, headers: Any = None) -> None:
+        kind = "text/plain; charset=utf-8" if body == b"ok" else "application/json"
+        self._begin(code, {"Content-Type": kind, **(headers or {}), "Content-Length": str(len(body))}, body)
+
+    def _begin(self, code: int, headers: dict[str, str], body: bytes = b"") -> None:
+        self._code = code
+        self.send_response(code)
+        for name, value in {"Audit-Id": "0", "Cache-Control": "no-cache, private", **headers}.items():
+            self.send_header(name, value)
+        self.end_headers_with(body if self.command != "HEAD" else b"")
+
+    def end_headers_with(self, body: bytes) -> None:
+        """One write for small answers: no client sees half of one."""
+        self._headers_buffer.append(b"\r\n" + body)  # type: ignore[attr-defined]
+        self.flush_headers()
+
+    # The connection
+
+    def abort(self) -> None:
+        """Break it, with no end of anything."""
+        self.close_connection = True
+        web.reset(self.connection)
+
+    def _wait_until_gone(self) -> None:
+        self.close_connection = True
+        while not (self.server.stopping.wait(LOOK_S) or web.peer_gone(self.connection)):
+            pass
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and not self.server.stopping.wait(min(left, LOOK_S)):
+            if web.peer_gone(self.connection):
+                raise ConnectionAbortedError
+
+
+class Line:
+    """The way a watch talks to its client: chunks."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self.pace: faults.Slow | None = None
+
+    def send(self, *parts: bytes) -> None:
+        data = b"".join([b"%x\r\n%b\r\n" % (len(each), each) for each in parts])
+        if self.pace is None:
+            self._handler.wfile.write(data)
+            return
+        for start in range(0, len(data), self.pace.chunk):
+            self._handler.wfile.write(data[start : start + self.pace.chunk])
+            self._handler._pause(self.pace.delay)
+
+    def gone(self) -> bool:
+        if self._handler.server.stopping.is_set() or web.peer_gone(self._handler.connection):
+            self._handler.close_connection = True
+            return True
+        return False
+
+    def abort(self) -> None:
+        self._handler.abort()
+
+
+def serve(connection: socket.socket, server: KubeServer) -> None:
+    """Answer whatever comes over a connection, until it ends."""
+    server.counts.connected()
+    try:
+        if server.resetting:
+            web.reset(connection)
+            return
+        secured = _secured(connection, server.context)
+        if secured is not None:
+            with contextlib.suppress(OSError):
+                Handler(secured, server)
+            with contextlib.suppress(OSError):
+                secured.close()
+    finally:
+        server.counts.disconnected()
+
+
+def _secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket.socket | None:
+    if context is None:
+        return connection
+    connection.settimeout(web.HANDSHAKE_S)
+    try:
+        secured = context.wrap_socket(connection, server_side=True)
+    except OSError:
+        return None
+    secured.settimeout(None)
+    return secured
+
+
+def decoded(body: bytes) -> Any:
+    return json.loads(body)

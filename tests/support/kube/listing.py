@@ -1,0 +1,178 @@
+"""Lists: which version, which page, what is selected."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import bisect
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.support.kube import selectors, statuses
+from tests.support.kube.calls import Call
+from tests.support.kube.resources import Key, Resource
+from tests.support.kube.store import Record, Shelf, Store, dumps
+
+_COMMON = frozenset({"metadata.name", "metadata.namespace"})
+_FIELDS = {
+    "Pod": frozenset({"spec.nodeName", "status.phase"}),
+    "Node": frozenset({"spec.unschedulable"}),
+    "Event": frozenset({"involvedObject.name", "involvedObject.kind", "involvedObject.uid", "reason", "type"}),
+    "Namespace": frozenset({"status.phase"}),
+}
+
+
+def wanted(call: Call) -> Callable[[Record], bool]:
+    """What the call's namespace, name and selectors let through. Raises ApiError 400."""
+    fields = selectors.fields(call.option("fieldSelector"), _COMMON | _FIELDS.get(call.resource.kind, frozenset()))
+    labels = selectors.labels(call.option("labelSelector"))
+    namespace, name = call.namespace, call.name
+
+    def test(record: Record) -> bool:
+        return (
+            (not namespace or record.key.namespace == namespace)
+            and (not name or record.key.name == name)
+            and labels(record.labels)
+            and (fields is selectors.everything or fields(record.fields))
+        )
+
+    return test
+
+
+def version(call: Call) -> int | None:
+    """Raises ApiError 400 for what is no version."""
+    text = call.option("resourceVersion")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        message = f'invalid resource version: strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise statuses.bad_request(message)
+    return int(text)
+
+
+def head(of: Resource) -> bytes:
+    """What an object that stands alone begins with."""
+    return b'"kind":"%s","apiVersion":"%s",' % (of.kind.encode(), of.api_version.encode())
+
+
+def alone(of: Resource, record: Record) -> bytes:
+    return b"{" + head(of) + record.tail
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    revision: int
+    after: Key | None
+
+
+def answer(store: Store, call: Call, *, patience: float) -> bytes:
+    """The list's body. ``patience``: seconds to wait for a version that is not there yet. Raises ApiError."""
+    test, limit = wanted(call), call.number("limit") or 0
+    asked, match = version(call), call.option("resourceVersionMatch")
+    check_match(call, asked, match)
+    shelf = store.shelf(call.resource)
+    with store.lock:
+        page = _page(store, shelf, call, asked=asked, match=match, limit=limit, patience=patience)
+        if asked == 0 and not match and not call.option("continue"):
+            limit = 0  # the watch cache gives all there is
+        keys, records = shelf.at(page.revision)
+        return _render(call, page, keys, records, test=test, limit=limit)
+
+
+def check_match(call: Call, asked: int | None, match: str) -> None:
+    """Raises ApiError for options that contradict one another."""
+    if call.option("continue") and asked:
+        raise statuses.bad_request("specifying resource version is not allowed when using continue")
+    if not match:
+        return
+    if call.option("continue"):
+        raise statuses.invalid_options(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
+        )
+    if asked is None:
+        raise statuses.invalid_options(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        )
+    if match not in ("Exact", "NotOlderThan"):
+        why = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
+        raise statuses.invalid(
+            "ListOptions", "meta.k8s.io", "", field="resourceVersionMatch", why=why, reason="FieldValueNotSupported"
+        )
+    if match == "Exact" and asked == 0:
+        raise statuses.invalid_options(
+            "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        )
+
+
+def _page(
+    store: Store, shelf: Shelf, call: Call, *, asked: int | None, match: str, limit: int, patience: float
+) -> _Page:
+    if token := call.option("continue"):
+        page = _decoded(token)
+        if page.revision < 0:
+            return _Page(store.revision, page.after)
+        if page.revision < shelf.compacted:
+            raise statuses.continue_expired(_encoded(_Page(-1, page.after)))
+        return page
+    if not asked:
+        return _Page(store.revision, None)
+    until = time.monotonic() + patience
+    while asked > store.revision and (left := until - time.monotonic()) > 0:
+        shelf.changed.wait(left)
+    if asked > store.revision:
+        raise statuses.too_large(asked, store.revision)
+    exact = match == "Exact" or (not match and limit > 0)
+    return _Page(asked if exact else store.revision, None)
+
+
+def _render(
+    call: Call,
+    page: _Page,
+    keys: list[Key],
+    records: dict[Key, Record],
+    *,
+    test: Callable[[Record], bool],
+    limit: int,
+) -> bytes:
+    first = 0 if page.after is None else bisect.bisect_right(keys, page.after)
+    items: list[Record] = []
+    metadata: dict[str, object] = {"resourceVersion": str(page.revision)}
+    for place in range(first, len(keys)):
+        record = records[keys[place]]
+        if not test(record):
+            continue
+        if limit and len(items) == limit:
+            metadata["continue"] = _encoded(_Page(page.revision, items[-1].key))
+            if not (call.option("labelSelector") or call.option("fieldSelector") or call.namespace):
+                metadata["remainingItemCount"] = len(keys) - place
+            break
+        items.append(record)
+    return rendered(call.resource, items, metadata)
+
+
+def rendered(of: Resource, items: list[Record], metadata: dict[str, object]) -> bytes:
+    # Real servers name kind and apiVersion in the items of custom resources only.
+    opening = b"{" + (head(of) if of.custom else b"")
+    body = b",".join([opening + each.tail for each in items])
+    return b'{"kind":"%sList","apiVersion":"%s","metadata":%s,"items":[%s]}' % (
+        of.kind.encode(),
+        of.api_version.encode(),
+        dumps(metadata),
+        body,
+    )
+
+
+def _encoded(page: _Page) -> str:
+    start = "/".join(page.after or ("", "")) + "\0"
+    return base64.urlsafe_b64encode(dumps({"v": "meta.k8s.io/v1", "rv": page.revision, "start": start})).decode()
+
+
+def _decoded(token: str) -> _Page:
+    try:
+        content = json.loads(base64.urlsafe_b64decode(token))
+        namespace, _, name = content["start"].rstrip("\0").partition("/")
+        return _Page(int(content["rv"]), Key(namespace, name))
+    except (ValueError, KeyError, TypeError, binascii.Error):
+        raise statuses.bad_request("continue key is not valid: illegal base64 data") from None

@@ -1,0 +1,171 @@
+"""The kinds of objects that the server has, as a table. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+
+class Key(NamedTuple):
+    """What an object of a kind is known by; ``namespace`` is empty for what has none."""
+
+    namespace: str
+    name: str
+
+
+class ScalePaths(NamedTuple):
+    """Where an object holds what its scale subresource shows; ``selector`` is a string or a label selector."""
+
+    replicas: tuple[str, ...]
+    observed: tuple[str, ...]
+    selector: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One kind. ``status``: it has that subresource. ``custom``: it comes from a CRD, which real servers treat
+    otherwise here and there. ``returned``: what was deleted is the answer to its deletion."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    status: bool = False
+    scale: ScalePaths | None = None
+    custom: bool = False
+    returned: bool = False
+    short: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    """Further subresources."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def qualified(self) -> str:
+        """As messages name it: ``pods``, ``statefulsets.apps``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def subresources(self) -> tuple[str, ...]:
+        own = (("status",) if self.status else ()) + (("scale",) if self.scale is not None else ())
+        return own + self.extra
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The URL's path, with no ``namespace`` for all of them."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts += ["namespaces", namespace] if self.namespaced and namespace else []
+        return "/" + "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+_BUILT_IN_SCALE: Final = ScalePaths(("spec", "replicas"), ("status", "replicas"), ("spec", "selector"))
+_WORKERS: Final = ("status", "replicaStatuses", "Worker")
+_PYTORCH_SCALE: Final = ScalePaths(
+    ("spec", "pytorchReplicaSpecs", "Worker", "replicas"), (*_WORKERS, "active"), (*_WORKERS, "selector")
+)
+_RBAC: Final = "rbac.authorization.k8s.io"
+
+TABLE: Final = (
+    Resource(
+        "", "v1", "pods", "Pod", status=True, returned=True, short=("po",), extra=("eviction", "exec", "binding", "log")
+    ),
+    Resource("", "v1", "nodes", "Node", namespaced=False, status=True, short=("no",)),
+    Resource("", "v1", "namespaces", "Namespace", namespaced=False, status=True, short=("ns",)),
+    Resource("", "v1", "configmaps", "ConfigMap", short=("cm",)),
+    Resource("", "v1", "secrets", "Secret"),
+    Resource("", "v1", "services", "Service", status=True, returned=True, short=("svc",)),
+    Resource("", "v1", "events", "Event", short=("ev",)),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount", returned=True, short=("sa",), extra=("token",)),
+    Resource("apps", "v1", "statefulsets", "StatefulSet", status=True, scale=_BUILT_IN_SCALE, short=("sts",)),
+    Resource("batch", "v1", "jobs", "Job", status=True),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", status=True, short=("pdb",)),
+    Resource("coordination.k8s.io", "v1", "leases", "Lease"),
+    Resource(_RBAC, "v1", "roles", "Role"),
+    Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
+    Resource(_RBAC, "v1", "clusterroles", "ClusterRole", namespaced=False),
+    Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False),
+    # One storage version each, as in a real cluster: v1 and v2beta1 of MPIJob come from two operators, and no
+    # cluster has both; here both may be used side by side, and are strangers to one another.
+    Resource("kubeflow.org", "v2beta1", "mpijobs", "MPIJob", status=True, custom=True),
+    Resource("kubeflow.org", "v1", "mpijobs", "MPIJob", status=True, custom=True),
+    Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob", status=True, custom=True, scale=_PYTORCH_SCALE),
+    Resource("kai.alibabacloud.com", "v1alpha1", "trainingjobs", "TrainingJob", status=True, custom=True),
+)
+
+BY_PATH: Final = {(each.group, each.version, each.plural): each for each in TABLE}
+BY_NAME: Final = {each.plural: each for each in reversed(TABLE)}
+"""By plural alone; of two versions, the one first in the table."""
+
+GROUP_VERSIONS: Final = tuple(dict.fromkeys((each.group, each.version) for each in TABLE))
+
+
+def resource(name: str | Resource) -> Resource:
+    """``pods``, or ``mpijobs.v1.kubeflow.org`` where the plural alone would be the other version's."""
+    if isinstance(name, Resource):
+        return name
+    plural, _, rest = name.partition(".")
+    if rest:
+        version, _, group = rest.partition(".")
+        return BY_PATH[group, version, plural]
+    return BY_NAME[plural]
+
+
+_VERBS: Final = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
+
+
+def discovery(path: str) -> dict[str, Any] | None:
+    """The document that tells clients what there is, or None for another path."""
+    groups = [group for group, _ in GROUP_VERSIONS if group]
+    match path.strip("/").split("/"):
+        case ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+        case ["apis"]:
+            found = [_group(group) for group in dict.fromkeys(groups)]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": found}
+        case ["apis", group] if group in groups:
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+        case ["api", version]:
+            return _resources("", version)
+        case ["apis", group, version]:
+            return _resources(group, version)
+    return None
+
+
+def _group(group: str) -> dict[str, Any]:
+    versions = [
+        {"groupVersion": f"{group}/{version}", "version": version} for each, version in GROUP_VERSIONS if each == group
+    ]
+    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resources(group: str, version: str) -> dict[str, Any] | None:
+    if (group, version) not in GROUP_VERSIONS:
+        return None
+    listed: list[dict[str, Any]] = []
+    for each in TABLE:
+        if (each.group, each.version) == (group, version):
+            names = {"name": each.plural, "singularName": each.kind.lower(), "shortNames": list(each.short)}
+            listed.append({**names, "namespaced": each.namespaced, "kind": each.kind, "verbs": _VERBS})
+            listed += [_subresource(each, name) for name in each.subresources]
+    group_version = f"{group}/{version}" if group else version
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": listed}
+
+
+_SUBRESOURCE_KINDS: Final = {
+    "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
+    "eviction": ("policy", "v1", "Eviction", ["create"]),
+    "exec": ("", "", "PodExecOptions", ["create", "get"]),
+    "binding": ("", "", "Binding", ["create"]),
+    "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
+    "log": ("", "", "Pod", ["get"]),
+}
+
+
+def _subresource(of: Resource, name: str) -> dict[str, Any]:
+    group, version, kind, verbs = _SUBRESOURCE_KINDS.get(name, ("", "", of.kind, ["get", "patch", "update"]))
+    entry: dict[str, Any] = {"name": f"{of.plural}/{name}", "singularName": "", "namespaced": of.namespaced}
+    if group:
+        entry |= {"group": group, "version": version}
+    return entry | {"kind": kind, "verbs": verbs}

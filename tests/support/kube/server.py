@@ -1,0 +1,325 @@
+"""The server that tests hold: everything joined, and what can be done to it from outside the API."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import heapq
+import json
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.kube import handler, listing, patches
+from tests.support.kube.access import Access
+from tests.support.kube.calls import Call
+from tests.support.kube.clock import ServerClock, rfc3339, unix
+from tests.support.kube.counts import Counts
+from tests.support.kube.faults import Faults
+from tests.support.kube.resources import Key, Resource, resource
+from tests.support.kube.store import HISTORY, Backup, Record, Store
+from tests.support.kube.tls import Authority, Pair
+from tests.support.kube.verbs import Verbs
+from tests.support.kube.watching import Watch
+from tests.support.kube.web import Listener
+
+Body = dict[str, Any]
+
+
+class KubeServer:
+    """An API server on a port of 127.0.0.1; a context manager.
+
+    ``faults``, ``counts``, ``clock``, ``access`` and ``store`` are the tests' to use. ``token`` may do everything.
+
+    ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
+    ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
+    over; without, they wait for a deletion with grace 0, as in a cluster whose node is gone.
+    """
+
+    def __init__(
+        self,
+        *,
+        tls: bool = False,
+        folder: Path | None = None,
+        history: int = HISTORY,
+        bookmark_every: float = 60.0,
+        kubelet: bool = True,
+        patience: float = 0.1,
+    ) -> None:
+        self.clock = ServerClock()
+        self.store = Store(history=history)
+        self.access = Access(self.store, self.clock)
+        self.faults = Faults()
+        self.counts = Counts()
+        self.verbs = Verbs(self.store, self.clock, patience=patience)
+        self.bookmark_every = bookmark_every
+        self.stopping = threading.Event()
+        self.resetting = False
+        self.context: ssl.SSLContext | None = None
+        self._temporary = contextlib.ExitStack()
+        self._folder = folder
+        self.authority: Authority | None = None
+        if tls:
+            self.rotate_ca()
+        self._lock = threading.Lock()
+        self._watches: list[Watch] = []
+        self._listener = Listener(functools.partial(handler.serve, server=self))
+        self._kubelet = _Kubelet(self) if kubelet else None
+        self.clock.listen(self.store.wake)
+        for name in ("default", "kube-system"):
+            self.put("namespaces", {"metadata": {"name": name}, "status": {"phase": "Active"}})
+
+    # Life
+
+    def __enter__(self) -> KubeServer:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        self._listener.listen()
+        if self._kubelet is not None:
+            self._kubelet.start()
+
+    def stop(self) -> None:
+        """Ends all connections and threads. It cannot be started again: see :meth:`refuse`."""
+        self.stopping.set()
+        self.store.wake()
+        self._listener.close()
+        if self._kubelet is not None:
+            self._kubelet.join()
+        self._temporary.close()
+
+    # Where it is
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.authority else 'http'}://127.0.0.1:{self.port}"
+
+    @property
+    def token(self) -> str:
+        return self.access.admin
+
+    @property
+    def ca_file(self) -> Path | None:
+        return None if self.authority is None else self.authority.certificate
+
+    def kubeconfig(
+        self,
+        path: Path,
+        *,
+        token: str | None = None,
+        token_file: Path | None = None,
+        client: Pair | None = None,
+        namespace: str = "default",
+    ) -> Path:
+        """Write one: for the admin's token, unless told another, a file with one, or a client's certificate."""
+        cluster: Body = {"server": self.url}
+        if self.ca_file is not None:
+            cluster["certificate-authority"] = str(self.ca_file)
+        if client is not None:
+            user: Body = {"client-certificate": str(client.certificate), "client-key": str(client.key)}
+        elif token_file is not None:
+            user = {"tokenFile": str(token_file)}
+        else:
+            user = {"token": token or self.token}
+        whole = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "fake", "cluster": cluster}],
+            "users": [{"name": "me", "user": user}],
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "me", "namespace": namespace}}],
+            "current-context": "fake",
+        }
+        path.write_text(json.dumps(whole, indent=1))
+        path.chmod(0o600)
+        return path
+
+    # Objects, past the API: no checks, status included
+
+    def put(self, kind: str | Resource, body: Mapping[str, Any]) -> Body:
+        """Add or replace, as it is; what is missing in the metadata is added. Gives what is there now."""
+        of = resource(kind)
+        metadata = dict(body["metadata"])
+        key = Key(metadata.get("namespace", "default") if of.namespaced else "", metadata["name"])
+        with self.store.lock:
+            before = self.store.get(of, key)
+            old = {} if before is None else before.body()["metadata"]
+            if of.namespaced:
+                metadata["namespace"] = key.namespace
+            metadata.setdefault("uid", old.get("uid") or _new_uid())
+            metadata.setdefault("creationTimestamp", old.get("creationTimestamp") or rfc3339(self.clock.now()))
+            record = self.store.write(of, key, {**body, "metadata": metadata})
+        return _shown(of, record)
+
+    def change(self, kind: str | Resource, name: str, patch: Mapping[str, Any], *, namespace: str = "default") -> Body:
+        """Merge strategically into an object, status included. Raises KeyError if it is not there."""
+        of = resource(kind)
+        key = Key(namespace if of.namespaced else "", name)
+        with self.store.lock:
+            new = patches.strategic(self._record(of, key).body(), dict(patch))
+            return _shown(of, self.store.write(of, key, new))
+
+    def delete(self, kind: str | Resource, name: str, *, namespace: str = "default", grace: int | None = None) -> None:
+        """As the API does: pods that run get a time by which to be gone. Raises KeyError if it is not there."""
+        of = resource(kind)
+        with self.store.lock:
+            record = self._record(of, Key(namespace if of.namespaced else "", name))
+            self.verbs.delete(of, record, {}, grace=grace)
+
+    def remove(self, kind: str | Resource, name: str, *, namespace: str = "default") -> None:
+        """At once, whatever it is. Raises KeyError if it is not there."""
+        of = resource(kind)
+        key = Key(namespace if of.namespaced else "", name)
+        with self.store.lock:
+            self._record(of, key)
+            self.store.write(of, key, None)
+
+    def get(self, kind: str | Resource, name: str, *, namespace: str = "default") -> Body:
+        """Raises KeyError if it is not there."""
+        of = resource(kind)
+        return _shown(of, self._record(of, Key(namespace if of.namespaced else "", name)))
+
+    def all(self, kind: str | Resource) -> list[Body]:
+        of = resource(kind)
+        with self.store.lock:
+            shelf = self.store.shelf(of)
+            records = [shelf.records[key] for key in shelf.keys]
+        return [_shown(of, each) for each in records]
+
+    def _record(self, of: Resource, key: Key) -> Record:
+        if (record := self.store.get(of, key)) is None:
+            raise KeyError(f"{of.plural} {'/'.join(key)}")
+        return record
+
+    # What happens to it
+
+    def refuse(self) -> None:
+        """Refuse new connections and reset open ones; the port stays its own."""
+        self._listener.refuse()
+        self._listener.drop()
+
+    def accept(self) -> None:
+        """Accept connections again."""
+        self._listener.listen()
+
+    def drop(self) -> None:
+        """Reset all open connections."""
+        self._listener.drop()
+
+    @contextlib.contextmanager
+    def down(self) -> Iterator[None]:
+        """Refuse connections meanwhile."""
+        self.refuse()
+        try:
+            yield
+        finally:
+            self.accept()
+
+    @contextlib.contextmanager
+    def resets(self) -> Iterator[None]:
+        """Accept connections and reset them meanwhile: like :meth:`down`, but attempts are counted."""
+        self.resetting = True
+        self._listener.drop()
+        try:
+            yield
+        finally:
+            self.resetting = False
+
+    def restart(self) -> None:
+        """Reset connections; the history is lost, as a server's watch cache is."""
+        self.refuse()
+        self.store.compact()
+        self.accept()
+
+    def restore(self, backup: Backup) -> None:
+        """Restart with the content and the versions of ``store.backup()``, as after an etcd restore."""
+        self.refuse()
+        self.store.restore(backup)
+        self.accept()
+
+    def rotate_ca(self) -> None:
+        """A new CA and a certificate of it, for new connections; ``ca_file`` is another file then."""
+        if self._folder is None:
+            self._folder = Path(self._temporary.enter_context(tempfile.TemporaryDirectory(prefix="hvdt-kube-")))
+        number = len(list(self._folder.glob("ca*.crt")))
+        self.authority = Authority(self._folder, f"ca{number}")
+        pair = self.authority.server("127.0.0.1", "localhost", "kubernetes.default.svc")
+        self.context = self.authority.context(pair)
+
+    def watches(self, kind: str | Resource = "") -> list[Watch]:
+        """Those that are open now, of one kind or of all."""
+        with self._lock:
+            return [each for each in self._watches if not kind or each.call.resource is resource(kind)]
+
+    def close_watches(self, kind: str | Resource = "") -> None:
+        """End them all, as their timeouts would."""
+        for each in self.watches(kind):
+            each.close()
+
+    @contextlib.contextmanager
+    def watching(self, call: Call) -> Iterator[Watch]:
+        """The server's own: register a watch while it is open."""
+        watch = Watch(self.store, self.clock, call, bookmark_every=self.bookmark_every)
+        with self._lock:
+            self._watches.append(watch)
+        try:
+            yield watch
+        finally:
+            with self._lock:
+                self._watches.remove(watch)
+
+
+class _Kubelet(threading.Thread):
+    """Removes pods whose grace is over, on every node."""
+
+    def __init__(self, server: KubeServer) -> None:
+        super().__init__(name="kube-kubelet")
+        self._server = server
+        self._pods = resource("pods")
+        self._seen = server.store.revision
+        self._due: list[tuple[float, Key, str]] = []
+
+    def run(self) -> None:
+        server = self._server
+        shelf = server.store.shelf(self._pods)
+        while not server.stopping.is_set():
+            with server.store.lock:
+                self._look()
+                if not server.stopping.is_set():
+                    left = self._due[0][0] - server.clock.now() if self._due else 1.0
+                    shelf.changed.wait(min(max(left, 0.01), 1.0))
+
+    def _look(self) -> None:
+        store = self._server.store
+        shelf = store.shelf(self._pods)
+        for event in shelf.events[shelf._after(self._seen) :]:
+            if event.type == "MODIFIED" and b'"deletionTimestamp"' in event.record.rest:
+                metadata = event.record.body()["metadata"]
+                if at := metadata.get("deletionTimestamp"):
+                    heapq.heappush(self._due, (unix(at), event.record.key, event.record.uid))
+        self._seen = store.revision
+        while self._due and self._due[0][0] <= self._server.clock.now():
+            _, key, uid = heapq.heappop(self._due)
+            record = shelf.records.get(key)
+            if record is not None and record.uid == uid and not record.body()["metadata"].get("finalizers"):
+                store.write(self._pods, key, None)
+
+
+def _new_uid() -> str:
+    import uuid
+
+    return str(uuid.uuid4())
+
+
+def _shown(of: Resource, record: Record) -> Body:
+    return json.loads(listing.alone(of, record))  # type: ignore[no-any-return]

@@ -1,0 +1,251 @@
+"""Objects, their versions, and what happened to them; whoever watches waits here.
+
+One number for the whole store, as in etcd, grows with every write. Objects are kept as the bytes that are sent:
+one is serialised once, however many lists and watches carry it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from tests.support.kube import statuses
+from tests.support.kube.resources import TABLE, Key, Resource
+
+HISTORY: Final = 20_000
+"""Events per kind that a store remembers."""
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One state of one object. ``rest`` is its JSON without kind, apiVersion and resourceVersion."""
+
+    key: Key
+    uid: str
+    revision: int
+    rest: bytes
+    labels: Mapping[str, str]
+    fields: Mapping[str, str]
+
+    @property
+    def tail(self) -> bytes:
+        """Its JSON after the brace that opens it, and kind and apiVersion, if they are sent."""
+        return b'"metadata":{"resourceVersion":"%d",%s' % (self.revision, self.rest)
+
+    def body(self) -> Body:
+        """A copy of one's own, without kind and apiVersion."""
+        return json.loads(b"{" + self.tail)  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class Event:
+    """``before`` is None for what was added. For DELETED, ``record`` is the last state with the version of the end."""
+
+    revision: int
+    type: str
+    record: Record
+    before: Record | None
+    _lines: dict[str, bytes] = field(default_factory=dict)
+
+    def line(self, kind: str, head: bytes) -> bytes:
+        """As a watch carries it, with the type as the watcher sees it."""
+        if (line := self._lines.get(kind)) is None:
+            record = self.record
+            if kind == "DELETED" and self.type != "DELETED" and self.before is not None:
+                record = replace(self.before, revision=self.revision)  # it left the selector: its last state in there
+            line = self._lines[kind] = event_line(kind, head, record)
+        return line
+
+    def seen(self, wanted: Callable[[Record], bool]) -> str:
+        """What this is to whoever watches ``wanted`` only: a type, or nothing."""
+        was = self.before is not None and wanted(self.before)
+        if self.type == "DELETED":
+            return "DELETED" if was else ""
+        if wanted(self.record):
+            return "MODIFIED" if was else "ADDED"
+        return "DELETED" if was else ""
+
+
+def event_line(kind: str, head: bytes, record: Record) -> bytes:
+    return b'{"type":"%s","object":{%s%s}\n' % (kind.encode(), head, record.tail)
+
+
+def dumps(body: Any) -> bytes:
+    # Sorted, so that what differs in order only is known to be the same.
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
+
+
+def made(key: Key, body: Body, revision: int) -> Record:
+    """The record of an object's state as of ``revision``."""
+    metadata = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
+    others = {name: value for name, value in body.items() if name not in ("metadata", "kind", "apiVersion")}
+    rest = dumps(metadata)[1:] + (b"," + dumps(others)[1:] if others else b"}")
+    return Record(key, metadata["uid"], revision, rest, metadata.get("labels") or {}, _fields(key, body))
+
+
+def _fields(key: Key, body: Body) -> Mapping[str, str]:
+    found = {"metadata.name": key.name, "metadata.namespace": key.namespace}
+    for name, path in _SELECTABLE.items():
+        value: Any = body
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        if value is not None:
+            found[name] = value if isinstance(value, str) else str(value).lower()
+    return found
+
+
+_SELECTABLE: Final = {
+    ".".join(path): path
+    for path in (
+        ("spec", "nodeName"),
+        ("spec", "unschedulable"),
+        ("status", "phase"),
+        ("involvedObject", "name"),
+        ("involvedObject", "uid"),
+        ("involvedObject", "kind"),
+        ("reason",),
+        ("type",),
+    )
+}
+
+
+class Shelf:
+    """All objects of one kind, and what happened to them after ``compacted``. The store's lock guards it."""
+
+    def __init__(self, resource: Resource, lock: threading.RLock, *, history: int) -> None:
+        self.resource = resource
+        self.changed = threading.Condition(lock)
+        self.records: dict[Key, Record] = {}
+        self.keys: list[Key] = []
+        self.events: list[Event] = []
+        self.compacted = 0
+        self._history = history
+
+    def apply(self, event: Event) -> None:
+        key = event.record.key
+        if event.type == "DELETED":
+            del self.records[key]
+            del self.keys[bisect.bisect_left(self.keys, key)]
+        else:
+            if key not in self.records:
+                bisect.insort(self.keys, key)
+            self.records[key] = event.record
+        self.events.append(event)
+        if len(self.events) > self._history * 5 // 4:
+            self.compact(self.events[len(self.events) - self._history - 1].revision)
+        self.changed.notify_all()
+
+    def compact(self, revision: int) -> None:
+        """Forget what happened up to and including ``revision``."""
+        del self.events[: self._after(revision)]
+        self.compacted = max(self.compacted, revision)
+
+    def since(self, revision: int, *, most: int = 1000) -> list[Event]:
+        """What happened after ``revision``. Raises ApiError 410 if that is forgotten."""
+        if revision < self.compacted:
+            raise statuses.too_old(revision, self.compacted)
+        start = self._after(revision)
+        return self.events[start : start + most]
+
+    def at(self, revision: int) -> tuple[list[Key], dict[Key, Record]]:
+        """What there was as of ``revision``. Raises ApiError 410 if that is forgotten."""
+        if revision < self.compacted:
+            raise statuses.list_too_old()
+        later = self.events[self._after(revision) :]
+        if not later:
+            return self.keys, self.records
+        records = dict(self.records)
+        for event in reversed(later):
+            if event.before is None:
+                records.pop(event.record.key, None)
+            else:
+                records[event.before.key] = event.before
+        return sorted(records), records
+
+    def _after(self, revision: int) -> int:
+        return bisect.bisect_right(self.events, revision, key=lambda event: event.revision)
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A store's content at one moment."""
+
+    revision: int
+    records: Mapping[Resource, Mapping[Key, Record]]
+
+
+class Store:
+    """Every method may be called from any thread."""
+
+    def __init__(self, resources: Iterable[Resource] = TABLE, *, first: int = 1000, history: int = HISTORY) -> None:
+        """``first``: the version that the first write follows."""
+        self.lock = threading.RLock()
+        self.revision = first
+        self._history = history
+        self.resources = tuple(resources)
+        self._shelves = {each: Shelf(each, self.lock, history=history) for each in self.resources}
+
+    def shelf(self, resource: Resource) -> Shelf:
+        return self._shelves[resource]
+
+    def get(self, resource: Resource, key: Key) -> Record | None:
+        return self._shelves[resource].records.get(key)
+
+    def write(self, resource: Resource, key: Key, body: Body | None) -> Record:
+        """Add, replace or, with None, remove. What changes nothing is no write."""
+        with self.lock:
+            shelf = self._shelves[resource]
+            before = shelf.records.get(key)
+            if body is None:
+                assert before is not None, key
+                record = replace(before, revision=self.revision + 1)
+                event = Event(record.revision, "DELETED", record, before)
+            else:
+                record = made(key, body, self.revision + 1)
+                if before is not None and record.rest == before.rest:
+                    return before
+                event = Event(record.revision, "ADDED" if before is None else "MODIFIED", record, before)
+            self.revision = record.revision
+            shelf.apply(event)
+            return record
+
+    def compact(self, *resources: Resource) -> None:
+        """Forget all history, of these kinds or of all: whoever asks for an earlier version gets 410."""
+        with self.lock:
+            for shelf in self._chosen(resources):
+                shelf.compact(self.revision)
+
+    def skip(self, versions: int) -> None:
+        """Let the version grow without a write that anybody here sees, as other kinds' writes make it grow."""
+        with self.lock:
+            self.revision += versions
+
+    def backup(self) -> Backup:
+        with self.lock:
+            return Backup(self.revision, {each: dict(shelf.records) for each, shelf in self._shelves.items()})
+
+    def restore(self, backup: Backup) -> None:
+        """Be as at the backup, versions included; there is no history before it."""
+        with self.lock:
+            self.revision = backup.revision
+            for each, shelf in self._shelves.items():
+                shelf.records = dict(backup.records[each])
+                shelf.keys = sorted(shelf.records)
+                shelf.events = []
+                shelf.compacted = backup.revision
+                shelf.changed.notify_all()
+
+    def wake(self) -> None:
+        """Have everyone who waits look again."""
+        with self.lock:
+            for shelf in self._shelves.values():
+                shelf.changed.notify_all()
+
+    def _chosen(self, resources: tuple[Resource, ...]) -> Iterable[Shelf]:
+        return [self._shelves[each] for each in resources or self.resources]

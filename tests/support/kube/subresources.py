@@ -1,0 +1,147 @@
+"""What is under an object: scale, eviction, binding, tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.support.kube import lifecycle, patches, selectors, statuses
+from tests.support.kube.calls import Call
+from tests.support.kube.clock import rfc3339
+from tests.support.kube.resources import ScalePaths, resource
+from tests.support.kube.store import Record, dumps
+
+if TYPE_CHECKING:
+    from tests.support.kube.verbs import Answer, Verbs
+
+_BUDGETS: Final = resource("poddisruptionbudgets")
+
+
+def answer(verbs: Verbs, call: Call) -> Answer:
+    """Raises ApiError."""
+    match call.subresource, call.verb:
+        case "scale", "get":
+            return 200, dumps(_scale(call, verbs.existing(call)))
+        case "scale", "update" | "patch":
+            return 200, dumps(_rescale(verbs, call))
+        case "eviction", "create":
+            return _evict(verbs, call)
+        case "binding", "create":
+            return _bind(verbs, call)
+    raise statuses.method_not_allowed()
+
+
+def at(body: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    value: Any = body
+    for step in path:
+        value = value.get(step) if isinstance(value, dict) else None
+    return value
+
+
+def _scale(call: Call, record: Record) -> dict[str, Any]:
+    paths = _paths(call)
+    body = record.body()
+    metadata = {
+        name: body["metadata"][name]
+        for name in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        if name in body["metadata"]
+    }
+    status: dict[str, Any] = {"replicas": at(body, paths.observed) or 0}
+    selector = at(body, paths.selector)
+    if selector:
+        status["selector"] = selector if isinstance(selector, str) else selectors.as_text(selector)
+    spec = {"replicas": replicas} if (replicas := at(body, paths.replicas)) else {}
+    return {"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status}
+
+
+def _paths(call: Call) -> ScalePaths:
+    assert call.resource.scale is not None
+    return call.resource.scale
+
+
+def _rescale(verbs: Verbs, call: Call) -> dict[str, Any]:
+    with verbs.store.lock:
+        record = verbs.existing(call)
+        shown = _scale(call, record)
+        wanted = patches.apply(call.media, shown, call.json()) if call.verb == "patch" else call.json()
+        version = (wanted.get("metadata") or {}).get("resourceVersion")
+        if version and version != str(record.revision):
+            raise statuses.conflict(call.resource, call.name)
+        replicas = (wanted.get("spec") or {}).get("replicas") or 0
+        if not isinstance(replicas, int) or replicas < 0:
+            why = f"Invalid value: {replicas}: must be greater than or equal to 0"
+            raise statuses.invalid("Scale", "autoscaling", call.name, field="spec.replicas", why=why)
+        old = record.body()
+        new = patches.merge(old, _nested(_paths(call).replicas, replicas))
+        new = lifecycle.changed(call.resource, old, new, subresource="")
+        return _scale(call, verbs.store.write(call.resource, call.key, new))
+
+
+def _nested(path: tuple[str, ...], value: Any) -> Any:
+    for step in reversed(path):
+        value = {step: value}
+    return value
+
+
+_CREATED: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _evict(verbs: Verbs, call: Call) -> Answer:
+    wanted = call.json()
+    with verbs.store.lock:
+        record = verbs.existing(call)
+        body = record.body()
+        ended = body["status"].get("phase") in ("Succeeded", "Failed", "Pending")
+        if not ended and "deletionTimestamp" not in body["metadata"]:
+            _check_budgets(verbs, record)
+        condition = {
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastTransitionTime": rfc3339(verbs.clock.now()),
+        }
+        marked = verbs.store.write(call.resource, call.key, lifecycle.with_condition(body, condition))
+        verbs.delete(call.resource, marked, wanted.get("deleteOptions") or {})
+    return 201, dumps(_CREATED)
+
+
+def _check_budgets(verbs: Verbs, pod: Record) -> None:
+    shelf = verbs.store.shelf(_BUDGETS)
+    found = [shelf.records[key].body() for key in shelf.keys if key.namespace == pod.key.namespace]
+    budgets = [each for each in found if selectors.of_object(each["spec"].get("selector") or {})(pod.labels)]
+    if len(budgets) > 1:
+        raise statuses.internal(
+            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+        )
+    for each in budgets:
+        status = each.get("status") or {}
+        if status.get("disruptionsAllowed", 0) <= 0:
+            _refuse(each["metadata"]["name"], status)
+        status["disruptionsAllowed"] -= 1
+        each["status"] = status
+        verbs.store.write(_BUDGETS, pod.key._replace(name=each["metadata"]["name"]), each)
+
+
+def _refuse(name: str, status: dict[str, Any]) -> None:
+    needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+    cause = {
+        "reason": "DisruptionBudget",
+        "message": f"The disruption budget {name} needs {needs} healthy pods and has {has} currently",
+    }
+    raise statuses.too_many_requests(
+        "Cannot evict pod as it would violate the pod's disruption budget.", retry_after=0, details={"causes": [cause]}
+    )
+
+
+def _bind(verbs: Verbs, call: Call) -> Answer:
+    node = (call.json().get("target") or {}).get("name", "")
+    with verbs.store.lock:
+        body = verbs.existing(call).body()
+        if there := body["spec"].get("nodeName"):
+            raise statuses.conflict(call.resource, call.name, f'pod {call.name} is already assigned to node "{there}"')
+        body["spec"]["nodeName"] = node
+        now = rfc3339(verbs.clock.now())
+        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+        verbs.store.write(call.resource, call.key, lifecycle.with_condition(body, scheduled))
+    return 201, dumps(_CREATED)

@@ -1,0 +1,163 @@
+"""What each request does to the store, and its answer."""
+
+from __future__ import annotations
+
+import random
+import string
+from typing import Any, Final
+
+from tests.support.kube import lifecycle, listing, patches, statuses, subresources
+from tests.support.kube.calls import Call
+from tests.support.kube.clock import ServerClock
+from tests.support.kube.resources import Key, Resource, resource
+from tests.support.kube.store import Record, Store, dumps
+
+_NAMESPACES: Final = resource("namespaces")
+
+Answer = tuple[int, bytes]
+"""HTTP status and body."""
+
+
+class Verbs:
+    """``patience``: how long a list waits for a version that is not there yet (3 s in a real server)."""
+
+    def __init__(self, store: Store, clock: ServerClock, *, patience: float = 0.1) -> None:
+        self.store, self.clock, self.patience = store, clock, patience
+
+    def answer(self, call: Call) -> Answer:
+        """Everything but watches. Raises ApiError."""
+        if call.subresource and call.subresource != "status":
+            return subresources.answer(self, call)
+        match call.verb:
+            case "get":
+                return 200, listing.alone(call.resource, self.existing(call))
+            case "list":
+                return 200, listing.answer(self.store, call, patience=self.patience)
+            case "create" if not call.subresource and not call.name:
+                return 201, listing.alone(call.resource, self.create(call))
+            case "update" | "patch" if call.name:
+                return self._change(call)
+            case "delete" if not call.subresource:
+                return self._delete(call)
+            case "deletecollection" if not call.subresource:
+                return self._delete_all(call)
+        raise statuses.method_not_allowed()
+
+    def existing(self, call: Call) -> Record:
+        record = self.store.get(call.resource, call.key)
+        if record is None:
+            raise statuses.not_found(call.resource, call.name)
+        return record
+
+    def create(self, call: Call, body: dict[str, Any] | None = None) -> Record:
+        body = body or call.json()
+        _check_kind(call.resource, body)
+        metadata = body.get("metadata") or {}
+        name = metadata.get("name") or _generated(metadata.get("generateName") or "")
+        if not name:
+            why = "Required value: name or generateName is required"
+            raise statuses.invalid(
+                call.resource.kind, call.resource.group, "", field="metadata.name", why=why, reason="FieldValueRequired"
+            )
+        if metadata.get("namespace") not in (None, "", call.namespace):
+            raise statuses.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        key = Key(call.namespace, name)
+        with self.store.lock:
+            self._check_namespace(call, name)
+            if self.store.get(call.resource, key) is not None:
+                raise statuses.already_exists(call.resource, name)
+            made = lifecycle.new(call.resource, key, body, now=self.clock.now())
+            return self.store.write(call.resource, key, made)
+
+    def _check_namespace(self, call: Call, name: str) -> None:
+        if not call.resource.namespaced:
+            return
+        space = self.store.get(_NAMESPACES, Key("", call.namespace))
+        if space is None:
+            raise statuses.not_found(_NAMESPACES, call.namespace)
+        if "deletionTimestamp" in space.body()["metadata"]:
+            raise statuses.being_terminated(call.resource, name, call.namespace)
+
+    def _change(self, call: Call) -> Answer:
+        with self.store.lock:
+            record = self.store.get(call.resource, call.key)
+            if record is None:
+                raise statuses.not_found(call.resource, call.name)
+            old = record.body()
+            if call.verb == "patch":
+                if call.resource.custom and call.media == patches.STRATEGIC:
+                    raise statuses.unsupported_media([patches.JSON, patches.MERGE])
+                wanted = patches.apply(call.media, old, call.json())
+            else:
+                wanted = call.json()
+                _check_kind(call.resource, wanted)
+            new = lifecycle.changed(call.resource, old, wanted, subresource=call.subresource)
+            return 200, listing.alone(call.resource, self._written(call, new))
+
+    def _written(self, call: Call, new: dict[str, Any]) -> Record:
+        record = self.store.write(call.resource, call.key, new)
+        metadata = new["metadata"]
+        if metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers"):
+            return self.store.write(call.resource, call.key, None)
+        return record
+
+    def _delete(self, call: Call) -> Answer:
+        options = call.json() if call.body else {}
+        with self.store.lock:
+            record = self.existing(call)
+            record, gone = self.delete(call.resource, record, options, grace=call.number("gracePeriodSeconds"))
+            if call.resource.returned or not gone:
+                return 200, listing.alone(call.resource, record)
+            return 200, dumps(statuses.success(call.resource, call.name, record.uid))
+
+    def delete(
+        self, of: Resource, record: Record, options: dict[str, Any], *, grace: int | None = None
+    ) -> tuple[Record, bool]:
+        """The object's next state, and whether that was its end. Raises ApiError 409."""
+        conditions = options.get("preconditions") or {}
+        old = record.body()
+        for name, field, code in (("uid", "uid", "UID"), ("resourceVersion", "resourceVersion", "ResourceVersion")):
+            wants = conditions.get(name)
+            if wants and wants != old["metadata"][field]:
+                why = (
+                    f"Precondition failed: {code} in precondition: {wants}, {code} in object meta: "
+                    f"{old['metadata'][field]}"
+                )
+                raise statuses.conflict(of, record.key.name, why)
+        asked = options.get("gracePeriodSeconds", grace)
+        new = lifecycle.deleted(of, old, grace=asked, now=self.clock.now())
+        if of is _NAMESPACES and new is None:
+            self._empty(record.key.name)
+        return self.store.write(of, record.key, new), new is None
+
+    def _empty(self, namespace: str) -> None:
+        """A namespace takes all that is in it along. (In a cluster, its controller sees to that.)"""
+        for of in self.store.resources:
+            for key in [key for key in self.store.shelf(of).keys if key.namespace == namespace and of.namespaced]:
+                self.store.write(of, key, None)
+
+    def _delete_all(self, call: Call) -> Answer:
+        options = call.json() if call.body else {}
+        test = listing.wanted(call)
+        with self.store.lock:
+            shelf = self.store.shelf(call.resource)
+            found = [record for key in list(shelf.keys) if test(record := shelf.records[key])]
+            for record in found:
+                self.delete(call.resource, record, options, grace=call.number("gracePeriodSeconds"))
+            return 200, listing.rendered(call.resource, found, {"resourceVersion": str(self.store.revision)})
+
+
+def _check_kind(of: Resource, body: Any) -> None:
+    if not isinstance(body, dict):
+        raise statuses.bad_request("the object provided is unrecognized (must be a JSON object)")
+    kind, version = body.get("kind", of.kind), body.get("apiVersion", of.api_version)
+    if (kind, version) != (of.kind, of.api_version):
+        raise statuses.bad_request(
+            f"{kind} in version {version!r} cannot be handled as a {of.kind}: converting {version}.{kind} to {of.kind}"
+        )
+
+
+def _generated(base: str) -> str:
+    return base + "".join(random.choices(string.ascii_lowercase + string.digits, k=5)) if base else ""

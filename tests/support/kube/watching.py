@@ -1,0 +1,200 @@
+"""One open watch: what it still has to tell, and when it is over."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Protocol
+
+from tests.support.kube import listing, statuses
+from tests.support.kube.calls import Call
+from tests.support.kube.clock import ServerClock
+from tests.support.kube.store import Event, Store, dumps, event_line
+
+LOOK_S = 0.5
+"""How often a watch that has nothing to tell looks whether its client is still there."""
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+class Line(Protocol):
+    """The way to the client. Sending raises OSError once it is gone."""
+
+    def send(self, *parts: bytes) -> None: ...
+
+    def gone(self) -> bool: ...
+
+    def abort(self) -> None: ...
+
+
+class Watch:
+    """Runs in its connection's thread; the methods under "Tests" may be called from any."""
+
+    def __init__(self, store: Store, clock: ServerClock, call: Call, *, bookmark_every: float) -> None:
+        """Raises ApiError for options that contradict one another."""
+        self.call = call
+        self._store, self._clock = store, clock
+        self._shelf = store.shelf(call.resource)
+        self._head = listing.head(call.resource)
+        self._wanted = listing.wanted(call)
+        self._bookmarks = call.flag("allowWatchBookmarks")
+        self._every = bookmark_every
+        seconds = call.number("timeoutSeconds") or random.uniform(1800, 3600)
+        self._until = clock.now() + seconds
+        self._next_bookmark = self._bookmark_time()
+        self._asked = listing.version(call)
+        self._initial = check_initial(call, self._asked)
+        self.position = self._asked or 0
+        self._says: deque[bytes] = deque()
+        self._closing = False
+        self._silent = False
+        self._cut_next = False
+        self.lines = 0
+
+    # Tests
+
+    def close(self) -> None:
+        """End it as its timeout would."""
+        self._closing = True
+        self._wake()
+
+    def silence(self) -> None:
+        """Say nothing from now on, and do not hang up either."""
+        self._silent = True
+
+    def say(self, line: bytes) -> None:
+        """Send these bytes, as they are, before the next event."""
+        self._says.append(line)
+        self._wake()
+
+    def cut_next(self) -> None:
+        """Break the connection in the middle of the next event."""
+        self._cut_next = True
+
+    def bookmark(self) -> None:
+        """Send a bookmark now, if the client wants any."""
+        self._next_bookmark = float("-inf")
+        self._wake()
+
+    # The connection
+
+    def run(self, line: Line) -> None:
+        """Send events until it is over."""
+        try:
+            self._begin(line)
+            while not self._over():
+                if not self._silent:
+                    self._tell(line)
+                if not self._pending() and line.gone():
+                    return
+        except statuses.ApiError as error:
+            line.send(error_line(error.body))
+        except _CutError:
+            line.abort()
+
+    def _begin(self, line: Line) -> None:
+        if self._asked and not self._initial:
+            return
+        with self._store.lock:
+            keys, records = self._shelf.at(self._store.revision)
+            found = [records[key] for key in keys if self._wanted(records[key])]
+            self.position = self._store.revision
+        if not self._asked and self._initial is False:
+            return
+        self._send(line, [event_line("ADDED", self._head, each) for each in found])
+        if self._initial:
+            self._send(line, [self._bookmark_line({INITIAL_EVENTS_END: "true"})])
+
+    def _over(self) -> bool:
+        return self._closing or (not self._silent and self._clock.now() >= self._until)
+
+    def _pending(self) -> bool:
+        """Wait until there is something to tell; False if that takes long."""
+        with self._store.lock:
+            if self._ready():
+                return True
+            due = min(self._until, self._next_bookmark if self._bookmarks else self._until) - self._clock.now()
+            self._shelf.changed.wait(min(max(due, 0.0), LOOK_S) if not self._silent else LOOK_S)
+            return self._ready()
+
+    def _ready(self) -> bool:
+        if self._closing:
+            return True
+        if self._silent:
+            return False
+        events = self._shelf.events
+        return bool(self._says) or (bool(events) and events[-1].revision > self.position)
+
+    def _tell(self, line: Line) -> None:
+        while self._says:
+            line.send(self._says.popleft())
+        with self._store.lock:
+            events = self._shelf.since(self.position)
+            latest = events[-1].revision if len(events) == 1000 else max(self._store.revision, self.position)
+        lines = [each for event in events if (each := self._line(event))]
+        if lines:
+            self._send(line, lines)
+        self.position = latest
+        if self._bookmarks and self._clock.now() >= self._next_bookmark:
+            self._next_bookmark = self._bookmark_time()
+            self._send(line, [self._bookmark_line()])
+
+    def _line(self, event: Event) -> bytes:
+        kind = event.seen(self._wanted)
+        return event.line(kind, self._head) if kind else b""
+
+    def _send(self, line: Line, lines: list[bytes]) -> None:
+        if self._cut_next and lines:
+            line.send(lines[0][: len(lines[0]) // 2])
+            raise _CutError
+        line.send(*lines)
+        self.lines += len(lines)
+
+    def _bookmark_line(self, annotations: dict[str, str] | None = None) -> bytes:
+        return bookmark_line(self._head, self.call.resource.kind, self.position, annotations)
+
+    def _bookmark_time(self) -> float:
+        now = self._clock.now()
+        last = self._until - 2  # real servers send one shortly before they hang up
+        return min(now + self._every, last) if now < last else now + self._every
+
+    def _wake(self) -> None:
+        with self._store.lock:
+            self._shelf.changed.notify_all()
+
+
+class _CutError(Exception):
+    """The connection is to break here."""
+
+
+def check_initial(call: Call, asked: int | None) -> bool | None:
+    """Whether the state so far is wanted first, and a bookmark after it. None: nothing was said of it. Raises ApiError 422."""
+    match, text = call.option("resourceVersionMatch"), call.option("sendInitialEvents")
+    if not text:
+        if match:
+            raise statuses.invalid_options(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+        return None
+    if match != "NotOlderThan":
+        raise statuses.invalid_options(
+            "resourceVersionMatch",
+            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        )
+    return call.flag("sendInitialEvents")
+
+
+def error_line(status: dict[str, object]) -> bytes:
+    return b'{"type":"ERROR","object":%s}\n' % dumps(status)
+
+
+_EMPTY = {"Pod": b'"spec":{"containers":null},"status":{}', "Node": b'"spec":{},"status":{}'}
+
+
+def bookmark_line(head: bytes, kind: str, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+    metadata: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
+    if annotations:
+        metadata["annotations"] = annotations
+    rest = b"," + _EMPTY[kind] if kind in _EMPTY else b""
+    return b'{"type":"BOOKMARK","object":{%s"metadata":%s%s}}\n' % (head, dumps(metadata), rest)

@@ -1,0 +1,119 @@
+"""Sockets and threads: accepts connections, and can refuse to."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable
+from typing import Final
+
+Serve = Callable[[socket.socket], None]
+
+HANDSHAKE_S: Final = 10.0
+
+
+class Listener:
+    """A port of 127.0.0.1, which stays ours while connections to it are refused."""
+
+    def __init__(self, serve: Serve) -> None:
+        """``serve`` is called for every connection, in a thread of its own, and may leave it open."""
+        self._serve = serve
+        self._lock = threading.Lock()
+        self._socket = _bound(0)
+        self.port: int = self._socket.getsockname()[1]
+        self._accepting: threading.Thread | None = None
+        self._threads: set[threading.Thread] = set()
+        self._open: set[socket.socket] = set()
+
+    def listen(self) -> None:
+        """Accept connections, until :meth:`refuse`."""
+        if self._accepting is not None:
+            return
+        self._socket.listen(256)
+        self._accepting = threading.Thread(target=self._accept, args=(self._socket,), name="kube-accept")
+        self._accepting.start()
+
+    def refuse(self) -> None:
+        """Refuse new connections; open ones go on."""
+        if self._accepting is None:
+            return
+        old = self._socket
+        old.shutdown(socket.SHUT_RDWR)  # which also ends accept()
+        self._accepting.join()
+        self._accepting = None
+        self._socket = _bound(self.port)  # bound and not listening: refused, and nobody else's
+        old.close()
+
+    def drop(self) -> None:
+        """Reset all open connections."""
+        with self._lock:
+            for each in self._open:
+                reset(each)
+
+    def close(self) -> None:
+        """Refuse, drop, and wait until all threads are gone."""
+        self.refuse()
+        self._socket.close()
+        while True:
+            self.drop()
+            with self._lock:
+                threads = list(self._threads)
+            if not threads:
+                return
+            threads[0].join(0.5)
+
+    def _accept(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            thread = threading.Thread(target=self._run, args=(connection,), name="kube-connection")
+            with self._lock:
+                self._open.add(connection)
+                self._threads.add(thread)
+            thread.start()
+
+    def _run(self, connection: socket.socket) -> None:
+        try:
+            self._serve(connection)
+        finally:
+            with self._lock:
+                self._open.discard(connection)
+                self._threads.discard(threading.current_thread())
+            connection.close()
+
+
+def _bound(port: int) -> socket.socket:
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
+
+
+def reset(connection: socket.socket) -> None:
+    """End it at once, for both sides: the peer sees a reset, and whoever waits here wakes up."""
+    with contextlib.suppress(OSError):
+        # With no time to linger, closing sends RST; but only shutdown wakes another thread that reads.
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.shutdown(socket.SHUT_RD)
+
+
+def peer_gone(connection: socket.socket) -> bool:
+    """Whether the client hung up, as far as can be seen without waiting."""
+    try:
+        readable, _, _ = select.select([connection], [], [], 0)
+        if not readable:
+            return False
+        if isinstance(connection, ssl.SSLSocket):
+            return connection.recv(1) == b""
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except ssl.SSLWantReadError:
+        return False
+    except (OSError, ValueError):
+        return True
