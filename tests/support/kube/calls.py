@@ -56,13 +56,14 @@ class Call:
             raise statuses.bad_request(message) from None
 
     def json(self) -> Any:
-        """The body. Raises ApiError 400."""
+        """The body. Raises ApiError 400, and 415 for what is no JSON by its own account."""
+        if self.media and not self.media.endswith("json"):
+            raise statuses.unsupported_media(["application/json"])
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise statuses.bad_request(
-                f"the object provided is unrecognized (must be of type {self.resource.kind}): couldn't get version/kind; json parse error: {error}"
-            ) from error
+            what = f"the object provided is unrecognized (must be of type {self.resource.kind})"
+            raise statuses.bad_request(f"{what}: couldn't get version/kind; json parse error: {error}") from error
 
 
 def parse(method: str, target: str, *, body: bytes = b"", media: str = "", user: User = ANONYMOUS) -> Call:

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.support.kube import statuses
 from tests.support.kube.calls import Call
+from tests.support.kube.watching import error_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,6 @@ class Plan:
 
     def error_event(self, status: Mapping[str, Any]) -> Plan:
         """An ERROR event inside HTTP 200, and the end."""
-        from tests.support.kube.watching import error_line
-
         return self.say(error_line(dict(status)), then_close=True)
 
     def slow(self, *, before: float = 0.0, chunk: int = 1 << 30, delay: float = 0.0) -> Plan:

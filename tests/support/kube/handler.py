@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import socket
 import ssl
 import time
@@ -241,7 +240,3 @@ def _secured(connection: socket.socket, context: ssl.SSLContext | None) -> socke
         return None
     secured.settimeout(None)
     return secured
-
-
-def decoded(body: bytes) -> Any:
-    return json.loads(body)

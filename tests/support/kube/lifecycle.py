@@ -133,8 +133,9 @@ def _check_pod(name: str, old: Body, new: Body) -> None:
     if fixed(old) != fixed(new):
         why = (
             "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing "
-            "tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
+            "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously "
+            "negative)"
         )
         raise statuses.invalid("Pod", "", name, field="spec", why=why, reason="FieldValueForbidden")
 

@@ -9,6 +9,7 @@ import json
 import ssl
 import tempfile
 import threading
+import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -156,7 +157,7 @@ class KubeServer:
             old = {} if before is None else before.body()["metadata"]
             if of.namespaced:
                 metadata["namespace"] = key.namespace
-            metadata.setdefault("uid", old.get("uid") or _new_uid())
+            metadata.setdefault("uid", old.get("uid") or str(uuid.uuid4()))
             metadata.setdefault("creationTimestamp", old.get("creationTimestamp") or rfc3339(self.clock.now()))
             record = self.store.write(of, key, {**body, "metadata": metadata})
         return _shown(of, record)
@@ -313,12 +314,6 @@ class _Kubelet(threading.Thread):
             record = shelf.records.get(key)
             if record is not None and record.uid == uid and not record.body()["metadata"].get("finalizers"):
                 store.write(self._pods, key, None)
-
-
-def _new_uid() -> str:
-    import uuid
-
-    return str(uuid.uuid4())
 
 
 def _shown(of: Resource, record: Record) -> Body:

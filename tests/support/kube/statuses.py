@@ -127,10 +127,7 @@ def invalid(kind: str, group: str, name: str, *, field: str, why: str, reason: s
 
 def invalid_options(field: str, why: str) -> ApiError:
     """Options of a list that contradict one another."""
-    error = invalid(
-        "ListOptions", "meta.k8s.io", "", field=field, why=f"Forbidden: {why}", reason="FieldValueForbidden"
-    )
-    return error
+    return invalid("ListOptions", "meta.k8s.io", "", field=field, why=f"Forbidden: {why}", reason="FieldValueForbidden")
 
 
 def unsupported_media(accepted: list[str]) -> ApiError:

@@ -93,14 +93,13 @@ class Watch:
             line.abort()
 
     def _begin(self, line: Line) -> None:
-        if self._asked and not self._initial:
+        if (self._asked and not self._initial) or self._initial is False:
+            self.position = self.position or self._store.revision
             return
         with self._store.lock:
             keys, records = self._shelf.at(self._store.revision)
             found = [records[key] for key in keys if self._wanted(records[key])]
             self.position = self._store.revision
-        if not self._asked and self._initial is False:
-            return
         self._send(line, [event_line("ADDED", self._head, each) for each in found])
         if self._initial:
             self._send(line, [self._bookmark_line({INITIAL_EVENTS_END: "true"})])
@@ -168,7 +167,10 @@ class _CutError(Exception):
 
 
 def check_initial(call: Call, asked: int | None) -> bool | None:
-    """Whether the state so far is wanted first, and a bookmark after it. None: nothing was said of it. Raises ApiError 422."""
+    """Whether the state so far is wanted first, with a bookmark after it; None where nothing was said of it.
+
+    Raises ApiError 422.
+    """
     match, text = call.option("resourceVersionMatch"), call.option("sendInitialEvents")
     if not text:
         if match:
