@@ -1,0 +1,149 @@
+"""Bodies of answers, taken apart while they arrive: lines of a watch, objects of a list. Pure.
+
+A list of ten thousand pods has fifty megabytes; only one object of it is ever held whole.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Generator
+from typing import Any, Final, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+_Reading: TypeAlias = Generator[None, None, T]
+"""Returns what was read; yields where more of the text is needed."""
+
+LONGEST_LINE: Final = 16 << 20
+"""Bytes. etcd keeps no object of more than 1.5 MiB, so what is longer is no line of a watch."""
+
+_DECODER = json.JSONDecoder()
+_BLANK = re.compile(r"[ \t\r\n]*")
+
+
+class Lines:
+    """Cuts pieces into lines, which are bytes without their line end."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> list[bytes]:
+        """Take ``piece`` in; return the lines that are whole now, blank ones left out. Raises ``ValueError``."""
+        *ended, rest = piece.split(b"\n")
+        if ended:
+            ended[0] = b"".join([*self._pieces, ended[0]])
+            self._pieces, self._size = [], 0
+        if rest:
+            self._pieces.append(rest)
+            self._size += len(rest)
+            if self._size > LONGEST_LINE:
+                raise ValueError(f"a line of the answer is longer than {LONGEST_LINE >> 20} MiB")
+        return [line for line in ended if line.strip()]
+
+    @property
+    def torn(self) -> bool:
+        """Whether there is the beginning of a line that has not ended."""
+        return bool(self._pieces)
+
+
+class ListBody:
+    """Takes a list apart: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, the keys in any order."""
+
+    def __init__(self) -> None:
+        self.metadata: dict[str, Any] = {}
+        self._utf8 = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._at = 0
+        self._wanted = 0
+        self._found: list[Any] = []
+        self._whole = False
+        self._reading = self._document()
+
+    def feed(self, piece: bytes) -> list[Any]:
+        """Take ``piece`` in; return the objects that are whole now. Raises ``ValueError`` for what is no list."""
+        self._text += self._utf8.decode(piece)
+        if len(self._text) >= self._wanted:
+            self._go_on()
+        found, self._found = self._found, []
+        return found
+
+    def finish(self) -> list[Any]:
+        """Say that there is no more; return what was held back. Raises ``ValueError`` if the list is not whole."""
+        self._text += self._utf8.decode(b"", final=True)
+        self._go_on()
+        if not self._whole:
+            raise ValueError("the list ends before its end")
+        found, self._found = self._found, []
+        return found
+
+    def _go_on(self) -> None:
+        next(self._reading, None)
+        self._text, self._at = self._text[self._at :], 0
+        # An object that is not whole is tried again when there is twice as much of it: so trying costs little.
+        self._wanted = 2 * len(self._text)
+
+    def _document(self) -> _Reading[None]:
+        yield from self._one_of("{")
+        listed = False
+        while True:
+            key = yield from self._value()
+            yield from self._one_of(":")
+            if key == "items":
+                listed = True
+                yield from self._items()
+            elif key == "metadata" and isinstance(value := (yield from self._value()), dict):
+                self.metadata = value
+            elif key != "metadata":
+                yield from self._value()
+            if (yield from self._one_of(",}")) == "}":
+                break
+        if not listed:
+            raise ValueError("the answer is no list: it has no items")
+        self._whole = True
+
+    def _items(self) -> _Reading[None]:
+        if (yield from self._peek()) == "n":  # null is how an empty list may be written
+            yield from self._value()
+            return
+        yield from self._one_of("[")
+        if (yield from self._peek()) == "]":
+            self._at += 1
+            return
+        while True:
+            found = yield from self._value()
+            self._found.append(found)
+            if (yield from self._one_of(",]")) == "]":
+                return
+
+    def _value(self) -> _Reading[Any]:
+        while True:
+            yield from self._peek()
+            try:
+                value, self._at = _DECODER.raw_decode(self._text, self._at)
+            except ValueError:
+                yield
+            else:
+                return value
+
+    def _one_of(self, characters: str) -> _Reading[str]:
+        found = yield from self._peek()
+        if found not in characters:
+            raise ValueError(f"the answer is no list: {found!r} where {' or '.join(map(repr, characters))} belongs")
+        self._at += 1
+        return found
+
+    def _peek(self) -> _Reading[str]:
+        """The next character that is not blank."""
+        while True:
+            self._at = _end_of_blanks(self._text, self._at)
+            if self._at < len(self._text):
+                return self._text[self._at]
+            yield
+
+
+def _end_of_blanks(text: str, at: int) -> int:
+    found = _BLANK.match(text, at)
+    return at if found is None else found.end()
