@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta, timezone
+from datetime import datetime
+from functools import lru_cache
 from sys import intern
 from types import MappingProxyType
 from typing import Any, Final, TypeGuard
@@ -81,7 +82,12 @@ def node_view(raw: object) -> NodeView:
 
 def unix_seconds(text: object) -> float | None:
     """A time as the API writes it (RFC 3339, any fraction, any offset) in Unix seconds; None for anything else."""
-    found = _TIME.fullmatch(text) if isinstance(text, str) else None
+    return _unix_seconds(text) if isinstance(text, str) else None
+
+
+@lru_cache(maxsize=4096)  # Times repeat: one pod has the same one several times, and so have pods of one job.
+def _unix_seconds(text: str) -> float | None:
+    found = _TIME.fullmatch(text)
     if found is None:
         return None
     day, minute, second, fraction, offset = found.groups()
@@ -92,10 +98,7 @@ def unix_seconds(text: object) -> float | None:
         )
     except ValueError:
         return None
-    return (moment - _EPOCH + timedelta(seconds=leap)).total_seconds() + float(fraction or 0)
-
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return moment.timestamp() + leap + float(fraction or 0)
 
 
 def _identity(raw: object, kind: str) -> tuple[Mapping[str, Any], Mapping[str, Any], Key]:
@@ -122,16 +125,21 @@ def _deleting(metadata: Mapping[str, Any], what: str) -> float | None:
 
 def _conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
     return tuple(
-        Condition(
-            type=intern(kind),
-            status=intern(_text(each, "status")),
-            reason=intern(_text(each, "reason")),
-            message=_text(each, "message")[:LONGEST],
-            since=unix_seconds(each.get("lastTransitionTime")),
+        _condition(
+            kind,
+            _text(each, "status"),
+            _text(each, "reason"),
+            _text(each, "message"),
+            _text(each, "lastTransitionTime"),
         )
         for each in _tables(status, "conditions")
         if (kind := _text(each, "type"))
     )
+
+
+@lru_cache(maxsize=4096)  # Pods of one job have most of them in common, and then share them.
+def _condition(kind: str, status: str, reason: str, message: str, since: str) -> Condition:
+    return Condition(intern(kind), intern(status), intern(reason), message[:LONGEST], unix_seconds(since))
 
 
 def _address(status: Mapping[str, Any]) -> str:
