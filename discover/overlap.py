@@ -1,0 +1,159 @@
+"""The last survivor stays in the file that stock Horovod reads, until another host has stood beside it.
+
+Horovod 0.28.1 ends the job if the hosts of one world and of the next have none in common: there would be nobody to
+take the state over from. Our own launcher takes care of that itself, so what is pushed is not held back.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from discover.publish import HostsFile
+from discover.selection import Selection
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.publication import Departure, Publication
+
+LOG = logging.getLogger("hvd-discover")
+
+OVER = ("Failed", "Succeeded")
+"""Phases of pods that are there, and in which nothing runs any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverlapLimits:
+    """Seconds that old and new hosts stand together: ``most``, or half of what the old ones have left, never less
+    than ``least``. Horovod looks once a second; its workers come to it with their next commit."""
+
+    least: float = 2.0
+    most: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 1.0 < self.least <= self.most:
+            raise ValueError("hosts stand together for more than 1 second, as Horovod looks once in a second")
+
+    def stand(self, left: float) -> float:
+        """How long, if the last of the old hosts goes in ``left`` seconds (infinite if nobody knows)."""
+        return max(self.least, min(self.most, left / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Hosts that stood in the file from ``since`` on (monotonic seconds), and that a reader may still go by."""
+
+    hosts: HostSet
+    since: float
+
+
+def overlap(
+    now: float,
+    shown: tuple[Shown, ...],
+    wanted: HostSet,
+    *,
+    stand: float,
+    alive: Callable[[Host], bool],
+    left: Mapping[str, float],
+) -> tuple[HostSet, str]:
+    """Choose what stands in the file: ``(hosts, reason)``; the reason is empty unless a host is kept.
+
+    ``shown`` is the past, newest last. Every set that a reader may still go by has a host in common with the answer,
+    unless none of its hosts is ``alive``. ``left``: seconds until hosts go, for those that were given notice.
+    """
+    kept: list[Host] = []
+    for old in still_valid(now, shown, stand=stand):
+        chosen = {host.name for host in kept} | set(wanted.names)
+        if chosen.isdisjoint(old.hosts.names):
+            kept += _survivor([host for host in old.hosts if alive(host)], left)
+    if not kept:
+        return wanted, ""
+    names = " ".join(host.name for host in kept)
+    why = "there is no other host yet" if not wanted else "the new ones have to stand beside it for a while"
+    return HostSet((*kept, *wanted)), f"{names} stays in the hosts file, for stock Horovod: {why}"
+
+
+def still_valid(now: float, shown: tuple[Shown, ...], *, stand: float) -> tuple[Shown, ...]:
+    """The part of the past that a reader may still go by: the newest, and what was replaced less than ``stand`` ago."""
+    older = [each for each, newer in pairwise(shown) if now - newer.since < stand]
+    return (*older, *shown[-1:])
+
+
+def _survivor(living: list[Host], left: Mapping[str, float]) -> list[Host]:
+    """The one with the most time left. Of those without notice nothing is heard, so they are the last choice."""
+    return [max(living, key=lambda host: left.get(host.name, -math.inf))] if living else []
+
+
+def still_there(selection: Selection, host: Host) -> bool:
+    """Whether something of ``host`` may still run: its pod is there, by UID if that is known, and has not ended."""
+    for verdict in selection.verdicts:
+        pod = verdict.pod
+        named = verdict.host is not None and verdict.host.name == host.name
+        same = pod.uid == host.uid if host.uid else named or pod.key.name == host.name.partition(".")[0]
+        if same and pod.phase not in OVER:
+            return True
+    return False
+
+
+class OverlappingHostsFile:
+    """Publishes to ``file``, and keeps the last survivor there for as long as it has to stay.
+
+    ``alive`` says whether something may still run on a host. Called with the same publication again and again, as all
+    publishers are, it lets go of the survivor when its time has come.
+    """
+
+    def __init__(
+        self,
+        file: HostsFile,
+        *,
+        alive: Callable[[Host], bool],
+        clock: Clock,
+        limits: OverlapLimits | None = None,
+    ) -> None:
+        self._file = file
+        self._alive = alive
+        self._clock = clock
+        self._limits = limits or OverlapLimits()
+        self._shown: tuple[Shown, ...] | None = None
+        self._said = ""
+
+    @property
+    def where(self) -> str:
+        return self._file.where
+
+    @property
+    def path(self) -> Path:
+        return self._file.path
+
+    def own(self) -> None:
+        self._file.own()
+
+    def standing(self) -> HostSet:
+        return self._file.standing()
+
+    def publish(self, publication: Publication) -> None:
+        if self._shown is None:  # what an earlier life wrote is what readers go by
+            self._shown = (Shown(self._file.standing(), -math.inf),)
+        left = {each.host: _left(each, self._clock.wall()) for each in publication.departing}
+        now = self._clock.mono()
+        stand = self._limits.stand(
+            max((left[name] for name in self._shown[-1].hosts.names if name in left), default=math.inf)
+        )
+        hosts, reason = overlap(now, self._shown, publication.hosts, stand=stand, alive=self._alive, left=left)
+        self._file.publish(Publication(publication.source, publication.sequence, hosts))
+        past = still_valid(now, self._shown, stand=stand)
+        # Counted from when it stands there: a write may take its time.
+        self._shown = past if past[-1].hosts == hosts else (*past, Shown(hosts, self._clock.mono()))
+        if reason != self._said:
+            self._said = reason
+            LOG.info("hosts file: %s", reason or "the last survivor is let go")
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _left(departure: Departure, wall: float) -> float:
+    return math.inf if departure.deadline is None else departure.deadline - wall
