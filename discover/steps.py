@@ -118,9 +118,12 @@ _LATER = {
 
 
 def _list(ask: Ask, again: Ask, done: Rule, expired: Rule) -> dict[tuple[Ask, End], Rule]:
-    """A list that fails is asked for ``again``, whatever it failed of."""
+    """A list that fails is asked for ``again``, whatever it failed of.
+
+    Who is forbidden may merely be nobody: a credential plugin that fails once leaves a client without a name.
+    """
     return {
-        **{(ask, end): Rule(again, wait) for end, wait in _LATER.items()},
+        **{(ask, end): Rule(again, wait, renew=end is End.FORBIDDEN) for end, wait in _LATER.items()},
         (ask, End.DENIED): Rule(again, Wait.ONCE, renew=True),
         (ask, End.UNARMED): Rule(again, Wait.BACK_OFF, renew=True),
         (ask, End.DONE): done,

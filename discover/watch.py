@@ -184,14 +184,14 @@ class Reflector(Generic[V]):
                 self._watch(state.version)
             else:
                 self._list(state)
+            end, why, retry_after = End.DONE, "", None
         except RequestFailed as error:
-            end, why = end_of(error), str(error)
-            if self._distrusted and state.next is Ask.WATCH:
-                end, why = End.DEAF, self._distrusted
-            return Outcome(end, why, self._version, lived=self._lived, retry_after=error.retry_after)
+            end, why, retry_after = end_of(error), str(error), error.retry_after
         finally:
             self._stand(watching=False)
-        return Outcome(End.DONE, version=self._version, lived=self._lived)
+        if self._distrusted and state.next is Ask.WATCH:
+            end, why = End.DEAF, self._distrusted
+        return Outcome(end, why, self._version, lived=self._lived, retry_after=retry_after)
 
     def _list(self, state: State) -> None:
         self._witness.listed(self._resource.name)

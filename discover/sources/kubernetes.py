@@ -1,0 +1,323 @@
+"""The way to an API server, over the official client's transport; the only importer of kubernetes.
+
+Of the client there are used: how it reads credentials, and how it sends one request. Its models, its ``Watch`` and
+its informers are not: they lose versions, or hang, or loop (docs/discovery.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from discover.transport import Ask, Request, RequestFailed, Trouble, refusal
+from hvd_elastic_ext.core.errors import UsageError
+
+CONNECT_TIMEOUT: Final = 5.0
+LIST_TIMEOUT: Final = 30.0
+"""Seconds without a byte of a list."""
+
+WATCH_TIMEOUT: Final = 70.0
+"""Seconds without a byte of a watch. A server says something about every 60 (rule R5)."""
+
+PAGE: Final = 500
+"""Objects a page of the first list."""
+
+PIECE: Final = 1 << 16
+
+SOCKET_OPTIONS: Final = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
+)
+"""A peer that is gone without a word is noticed in 25 seconds (rule R13)."""
+
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its own credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where credentials come from: ``kubeconfig``, a path (or several, as in $KUBECONFIG), or the pod's own
+    ``account`` if that is empty."""
+
+    kubeconfig: str = ""
+    account: Path = ACCOUNT
+
+    @classmethod
+    def found(cls, kubeconfig: Path | None, environ: Mapping[str, str]) -> Access:
+        """The one that is named, else the pod's own, else the user's. Raises :class:`UsageError` if there is none."""
+        if kubeconfig is not None:
+            if not kubeconfig.is_file():
+                raise UsageError(f"--kubeconfig {kubeconfig}: there is no such file")
+            return cls(str(kubeconfig))
+        if environ.get("KUBERNETES_SERVICE_HOST"):
+            return cls()
+        usual = environ.get("KUBECONFIG") or "~/.kube/config"
+        if any(Path(each).expanduser().is_file() for each in usual.split(os.pathsep) if each):
+            return cls(usual)
+        raise UsageError(f"no cluster: this is no pod, and {usual} does not exist; give --kubeconfig FILE")
+
+    @property
+    def namespace(self) -> str:
+        """The one that is meant where none is named."""
+        named = ""
+        if not self.kubeconfig:
+            with suppress(OSError):
+                named = (self.account / "namespace").read_text().strip()
+        else:
+            with _credentials():
+                _, current = config.list_kube_config_contexts(self.kubeconfig)
+                named = current["context"].get("namespace") or ""
+        return named or "default"
+
+    def configuration(self) -> client.Configuration:
+        """Read it all anew. Raises :class:`RequestFailed`."""
+        made = client.Configuration()
+        made.retries = False
+        with _credentials():
+            if not self.kubeconfig:
+                token, authority = self.account / "token", self.account / "ca.crt"
+                InClusterConfigLoader(token_filename=str(token), cert_filename=str(authority)).load_and_set(made)
+            else:
+                config.load_kube_config(self.kubeconfig, client_configuration=made, persist_config=False)
+        return made
+
+
+Call = Callable[[client.ApiClient, Mapping[str, Any]], Any]
+"""Sends one request with these options and returns urllib3's response, whose body is still to come."""
+
+
+class Cluster:
+    """One API server. Raises :class:`UsageError` if there is nothing to reach it by."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        try:
+            self.host = access.configuration().host
+        except RequestFailed as error:
+            if access.kubeconfig:
+                raise UsageError(f"kubeconfig {access.kubeconfig}: {error}") from None
+            self.host = "the cluster of this pod"  # its credentials may be written in a moment
+
+    @property
+    def namespace(self) -> str:
+        return self._access.namespace
+
+    def pods(self, namespace: str, selector: str) -> ClientCollection:
+        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
+            return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector, **options)
+
+        return ClientCollection(self._access, call, where=f"pods of namespace {namespace} at {self.host}")
+
+    def nodes(self, selector: str = "") -> ClientCollection:
+        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
+            chosen = {"label_selector": selector} if selector else {}
+            return client.CoreV1Api(api).list_node(**chosen, **options)
+
+        return ClientCollection(self._access, call, where=f"nodes at {self.host}")
+
+    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> dict[str, Any]:
+        """Read the object above the pods. Raises :class:`RequestFailed`."""
+        group, version, plural = resource
+
+        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
+            api_of = client.CustomObjectsApi(api)
+            return api_of.get_namespaced_custom_object(group, version, namespace, plural, name, **options)
+
+        one = ClientCollection(self._access, call, where=f"{plural} {namespace}/{name} at {self.host}")
+        try:
+            found = json.loads(b"".join(one.open(Request(ask=Ask.WHOLE))))
+        except ValueError as error:
+            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+        finally:
+            one.close()
+        return found if isinstance(found, dict) else {}
+
+
+class ClientCollection:
+    """What ``call`` lists. Connections are made when they are needed, and kept for the next request."""
+
+    def __init__(self, access: Access, call: Call, *, where: str) -> None:
+        self.where = where
+        self._access = access
+        self._call = call
+        self._client: client.ApiClient | None = None
+        self._sockets = _Sockets()
+
+    def open(self, request: Request) -> Generator[bytes, None, None]:
+        options = {name: value for name, value in _options(request).items() if value}
+        watch = request.ask is Ask.WATCH
+        timeout = (CONNECT_TIMEOUT, WATCH_TIMEOUT if watch else LIST_TIMEOUT)
+        with self._translated():
+            api = self._connected()
+            response = self._call(api, {**options, "_preload_content": False, "_request_timeout": timeout})
+        return self._pieces(response, whole=not watch)
+
+    def renew(self) -> None:
+        self.close()
+        self._client = None
+
+    def interrupt(self) -> None:
+        self._sockets.shut_down()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.rest_client.pool_manager.clear()
+            self._client.close()
+
+    def _connected(self) -> client.ApiClient:
+        if self._client is None:
+            made = client.ApiClient(self._access.configuration())
+            manager = made.rest_client.pool_manager
+            manager.connection_pool_kw["socket_options"] = list(SOCKET_OPTIONS)
+            manager.pool_classes_by_scheme = self._sockets.pools()
+            self._client = made
+        return self._client
+
+    def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
+        # A watch's pieces are the server's own: more than one would have to be waited for.
+        size = PIECE if whole else None if response.chunked else 1
+        done = False
+        try:
+            with self._translated(begun=True):
+                yield from response.stream(size, decode_content=True)
+            done = True
+        finally:
+            # What was not read to its end would come before the next answer.
+            if not done:
+                response.close()
+            response.release_conn()
+
+    @contextmanager
+    def _translated(self, *, begun: bool = False) -> Iterator[None]:
+        """``begun``: the answer has begun to come."""
+        try:
+            yield
+        except client.ApiException as error:
+            if error.status:
+                raise _refusal(error) from None
+            self.renew()  # TLS: the certificates may be new ones
+            raise RequestFailed(Trouble.UNREACHABLE, f"{self.where}: {error.reason}") from None
+        except (config.ConfigException, FileNotFoundError, PermissionError) as error:
+            raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
+        except urllib3.exceptions.ConnectTimeoutError:
+            why = f"{self.where}: no connection within {CONNECT_TIMEOUT:.0f} s"
+            raise RequestFailed(Trouble.UNREACHABLE, why) from None
+        except urllib3.exceptions.ReadTimeoutError:
+            raise RequestFailed(Trouble.SILENT, f"{self.where}: connected, and not a byte comes") from None
+        except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
+            raise _no_connection(self.where, error) from None
+        except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
+            self.renew()
+            raise RequestFailed(Trouble.UNREACHABLE, f"{self.where}: TLS: {error}") from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise RequestFailed(Trouble.CUT, f"{self.where}: the connection broke: {error}") from None
+        except ValueError:  # a token that is no header, for one; the error's text would hold it
+            why = "the connection broke" if begun else "the credentials make no request"
+            raise RequestFailed(Trouble.CUT if begun else Trouble.UNARMED, f"{self.where}: {why}") from None
+
+
+def _options(request: Request) -> dict[str, Any]:
+    match request.ask:
+        case Ask.FRESH:
+            return {"limit": PAGE, "_continue": request.more}
+        case Ask.WHOLE:
+            return {"_continue": request.more}
+        case Ask.SINCE:
+            since = {"resource_version": request.version, "resource_version_match": "NotOlderThan"}
+            return {"_continue": request.more} if request.more else since
+        case Ask.WATCH:
+            return {
+                "watch": True,
+                "resource_version": request.version,
+                "allow_watch_bookmarks": True,
+                "timeout_seconds": request.ends,
+            }
+
+
+def _refusal(error: client.ApiException) -> RequestFailed:
+    body = error.body
+    try:
+        status = json.loads(body) if body else {}
+    except ValueError:
+        status = {}
+    wait = (error.headers or {}).get("Retry-After", "")
+    after = float(wait) if wait.isascii() and wait.isdigit() else None
+    return refusal(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
+
+
+def _no_connection(where: str, error: Exception) -> RequestFailed:
+    cause = error.__cause__ or error.__context__
+    refused = isinstance(cause, ConnectionRefusedError)
+    why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
+    return RequestFailed(Trouble.REFUSED if refused else Trouble.UNREACHABLE, f"{where}: {why.lower()}")
+
+
+@contextmanager
+def _credentials() -> Iterator[None]:
+    """Whatever is wrong with a file of credentials. The client lets the errors of its YAML parser through, and more."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - see above
+        raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
+
+
+class _Sockets:
+    """The sockets that connections were made with, so that another thread can shut them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+    def pools(self) -> dict[str, type[HTTPConnectionPool]]:
+        """Kinds of pools whose connections are recorded here."""
+        record = self._record
+
+        class Plain(HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                record(self.sock)
+
+        class Secure(HTTPSConnection):
+            def connect(self) -> None:
+                super().connect()
+                record(self.sock)
+
+        class PlainPool(HTTPConnectionPool):
+            ConnectionCls = Plain
+
+        class SecurePool(HTTPSConnectionPool):
+            ConnectionCls = Secure
+
+        return {"http": PlainPool, "https": SecurePool}
+
+    def shut_down(self) -> None:
+        with self._lock:
+            made = list(self._made)
+        for each in made:
+            with suppress(OSError):
+                # Not TLS's own: that one is not for two threads at a time.
+                socket.socket.shutdown(each, socket.SHUT_RDWR)
+
+    def _record(self, made: object) -> None:
+        if isinstance(made, socket.socket):
+            with self._lock:
+                self._made.add(made)
