@@ -49,13 +49,19 @@ Event = Note | Told
 
 
 class Inbox:
-    """Events for the loop, from any thread and from signal handlers (its queue is re-entrant)."""
+    """Events for the loop, from any thread and from signal handlers (its queue is re-entrant).
+
+    Changes that come before the loop has looked are one: a look sees all there is.
+    """
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._waiting = False
 
     def changed(self) -> None:
-        self._queue.put(Note.CHANGED)
+        if not self._waiting:
+            self._waiting = True
+            self._queue.put(Note.CHANGED)
 
     def signalled(self, signal_number: int, _frame: object) -> None:
         self._queue.put(Told(signal_number))
@@ -63,9 +69,12 @@ class Inbox:
     def next(self, timeout: float) -> Event:
         """Return the next event, ``TICK`` if there is none for ``timeout`` seconds."""
         try:
-            return self._queue.get(timeout=timeout)
+            event = self._queue.get(timeout=timeout)
         except queue.Empty:
             return Note.TICK
+        if event is Note.CHANGED:
+            self._waiting = False  # before the look, so that whatever comes during it is looked at, too
+        return event
 
 
 class Reasons:
@@ -159,6 +168,8 @@ class Daemon:
             self._metrics.fresh(False)
             return
         stuck = self._outlets.bring_to(publication, now=self._clock.mono())
+        if not stuck:
+            self._metrics.delivered()
         self._reasons.say("publishing", stuck, level=logging.ERROR)
         problem = "; ".join(filter(None, [self._problem, stuck]))
         self._vitals.report(published=not stuck, problem=problem)

@@ -174,6 +174,18 @@ def test_once_there_is_room_again_all_is_well(manual_clock):
     assert rig.vitals.started()[0]
 
 
+def test_the_time_to_publication_ends_when_the_last_way_out_has_it(manual_clock):
+    stuck = Stuck()
+    rig = Rig(manual_clock, A, publishers=[stuck])
+    rig.metrics.of_cluster().caused([("removal", manual_clock.mono())])
+    text: list[bytes] = []
+    rig.run(
+        lambda: text.append(rig.metrics.render()), lambda: setattr(stuck, "full", False), Note.TICK, Note.TICK, STOP
+    )
+    assert b"event_to_publication_seconds_count" not in text[0]
+    assert b'event_to_publication_seconds_sum{change="removal"} 1.0' in rig.metrics.render()
+
+
 def test_a_hangup_looks_again(manual_clock):
     rig = Rig(manual_clock, A, AB)
     rig.run(Told(signal.SIGHUP), STOP)
@@ -196,3 +208,12 @@ def test_the_inbox_hands_out_events_in_order_and_a_tick_when_empty():
     inbox.changed()
     inbox.signalled(signal.SIGTERM, None)
     assert [inbox.next(0.0), inbox.next(0.0), inbox.next(0.0)] == [Note.CHANGED, STOP, Note.TICK]
+
+
+def test_changes_that_come_before_the_look_are_looked_at_once():
+    inbox = Inbox()
+    for _ in range(1000):
+        inbox.changed()
+    assert [inbox.next(0.0), inbox.next(0.0)] == [Note.CHANGED, Note.TICK]
+    inbox.changed()
+    assert [inbox.next(0.0), inbox.next(0.0)] == [Note.CHANGED, Note.TICK]
