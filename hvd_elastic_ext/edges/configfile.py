@@ -20,8 +20,8 @@ YAMLError = yaml.YAMLError
 """What a YAML file that is none raises in any reader, Horovod's own included."""
 
 
-def read_config(path: Path) -> Mapping[str, Any]:
-    """Read ``path``, TOML by its suffix, else YAML: one flat table of options.
+def read_config(path: Path, *, option: str = "--config") -> Mapping[str, Any]:
+    """Read ``path``, TOML by its suffix, else YAML: one flat table of options. ``option`` is what named it.
 
     Raises :class:`UsageError` naming the file and, where it can, the line.
     """
@@ -29,11 +29,11 @@ def read_config(path: Path) -> Mapping[str, Any]:
         text = path.read_text(encoding="utf-8")
         document = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path} cannot be read: {error}") from None
+        raise UsageError(f"{option} {path} cannot be read: {error}") from None
     except (yaml.YAMLError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(f"--config {path}: {' '.join(str(error).split())}") from None
+        raise UsageError(f"{option} {path}: {' '.join(str(error).split())}") from None
     if document is None:
         return {}
     if not isinstance(document, dict):
-        raise UsageError(f"--config {path} holds a {type(document).__name__}; write one table of option: value")
+        raise UsageError(f"{option} {path} holds a {type(document).__name__}; write one table of names and values")
     return document

@@ -1,0 +1,39 @@
+"""Pods and nodes as the daemon keeps them, made of what an API server would send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from discover.cluster import ClusterSnapshot, NodesHidden, NodesListed, NodeView, PodsListed, PodView
+from discover.views import node_view, pod_view
+from tests.support.kube import bodies
+
+NOW = 1_767_225_600.0
+"""``bodies.SINCE`` in Unix seconds."""
+
+
+def pod(name: str = "w-0", *, uid: str = "", version: int = 1, deletion: str = "", **more: Any) -> PodView:
+    """``more``: see :func:`bodies.pod`; what is in ``status`` there is laid over its status."""
+    status = more.pop("status", {})
+    body = bodies.pod(name, **more)
+    body["metadata"] |= {"uid": uid or f"uid-{name}", "resourceVersion": str(version)}
+    if deletion:
+        body["metadata"]["deletionTimestamp"] = deletion
+    body["status"] |= status
+    return pod_view(body)
+
+
+def node(
+    name: str = "node-0", *, uid: str = "", version: int = 1, annotations: dict[str, str] | None = None, **more: Any
+) -> NodeView:
+    """``more``: see :func:`bodies.node`."""
+    body = bodies.node(name, **more)
+    body["metadata"] |= {"uid": uid or f"uid-{name}", "resourceVersion": str(version), "annotations": annotations or {}}
+    return node_view(body)
+
+
+def picture(pods: Iterable[PodView], nodes: Iterable[NodeView] | None = None) -> ClusterSnapshot:
+    """All there is. Without ``nodes`` they may not be read."""
+    listed = NodesHidden() if nodes is None else NodesListed(tuple(nodes))
+    return ClusterSnapshot().apply([PodsListed(tuple(pods)), listed])
