@@ -23,30 +23,23 @@ class Seen:
 
 
 class Counts:
-    """``connections``: all that were accepted so far; ``open``: those that are there now."""
+    """``connections``: all that were accepted so far."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.reset()
 
     def reset(self) -> None:
-        """Forget all but which connections are open."""
+        """Forget everything."""
         with self._lock:
             self.connections = 0
             self._requests: Counter[tuple[str, str]] = Counter()
             self._codes: Counter[int] = Counter()
             self._seen: deque[Seen] = deque(maxlen=50_000)
 
-    open = 0
-
     def connected(self) -> None:
         with self._lock:
             self.connections += 1
-            self.open += 1
-
-    def disconnected(self) -> None:
-        with self._lock:
-            self.open -= 1
 
     def asked(self, seen: Seen) -> None:
         with self._lock:

@@ -75,7 +75,7 @@ TORN_UTF8 = '{"type":"MODIFIED","object":{"kind":"Pod","metadata":{"name":"ö"}}
 
 
 class Plan:
-    """One fault, waiting for its requests. ``fired``: how often it happened."""
+    """One fault, waiting for its requests. ``fired``: how many had it."""
 
     def __init__(self, faults: Faults, *, verb: str, resource: str, times: int | None, paged: bool | None) -> None:
         self._faults = faults
@@ -96,6 +96,11 @@ class Plan:
     def answer_raw(self, code: int, body: bytes, content_type: str = "text/plain") -> Plan:
         """What is no Status at all, as proxies send it."""
         return self._set(Answer({"code": code}, {"Content-Type": content_type}, body))
+
+    def busy(self, retry_after: int = 1) -> Plan:
+        """As a server answers that has no room for the request (priority and fairness): 429, and no Status."""
+        text = b"Too many requests, please try again later.\n"
+        return self._set(Answer({"code": 429}, {"Content-Type": "text/plain", "Retry-After": str(retry_after)}, text))
 
     def hang(self, *, headers: bool = False) -> Plan:
         return self._set(Hang(headers))

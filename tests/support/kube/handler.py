@@ -39,7 +39,6 @@ class Handler(BaseHTTPRequestHandler):
         return self.server_version
 
     def _serve(self) -> None:
-        self._code = 0
         try:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
@@ -54,8 +53,6 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(error)
         except OSError:
             self.close_connection = True
-        finally:
-            self.server.counts.answered(self._code)
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve
 
@@ -157,7 +154,7 @@ class Handler(BaseHTTPRequestHandler):
         self._begin(code, {"Content-Type": kind, **(headers or {}), "Content-Length": str(len(body))}, body)
 
     def _begin(self, code: int, headers: dict[str, str], body: bytes = b"") -> None:
-        self._code = code
+        self.server.counts.answered(code)  # before the client can know
         self.send_response(code)
         for name, value in {"Audit-Id": "0", "Cache-Control": "no-cache, private", **headers}.items():
             self.send_header(name, value)
@@ -215,28 +212,5 @@ class Line:
 
 def serve(connection: socket.socket, server: KubeServer) -> None:
     """Answer whatever comes over a connection, until it ends."""
-    server.counts.connected()
-    try:
-        if server.resetting:
-            web.reset(connection)
-            return
-        secured = _secured(connection, server.context)
-        if secured is not None:
-            with contextlib.suppress(OSError):
-                Handler(secured, server)
-            with contextlib.suppress(OSError):
-                secured.close()
-    finally:
-        server.counts.disconnected()
-
-
-def _secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket.socket | None:
-    if context is None:
-        return connection
-    connection.settimeout(web.HANDSHAKE_S)
-    try:
-        secured = context.wrap_socket(connection, server_side=True)
-    except OSError:
-        return None
-    secured.settimeout(None)
-    return secured
+    with contextlib.suppress(OSError):
+        Handler(connection, server)

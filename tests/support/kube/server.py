@@ -6,6 +6,7 @@ import contextlib
 import functools
 import heapq
 import json
+import socket
 import ssl
 import tempfile
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.kube import handler, listing, patches
+from tests.support.kube import handler, listing, patches, web
 from tests.support.kube.access import Access
 from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock, rfc3339, unix
@@ -25,7 +26,6 @@ from tests.support.kube.store import HISTORY, Backup, Record, Store
 from tests.support.kube.tls import Authority, Pair
 from tests.support.kube.verbs import Verbs
 from tests.support.kube.watching import Watch
-from tests.support.kube.web import Listener
 
 Body = dict[str, Any]
 
@@ -55,7 +55,7 @@ class KubeServer:
         self.access = Access(self.store, self.clock)
         self.faults = Faults()
         self.counts = Counts()
-        self.verbs = Verbs(self.store, self.clock, patience=patience)
+        self.verbs = Verbs(self.store, self.clock, self.access, patience=patience)
         self.bookmark_every = bookmark_every
         self.stopping = threading.Event()
         self.resetting = False
@@ -67,7 +67,7 @@ class KubeServer:
             self.rotate_ca()
         self._lock = threading.Lock()
         self._watches: list[Watch] = []
-        self._listener = Listener(functools.partial(handler.serve, server=self))
+        self._listener = web.Listener(functools.partial(handler.serve, server=self), self._connected)
         self._kubelet = _Kubelet(self) if kubelet else None
         self.clock.listen(self.store.wake)
         for name in ("default", "kube-system"):
@@ -202,12 +202,19 @@ class KubeServer:
             raise KeyError(f"{of.plural} {'/'.join(key)}")
         return record
 
+    def _connected(self, connection: socket.socket) -> socket.socket | None:
+        self.counts.connected()
+        if self.resetting:
+            web.reset(connection)
+            return None
+        return web.secured(connection, self.context)
+
     # What happens to it
 
     def refuse(self) -> None:
         """Refuse new connections and reset open ones; the port stays its own."""
         self._listener.refuse()
-        self._listener.drop()
+        self.drop()
 
     def accept(self) -> None:
         """Accept connections again."""
@@ -216,6 +223,8 @@ class KubeServer:
     def drop(self) -> None:
         """Reset all open connections."""
         self._listener.drop()
+        for each in self.watches():
+            each.vanish()
 
     @contextlib.contextmanager
     def down(self) -> Iterator[None]:
@@ -230,7 +239,7 @@ class KubeServer:
     def resets(self) -> Iterator[None]:
         """Accept connections and reset them meanwhile: like :meth:`down`, but attempts are counted."""
         self.resetting = True
-        self._listener.drop()
+        self.drop()
         try:
             yield
         finally:

@@ -118,13 +118,13 @@ _SELECTABLE: Final = {
 class Shelf:
     """All objects of one kind, and what happened to them after ``compacted``. The store's lock guards it."""
 
-    def __init__(self, resource: Resource, lock: threading.RLock, *, history: int) -> None:
+    def __init__(self, resource: Resource, lock: threading.RLock, *, first: int, history: int) -> None:
         self.resource = resource
         self.changed = threading.Condition(lock)
         self.records: dict[Key, Record] = {}
         self.keys: list[Key] = []
         self.events: list[Event] = []
-        self.compacted = 0
+        self.compacted = first
         self._history = history
 
     def apply(self, event: Event) -> None:
@@ -187,9 +187,8 @@ class Store:
         """``first``: the version that the first write follows."""
         self.lock = threading.RLock()
         self.revision = first
-        self._history = history
         self.resources = tuple(resources)
-        self._shelves = {each: Shelf(each, self.lock, history=history) for each in self.resources}
+        self._shelves = {each: Shelf(each, self.lock, first=first, history=history) for each in self.resources}
 
     def shelf(self, resource: Resource) -> Shelf:
         return self._shelves[resource]

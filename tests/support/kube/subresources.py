@@ -28,6 +28,8 @@ def answer(verbs: Verbs, call: Call) -> Answer:
             return _evict(verbs, call)
         case "binding", "create":
             return _bind(verbs, call)
+        case "token", "create":
+            return _token(verbs, call)
     raise statuses.method_not_allowed()
 
 
@@ -145,3 +147,24 @@ def _bind(verbs: Verbs, call: Call) -> Answer:
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
         verbs.store.write(call.resource, call.key, lifecycle.with_condition(body, scheduled))
     return 201, dumps(_CREATED)
+
+
+def _token(verbs: Verbs, call: Call) -> Answer:
+    verbs.existing(call)
+    asked = call.json().get("spec") or {}
+    lasts = int(asked.get("expirationSeconds") or 3600)
+    if lasts < 600:
+        why = f"Invalid value: {lasts}: may not specify a duration less than 10 minutes"
+        raise statuses.invalid("TokenRequest", "authentication.k8s.io", "", field="spec.expirationSeconds", why=why)
+    status = {
+        "token": verbs.access.issue_for(call.namespace, call.name, lasts=lasts),
+        "expirationTimestamp": rfc3339(verbs.clock.now() + lasts),
+    }
+    answer = {
+        "kind": "TokenRequest",
+        "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": call.name, "namespace": call.namespace},
+        "spec": {**asked, "expirationSeconds": lasts, "boundObjectRef": asked.get("boundObjectRef")},
+        "status": status,
+    }
+    return 201, dumps(answer)

@@ -7,6 +7,7 @@ import string
 from typing import Any, Final
 
 from tests.support.kube import lifecycle, listing, patches, statuses, subresources
+from tests.support.kube.access import Access
 from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock
 from tests.support.kube.resources import Key, Resource, resource
@@ -21,8 +22,8 @@ Answer = tuple[int, bytes]
 class Verbs:
     """``patience``: how long a list waits for a version that is not there yet (3 s in a real server)."""
 
-    def __init__(self, store: Store, clock: ServerClock, *, patience: float = 0.1) -> None:
-        self.store, self.clock, self.patience = store, clock, patience
+    def __init__(self, store: Store, clock: ServerClock, access: Access, *, patience: float) -> None:
+        self.store, self.clock, self.access, self.patience = store, clock, access, patience
 
     def answer(self, call: Call) -> Answer:
         """Everything but watches. Raises ApiError."""

@@ -47,6 +47,7 @@ class Watch:
         self.position = self._asked or 0
         self._says: deque[bytes] = deque()
         self._closing = False
+        self._broken = False
         self._silent = False
         self._cut_next = False
         self.lines = 0
@@ -56,6 +57,11 @@ class Watch:
     def close(self) -> None:
         """End it as its timeout would."""
         self._closing = True
+        self._wake()
+
+    def vanish(self) -> None:
+        """Break the connection now."""
+        self._broken = True
         self._wake()
 
     def silence(self) -> None:
@@ -87,6 +93,8 @@ class Watch:
                     self._tell(line)
                 if not self._pending() and line.gone():
                     return
+            if self._broken:
+                line.abort()
         except statuses.ApiError as error:
             line.send(error_line(error.body))
         except _CutError:
@@ -105,7 +113,7 @@ class Watch:
             self._send(line, [self._bookmark_line({INITIAL_EVENTS_END: "true"})])
 
     def _over(self) -> bool:
-        return self._closing or (not self._silent and self._clock.now() >= self._until)
+        return self._closing or self._broken or (not self._silent and self._clock.now() >= self._until)
 
     def _pending(self) -> bool:
         """Wait until there is something to tell; False if that takes long."""
@@ -117,7 +125,7 @@ class Watch:
             return self._ready()
 
     def _ready(self) -> bool:
-        if self._closing:
+        if self._closing or self._broken:
             return True
         if self._silent:
             return False

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 Serve = Callable[[socket.socket], None]
+Secure = Callable[[socket.socket], socket.socket | None]
 
 HANDSHAKE_S: Final = 10.0
 
@@ -19,9 +20,10 @@ HANDSHAKE_S: Final = 10.0
 class Listener:
     """A port of 127.0.0.1, which stays ours while connections to it are refused."""
 
-    def __init__(self, serve: Serve) -> None:
-        """``serve`` is called for every connection, in a thread of its own, and may leave it open."""
-        self._serve = serve
+    def __init__(self, serve: Serve, secure: Secure) -> None:
+        """Both are called for every connection, in a thread of its own: ``secure`` gives the socket that ``serve`` is
+        to use, or None for none. They may leave it open."""
+        self._serve, self._secure = serve, secure
         self._lock = threading.Lock()
         self._socket = _bound(0)
         self.port: int = self._socket.getsockname()[1]
@@ -49,7 +51,7 @@ class Listener:
         old.close()
 
     def drop(self) -> None:
-        """Reset all open connections."""
+        """Reset all open connections; those of requests that are being answered, when their threads see it."""
         with self._lock:
             for each in self._open:
                 reset(each)
@@ -58,10 +60,12 @@ class Listener:
         """Refuse, drop, and wait until all threads are gone."""
         self.refuse()
         self._socket.close()
+        self.drop()
         while True:
-            self.drop()
             with self._lock:
                 threads = list(self._threads)
+                for each in self._open:
+                    _wake(each)
             if not threads:
                 return
             threads[0].join(0.5)
@@ -80,13 +84,21 @@ class Listener:
             thread.start()
 
     def _run(self, connection: socket.socket) -> None:
+        secured = None
         try:
-            self._serve(connection)
+            secured = self._secure(connection)
+            if secured is not None:
+                with self._lock:
+                    self._open.discard(connection)
+                    self._open.add(secured)
+                self._serve(secured)
         finally:
             with self._lock:
-                self._open.discard(connection)
+                self._open -= {connection, secured}
                 self._threads.discard(threading.current_thread())
-            connection.close()
+            for each in (secured, connection):
+                if each is not None:
+                    each.close()
 
 
 def _bound(port: int) -> socket.socket:
@@ -101,7 +113,31 @@ def reset(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
         # With no time to linger, closing sends RST; but only shutdown wakes another thread that reads.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        connection.shutdown(socket.SHUT_RD)
+        _shut(connection, socket.SHUT_RD)
+
+
+def _wake(connection: socket.socket) -> None:
+    """Wake whoever reads or writes, at the price of a FIN."""
+    with contextlib.suppress(OSError):
+        _shut(connection, socket.SHUT_RDWR)
+
+
+def _shut(connection: socket.socket, how: int) -> None:
+    # Not the method of an SSLSocket, which forgets its TLS under the feet of the thread that uses it.
+    socket.socket.shutdown(connection, how)
+
+
+def secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket.socket | None:
+    """The connection with TLS, where there is a context; None if the client does not get that far."""
+    if context is None:
+        return connection
+    connection.settimeout(HANDSHAKE_S)
+    try:
+        encrypted = context.wrap_socket(connection, server_side=True, suppress_ragged_eofs=True)
+    except OSError:
+        return None
+    encrypted.settimeout(None)
+    return encrypted
 
 
 def peer_gone(connection: socket.socket) -> bool:

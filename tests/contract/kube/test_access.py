@@ -1,0 +1,132 @@
+"""Who may do what, and how a refusal is worded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.contract.kube.client import Api
+from tests.contract.kube.conftest import Space, eventually
+
+RBAC = "rbac.authorization.k8s.io/v1"
+
+
+@pytest.fixture
+def reader(space: Space) -> Api:
+    """A service account that may read pods of the namespace, and patch one of its config maps."""
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["configmaps"], "resourceNames": ["mine"], "verbs": ["get", "patch"]},
+    ]
+    return account(space, "reader", rules)
+
+
+def account(space: Space, name: str, rules: list[dict[str, Any]]) -> Api:
+    post = space.api.done
+    post("POST", space.path("serviceaccounts"), {"metadata": {"name": name}})
+    post("POST", space.path("roles", group=RBAC), {"metadata": {"name": name}, "rules": rules})
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": space.name}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+    binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": role}
+    post("POST", space.path("rolebindings", group=RBAC), binding)
+    request = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 600}}
+    reply = post("POST", space.path("serviceaccounts", name, "token"), request)
+    return space.api.as_user(reply.body["status"]["token"])
+
+
+def test_what_a_role_allows_is_done(space: Space, reader: Api) -> None:
+    space.pod("a")
+
+    assert reader.done("GET", space.pods).names == ["a"]
+    assert reader.done("GET", space.path("pods", "a")).code == 200
+    watch = reader.watch(space.pods, timeoutSeconds=1)
+    assert watch.next()[0] == "ADDED"
+    watch.close()
+
+
+def test_what_no_role_allows_is_forbidden_and_the_message_says_what_it_was(space: Space, reader: Api) -> None:
+    reply = reader.ask("GET", "/api/v1/nodes")
+
+    user = f"system:serviceaccount:{space.name}:reader"
+    assert (reply.code, reply.body["reason"]) == (403, "Forbidden")
+    assert reply.body["message"] == (
+        f'nodes is forbidden: User "{user}" cannot list resource "nodes" in API group "" at the cluster scope'
+    )
+    assert reply.body["details"] == {"kind": "nodes"}
+
+
+def test_a_refusal_names_the_object_the_group_and_the_namespace(space: Space, reader: Api) -> None:
+    user = f"system:serviceaccount:{space.name}:reader"
+    path = space.path("statefulsets", "s", group="apps/v1")
+    reply = reader.ask("GET", path)
+    assert reply.body["message"] == (
+        f'statefulsets.apps "s" is forbidden: User "{user}" cannot get resource "statefulsets" in API group "apps" '
+        f'in the namespace "{space.name}"'
+    )
+    assert reply.body["details"] == {"name": "s", "group": "apps", "kind": "statefulsets"}
+
+    reply = reader.ask("PATCH", space.path("pods", "a", "status"), {}, media="application/merge-patch+json")
+    assert (
+        f'cannot patch resource "pods/status" in API group "" in the namespace "{space.name}"' in reply.body["message"]
+    )
+
+
+def test_a_watch_that_is_forbidden_is_so_before_it_begins(space: Space, reader: Api) -> None:
+    watch = reader.watch("/api/v1/nodes")
+
+    assert watch.code == 403
+    assert b'cannot watch resource \\"nodes\\"' in watch.raw()
+    watch.close()
+
+
+def test_another_namespace_is_forbidden(reader: Api) -> None:
+    reply = reader.ask("GET", "/api/v1/namespaces/default/pods")
+
+    assert reply.code == 403
+    assert 'in the namespace "default"' in reply.body["message"]
+
+
+def test_a_rule_can_name_objects(space: Space, reader: Api) -> None:
+    for name in ("mine", "yours"):
+        space.api.done("POST", space.path("configmaps"), {"metadata": {"name": name}})
+    patch = {"data": {"x": "1"}}
+    media = "application/merge-patch+json"
+
+    assert reader.done("PATCH", space.path("configmaps", "mine"), patch, media=media).body["data"] == {"x": "1"}
+    assert reader.ask("PATCH", space.path("configmaps", "yours"), patch, media=media).code == 403
+    assert reader.ask("GET", space.path("configmaps")).code == 403
+    assert reader.ask("GET", space.path("configmaps"), fieldSelector="metadata.name=mine").code == 403  # no list
+
+
+def test_a_role_that_changes_holds_from_then_on(space: Space, reader: Api) -> None:
+    assert reader.ask("GET", space.path("services")).code == 403
+    rule = {"apiGroups": [""], "resources": ["services"], "verbs": ["*"]}
+    space.api.done(
+        "PATCH", space.path("roles", "reader", group=RBAC), {"rules": [rule]}, media="application/merge-patch+json"
+    )
+    eventually(lambda: reader.ask("GET", space.path("services")).code == 200, "the role to hold")
+    eventually(lambda: reader.ask("GET", space.pods).code == 403, "the old role to hold no more")
+
+
+def test_a_token_that_is_none_is_unauthorized_in_so_many_words(space: Space) -> None:
+    reply = space.api.as_user("nonsense").ask("GET", space.pods)
+
+    assert reply.code == 401
+    assert reply.body == {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": "Unauthorized",
+        "reason": "Unauthorized",
+        "code": 401,
+    }
+
+
+def test_without_a_token_one_is_anonymous(space: Space) -> None:
+    reply = space.api.as_user("").ask("GET", space.pods)
+
+    assert reply.code in (401, 403)  # clusters may do without anonymous requests
+    if reply.code == 403:
+        assert 'User "system:anonymous" cannot list resource "pods"' in reply.body["message"]

@@ -1,0 +1,178 @@
+"""Lists: pages, versions, selectors."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.kube.conftest import Space
+
+
+def test_a_list_says_its_kind_and_version_and_its_items_say_no_kind(space: Space) -> None:
+    space.pod("a")
+    body = space.api.done("GET", space.pods).body
+
+    assert (body["kind"], body["apiVersion"]) == ("PodList", "v1")
+    assert int(body["metadata"]["resourceVersion"]) >= int(body["items"][0]["metadata"]["resourceVersion"])
+    assert not {"kind", "apiVersion"} & set(body["items"][0])
+
+
+def test_an_empty_list_has_no_items_and_not_null(space: Space) -> None:
+    assert space.api.done("GET", space.pods).body["items"] == []
+
+
+def test_pages_hold_everything_once_in_the_order_of_names(space: Space) -> None:
+    for name in ("c", "a", "e", "b", "d"):
+        space.pod(name)
+    pages = list(space.api.pages(space.pods, limit=2))
+
+    assert [page.names for page in pages] == [["a", "b"], ["c", "d"], ["e"]]
+    assert pages[0].body["metadata"]["continue"]
+    assert not pages[-1].body["metadata"].get("continue")
+
+
+def test_all_pages_are_of_the_version_of_the_first(space: Space) -> None:
+    for name in ("a", "b", "d"):
+        space.pod(name)
+    first = space.api.done("GET", space.pods, limit=1)
+    space.pod("c")
+    space.delete("d", grace=0)
+    space.label("b", late="yes")
+    again = {"continue": first.body["metadata"]["continue"]}
+    rest = space.api.done("GET", space.pods, limit=10, **again)
+
+    assert rest.names == ["b", "d"]
+    assert "late" not in rest.body["items"][0]["metadata"]["labels"]
+    assert rest.version == first.version
+    assert space.api.done("GET", space.pods).names == ["a", "b", "c"]
+
+
+def test_a_continue_that_is_none_is_refused(space: Space) -> None:
+    assert space.api.ask("GET", space.pods, limit=1, **{"continue": "nonsense"}).code == 400
+
+
+def test_a_page_and_a_version_contradict_one_another(space: Space) -> None:
+    space.pod("a")
+    space.pod("b")
+    again = space.api.done("GET", space.pods, limit=1).body["metadata"]["continue"]
+    reply = space.api.ask("GET", space.pods, limit=1, **{"continue": again, "resourceVersion": space.version()})
+
+    assert reply.code == 400
+    assert "specifying resource version is not allowed when using continue" in reply.body["message"]
+
+
+def test_a_list_that_is_not_older_than_a_version_is_the_latest(space: Space) -> None:
+    old = space.pod("a").version
+    space.pod("b")
+    reply = space.api.done("GET", space.pods, resourceVersion=old, resourceVersionMatch="NotOlderThan")
+
+    assert "a" in reply.names
+    assert int(reply.version) >= int(old)
+
+
+def test_a_list_of_exactly_one_version_is_of_that_version(space: Space) -> None:
+    old = space.pod("a").version
+    space.pod("b")
+    reply = space.api.done("GET", space.pods, resourceVersion=old, resourceVersionMatch="Exact")
+
+    assert (reply.names, reply.version) == (["a"], old)
+
+
+def test_a_version_that_is_not_there_yet_is_a_timeout_with_its_cause(space: Space) -> None:
+    ahead = int(space.version()) + 1_000_000
+    reply = space.api.ask("GET", space.pods, resourceVersion=ahead, resourceVersionMatch="NotOlderThan")
+
+    assert (reply.code, reply.body["reason"]) == (504, "Timeout")
+    assert reply.body["message"].startswith(f"Timeout: Too large resource version: {ahead}, current: ")
+    assert reply.body["details"]["causes"] == [
+        {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    ]
+    assert int(reply.headers["retry-after"]) == reply.body["details"]["retryAfterSeconds"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ({"resourceVersionMatch": "NotOlderThan"}, "forbidden unless resourceVersion is provided"),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "0"}, 'forbidden for resourceVersion "0"'),
+        ({"resourceVersionMatch": "Nonsense", "resourceVersion": "1"}, 'Unsupported value: "Nonsense"'),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(space: Space, query: dict[str, str], field: str) -> None:
+    reply = space.api.ask("GET", space.pods, **query)
+
+    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+    assert field in reply.body["message"]
+
+
+def test_a_version_that_is_no_number_is_refused(space: Space) -> None:
+    assert space.api.ask("GET", space.pods, resourceVersion="x", resourceVersionMatch="Exact").code in (400, 422)
+
+
+@pytest.mark.parametrize(
+    ("selector", "names"),
+    [
+        ("", ["a", "b", "c", "d"]),
+        ("role=worker", ["a", "b"]),
+        ("role==worker", ["a", "b"]),
+        ("role!=worker", ["c", "d"]),
+        ("role in (worker, launcher)", ["a", "b", "c"]),
+        ("role notin (worker)", ["c", "d"]),
+        ("role", ["a", "b", "c"]),
+        ("!role", ["d"]),
+        ("role=worker,zone!=z2", ["a"]),
+        ("role in (worker),zone in (z1,z2)", ["a", "b"]),
+        ("example.org/role=worker", []),
+        ("zone=", []),
+    ],
+)
+def test_label_selectors(space: Space, selector: str, names: list[str]) -> None:
+    space.pod("a", role="worker", zone="z1")
+    space.pod("b", role="worker", zone="z2")
+    space.pod("c", role="launcher")
+    space.pod("d")
+
+    assert space.api.done("GET", space.pods, labelSelector=selector).names == names
+
+
+@pytest.mark.parametrize("selector", ["a in", "=", "a b", "a in (b", "a=b c"])
+def test_a_selector_that_is_none_is_refused(space: Space, selector: str) -> None:
+    assert space.api.ask("GET", space.pods, labelSelector=selector).code == 400
+
+
+def test_field_selectors_of_pods(space: Space) -> None:
+    space.pod("a")
+    space.pod("b")
+    space.status("b", phase="Running")
+
+    def names(selector: str) -> list[str]:
+        return space.api.done("GET", space.pods, fieldSelector=selector).names
+
+    assert names("metadata.name=a") == ["a"]
+    assert names("metadata.name!=a") == ["b"]
+    assert names(f"spec.nodeName={space.node()}") == ["a", "b"]
+    assert names("spec.nodeName=other") == []
+    assert names(f"spec.nodeName={space.node()},status.phase=Running") == ["b"]
+
+
+def test_a_field_that_cannot_be_selected_by_is_refused(space: Space) -> None:
+    reply = space.api.ask("GET", space.pods, fieldSelector="spec.subdomain=x")
+
+    assert reply.code == 400
+    assert "field label not supported: spec.subdomain" in reply.body["message"]
+
+
+def test_nodes_are_listed_without_a_namespace(space: Space) -> None:
+    node = space.node()
+    reply = space.api.done("GET", "/api/v1/nodes", labelSelector=f"hvdt={space.name}")
+
+    assert reply.names == [node]
+    assert "namespace" not in reply.body["items"][0]["metadata"]
+
+
+def test_pods_of_all_namespaces_are_listed_together(space: Space) -> None:
+    space.pod("a", hvdt=space.name)
+
+    reply = space.api.done("GET", "/api/v1/pods", labelSelector=f"hvdt={space.name}")
+    assert [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in reply.body["items"]] == [
+        (space.name, "a")
+    ]

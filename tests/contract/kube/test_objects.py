@@ -1,0 +1,266 @@
+"""Creating, reading and changing."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.contract.kube.client import JSON_PATCH, MERGE, STRATEGIC, Api
+from tests.contract.kube.conftest import Space, pod
+
+
+def test_a_created_object_has_a_uid_a_version_and_the_time(space: Space) -> None:
+    reply = space.pod("a")
+
+    metadata = reply.body["metadata"]
+    assert reply.code == 201
+    assert (reply.body["kind"], reply.body["apiVersion"]) == ("Pod", "v1")
+    assert len(metadata["uid"]) == 36
+    assert metadata["resourceVersion"].isdigit()
+    assert not metadata["resourceVersion"].startswith("0")
+    assert metadata["creationTimestamp"].endswith("Z")
+
+
+def test_a_created_pod_is_pending_whatever_its_creator_says(space: Space) -> None:
+    reply = space.api.done("POST", space.pods, pod("a") | {"status": {"phase": "Running"}})
+
+    assert reply.body["status"]["phase"] == "Pending"
+
+
+def test_versions_grow_with_every_write_and_are_decimal(space: Space) -> None:
+    versions = [int(space.pod("a").version)]
+    versions += [int(space.label("a", turn=str(number)).version) for number in range(3)]
+    versions.append(int(space.version()))
+
+    assert versions[:4] == sorted(set(versions[:4]))
+    assert versions[4] >= versions[3]
+
+
+def test_a_change_that_changes_nothing_is_no_write(space: Space) -> None:
+    space.pod("a", x="1")
+
+    assert space.label("a", x="1").version == space.label("a", x="1").version
+
+
+def test_a_name_is_taken_once(space: Space) -> None:
+    space.pod("a")
+    reply = space.api.ask("POST", space.pods, pod("a"))
+
+    assert reply.code == 409
+    assert (reply.body["kind"], reply.body["status"], reply.body["reason"]) == ("Status", "Failure", "AlreadyExists")
+    assert reply.body["message"] == 'pods "a" already exists'
+    assert reply.body["details"] == {"name": "a", "kind": "pods"}
+
+
+def test_what_is_not_there_is_not_found(space: Space) -> None:
+    reply = space.api.ask("GET", space.path("pods", "a"))
+
+    assert reply.code == 404
+    assert reply.body["reason"] == "NotFound"
+    assert reply.body["message"] == 'pods "a" not found'
+    assert reply.body["details"] == {"name": "a", "kind": "pods"}
+    assert reply.body["metadata"] == {}
+
+
+def test_messages_name_the_group_of_what_is_not_there(space: Space) -> None:
+    reply = space.api.ask("GET", space.path("statefulsets", "a", group="apps/v1"))
+
+    assert reply.body["message"] == 'statefulsets.apps "a" not found'
+    assert reply.body["details"] == {"name": "a", "group": "apps", "kind": "statefulsets"}
+
+
+def test_nothing_is_created_in_a_namespace_that_is_not_there(api: Api) -> None:
+    reply = api.ask("POST", "/api/v1/namespaces/hvdt-none/configmaps", {"metadata": {"name": "a"}})
+
+    assert (reply.code, reply.body["message"]) == (404, 'namespaces "hvdt-none" not found')
+
+
+@pytest.mark.parametrize("name", ["A", "a_b", "-a", "a" * 254])
+def test_a_bad_name_is_refused(space: Space, name: str) -> None:
+    reply = space.api.ask("POST", space.path("configmaps"), {"metadata": {"name": name}})
+
+    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+    assert reply.body["details"]["causes"][0]["field"] == "metadata.name"
+
+
+def test_a_body_that_is_no_json_is_refused(space: Space) -> None:
+    reply = space.api.ask("POST", space.path("configmaps"), b"{nonsense")
+
+    assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
+
+
+def test_names_can_be_generated(space: Space) -> None:
+    body = {
+        "metadata": {"generateName": "note-"},
+        "involvedObject": {"kind": "Pod", "namespace": space.name, "name": "a"},
+        "reason": "Shrunk",
+        "type": "Normal",
+    }
+    first, second = (space.api.done("POST", space.path("events"), body).body["metadata"]["name"] for _ in range(2))
+
+    assert first.startswith("note-")
+    assert second.startswith("note-")
+    assert first != second
+
+
+def test_an_update_of_an_outdated_version_is_a_conflict(space: Space) -> None:
+    path = space.path("configmaps", "a")
+    old = space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}, "data": {"x": "1"}}).body
+    space.api.done("PUT", path, old | {"data": {"x": "2"}})
+    reply = space.api.ask("PUT", path, old | {"data": {"x": "3"}})
+
+    assert (reply.code, reply.body["reason"]) == (409, "Conflict")
+    assert reply.body["message"].startswith(
+        'Operation cannot be fulfilled on configmaps "a": the object has been modified'
+    )
+    assert space.api.done("GET", path).body["data"] == {"x": "2"}
+
+
+def test_an_update_without_a_version_wins(space: Space) -> None:
+    space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}, "data": {"x": "1"}})
+    body = {"metadata": {"name": "a"}, "data": {"y": "2"}}
+
+    assert space.api.done("PUT", space.path("configmaps", "a"), body).body["data"] == {"y": "2"}
+
+
+def test_a_merge_patch_merges_maps_replaces_lists_and_removes_nulls(space: Space) -> None:
+    space.pod("a", x="1", y="2")
+    space.status("a", conditions=[{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}])
+    space.label("a", x=None, z="3")
+    path = space.path("pods", "a", "status")
+    patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}
+    body = space.api.done("PATCH", path, patch, media=MERGE).body
+
+    assert body["metadata"]["labels"] == {"y": "2", "z": "3"}
+    assert [(each["type"], each["status"]) for each in body["status"]["conditions"]] == [("Ready", "False")]
+
+
+def test_a_strategic_patch_merges_conditions_by_type(space: Space) -> None:
+    space.pod("a")
+    space.status("a", conditions=[{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}])
+    body = space.status("a", conditions=[{"type": "Ready", "status": "False", "reason": "Gone"}]).body
+
+    found = {each["type"]: (each["status"], each.get("reason")) for each in body["status"]["conditions"]}
+    assert found == {"Ready": ("False", "Gone"), "Other": ("True", None)}
+
+
+def test_a_strategic_patch_can_delete_from_a_list(space: Space) -> None:
+    node = space.node()
+    path = f"/api/v1/nodes/{node}"
+    taints = [{"key": "example.org/a", "effect": "NoSchedule"}, {"key": "example.org/b", "effect": "NoSchedule"}]
+    space.api.done("PATCH", path, {"spec": {"taints": taints}}, media=STRATEGIC)
+    patch = {"spec": {"taints": [{"$patch": "delete", "key": "example.org/a"}]}}
+    body = space.api.done("PATCH", path, patch, media=STRATEGIC).body
+
+    keys = {each["key"] for each in body["spec"]["taints"]}
+    assert "example.org/b" in keys
+    assert "example.org/a" not in keys
+
+
+def test_a_json_patch_is_done_whole_or_not_at_all(space: Space) -> None:
+    space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}})
+    path = space.path("configmaps", "a")
+    good = [{"op": "replace", "path": "/data/x", "value": "2"}, {"op": "remove", "path": "/data/y"}]
+    bad = [{"op": "replace", "path": "/data/x", "value": "3"}, {"op": "test", "path": "/data/x", "value": "9"}]
+
+    assert space.api.done("PATCH", path, good, media=JSON_PATCH).body["data"] == {"x": "2"}
+    assert space.api.ask("PATCH", path, bad, media=JSON_PATCH).code == 422
+    assert space.api.done("GET", path).body["data"] == {"x": "2"}
+
+
+def test_a_patch_of_an_unknown_kind_is_refused(space: Space) -> None:
+    space.pod("a")
+    reply = space.api.ask("PATCH", space.path("pods", "a"), {}, media="application/json")
+
+    assert (reply.code, reply.body["reason"]) == (415, "UnsupportedMediaType")
+
+
+def test_a_patch_that_names_another_uid_is_a_conflict(space: Space) -> None:
+    space.pod("a")
+    patch = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000", "labels": {"x": "1"}}}
+    reply = space.api.ask("PATCH", space.path("pods", "a"), patch, media=MERGE)
+
+    assert (reply.code, reply.body["reason"]) == (409, "Conflict")
+    assert "Precondition failed: UID in precondition: 00000000-" in reply.body["message"]
+
+
+def test_the_status_is_changed_through_its_subresource_only(space: Space) -> None:
+    space.pod("a")
+    space.api.done("PATCH", space.path("pods", "a"), {"status": {"phase": "Running"}}, media=MERGE)
+    assert space.api.done("GET", space.path("pods", "a")).body["status"]["phase"] == "Pending"
+
+    space.status("a", phase="Running")
+    assert space.api.done("GET", space.path("pods", "a")).body["status"]["phase"] == "Running"
+
+
+def test_the_subresource_changes_nothing_but_the_status(space: Space) -> None:
+    space.pod("a")
+    patch = {"spec": {"priority": 7, "hostname": "other"}, "status": {"message": "m"}}
+    body = space.api.done("PATCH", space.path("pods", "a", "status"), patch, media=MERGE).body
+
+    assert body["status"]["message"] == "m"
+    assert "hostname" not in body["spec"]
+
+
+def test_the_node_of_a_pod_cannot_be_changed(space: Space) -> None:
+    space.pod("a")
+    reply = space.api.ask("PATCH", space.path("pods", "a"), {"spec": {"nodeName": "other"}}, media=MERGE)
+
+    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+    assert reply.body["details"]["causes"][0]["field"] == "spec"
+
+
+def test_a_pod_is_bound_to_a_node_once(space: Space) -> None:
+    space.api.done("POST", space.pods, pod("a"))
+    binding = {
+        "kind": "Binding",
+        "apiVersion": "v1",
+        "metadata": {"name": "a"},
+        "target": {"kind": "Node", "name": space.node()},
+    }
+    path = space.path("pods", "a", "binding")
+
+    assert space.api.done("POST", path, binding).code == 201
+    assert space.api.done("GET", space.path("pods", "a")).body["spec"]["nodeName"] == space.node()
+    assert space.api.ask("POST", path, binding).code == 409
+
+
+def test_the_scale_of_a_statefulset_is_its_replicas(space: Space) -> None:
+    labels = {"job": "j"}
+    template = {"metadata": {"labels": labels}, "spec": pod("x")["spec"]}
+    spec = {"replicas": 2, "serviceName": "j", "selector": {"matchLabels": labels}, "template": template}
+    group = "apps/v1"
+    space.api.done("POST", space.path("statefulsets", group=group), {"metadata": {"name": "j"}, "spec": spec})
+    path = space.path("statefulsets", "j", "scale", group=group)
+    shown = space.api.done("GET", path).body
+    scaled = space.api.done("PATCH", path, {"spec": {"replicas": 5}}, media=MERGE).body
+    after = space.api.done("GET", space.path("statefulsets", "j", group=group)).body
+
+    assert (shown["kind"], shown["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert (shown["spec"]["replicas"], shown["status"]["selector"]) == (2, "job=j")
+    assert scaled["spec"]["replicas"] == after["spec"]["replicas"] == 5
+    assert after["metadata"]["generation"] == 2
+
+
+def test_an_mpi_job_has_a_status_and_no_scale(space: Space) -> None:
+    group = "kubeflow.org/v2beta1"
+    if space.api.ask("GET", f"/apis/{group}").code != 200:
+        pytest.skip("needs a cluster with the MPI Operator's CRD; install it there")
+    replicas = {kind: {"replicas": 1, "template": {"spec": pod("x")["spec"]}} for kind in ("Launcher", "Worker")}
+    body = {"kind": "MPIJob", "apiVersion": group, "metadata": {"name": "j"}, "spec": {"mpiReplicaSpecs": replicas}}
+    space.api.done("POST", space.path("mpijobs", group=group), body)
+    patch = {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 3}}}}
+    patched = space.api.done("PATCH", space.path("mpijobs", "j", group=group), patch, media=MERGE).body
+    scale = space.api.ask("GET", space.path("mpijobs", "j", "scale", group=group))
+    strategic = space.api.ask("PATCH", space.path("mpijobs", "j", group=group), patch, media=STRATEGIC)
+
+    assert patched["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] == 3
+    assert patched["metadata"]["generation"] == 2
+    assert scale.code == 404
+    assert strategic.code == 415
+
+
+def test_paths_that_are_not_there_and_methods_that_do_not_fit_are_refused(api: Api) -> None:
+    assert api.ask("GET", "/api/v1/nonsenses").code == 404
+    assert api.ask("PUT", "/api/v1/pods").code == 405
+    assert api.ask("GET", "/version").code == 200
+    assert api.ask("GET", "/livez").raw == b"ok"

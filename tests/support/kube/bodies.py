@@ -1,0 +1,113 @@
+"""Pods, nodes and jobs as clusters show them: to put into a server, changed as a test needs them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+Body = dict[str, Any]
+
+SINCE: Final = "2026-01-01T00:00:00Z"
+
+
+def condition(kind: str, status: str | bool = True, *, reason: str = "", since: str = SINCE) -> Body:
+    word = status if isinstance(status, str) else "True" if status else "False"
+    found = {"type": kind, "status": word, "lastTransitionTime": since}
+    return {**found, "reason": reason} if reason else found
+
+
+def pod(
+    name: str,
+    *,
+    node: str = "node-0",
+    namespace: str = "default",
+    ready: bool = True,
+    phase: str = "Running",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    subdomain: str = "job",
+    ip: str = "10.0.0.1",
+    limits: Mapping[str, str] | None = None,
+    owner: tuple[str, str, str] | None = None,
+    conditions: Sequence[Body] = (),
+    **spec: Any,
+) -> Body:
+    """A worker. ``owner``: kind, name and UID of its controller. ``spec``: further fields of the spec."""
+    resources = {"limits": dict(limits)} if limits else {}
+    container = {"name": "worker", "image": "example.org/worker:1", "resources": resources}
+    body: Body = {
+        "metadata": {"name": name, "namespace": namespace, "labels": dict(labels or {"job": "job"})},
+        "spec": {"nodeName": node, "subdomain": subdomain, "containers": [container], **spec},
+        "status": {"phase": phase, "podIP": ip, "hostIP": "192.0.2.1", "startTime": SINCE},
+    }
+    if annotations:
+        body["metadata"]["annotations"] = dict(annotations)
+    if owner is not None:
+        kind, owner_name, uid = owner
+        reference = {"apiVersion": "v1", "kind": kind, "name": owner_name, "uid": uid, "controller": True}
+        body["metadata"]["ownerReferences"] = [reference]
+    body["status"]["conditions"] = [*_pod_conditions(ready), *conditions]
+    state = {"running": {"startedAt": SINCE}}
+    body["status"]["containerStatuses"] = [
+        {"name": "worker", "ready": ready, "started": True, "restartCount": 0, "state": state}
+    ]
+    return body
+
+
+def _pod_conditions(ready: bool) -> list[Body]:
+    return [
+        condition("PodScheduled"),
+        condition("Initialized"),
+        condition("ContainersReady", ready),
+        condition("Ready", ready),
+    ]
+
+
+def node(
+    name: str,
+    *,
+    ready: str | bool = True,
+    taints: Sequence[Body] = (),
+    labels: Mapping[str, str] | None = None,
+    conditions: Sequence[Body] = (),
+    **spec: Any,
+) -> Body:
+    """``ready`` may be "Unknown"."""
+    pressures = [condition(kind, False) for kind in ("MemoryPressure", "DiskPressure", "PIDPressure")]
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **(labels or {})}},
+        "spec": {**({"taints": list(taints)} if taints else {}), **spec},
+        "status": {"conditions": [*pressures, condition("Ready", ready), *conditions]},
+    }
+
+
+def taint(key: str, value: str = "", effect: str = "NoSchedule", *, added: str = "") -> Body:
+    body = {"key": key, "effect": effect}
+    return body | ({"value": value} if value else {}) | ({"timeAdded": added} if added else {})
+
+
+def mpi_job(name: str, *, workers: int = 2, slots: int = 1, namespace: str = "default") -> Body:
+    """Of the MPI Operator, v2beta1."""
+    return {
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "slotsPerWorker": slots,
+            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": workers}},
+        },
+    }
+
+
+def mpi_worker_labels(job: str) -> dict[str, str]:
+    """What the MPI Operator v2beta1 labels its workers with."""
+    prefix = "training.kubeflow.org"
+    return {f"{prefix}/job-name": job, f"{prefix}/job-role": "worker", f"{prefix}/operator-name": "mpi-operator"}
+
+
+def large_pod(name: str, *, node: str = "node-0", labels: Mapping[str, str] | None = None, size: int = 5000) -> Body:
+    """One of about ``size`` bytes, most of it in fields that nobody here reads, as in real clusters."""
+    body = pod(name, node=node, labels=labels)
+    managed: list[Body] = []
+    body["metadata"]["managedFields"] = managed
+    filler: Body = {f"f:field-{number}": {".": {}, "f:name": {}} for number in range(max(size - 1400, 0) // 42)}
+    managed.append({"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:status": filler}})
+    return body
