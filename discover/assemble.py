@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import logging
-import time
 
 from discover.board import Board
 from discover.daemon import Daemon, Inbox
 from discover.decide import Standing, publication_of
+from discover.explain import FollowsPods
 from discover.metrics import Metrics
+from discover.once import look, render
 from discover.outlets import Outlets
+from discover.overlap import OverlappingHostsFile
 from discover.publish import HostsFile, Publisher, PublishFailed, Script
 from discover.routes import Routes
 from discover.serve import Server
 from discover.settings import FileSettings, Outputs, Settings
-from discover.source import Sight, Source, Unsettled
+from discover.source import Source
 from discover.sources.file import FileSource
 from discover.sources.static import StaticSource
 from discover.vitals import Vitals
 from hvd_elastic_ext.core.clock import Clock, SystemClock
-from hvd_elastic_ext.core.errors import SourceUnavailable
-from hvd_elastic_ext.core.publication import Publication, to_json
 
 LOG = logging.getLogger("hvd-discover")
-
-ONCE_PATIENCE = 2.0
-"""Seconds that ``--once`` waits for a file to be written to its end."""
 
 
 def source_of(settings: Settings) -> Source:
@@ -42,17 +39,19 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
     """
     clock = clock or SystemClock()
     vitals, metrics, board = Vitals(clock), Metrics(clock), Board()
-    files = _files(settings.outputs, metrics)
+    source = source_of(settings)
+    files = _files(settings.outputs, metrics, source, clock=clock)
     outlets = Outlets([*files, board], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics)
     server = None if settings.outputs.listen is None else Server(settings.outputs.listen, routes)
     try:
         standing = _own(files, life)
+        _resume(source, standing)
         if server is not None:
             server.start()
             LOG.info("listening: %s", server.address)
         daemon = Daemon(
-            source_of(settings),
+            source,
             outlets,
             standing=standing,
             vitals=vitals,
@@ -71,52 +70,47 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
 
 def look_once(settings: Settings, *, life: str) -> str:
     """Look, publish, and return the outcome as text. Raises :class:`ElasticError` if either fails."""
-    files = _files(settings.outputs, Metrics(SystemClock()))
+    clock = SystemClock()
+    source = source_of(settings)
+    files = _files(settings.outputs, Metrics(clock), source, clock=clock)
     try:
         standing = _own(files, life)
-        publication = publication_of(standing, _settled(source_of(settings)))
+        _resume(source, standing)
+        seen = look(source, clock=clock)
+        publication = publication_of(standing, seen.sight)
         for publisher in files:
             publisher.publish(publication)
     finally:
         for publisher in files:
             publisher.close()
-    return f"{to_json(publication)}\n" if settings.output == "json" else table(publication)
+    return render(publication, seen.rows, output=settings.output, wall=clock.wall())
 
 
-def _files(outputs: Outputs, metrics: Metrics) -> list[Publisher]:
+def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) -> list[Publisher]:
     files: list[Publisher] = []
     if outputs.hosts_file is not None:
         hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote)
-        files.append(hosts_file)
+        if isinstance(source, FollowsPods):
+            files.append(OverlappingHostsFile(hosts_file, alive=source.still_there, clock=clock))
+        else:
+            files.append(hosts_file)
         if outputs.script is not None:
             files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
     return files
 
 
+def _resume(source: Source, standing: Standing) -> None:
+    if isinstance(source, FollowsPods):
+        source.resume(standing.seniority)
+
+
 def _own(files: list[Publisher], life: str) -> Standing:
     """Take the hosts file, and from it the order in which an earlier life saw the hosts come."""
     for publisher in files:
-        if isinstance(publisher, HostsFile):
+        if isinstance(publisher, HostsFile | OverlappingHostsFile):
             try:
                 publisher.own()
             except PublishFailed as error:
                 LOG.warning("publishing: %s", error)
             return Standing(life, seniority=publisher.standing())
     return Standing(life)
-
-
-def _settled(source: Source) -> Sight:
-    deadline = time.monotonic() + ONCE_PATIENCE
-    while isinstance(seen := source.read(), Unsettled):
-        if time.monotonic() > deadline:
-            raise SourceUnavailable(seen.where, seen.why)
-        time.sleep(0.02)
-    return seen
-
-
-def table(publication: Publication) -> str:
-    """Lay a publication out for people."""
-    width = max([len("HOST"), *(len(host.name) for host in publication.hosts)])
-    lines = [f"{'HOST':<{width}}  SLOTS", *(f"{host.name:<{width}}  {host.slots:>5}" for host in publication.hosts)]
-    lines += [f"departing: {d.host} ({d.reason})" for d in publication.departing]
-    return "".join(f"{line}\n" for line in lines)
