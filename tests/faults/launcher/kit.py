@@ -88,18 +88,14 @@ class Training(Launched):
         return "\n".join([*told[-100:], *lines[-10:], *journal[-60:]])
 
     def shown(self) -> list[Step]:
-        """All steps so far, in the order in which they were shown."""
+        """All steps so far, in the order in which they were shown.
+
+        What may have been lost with a connection is said again: a line may come twice, a step does not.
+        """
+        found = dict.fromkeys(each.groups() for each in _STEP.finditer(self.process.stdout))
         return [
-            Step(
-                int(found[1]),
-                int(found[2]),
-                int(found[3]),
-                found[4],
-                float(found[5]),
-                float(found[6]),
-                *found.groups()[6:],
-            )
-            for found in _STEP.finditer(self.process.stdout)
+            Step(int(count), int(rank), int(size), host, float(mono), float(wall), *rest)
+            for count, rank, size, host, mono, wall, *rest in found
         ]
 
     def wait_for_size(self, size: int, *, more: int = 5, timeout: float = 90.0) -> None:

@@ -149,6 +149,7 @@ def test_every_host_may_be_replaced_one_by_one(training: Training) -> None:
     assert counts == list(range(1, len(counts) + 1))  # no step was lost or done twice
 
 
+@pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_eight_hosts_that_arrive_over_twenty_seconds_make_one_resize(training: Training) -> None:
