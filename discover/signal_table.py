@@ -70,7 +70,7 @@ KUBERNETES: Final = (
         "condition",
         "Ready",
         IMMINENT,
-        "is shutting down (GKE spot: 15 s for pods)",
+        "is a spot instance that GKE shuts down",
         status="False",
         message="node is shutting down",
         only_on=(("cloud.google.com/gke-spot", "true"),),

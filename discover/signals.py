@@ -115,7 +115,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All rows. Of those that fit an object, the worst counts, and of equals the one that stands first."""
+    """All rows. Of those about one key of an object the worst counts, and of equals the one that stands first."""
 
     signals: tuple[Signal, ...]
     _by_key: dict[tuple[str, str], dict[str, list[Signal]]] = field(init=False, repr=False, compare=False, hash=False)
@@ -211,9 +211,12 @@ _RANK: Final = {each: rank for rank, each in enumerate(Class)}
 
 
 def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    return tuple(
-        sorted(found, key=lambda each: (_RANK[each.signal.category], each.signal.evidence is Evidence.ABSENCE))
-    )
+    """The worst first. Of rows about one key only the first counts: the narrower one, as the table is written."""
+    ranked = sorted(found, key=lambda each: (_RANK[each.signal.category], each.signal.evidence is Evidence.ABSENCE))
+    first: dict[tuple[str, str], Finding] = {}
+    for each in ranked:
+        first.setdefault((each.signal.kind, each.signal.key), each)
+    return tuple(first.values())
 
 
 _FIRST_EPOCH, _LAST_EPOCH = 1e9, 1e11

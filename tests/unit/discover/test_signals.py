@@ -65,7 +65,6 @@ CASES = [
     Case(
         "pod-terminated-by-kubelet",
         pod={"conditions": with_condition("DisruptionTarget", reason="TerminationByKubelet")},
-        deadline=40 + GRACE,
     ),
     *(
         Case(
@@ -76,7 +75,7 @@ CASES = [
     failed("pod-evicted", "Evicted"),
     failed("pod-evicted", "Terminated"),
     Case("gke-spot-shutdown", node=shutdown({f"{GKE}/gke-spot": "true"}), deadline=40 + 15),
-    Case("node-shutdown", node=shutdown({}), deadline=None),
+    Case("node-shutdown", node=shutdown({})),
     Case("node-not-ready", node={"ready": False}, grade=ABSENT),
     Case("node-unknown", node={"ready": "Unknown"}, grade=ABSENT),
     tainted("node-unreachable", taint("node.kubernetes.io/unreachable", effect="NoSchedule"), grade=ABSENT),
@@ -230,6 +229,24 @@ def test_annotations_of_arena_are_found_on_the_job(name: str, annotation: str):
 )
 def test_what_is_like_a_signal_and_none_changes_nothing(harmless: Case):
     assert grade_and_deadline(harmless, Selector(RULES, BUILT_IN)) == (Grade.USABLE, None, False, "ready")
+
+
+def test_of_rows_about_one_key_only_the_worst_and_narrowest_is_told():
+    case = Case("", node=shutdown({f"{GKE}/gke-spot": "true"}))
+    assert [finding.signal.name for finding in findings_of(case)] == ["gke-spot-shutdown", "gke-spot"]
+    reason = grade_and_deadline(case, Selector(RULES, BUILT_IN))[3]
+    assert reason == "node node-0 is a spot instance that GKE shuts down (KubeletNotReady)"
+
+
+def test_the_order_is_by_weight_whatever_else_is_found_of_a_key():
+    first, last = taint("ToBeDeletedByClusterAutoscaler"), taint("karpenter.sh/disrupted")
+    signs = judge_node(node(ready=False, taints=[last, first, first], unschedulable=True), BUILT_IN)
+    assert [sign.signal.name for sign in signs] == [
+        "karpenter-disrupted",
+        "autoscaler-deleting",
+        "node-not-ready",
+        "node-cordoned",
+    ]
 
 
 def test_a_notice_outweighs_silence_and_the_earliest_deadline_counts():
