@@ -8,6 +8,7 @@ from discover.board import Board
 from discover.daemon import Daemon, Inbox
 from discover.decide import Standing, publication_of
 from discover.explain import FollowsPods
+from discover.following import kubernetes_source
 from discover.metrics import Metrics
 from discover.once import look, render
 from discover.outlets import Outlets
@@ -15,7 +16,7 @@ from discover.overlap import OverlappingHostsFile
 from discover.publish import HostsFile, Publisher, PublishFailed, Script
 from discover.routes import Routes
 from discover.serve import Server
-from discover.settings import FileSettings, Outputs, Settings
+from discover.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.source import Source
 from discover.sources.file import FileSource
 from discover.sources.static import StaticSource
@@ -25,11 +26,15 @@ from hvd_elastic_ext.core.clock import Clock, SystemClock
 LOG = logging.getLogger("hvd-discover")
 
 
-def source_of(settings: Settings) -> Source:
-    source = settings.source
-    if isinstance(source, FileSettings):
-        return FileSource(source.watch, slots=source.slots)
-    return StaticSource(source.hosts)
+def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
+    """Make the source that was asked for. Raises :class:`UsageError` if it cannot be."""
+    match settings.source:
+        case FileSettings() as file:
+            return FileSource(file.watch, slots=file.slots)
+        case StaticSettings() as static:
+            return StaticSource(static.hosts)
+        case KubernetesSettings() as cluster:
+            return kubernetes_source(cluster, metrics=metrics.of_cluster(), clock=clock)
 
 
 def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = None) -> int:
@@ -39,7 +44,7 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
     """
     clock = clock or SystemClock()
     vitals, metrics, board = Vitals(clock), Metrics(clock), Board()
-    source = source_of(settings)
+    source = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
     outlets = Outlets([*files, board], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics)
@@ -71,8 +76,9 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
 def look_once(settings: Settings, *, life: str) -> str:
     """Look, publish, and return the outcome as text. Raises :class:`ElasticError` if either fails."""
     clock = SystemClock()
-    source = source_of(settings)
-    files = _files(settings.outputs, Metrics(clock), source, clock=clock)
+    metrics = Metrics(clock)
+    source = source_of(settings, metrics=metrics, clock=clock)
+    files = _files(settings.outputs, metrics, source, clock=clock)
     try:
         standing = _own(files, life)
         _resume(source, standing)

@@ -14,8 +14,18 @@ from pathlib import Path
 from typing import NoReturn
 
 from discover import assemble
+from discover.admission import parse_probe
 from discover.daemon import Inbox
-from discover.settings import FileSettings, Outputs, Settings, StaticSettings, parse_listen
+from discover.operators import OPERATORS
+from discover.settings import (
+    SETTLE,
+    FileSettings,
+    KubernetesSettings,
+    Outputs,
+    Settings,
+    StaticSettings,
+    parse_listen,
+)
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.options import layered_argv
@@ -102,10 +112,17 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--once", action="store_true", help="look and publish once, print the outcome, and end")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table", help="form printed by --once")
     source = parser.add_argument_group("where hosts are seen")
-    source.add_argument("--source", choices=["file", "static"], help="file: --watch PATH; static: --hosts a:4,b:4")
+    source.add_argument(
+        "--source",
+        choices=["kubernetes", "file", "static"],
+        help="kubernetes: --job NAME; file: --watch PATH; static: --hosts a:4,b:4",
+    )
     source.add_argument("--watch", metavar="PATH", help="file of host:slots lines to follow")
     source.add_argument("--hosts", metavar="HOST:SLOTS,...", help="hosts to publish, for ever")
-    source.add_argument("--slots", type=int, metavar="N", help="slots of hosts named without (default: an error)")
+    source.add_argument(
+        "--slots", type=int, metavar="N", help="slots of hosts named without (default: an error), or of every pod"
+    )
+    _add_kubernetes_options(parser.add_argument_group("with --source kubernetes"))
     outputs = parser.add_argument_group("where they are published")
     outputs.add_argument("--hosts-file", metavar="PATH", help="file to replace whenever the hosts change")
     outputs.add_argument("--script", metavar="PATH", help="executable to write that prints the hosts file")
@@ -115,24 +132,82 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--namespace", metavar="NS", help="where the job is (default: that of the credentials)")
+    group.add_argument("--job", metavar="NAME", help="whose worker pods are the hosts")
+    group.add_argument(
+        "--operator",
+        metavar="KIND",
+        help=f"what makes the pods: {', '.join(OPERATORS)} (default: mpi; custom with --selector)",
+    )
+    group.add_argument("--selector", metavar="LABELS", help="labels of the worker pods, if not those of --operator")
+    group.add_argument("--host-name", metavar="TEMPLATE", help="name of a pod's host, as {name}.{namespace}.pod")
+    group.add_argument("--cluster-domain", metavar="DOMAIN", help="put after .svc (default: left to the resolver)")
+    group.add_argument("--container", metavar="NAME", help="whose GPUs are the slots (default: the first)")
+    group.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's own account, else the user's file")
+    group.add_argument(
+        "--admission-probe", metavar="tcp:PORT", help="what a new pod must answer on, or none (default: tcp:22)"
+    )
+    group.add_argument("--signals", metavar="FILE", help="further signals that a host is going away, in YAML")
+    group.add_argument("--settle", type=float, metavar="S", help=f"seconds that additions gather (default: {SETTLE:g})")
+    group.add_argument("--node-selector", metavar="LABELS", help="labels of the nodes to watch (default: all nodes)")
+
+
 def _config_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="hvd-discover", add_help=False, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", help="options in YAML, or TOML if the name ends in .toml")
     return parser
 
 
-def _source(options: argparse.Namespace) -> FileSettings | StaticSettings:
+OWN_OPTIONS = {
+    "file": ("watch",),
+    "static": ("hosts",),
+    "kubernetes": (
+        *("namespace", "job", "operator", "selector", "host_name", "cluster_domain", "container", "kubeconfig"),
+        *("admission_probe", "signals", "settle", "node_selector"),
+    ),
+}
+"""Options that go with one source only; --slots goes with each."""
+
+
+def _source(options: argparse.Namespace) -> FileSettings | StaticSettings | KubernetesSettings:
     if options.source is None:
-        raise UsageError("no source of hosts; give --source file --watch PATH, or --source static --hosts a:4,b:4")
-    wanted, other = ("watch", "hosts") if options.source == "file" else ("hosts", "watch")
+        raise UsageError(
+            "no source of hosts; give --source kubernetes --job NAME, --source file --watch PATH, "
+            "or --source static --hosts a:4,b:4"
+        )
+    for source, names in OWN_OPTIONS.items():
+        given = next((name for name in names if getattr(options, name) is not None), None)
+        if source != options.source and given is not None:
+            flag = given.replace("_", "-")
+            raise UsageError(f"--{flag} does not go with --source {options.source}; leave one of them out")
+    if options.source == "kubernetes":
+        return _kubernetes(options)
+    (wanted,) = OWN_OPTIONS[options.source]
     value = getattr(options, wanted)
     if value is None:
         raise UsageError(f"--source {options.source} needs --{wanted}")
-    if getattr(options, other) is not None:
-        raise UsageError(f"--{other} does not go with --source {options.source}; leave one of them out")
     if options.source == "static":
         return StaticSettings.parse(value, slots=options.slots)
     return FileSettings(watch=_path(value, "--watch"), slots=options.slots)
+
+
+def _kubernetes(options: argparse.Namespace) -> KubernetesSettings:
+    return KubernetesSettings(
+        job=options.job or "",
+        operator=options.operator or ("custom" if options.selector and not options.job else "mpi"),
+        namespace=options.namespace,
+        selector=options.selector or "",
+        slots=options.slots,
+        host_name=options.host_name or "",
+        domain=options.cluster_domain or "",
+        container=options.container or "",
+        kubeconfig=None if options.kubeconfig is None else _path(options.kubeconfig, "--kubeconfig"),
+        probe=parse_probe("tcp:22" if options.admission_probe is None else options.admission_probe),
+        signals=None if options.signals is None else _path(options.signals, "--signals"),
+        settle=SETTLE if options.settle is None else options.settle,
+        node_selector=options.node_selector or "",
+    )
 
 
 def _outputs(options: argparse.Namespace) -> Outputs:

@@ -143,7 +143,7 @@ class Daemon:
         decision, reason = decide(self._clock.mono(), self._standing, self._see())
         self._standing, self._problem = decision.standing, decision.problem
         self._reasons.say("source", decision.problem, level=logging.WARNING)
-        if decision.problem:
+        if decision.problem and not decision.followed:
             self._metrics.refused()
         if decision.news and decision.standing.last is not None:
             self._metrics.published(decision.standing.last)

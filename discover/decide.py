@@ -39,12 +39,14 @@ class Limits:
 class Decision:
     """``standing.last`` is what the world should be told; ``news`` says that it is not yet.
 
-    ``problem`` is why the source was not followed, empty while all is well.
+    ``problem`` is why the source was not followed, or (if ``followed``) why what it shows is in doubt; empty while
+    all is well.
     """
 
     standing: Standing
     news: bool = False
     problem: str = ""
+    followed: bool = False
 
 
 def decide(now: float, standing: Standing, seen: Seen, *, limits: Limits = Limits()) -> tuple[Decision, str]:
@@ -72,10 +74,11 @@ def _follow(standing: Standing, seen: Sight) -> tuple[Decision, str]:
     publication = publication_of(standing, seen)
     hosts = publication.hosts
     if publication.says_the_same(standing.last):
-        return Decision(standing), _size(hosts)
+        return Decision(standing, problem=seen.doubt, followed=True), _size(hosts)
     change = diff(standing.seniority, hosts)
     reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication)]))
-    return Decision(replace(standing, seniority=hosts, last=publication), news=True), reason
+    after = replace(standing, seniority=hosts, last=publication)
+    return Decision(after, news=True, problem=seen.doubt, followed=True), reason
 
 
 def _size(hosts: HostSet) -> str:

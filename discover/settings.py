@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from discover.operators import HostRules, operator_named, selector_of
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import MAX_SLOTS, parse_hosts_option
@@ -84,6 +87,68 @@ class StaticSettings:
         return cls(hosts=parse_hosts_option(hosts, where="--hosts", default_slots=slots))
 
 
+SETTLE: Final = 0.5
+"""Seconds that additions gather, so that hosts that come together are published together."""
+
+LONGEST_SETTLE: Final = 600.0
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """Follow the pods of ``job``, made by ``operator``, or those that ``selector`` chooses.
+
+    ``namespace``: None is the one of the credentials. ``kubeconfig``: None is the pod's own account, or the user's
+    file. ``probe``: the TCP port that a new host must answer on, None for none. ``settle``: seconds that additions
+    gather. ``signals``: a file of further signals. ``node_selector``: labels of the nodes to watch; "" is all.
+
+    Raises :class:`UsageError`.
+    """
+
+    job: str = ""
+    operator: str = "mpi"
+    namespace: str | None = None
+    selector: str = ""
+    slots: int | None = None
+    host_name: str = ""
+    domain: str = ""
+    container: str = ""
+    kubeconfig: Path | None = None
+    probe: int | None = 22
+    signals: Path | None = None
+    settle: float = SETTLE
+    node_selector: str = ""
+    kind: ClassVar[str] = "kubernetes"
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
+            raise UsageError(f"--namespace {self.namespace!r}: small letters, digits and inner '-', at most 63")
+        for option, value in (("--selector", self.selector), ("--node-selector", self.node_selector)):
+            if value and not _SELECTOR.fullmatch(value):
+                raise UsageError(f"{option} {value!r} is no label selector; write LABEL=VALUE[,LABEL=VALUE…]")
+        if not (math.isfinite(self.settle) and 0 <= self.settle <= LONGEST_SETTLE):
+            raise UsageError(f"--settle {self.settle:g}: write seconds from 0 to {LONGEST_SETTLE:g}")
+        if self.operator == "statefulset" and not self.selector:  # which pods these are, it says itself
+            if not self.job:
+                raise UsageError("--operator statefulset needs the StatefulSet's name; give --job NAME")
+            return
+        selector_of(rules.operator, job=self.job, own=self.selector)
+
+    @property
+    def rules(self) -> HostRules:
+        """How the pods become hosts."""
+        return HostRules(
+            operator=operator_named(self.operator),
+            slots=self.slots,
+            host_name=self.host_name,
+            domain=self.domain,
+            container=self.container,
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
     """Where publications go: ``script`` prints ``hosts_file``; ``listen`` serves them over HTTP."""
@@ -103,7 +168,7 @@ class Outputs:
 class Settings:
     """``once`` looks and publishes once and prints the outcome as a ``table`` or as ``json``."""
 
-    source: FileSettings | StaticSettings
+    source: FileSettings | StaticSettings | KubernetesSettings
     outputs: Outputs
     once: bool = False
     output: str = "table"

@@ -12,10 +12,14 @@ from hvd_elastic_ext.core.publication import Departure
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """All a source sees at one look: hosts that can be used, hosts about to go. Order says nothing."""
+    """All a source sees at one look: hosts that can be used, hosts about to go. Order says nothing.
+
+    ``doubt``: why this may be outdated, though it is still followed; empty while it is not.
+    """
 
     hosts: HostSet
     departing: tuple[Departure, ...] = ()
+    doubt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

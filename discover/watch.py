@@ -40,7 +40,7 @@ LOG = logging.getLogger("hvd-discover")
 SHORTEST_WATCH: Final = 300
 """Seconds that the server is asked to keep a watch open, at least (rule R4); at most twice as many."""
 
-LAST_TURN: Final = 1.0
+LAST_TURN: Final = 0.4
 """Seconds to wait for a thread at the end; it is a daemon thread, and ends with the process if it does not end."""
 
 V = TypeVar("V", PodView, NodeView)
@@ -90,7 +90,8 @@ class Witness(Protocol):
 
 
 class Reflector(Generic[V]):
-    """Tells all changes of ``collection`` to ``emit``, in batches and in order, from the thread it runs in.
+    """Tells all changes of ``collection`` to ``emit``, in batches and in order, from the thread it runs in. An empty
+    batch says that the contact has changed.
 
     ``draw`` gives random numbers from [0, 1).
     """
@@ -122,6 +123,10 @@ class Reflector(Generic[V]):
         self._thread = threading.Thread(target=self.run, name=f"watch-{resource.name}", daemon=True)
 
     @property
+    def where(self) -> str:
+        return self._collection.where
+
+    @property
     def contact(self) -> Contact:
         return self._contact
 
@@ -136,11 +141,17 @@ class Reflector(Generic[V]):
 
     def distrust(self, why: str) -> None:
         """Somebody else found that the watch does not tell all there is: list anew. From any thread."""
-        self._distrusted = why
-        self._collection.interrupt()
+        if self._contact.watching:
+            self._distrusted = why
+            self._collection.interrupt()
 
     def start(self) -> None:
         self._thread.start()
+
+    def hurry(self) -> None:
+        """Begin to stop, and do not wait for it."""
+        self._stop.set()
+        self._collection.interrupt()
 
     def stop(self) -> None:
         """End the thread, whatever it waits for. May be repeated, and come before :meth:`start`."""
@@ -281,6 +292,7 @@ class Reflector(Generic[V]):
         if before != reason:
             level = logging.WARNING if step.pause else logging.INFO
             then = f"{step.state.next.value} again" + (f" in {step.pause:.1f} s" if step.pause else "")
+            self._emit(())
             LOG.log(level, "%s: %s: %s; %s", self._collection.where, state.next.value, reason, then)
 
 
@@ -306,7 +318,7 @@ def end_thread(thread: threading.Thread, collection: Collection) -> None:
     deadline = time.monotonic() + LAST_TURN
     while thread.is_alive() and thread is not threading.current_thread() and time.monotonic() < deadline:
         collection.interrupt()  # more than once: a request may be on its way to be sent
-        thread.join(LAST_TURN / 20)
+        thread.join(0.05)
     if not thread.is_alive():
         collection.close()
 

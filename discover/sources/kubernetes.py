@@ -121,9 +121,11 @@ class Cluster:
     def namespace(self) -> str:
         return self._access.namespace
 
-    def pods(self, namespace: str, selector: str) -> ClientCollection:
+    def pods(self, namespace: str, selector: Callable[[], str]) -> ClientCollection:
+        """``selector`` is asked for with each request, and may raise :class:`RequestFailed`."""
+
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector, **options)
+            return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector(), **options)
 
         return ClientCollection(self._access, call, where=f"pods of namespace {namespace} at {self.host}")
 
@@ -142,14 +144,31 @@ class Cluster:
             api_of = client.CustomObjectsApi(api)
             return api_of.get_namespaced_custom_object(group, version, namespace, plural, name, **options)
 
-        one = ClientCollection(self._access, call, where=f"{plural} {namespace}/{name} at {self.host}")
+        found = self._get(call, where=f"{plural} {namespace}/{name} at {self.host}")
+        return found if isinstance(found, dict) else {}
+
+    def node_exists(self, name: str) -> bool:
+        """Ask for one node. Raises :class:`RequestFailed` if there is no answer."""
+
+        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
+            return client.CoreV1Api(api).read_node(name, **options)
+
         try:
-            found = json.loads(b"".join(one.open(Request(ask=Ask.WHOLE))))
+            self._get(call, where=f"node {name} at {self.host}")
+        except RequestFailed as error:
+            if error.code != 404:
+                raise
+            return False
+        return True
+
+    def _get(self, call: Call, *, where: str) -> object:
+        one = ClientCollection(self._access, call, where=where)
+        try:
+            return json.loads(b"".join(one.open(Request(ask=Ask.WHOLE))))
         except ValueError as error:
             raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
         finally:
             one.close()
-        return found if isinstance(found, dict) else {}
 
 
 class ClientCollection:
@@ -215,24 +234,24 @@ class ClientCollection:
             if error.status:
                 raise _refusal(error) from None
             self.renew()  # TLS: the certificates may be new ones
-            raise RequestFailed(Trouble.UNREACHABLE, f"{self.where}: {error.reason}") from None
+            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error.reason}") from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
             raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
         except urllib3.exceptions.ConnectTimeoutError:
-            why = f"{self.where}: no connection within {CONNECT_TIMEOUT:.0f} s"
+            why = f"no connection within {CONNECT_TIMEOUT:.0f} s"
             raise RequestFailed(Trouble.UNREACHABLE, why) from None
         except urllib3.exceptions.ReadTimeoutError:
-            raise RequestFailed(Trouble.SILENT, f"{self.where}: connected, and not a byte comes") from None
+            raise RequestFailed(Trouble.SILENT, "connected, and not a byte comes") from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
-            raise _no_connection(self.where, error) from None
+            raise _no_connection(error) from None
         except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
             self.renew()
-            raise RequestFailed(Trouble.UNREACHABLE, f"{self.where}: TLS: {error}") from None
+            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RequestFailed(Trouble.CUT, f"{self.where}: the connection broke: {error}") from None
+            raise RequestFailed(Trouble.CUT, f"the connection broke: {error}") from None
         except ValueError:  # a token that is no header, for one; the error's text would hold it
             why = "the connection broke" if begun else "the credentials make no request"
-            raise RequestFailed(Trouble.CUT if begun else Trouble.UNARMED, f"{self.where}: {why}") from None
+            raise RequestFailed(Trouble.CUT if begun else Trouble.UNARMED, why) from None
 
 
 def _options(request: Request) -> dict[str, Any]:
@@ -264,11 +283,11 @@ def _refusal(error: client.ApiException) -> RequestFailed:
     return refusal(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
 
 
-def _no_connection(where: str, error: Exception) -> RequestFailed:
+def _no_connection(error: Exception) -> RequestFailed:
     cause = error.__cause__ or error.__context__
     refused = isinstance(cause, ConnectionRefusedError)
     why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
-    return RequestFailed(Trouble.REFUSED if refused else Trouble.UNREACHABLE, f"{where}: {why.lower()}")
+    return RequestFailed(Trouble.REFUSED if refused else Trouble.UNREACHABLE, why.lower())
 
 
 @contextmanager

@@ -1,13 +1,17 @@
 """Flags, environment and file become settings; every mistake becomes one line."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from discover.cli import main, settings_from
+from discover.settings import KubernetesSettings
 from hvd_elastic_ext.core.errors import UsageError
 
 FILE = ["--source", "file", "--watch", "in", "--hosts-file", "out"]
+KUBE = ["--source", "kubernetes", "--job", "j"]
 
 
 def test_relative_paths_are_taken_from_here(tmp_path, monkeypatch):
@@ -44,7 +48,25 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         (["--source", "file"], "needs --watch"),
         (["--source", "static"], "needs --hosts"),
         (["--source", "static", "--hosts", "a:1", "--watch", "x"], "--watch does not go with"),
-        (["--source", "kubernetes"], "invalid choice: 'kubernetes'"),
+        (["--source", "kubernetes"], "--operator mpi needs the job's name; give --job NAME"),
+        (["--source", "kubernets"], "invalid choice: 'kubernets'"),
+        (["--source", "static", "--hosts", "a:1", "--job", "j"], "--job does not go with --source static"),
+        ([*FILE, "--node-selector", "a=b"], "--node-selector does not go with --source file"),
+        ([*KUBE, "--hosts", "a:1"], "--hosts does not go with --source kubernetes"),
+        ([*KUBE, "--operator", "mpy"], "--operator 'mpy' is none of mpi, "),
+        ([*KUBE, "--admission-probe", "22"], "write tcp:PORT"),
+        ([*KUBE, "--settle", "-1"], "--settle -1: write seconds from 0 to 600"),
+        ([*KUBE, "--settle", "nan"], "--settle nan: write seconds"),
+        ([*KUBE, "--slots", "0"], "--slots 0: write a number from 1"),
+        ([*KUBE, "--namespace", "Big"], "--namespace 'Big'"),
+        ([*KUBE, "--selector", "a=b\n"], "is no label selector"),
+        ([*KUBE, "--node-selector", "{}"], "--node-selector '{}' is no label selector"),
+        ([*KUBE, "--host-name", "{pod}"], "{pod} is none of name, "),
+        ([*KUBE, "--job", "J", "--once"], "--job 'J' is no name"),
+        ([*KUBE, "--kubeconfig", "/nonexistent", "--once"], "--kubeconfig /nonexistent: there is no such file"),
+        ([*KUBE, "--signals", "/nonexistent", "--once"], "--signals /nonexistent cannot be read"),
+        (["--source", "kubernetes", "--operator", "statefulset"], "--operator statefulset needs"),
+        (["--source", "kubernetes", "--operator", "custom", "--job", "j"], "give --selector"),
         (["--sorce", "file"], "did you mean --source"),
         ([*FILE, "extra"], "'extra' is not an option"),
         (["--source", "file", "--watch", ""], "is not a path"),
@@ -57,6 +79,70 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv, words, capsys):
     assert words in error
     assert error.count("\n") == 1
     assert error.startswith("hvd-discover: ")
+
+
+def test_what_is_asked_of_a_cluster_is_understood(tmp_path):
+    argv = [*KUBE, "--namespace", "n", "--operator", "et", "--selector", "a in (b, c),!d", "--slots", "4"]
+    argv += ["--host-name", "{name}.x", "--cluster-domain", "cluster.local", "--container", "main"]
+    argv += ["--kubeconfig", "k", "--admission-probe", "tcp:2222", "--signals", "s", "--settle", "2.5"]
+    settings = settings_from([*argv, "--node-selector", "pool=gpu", "--once"], {}).source
+    assert settings == KubernetesSettings(
+        job="j",
+        namespace="n",
+        operator="et",
+        selector="a in (b, c),!d",
+        slots=4,
+        host_name="{name}.x",
+        domain="cluster.local",
+        container="main",
+        kubeconfig=Path.cwd() / "k",
+        probe=2222,
+        signals=Path.cwd() / "s",
+        settle=2.5,
+        node_selector="pool=gpu",
+    )
+
+
+def test_of_a_cluster_little_has_to_be_said():
+    assert settings_from([*KUBE, "--once"], {}).source == KubernetesSettings(job="j", operator="mpi", probe=22)
+    chosen = settings_from(["--source", "kubernetes", "--selector", "a=b", "--once"], {}).source
+    assert chosen == KubernetesSettings(selector="a=b", operator="custom")
+    unprobed = settings_from(
+        [],
+        {
+            "HVD_DISCOVER_SOURCE": "kubernetes",
+            "HVD_DISCOVER_JOB": "j",
+            "HVD_DISCOVER_ADMISSION_PROBE": "none",
+            "HVD_DISCOVER_ONCE": "true",
+        },
+    )
+    assert unprobed.source == KubernetesSettings(job="j", probe=None)
+
+
+def test_without_a_cluster_it_is_said_where_one_was_looked_for(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    assert main([*KUBE, "--once"]) == 2
+    error = capsys.readouterr().err
+    assert "this is no pod, and ~/.kube/config does not exist; give --kubeconfig FILE" in error
+
+
+def test_without_its_client_a_cluster_is_refused_with_the_remedy(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kubernetes", None)
+    monkeypatch.delitem(sys.modules, "discover.sources.kubernetes", raising=False)
+    assert main([*KUBE, "--once"]) == 2
+    assert "pip install 'hvd-elastic-ext[kubernetes]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("argv", [["--source", "static", "--hosts", "a:1"], ["--source", "file", "--watch", "{}"]])
+def test_other_sources_do_not_load_the_client_of_kubernetes(argv, tmp_path):
+    (tmp_path / "in").write_text("a:1\n")
+    argv = [each.format(tmp_path / "in") for each in argv]
+    loaded = "sorted({name.partition('.')[0] for name in sys.modules} & {'kubernetes', 'urllib3', 'requests'})"
+    code = f"import sys; from discover.cli import main; main({[*argv, '--once']!r}); print({loaded})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_an_unknown_name_in_the_environment_names_its_neighbour():

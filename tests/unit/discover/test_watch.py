@@ -22,10 +22,18 @@ class Rig:
         self.clock = clock
         self.script = Scripted(clock, *answers)
         self.batches: list[tuple] = []
+        self.stirred = 0
         self.witness = Counted()
         self.reflector = Reflector(
-            self.script, resource, self.batches.append, clock=clock, draw=lambda: 0.0, witness=self.witness
+            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, witness=self.witness
         )
+
+    def told(self, batch: tuple) -> None:
+        """An empty one says that something is to be looked at, and nothing of what there is."""
+        if batch:
+            self.batches.append(batch)
+        else:
+            self.stirred += 1
 
     def turns(self, count: int) -> list[float]:
         pauses = []
@@ -255,6 +263,7 @@ def test_it_says_how_it_stands(manual_clock):
     assert not rig.reflector.contact.listed
     rig.turns(1)
     assert rig.reflector.contact.trouble == "connection refused"
+    assert rig.stirred == 1
     rig.turns(1)
     listed_at = manual_clock.mono()
     assert rig.reflector.contact.heard == listed_at
@@ -280,7 +289,7 @@ def threaded(manual_clock):
 def test_a_defect_does_not_end_the_thread(threaded, caplog):
     threaded.script.answers.insert(0, TWO)
     fails = iter([True])
-    told = threaded.batches.append
+    told = threaded.told
     threaded.reflector._emit = lambda batch: 1 / 0 if next(fails, False) else told(batch)
     threaded.reflector.start()
     wait_until(lambda: threaded.clock.advance(1.0) or threaded.pods, what="the list")

@@ -1,0 +1,62 @@
+"""A Kubernetes source, put together: which part gets which. The client is loaded here, and only when it is wanted."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Mapping
+
+from discover.admission import Admission, TcpProbe, Unprobed
+from discover.holds import HoldLimits
+from discover.metrics import ClusterMetrics
+from discover.selection import Selector
+from discover.settings import KubernetesSettings
+from discover.signal_rules import with_rules
+from discover.signal_table import BUILT_IN
+from discover.sources.cluster import KubernetesSource, Wanted
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.edges.configfile import read_config
+
+
+def kubernetes_source(
+    settings: KubernetesSettings,
+    *,
+    metrics: ClusterMetrics,
+    clock: Clock,
+    environ: Mapping[str, str] = os.environ,
+) -> KubernetesSource:
+    """Make the source.
+
+    Raises :class:`UsageError` if there is no way to a cluster, or a file of signals is none.
+    """
+    table = BUILT_IN
+    if settings.signals is not None:
+        rules = read_config(settings.signals, option="--signals")
+        table = with_rules(table, rules, where=f"--signals {settings.signals}")
+    try:
+        from discover.sources.kubernetes import Access, Cluster
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
+            raise
+        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
+        raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
+    cluster = Cluster(Access.found(settings.kubeconfig, environ))
+    wanted = Wanted(
+        namespace=settings.namespace or cluster.namespace,
+        job=settings.job,
+        rules=settings.rules,
+        selector=settings.selector,
+        node_selector=settings.node_selector,
+    )
+    admission: Admission = Unprobed() if settings.probe is None else TcpProbe(settings.probe, clock=clock)
+    return KubernetesSource(
+        cluster,
+        wanted,
+        selector=Selector(wanted.rules, table),
+        admission=admission,
+        counters=metrics,
+        clock=clock,
+        draw=random.random,
+        limits=HoldLimits(settle=settings.settle),
+    )

@@ -1,0 +1,312 @@
+"""Hosts from a cluster: what its API server tells becomes a picture, the picture a selection, the selection a sight."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from discover.admission import Admission
+from discover.alarm import Alarm
+from discover.cluster import ClusterEvent, ClusterSnapshot, NodeView, PodView
+from discover.explain import Row, explain, warnings
+from discover.holds import Facts, Held, Holding, HoldLimits, hold
+from discover.inquiries import Inquiries
+from discover.operators import HostRules, JobView, job_view, selector_of
+from discover.overlap import still_there
+from discover.recheck import Recheck
+from discover.selection import Selection, Selector
+from discover.source import Sight, Unsettled
+from discover.transport import Collection, RequestFailed, Trouble
+from discover.watch import NODES, PODS, Contact, Reflector, Witness
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
+from hvd_elastic_ext.core.hosts import Host, HostSet
+
+DOUBTFUL: Final = 10.0
+"""Seconds without contact after which what is known is called doubtful. It goes on to hold."""
+
+REST: Final = 3.0
+"""A look is followed by a rest of so many times as long as it took: so changes in great number are looked at
+together, and looking takes a quarter of a core at most."""
+
+LONGEST_REST: Final = 0.1
+"""Seconds."""
+
+JOB_PATIENCE: Final = 5.0
+"""Seconds that the first look waits for the job to be read."""
+
+
+class Cluster(Protocol):
+    """An API server, as :class:`discover.sources.kubernetes.Cluster` reaches it."""
+
+    @property
+    def host(self) -> str: ...
+
+    def pods(self, namespace: str, selector: Callable[[], str]) -> Collection:
+        """``selector`` is asked for with each request, and may raise :class:`RequestFailed`."""
+
+    def nodes(self, selector: str) -> Collection: ...
+
+    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> Mapping[str, Any]:
+        """Raises :class:`RequestFailed`."""
+
+    def node_exists(self, name: str) -> bool:
+        """Raises :class:`RequestFailed`."""
+
+
+class Counters(Witness, Protocol):
+    """Who counts what a cluster does; :class:`discover.metrics.ClusterMetrics` is one."""
+
+    def follow(self, resource: str, heard: Callable[[], float | None]) -> None: ...
+
+    def nodes_read(self, may: bool) -> None: ...
+
+    def caused(self, causes: Iterable[tuple[str, float]]) -> None: ...
+
+    def warnings(self, counts: Mapping[tuple[str, str], int]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Whose pods they are and how they become hosts. ``selector`` is the user's own, "" if there is none."""
+
+    namespace: str
+    job: str
+    rules: HostRules
+    selector: str = ""
+    node_selector: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What the latest look came to."""
+
+    selection: Selection
+    holding: Holding
+
+
+class KubernetesSource:
+    """Follows the pods of one job and the nodes under them.
+
+    ``selector`` judges, ``admission`` probes, ``draw`` gives random numbers from [0, 1). Nothing is seen before
+    :meth:`start`.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        wanted: Wanted,
+        *,
+        selector: Selector,
+        admission: Admission,
+        counters: Counters,
+        clock: Clock,
+        draw: Callable[[], float],
+        limits: HoldLimits,
+    ) -> None:
+        self._wanted = wanted
+        self._cluster = cluster
+        self._where = f"pods of namespace {wanted.namespace} at {cluster.host}"
+        self._selector = selector
+        self._counters = counters
+        self._clock = clock
+        self._limits = limits
+        self._held = Held()
+        self._snapshot = ClusterSnapshot()
+        self._picture: Picture | None = None
+        self._mailbox = _Mailbox(clock)
+        self._begun_at: float | None = None
+        self._stopped = False
+        self._admission = admission
+        asks_job = wanted.job and wanted.rules.operator.resource is not None
+        self._inquiries = Inquiries(self._read_job if asks_job else None, cluster.node_exists, clock=clock, draw=draw)
+        pods = cluster.pods(wanted.namespace, self._label_selector)
+        self._pods: Reflector[PodView] = Reflector(
+            pods, PODS, self._mailbox.put, clock=clock, draw=draw, witness=counters
+        )
+        self._nodes: Reflector[NodeView] = Reflector(
+            cluster.nodes(wanted.node_selector), NODES, self._mailbox.put, clock=clock, draw=draw, witness=counters
+        )
+        self._recheck = Recheck(cluster.pods(wanted.namespace, self._label_selector), self._pods, clock=clock)
+
+    def resume(self, earlier: HostSet) -> None:
+        """Say before the start what an earlier life of the daemon published: that is kept without being probed."""
+        self._held = Held(earlier=frozenset(earlier.names))
+
+    def explain(self) -> Sequence[Row]:
+        """Say what became of each pod in the last :meth:`read`."""
+        picture = self._picture
+        return () if picture is None else explain(picture.selection, picture.holding)
+
+    def still_there(self, host: Host) -> bool:
+        """Whether something may still run on a host that is published no more. What is not known may."""
+        picture = self._picture
+        return picture is None or still_there(picture.selection, host)
+
+    def start(self, changed: Callable[[], None]) -> None:
+        if self._stopped or self._begun_at is not None:
+            return
+        self._begun_at = self._clock.mono()
+        self._mailbox.start(changed)
+        self._counters.follow("pods", lambda: self._pods.contact.heard)
+        self._counters.follow("nodes", lambda: self._nodes.contact.heard)
+        self._admission.start(self._mailbox.nudge)
+        self._inquiries.start(self._mailbox.nudge)
+        for each in (self._pods, self._nodes, self._recheck):
+            each.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        for reflector in (self._pods, self._nodes):
+            reflector.hurry()
+        for each in (self._mailbox, self._pods, self._nodes, self._recheck, self._inquiries, self._admission):
+            each.stop()
+
+    def read(self) -> Sight | Unsettled:
+        if self._begun_at is None:
+            return Unsettled(self._where, "nobody looks yet")
+        began = self._clock.mono()
+        batches, arrived = self._mailbox.take()
+        if batches:
+            self._snapshot = self._snapshot.apply(event for batch in batches for event in batch)
+        if not self._snapshot.whole:
+            return self._not_yet()
+        if not self._inquiries.settled and began < self._begun_at + JOB_PATIENCE:
+            self._mailbox.wake_at(self._begun_at + JOB_PATIENCE)
+            return Unsettled(self._where, "the job is being read")
+        self._counters.nodes_read(not self._snapshot.nodes_hidden)
+        sight = self._look(began, arrived, job=self._inquiries.job, exists=self._inquiries.exists)
+        self._mailbox.rest(self._clock.mono() - began)
+        return sight
+
+    def _look(
+        self, now: float, arrived: float | None, *, job: JobView | None, exists: Mapping[str, bool]
+    ) -> Sight | Unsettled:
+        wall = self._clock.wall()
+        selection = self._selector.select(wall, self._snapshot, node_exists=exists, job=job)
+        there = {verdict.pod.uid for verdict in selection.verdicts}
+        waiting = () if self._picture is None else self._picture.holding.wanted
+        answers = self._admission.follow(waiting, there=there)
+        holding, reason = hold(now, self._held, Facts(selection, answers, arrived), limits=self._limits)
+        self._admission.follow(holding.wanted, there=there)
+        self._held, self._picture = holding.held, Picture(selection, holding)
+        self._counters.caused(holding.causes)
+        self._inquiries.wonder(selection.missing)
+        self._counters.warnings(warnings(selection))
+        if holding.relist:
+            for each in (self._nodes, self._pods):
+                each.distrust("most hosts fell silent at once: looking again")
+        self._mailbox.wake_at(holding.again_at)
+        self._mailbox.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
+        if holding.sight is None:
+            return Unsettled(self._where, reason)
+        doubt = self._doubt(now)
+        return Sight(holding.sight.hosts, holding.sight.departing, doubt) if doubt else holding.sight
+
+    def _not_yet(self) -> Unsettled:
+        """Raises :class:`SourceUnavailable` if the server is known not to answer."""
+        for each in (self._pods.contact, self._nodes.contact):
+            if each.trouble and not each.listed:
+                raise SourceUnavailable(self._where, each.trouble)
+        return Unsettled(self._where, "pods and nodes are being listed for the first time")
+
+    def _doubt(self, now: float) -> str:
+        for each in (self._pods, self._nodes):
+            since = doubtful_at(each.contact)
+            if since is not None and now >= since:
+                return f"{each.where}: {each.contact.trouble}; keeping what was known of them"
+            self._mailbox.wake_at(since)
+        return ""
+
+    def _label_selector(self) -> str:
+        """Raises :class:`RequestFailed`: of a StatefulSet only itself knows."""
+        operator, own = self._wanted.rules.operator, self._wanted.selector
+        view = self._inquiries.job
+        if not own and not operator.selector and view is None:
+            view = self._read_job()
+        try:
+            return selector_of(operator, job=self._wanted.job, own=own, view=view)
+        except UsageError as error:
+            raise RequestFailed(Trouble.ANSWERED, str(error), code=403) from None
+
+    def _read_job(self) -> JobView | None:
+        operator = self._wanted.rules.operator
+        if operator.resource is None:
+            return None
+        found = self._cluster.job(operator.resource, namespace=self._wanted.namespace, name=self._wanted.job)
+        try:
+            return job_view(found, operator)
+        except ValueError as error:
+            raise RequestFailed(Trouble.GARBAGE, str(error)) from None
+
+
+def doubtful_at(contact: Contact) -> float | None:
+    """When what is known becomes doubtful, in monotonic seconds; None if nothing is wrong."""
+    if not contact.trouble or contact.hidden or contact.heard is None:
+        return None
+    return contact.heard + DOUBTFUL
+
+
+class _Mailbox:
+    """News from several threads for the one that reads, which is called once, however many there are."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+        self._batches: deque[tuple[float, tuple[ClusterEvent, ...]]] = deque()
+        self._called = False
+        self._not_before = clock.mono()
+        self._alarm = Alarm(self._call, clock=clock)
+
+    def start(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._alarm.start()
+
+    def stop(self) -> None:
+        self._changed = lambda: None
+        self._alarm.stop()
+
+    def put(self, batch: tuple[ClusterEvent, ...]) -> None:
+        with self._lock:
+            self._batches.append((self._clock.mono(), batch))
+        self.nudge()
+
+    def nudge(self) -> None:
+        """There is something to look at."""
+        with self._lock:
+            due, called = self._not_before, self._called
+        if called:
+            return
+        if self._clock.mono() >= due:
+            self._call()
+        else:
+            self._alarm.at(due)
+
+    def wake_at(self, due: float | None) -> None:
+        """There will be something to look at then (monotonic seconds)."""
+        if due is not None:
+            self._alarm.at(due)
+
+    def take(self) -> tuple[list[tuple[ClusterEvent, ...]], float | None]:
+        """All batches, in order, and when the oldest came; None if there is none."""
+        with self._lock:
+            taken = list(self._batches)
+            self._batches.clear()
+            self._called = False
+        return [batch for _, batch in taken], min((at for at, batch in taken if batch), default=None)
+
+    def rest(self, took: float) -> None:
+        """A look took so many seconds: the next is not to follow at once."""
+        with self._lock:
+            self._not_before = self._clock.mono() + min(LONGEST_REST, REST * took)
+
+    def _call(self) -> None:
+        with self._lock:
+            if self._called:
+                return
+            self._called = True
+        self._changed()
