@@ -36,9 +36,10 @@ def test_a_second_deletion_shortens_the_grace_and_never_lengthens_it(space: Spac
     space.pod("a")
     first = space.delete("a", grace=60).body["metadata"]
     longer = space.delete("a", grace=600).body["metadata"]
+    again = space.delete("a").body["metadata"]
     shorter = space.delete("a", grace=30).body["metadata"]
 
-    assert longer["deletionTimestamp"] == first["deletionTimestamp"]
+    assert longer["deletionTimestamp"] == again["deletionTimestamp"] == first["deletionTimestamp"]
     assert shorter["deletionGracePeriodSeconds"] == 30
     assert _at(shorter["deletionTimestamp"]) < _at(first["deletionTimestamp"])
 
@@ -77,6 +78,7 @@ def test_a_deletion_of_another_uid_is_a_conflict(space: Space) -> None:
     reply = space.api.ask("DELETE", space.path("pods", "a"), {"kind": "DeleteOptions", "apiVersion": "v1", **options})
 
     assert (reply.code, reply.body["reason"]) == (409, "Conflict")
+    assert "The object might have been deleted and then recreated" in reply.body["message"]
     assert space.api.done("GET", space.pods).names == ["a"]
 
 

@@ -144,12 +144,18 @@ def test_a_strategic_patch_merges_conditions_by_type(space: Space) -> None:
 
 
 def test_a_strategic_patch_can_delete_from_a_list(space: Space) -> None:
-    node = space.node()
-    path = f"/api/v1/nodes/{node}"
+    space.pod("a")
+    space.status("a", conditions=[{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}])
+    body = space.status("a", conditions=[{"$patch": "delete", "type": "Other"}]).body
+
+    assert [each["type"] for each in body["status"]["conditions"]] == ["Ready"]
+
+
+def test_a_strategic_patch_replaces_taints(space: Space) -> None:
+    path = f"/api/v1/nodes/{space.node()}"
     taints = [{"key": "example.org/a", "effect": "NoSchedule"}, {"key": "example.org/b", "effect": "NoSchedule"}]
     space.api.done("PATCH", path, {"spec": {"taints": taints}}, media=STRATEGIC)
-    patch = {"spec": {"taints": [{"$patch": "delete", "key": "example.org/a"}]}}
-    body = space.api.done("PATCH", path, patch, media=STRATEGIC).body
+    body = space.api.done("PATCH", path, {"spec": {"taints": taints[1:]}}, media=STRATEGIC).body
 
     keys = {each["key"] for each in body["spec"]["taints"]}
     assert "example.org/b" in keys
@@ -174,13 +180,26 @@ def test_a_patch_of_an_unknown_kind_is_refused(space: Space) -> None:
     assert (reply.code, reply.body["reason"]) == (415, "UnsupportedMediaType")
 
 
-def test_a_patch_that_names_another_uid_is_a_conflict(space: Space) -> None:
+OTHER = "00000000-0000-0000-0000-000000000000"
+
+
+def test_a_patch_that_names_another_uid_is_invalid(space: Space) -> None:
     space.pod("a")
-    patch = {"metadata": {"uid": "00000000-0000-0000-0000-000000000000", "labels": {"x": "1"}}}
+    patch = {"metadata": {"uid": OTHER, "labels": {"x": "1"}}}
     reply = space.api.ask("PATCH", space.path("pods", "a"), patch, media=MERGE)
 
+    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
+    assert reply.body["message"] == f'Pod "a" is invalid: metadata.uid: Invalid value: "{OTHER}": field is immutable'
+
+
+def test_an_update_that_names_another_uid_is_a_conflict(space: Space) -> None:
+    path = space.path("configmaps", "a")
+    body = space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}}).body
+    body["metadata"] |= {"uid": OTHER, "resourceVersion": None}
+    reply = space.api.ask("PUT", path, body)
+
     assert (reply.code, reply.body["reason"]) == (409, "Conflict")
-    assert "Precondition failed: UID in precondition: 00000000-" in reply.body["message"]
+    assert f"Precondition failed: UID in precondition: {OTHER}, UID in object meta: " in reply.body["message"]
 
 
 def test_the_status_is_changed_through_its_subresource_only(space: Space) -> None:

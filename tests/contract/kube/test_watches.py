@@ -13,13 +13,15 @@ def test_a_watch_goes_on_where_the_list_ended(space: Space) -> None:
     space.pod("b")
     space.label("a", x="1")
     space.delete("b", grace=0)
-    seen = [watch.next() for _ in range(3)]
+    seen = [watch.next() for _ in range(4)]
 
     assert [(kind, body["metadata"]["name"]) for kind, body in seen] == [
         ("ADDED", "b"),
         ("MODIFIED", "a"),
+        ("MODIFIED", "b"),  # a pod's deletion leaves a trace, even when it is the end
         ("DELETED", "b"),
     ]
+    assert seen[2][1]["metadata"]["deletionGracePeriodSeconds"] == 0
     versions = [int(body["metadata"]["resourceVersion"]) for _, body in seen]
     assert versions == sorted(set(versions))
     assert all((body["kind"], body["apiVersion"]) == ("Pod", "v1") for _, body in seen)
@@ -116,9 +118,8 @@ def test_a_deletion_with_grace_is_first_a_change_and_then_the_end(space: Space) 
     assert (kind, body["metadata"]["deletionGracePeriodSeconds"]) == ("MODIFIED", 20)
 
     space.delete("a", grace=0)
+    assert watch.next()[1]["metadata"]["deletionGracePeriodSeconds"] == 0
     kind, last = watch.next()
-    while kind == "MODIFIED":  # real servers note the grace of none first
-        kind, last = watch.next()
     assert (kind, last["metadata"]["uid"]) == ("DELETED", body["metadata"]["uid"])
     assert int(last["metadata"]["resourceVersion"]) > int(body["metadata"]["resourceVersion"])
 
@@ -128,13 +129,13 @@ def test_a_recreated_pod_has_another_uid(space: Space) -> None:
     watch = space.watch(resourceVersion=space.version())
     space.delete("a", grace=0)
     second = space.pod("a").body["metadata"]["uid"]
-    kind, body = watch.next()
-    while kind == "MODIFIED":
-        kind, body = watch.next()
+    seen = [watch.next() for _ in range(3)]
 
-    assert (kind, body["metadata"]["uid"]) == ("DELETED", first)
-    kind, body = watch.next()
-    assert (kind, body["metadata"]["uid"]) == ("ADDED", second)
+    assert [(kind, body["metadata"]["uid"]) for kind, body in seen] == [
+        ("MODIFIED", first),
+        ("DELETED", first),
+        ("ADDED", second),
+    ]
 
 
 def test_a_watch_from_a_forgotten_version_is_expired_inside_http_200(space: Space) -> None:
@@ -192,3 +193,16 @@ def test_many_watches_see_the_same(space: Space) -> None:
     seen = [[watch.next()[1]["metadata"]["name"] for _ in range(20)] for watch in watches]
 
     assert all(each == [f"p{number:02}" for number in range(20)] for each in seen)
+
+
+def test_what_finalizers_held_ends_with_the_last_of_them(space: Space) -> None:
+    path = space.path("configmaps", "a")
+    held = {"metadata": {"name": "a", "finalizers": ["example.org/hold"]}}
+    version = space.api.done("POST", space.path("configmaps"), held).version
+    watch = space.watch(space.path("configmaps"), resourceVersion=version)
+    space.api.done("DELETE", path)
+    space.api.done("PATCH", path, {"metadata": {"finalizers": None}}, media="application/merge-patch+json")
+    seen = [watch.next() for _ in range(2)]
+
+    assert [kind for kind, _ in seen] == ["MODIFIED", "DELETED"]
+    assert seen[0][1]["metadata"]["deletionTimestamp"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tests.support.kube import statuses
@@ -89,16 +90,15 @@ def _new_node(body: Body) -> Body:
     return {"spec": spec}
 
 
-def changed(resource: Resource, old: Body, wanted: Body, *, subresource: str) -> Body:
-    """What an update of an object, or of its status, writes. Raises ApiError 409 or 422."""
+def changed(resource: Resource, old: Body, wanted: Body, *, subresource: str, patch: bool = False) -> Body:
+    """What an update or a patch of an object, or of its status, writes. Raises ApiError 409 or 422."""
     name = old["metadata"]["name"]
     metadata = dict(wanted.get("metadata") or {})
     version, uid = metadata.get("resourceVersion"), metadata.get("uid")
     if version and version != old["metadata"]["resourceVersion"]:
         raise statuses.conflict(resource, name)
     if uid and uid != old["metadata"]["uid"]:
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
-        raise statuses.conflict(resource, name, why)
+        raise _another(resource, name, uid, old["metadata"]["uid"], patch=patch)
     metadata = {each: value for each, value in metadata.items() if each not in (*_SETTLED, "generation")}
     metadata |= {each: old["metadata"][each] for each in (*_SETTLED, "generation") if each in old["metadata"]}
     if subresource == "status":
@@ -113,6 +113,15 @@ def changed(resource: Resource, old: Body, wanted: Body, *, subresource: str) ->
     if resource.plural in _COUNTED and result.get("spec") != old.get("spec"):
         metadata["generation"] = int(old["metadata"].get("generation", 0)) + 1
     return result
+
+
+def _another(resource: Resource, name: str, wanted: str, found: str, *, patch: bool) -> statuses.ApiError:
+    if patch:
+        why = f'Invalid value: "{wanted}": field is immutable'
+        return statuses.invalid(resource.kind, resource.group, name, field="metadata.uid", why=why)
+    facts = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    what = f"StorageError: invalid object, Code: 4, Key: /registry/{resource.plural}/{name}, ResourceVersion: 0"
+    return statuses.conflict(resource, name, f"{what}, AdditionalErrorMsg: {facts}")
 
 
 def _status_changed(resource: Resource, old: Body, wanted: Body, metadata: Body) -> Body:
@@ -140,35 +149,45 @@ def _check_pod(name: str, old: Body, new: Body) -> None:
         raise statuses.invalid("Pod", "", name, field="spec", why=why, reason="FieldValueForbidden")
 
 
-def deleted(resource: Resource, old: Body, *, grace: int | None, now: float) -> Body | None:
-    """What a deletion leaves for now: None, or the object with the time when its grace is over."""
-    grace = _grace(resource, old, grace)
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """``body``: what to write, or None for nothing; ``gone``: whether the object ends with that."""
+
+    body: Body | None
+    gone: bool
+
+
+def deleted(resource: Resource, old: Body, *, grace: int | None, now: float) -> Deletion:
+    """What a deletion does. A pod's always leaves a trace, even when it is the end; others' only when finalizers
+    hold the object."""
     metadata = old["metadata"]
-    finalizers = metadata.get("finalizers") or []
-    if grace <= 0 and not finalizers:
-        return None
+    held = bool(metadata.get("finalizers"))
     before = metadata.get("deletionGracePeriodSeconds")
-    if before is not None and grace >= before:
-        return old
-    result = dict(metadata)
-    if before is None:
-        asked = now
-        if "generation" in result:
-            result["generation"] += 1
-    else:
-        asked = unix(metadata["deletionTimestamp"]) - before
-    result |= {"deletionTimestamp": rfc3339(asked + grace), "deletionGracePeriodSeconds": grace}
-    return {**old, "metadata": result}
-
-
-def _grace(resource: Resource, old: Body, asked: int | None) -> int:
     if resource.kind != "Pod":
-        return 0
-    if not old["spec"].get("nodeName") or (old.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
+        if not held:
+            return Deletion(None, gone=True)
+        return Deletion(None if before is not None else _marked(old, 0, asked=now), gone=False)
+    if before is None:
+        seconds, asked = _grace(old, grace), now
+    elif grace is None or grace >= before:
+        return Deletion(None, gone=False)  # it may only become shorter
+    else:
+        seconds, asked = max(grace, 0), unix(metadata["deletionTimestamp"]) - before
+    return Deletion(_marked(old, seconds, asked=asked), gone=seconds == 0 and not held)
+
+
+def _marked(old: Body, grace: int, *, asked: float) -> Body:
+    metadata = dict(old["metadata"])
+    if "generation" in metadata and "deletionTimestamp" not in metadata:
+        metadata["generation"] += 1
+    metadata |= {"deletionTimestamp": rfc3339(asked + grace), "deletionGracePeriodSeconds": grace}
+    return {**old, "metadata": metadata}
+
+
+def _grace(pod: Body, asked: int | None) -> int:
+    if not pod["spec"].get("nodeName") or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
         return 0  # nobody runs it
-    if asked is None:
-        return int(old["spec"].get("terminationGracePeriodSeconds", 30))
-    return max(asked, 0)
+    return max(int(pod["spec"].get("terminationGracePeriodSeconds", 30)) if asked is None else asked, 0)
 
 
 def with_condition(body: Body, condition: Body) -> Body:

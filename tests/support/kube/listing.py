@@ -145,8 +145,8 @@ def _render(
             continue
         if limit and len(items) == limit:
             metadata["continue"] = _encoded(_Page(page.revision, items[-1].key))
-            if not (call.option("labelSelector") or call.option("fieldSelector") or call.namespace):
-                metadata["remainingItemCount"] = len(keys) - place
+            if not (call.option("labelSelector") or call.option("fieldSelector")):
+                metadata["remainingItemCount"] = sum(test(records[key]) for key in keys[place:])
             break
         items.append(record)
     return rendered(call.resource, items, metadata)

@@ -15,24 +15,23 @@ JSON: Final = "application/json-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 
 _KEYS: Final = {
-    "conditions": ("type",),
-    "containers": ("name",),
-    "initContainers": ("name",),
-    "volumes": ("name",),
-    "env": ("name",),
-    "volumeMounts": ("mountPath",),
-    "ports": ("containerPort",),
-    "taints": ("key", "effect"),
-    "ownerReferences": ("uid",),
-    "addresses": ("type",),
-    "imagePullSecrets": ("name",),
-    "secrets": ("name",),
-    "topologySpreadConstraints": ("topologyKey",),
-    "hostAliases": ("ip",),
-    "podIPs": ("ip",),
+    "conditions": "type",
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "ports": "containerPort",
+    "ownerReferences": "uid",
+    "addresses": "type",
+    "imagePullSecrets": "name",
+    "secrets": "name",
+    "topologySpreadConstraints": "topologyKey",
+    "hostAliases": "ip",
+    "podIPs": "ip",
 }
-"""What tells the elements of a list apart, by the list's name. Real servers know one key of a taint, its key, and
-replace ``tolerations`` and ``containerStatuses`` as wholes."""
+"""What tells the elements of a list apart, by the list's name. All others, taints, tolerations and containerStatuses
+among them, are replaced as wholes."""
 
 _PRIMITIVE: Final = frozenset({"finalizers"})
 """Lists of words that are joined."""
@@ -95,26 +94,21 @@ def _directive(result: dict[str, Any], name: str, value: Any) -> None:
 def _list(name: str, there: list[Any], patch: list[Any]) -> list[Any]:
     if name in _PRIMITIVE:
         return there + [each for each in patch if each not in there]
-    keys = _KEYS.get(name)
-    if keys is None or not all(isinstance(each, dict) for each in patch):
+    key = _KEYS.get(name)
+    if key is None or not all(isinstance(each, dict) for each in patch):
         return patch
     if any(each.get("$patch") == "replace" and len(each) == 1 for each in patch):
         return [each for each in patch if "$patch" not in each]
     result = list(there)
     for each in patch:
-        place = next((at for at, old in enumerate(result) if _same(old, each, keys)), None)
+        place = next((at for at, old in enumerate(result) if old.get(key) == each.get(key)), None)
         if each.get("$patch") == "delete":
-            result = [old for old in result if not _same(old, each, keys)]
+            result = [old for old in result if old.get(key) != each.get(key)]
         elif place is None:
             result.append(each)
         else:
             result[place] = strategic(result[place], each)
     return result
-
-
-def _same(one: dict[str, Any], other: dict[str, Any], keys: tuple[str, ...]) -> bool:
-    # A patch that deletes may name the first key only.
-    return all(one.get(key) == other.get(key) for key in keys if key == keys[0] or key in other)
 
 
 def operations(target: Any, patch: Any) -> Any:

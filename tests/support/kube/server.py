@@ -159,8 +159,8 @@ class KubeServer:
                 metadata["namespace"] = key.namespace
             metadata.setdefault("uid", old.get("uid") or str(uuid.uuid4()))
             metadata.setdefault("creationTimestamp", old.get("creationTimestamp") or rfc3339(self.clock.now()))
-            record = self.store.write(of, key, {**body, "metadata": metadata})
-        return _shown(of, record)
+            new = {**body, "metadata": metadata}
+            return _with_version(of, new, self.store.write(of, key, new))
 
     def change(self, kind: str | Resource, name: str, patch: Mapping[str, Any], *, namespace: str = "default") -> Body:
         """Merge strategically into an object, status included. Raises KeyError if it is not there."""
@@ -168,7 +168,7 @@ class KubeServer:
         key = Key(namespace if of.namespaced else "", name)
         with self.store.lock:
             new = patches.strategic(self._record(of, key).body(), dict(patch))
-            return _shown(of, self.store.write(of, key, new))
+            return _with_version(of, new, self.store.write(of, key, new))
 
     def delete(self, kind: str | Resource, name: str, *, namespace: str = "default", grace: int | None = None) -> None:
         """As the API does: pods that run get a time by which to be gone. Raises KeyError if it is not there."""
@@ -321,8 +321,13 @@ class _Kubelet(threading.Thread):
         while self._due and self._due[0][0] <= self._server.clock.now():
             _, key, uid = heapq.heappop(self._due)
             record = shelf.records.get(key)
-            if record is not None and record.uid == uid and not record.body()["metadata"].get("finalizers"):
-                store.write(self._pods, key, None)
+            if record is not None and record.uid == uid:
+                self._server.verbs.delete(self._pods, record, {}, grace=0)
+
+
+def _with_version(of: Resource, body: Body, record: Record) -> Body:
+    metadata = {**body["metadata"], "resourceVersion": str(record.revision)}
+    return {**body, "kind": of.kind, "apiVersion": of.api_version, "metadata": metadata}
 
 
 def _shown(of: Resource, record: Record) -> Body:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.support.kube import lifecycle, patches, selectors, statuses
@@ -141,7 +142,11 @@ def _bind(verbs: Verbs, call: Call) -> Answer:
     with verbs.store.lock:
         body = verbs.existing(call).body()
         if there := body["spec"].get("nodeName"):
-            raise statuses.conflict(call.resource, call.name, f'pod {call.name} is already assigned to node "{there}"')
+            raise statuses.conflict(
+                replace(call.resource, plural="pods/binding"),
+                call.name,
+                f'pod {call.name} is already assigned to node "{there}"',
+            )
         body["spec"]["nodeName"] = node
         now = rfc3339(verbs.clock.now())
         scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}

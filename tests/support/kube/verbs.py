@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import string
+from dataclasses import replace
 from typing import Any, Final
 
 from tests.support.kube import lifecycle, listing, patches, statuses, subresources
@@ -94,15 +95,15 @@ class Verbs:
             else:
                 wanted = call.json()
                 _check_kind(call.resource, wanted)
-            new = lifecycle.changed(call.resource, old, wanted, subresource=call.subresource)
+            new = lifecycle.changed(
+                call.resource, old, wanted, subresource=call.subresource, patch=call.verb == "patch"
+            )
             return 200, listing.alone(call.resource, self._written(call, new))
 
     def _written(self, call: Call, new: dict[str, Any]) -> Record:
-        record = self.store.write(call.resource, call.key, new)
         metadata = new["metadata"]
-        if metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers"):
-            return self.store.write(call.resource, call.key, None)
-        return record
+        freed = metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers")
+        return self.store.write(call.resource, call.key, None if freed else new)
 
     def _delete(self, call: Call) -> Answer:
         options = call.json() if call.body else {}
@@ -119,19 +120,23 @@ class Verbs:
         """The object's next state, and whether that was its end. Raises ApiError 409."""
         conditions = options.get("preconditions") or {}
         old = record.body()
-        for name, field, code in (("uid", "uid", "UID"), ("resourceVersion", "resourceVersion", "ResourceVersion")):
-            wants = conditions.get(name)
-            if wants and wants != old["metadata"][field]:
+        for name, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            wants, found = conditions.get(name), old["metadata"][name]
+            if wants and wants != found:
                 why = (
-                    f"Precondition failed: {code} in precondition: {wants}, {code} in object meta: "
-                    f"{old['metadata'][field]}"
-                )
-                raise statuses.conflict(of, record.key.name, why)
+                    f"the {word} in the precondition ({wants}) does not match the {word} in record ({found}). "
+                    "The object might have been "
+                ) + ("deleted and then recreated" if name == "uid" else "modified")
+                raise statuses.conflict(replace(of, plural=of.kind), record.key.name, why)
         asked = options.get("gracePeriodSeconds", grace)
-        new = lifecycle.deleted(of, old, grace=asked, now=self.clock.now())
-        if of is _NAMESPACES and new is None:
+        done = lifecycle.deleted(of, old, grace=asked, now=self.clock.now())
+        if done.body is not None:
+            record = self.store.write(of, record.key, done.body)
+        if not done.gone:
+            return record, False
+        if of is _NAMESPACES:
             self._empty(record.key.name)
-        return self.store.write(of, record.key, new), new is None
+        return self.store.write(of, record.key, None), True
 
     def _empty(self, namespace: str) -> None:
         """A namespace takes all that is in it along. (In a cluster, its controller sees to that.)"""
