@@ -24,7 +24,7 @@ class Patience:
 
     settle: float = 2.0
     listed: float = 30.0
-    probes: float = 5.0
+    probes: float = 3.0
 
 
 @dataclass(frozen=True, slots=True)

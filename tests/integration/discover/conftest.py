@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -38,10 +39,17 @@ class Place:
         return ["--source", "file", "--watch", str(self.watched), "--hosts-file", str(self.hosts)]
 
     def run(self, *options: object) -> contextlib.AbstractContextManager[RunningProcess]:
-        return run_process([sys.executable, "-m", "discover.cli", *self.options, *map(str, options)])
+        return self.run_as([*self.options, *options])
 
     def serve(self, *options: object) -> contextlib.AbstractContextManager[RunningProcess]:
-        return self.run("--listen", f"unix://{self.socket}", *options)
+        return self.serve_as([*self.options, *options])
+
+    def run_as(self, options: Sequence[object]) -> contextlib.AbstractContextManager[RunningProcess]:
+        """With these options alone."""
+        return run_process([sys.executable, "-m", "discover.cli", *map(str, options)])
+
+    def serve_as(self, options: Sequence[object]) -> contextlib.AbstractContextManager[RunningProcess]:
+        return self.run_as(["--listen", f"unix://{self.socket}", *options])
 
     def get(self, target: str) -> tuple[int, str]:
         with contextlib.closing(UnixConnection(self.socket)) as connection:

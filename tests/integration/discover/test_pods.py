@@ -1,0 +1,214 @@
+"""The daemon as a process, before an API server: what its files say, and when."""
+
+import json
+import socket
+import subprocess
+import threading
+from typing import Any
+
+import pytest
+
+from tests.support.kube.bodies import condition, mpi_worker_labels, node, pod
+from tests.support.kube.fixtures import kube
+from tests.support.waiting import wait_until
+
+__all__ = ["kube"]
+
+DEADLINE = 90.0
+LABELS = mpi_worker_labels("job")
+
+
+class Workers:
+    """Pods whose addresses are of this machine, each on a node of its own, and what listens there."""
+
+    def __init__(self, kube) -> None:
+        self._kube = kube
+        self._listening: dict[str, socket.socket] = {}
+        self._holder = socket.socket()  # so that nobody else is given this port meanwhile
+        self._holder.bind(("127.0.0.1", 0))
+        self.port = self._holder.getsockname()[1]
+
+    @staticmethod
+    def ip(number: int) -> str:
+        return f"127.0.9.{number}"
+
+    def line(self, *numbers: int) -> str:
+        return "".join(f"{self.ip(number)}:1\n" for number in numbers)
+
+    def add(self, *numbers: int, listening: bool = True) -> None:
+        for number in numbers:
+            if listening:
+                self.listen(number)
+            self._kube.put("nodes", node(f"n{number}"))
+            body = pod(f"w-{number}", node=f"n{number}", labels=LABELS, ip=self.ip(number))
+            self._kube.put("pods", body)
+
+    def listen(self, number: int) -> None:
+        if number not in self._listening:
+            listener = socket.socket()
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((self.ip(number), self.port))
+            listener.listen()
+            self._listening[number] = listener
+
+    def hang_up(self, number: int) -> None:
+        self._listening.pop(number).close()
+
+    def silence(self, *numbers: int) -> None:
+        for number in numbers:
+            self._kube.change("nodes", f"n{number}", {"status": {"conditions": [condition("Ready", "Unknown")]}})
+
+    def close(self) -> None:
+        for listener in (self._holder, *self._listening.values()):
+            listener.close()
+
+
+class Reader:
+    """Reads a file all the time and keeps each text that differs from the one before."""
+
+    def __init__(self, path) -> None:
+        self.seen: list[str | None] = []
+        self._path = path
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+
+    def _read(self) -> None:
+        while not self._done.wait(0.002):
+            try:
+                text = self._path.read_text()
+            except FileNotFoundError:
+                text = None
+            if not self.seen or self.seen[-1] != text:
+                self.seen.append(text)
+
+    def __enter__(self) -> "Reader":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+
+class Following:
+    """What the daemon is told to do, and what it says."""
+
+    def __init__(self, kube, workers: Workers, place) -> None:
+        self.place = place
+        self.options = ["--source", "kubernetes", "--kubeconfig", str(kube.kubeconfig(place.directory / "config"))]
+        self.options += ["--job", "job", "--host-name", "{ip}", "--settle", "0.1"]
+        self.options += ["--admission-probe", f"tcp:{workers.port}"]
+
+    def daemon(self, *options: object):
+        script = ["--hosts-file", str(self.place.hosts), "--script", str(self.place.directory / "hosts.sh")]
+        return self.place.serve_as([*self.options, *script, *map(str, options)])
+
+    def once(self, *options: str):
+        return self.place.run_as([*self.options, "--once", *options])
+
+    def until(self, text: str) -> None:
+        wait_until(
+            lambda: self.place.published() == text,
+            what=f"{text!r} published",
+            timeout=DEADLINE,
+            show=self.place.published,
+        )
+
+    def pushed(self) -> dict[str, Any]:
+        status, body = self.place.get("/hosts")
+        return json.loads(body) if status == 200 else {"hosts": [], "departing": []}
+
+    def number(self, name: str) -> float:
+        for line in self.place.get("/metrics")[1].splitlines():
+            if line.startswith(f"hvd_discover_{name} "):
+                return float(line.rpartition(" ")[2])
+        return 0.0
+
+
+@pytest.fixture
+def workers(kube):
+    made = Workers(kube)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def following(kube, workers, place):
+    return Following(kube, workers, place)
+
+
+def test_27_a_restart_after_a_kill_never_shrinks_what_stands_before_it_knows(kube, workers, following):
+    workers.add(1, 2)
+    with following.daemon() as daemon:
+        following.until(workers.line(1, 2))
+        daemon.kill()
+        daemon.wait()
+    kube.remove("pods", "w-2")
+    workers.hang_up(1)  # who was published is not asked again
+    late = kube.faults.on("list", "pods").slow(before=1.0)
+    with Reader(following.place.hosts) as reader, following.daemon():
+        late.wait(timeout=DEADLINE)
+        assert following.place.published() == workers.line(1, 2)
+        following.until(workers.line(1))
+        workers.add(3)
+        following.until(workers.line(1, 3))
+    assert reader.seen == [workers.line(1, 2), workers.line(1), workers.line(1, 3)]
+
+
+def test_27_without_pods_there_is_an_empty_file_and_a_script_that_succeeds(following):
+    with following.daemon():
+        following.until("")
+        ran = subprocess.run([following.place.directory / "hosts.sh"], capture_output=True, text=True, check=True)
+        assert ran.stdout == ""
+        assert following.place.get("/startupz")[0] == 200
+
+
+def test_22_a_pod_of_the_same_name_is_probed_anew_and_shown_to_wait(kube, workers, following):
+    workers.add(1, 2)
+    with following.daemon():
+        following.until(workers.line(1, 2))
+        workers.hang_up(2)
+        kube.remove("pods", "w-2")
+        workers.add(2, listening=False)
+        following.until(workers.line(1))
+        with following.once("-o", "json") as look:
+            assert look.wait(DEADLINE) == 0, look.output
+        first, second = json.loads(look.stdout)["pods"]
+        assert (first["verdict"], first["published"]) == ("usable", True)
+        assert (second["verdict"], second["published"]) == ("waiting", False)
+        assert second["reason"].endswith(f"{workers.ip(2)} ({workers.ip(2)}) port {workers.port}: connection refused")
+        workers.listen(2)
+        following.until(workers.line(1, 2))
+
+
+def test_21_nodes_that_fall_silent_together_stay_and_are_asked_for_while_deleted_pods_go_at_once(
+    kube, workers, following
+):
+    workers.add(1, 2, 3)
+    with following.daemon():
+        following.until(workers.line(1, 2, 3))
+        workers.silence(1, 2, 3)
+        relists = 'relists_total{resource="nodes"}'
+        wait_until(lambda: following.number(relists) >= 1.0, what="nodes listed anew", timeout=DEADLINE)
+        assert following.place.published() == workers.line(1, 2, 3)
+        for number in (1, 2, 3):
+            kube.remove("pods", f"w-{number}")
+        following.until("")
+
+
+@pytest.mark.soak
+def test_20_the_last_survivor_stays_in_the_file_and_not_in_the_push(kube, workers, following):
+    workers.add(1, 2)
+    with following.daemon():
+        following.until(workers.line(1, 2))
+        with Reader(following.place.hosts) as reader:
+            for number in (1, 2):
+                kube.delete("pods", f"w-{number}", grace=600)
+            wait_until(lambda: len(following.pushed()["departing"]) == 2, what="both departing", timeout=DEADLINE)
+            assert following.pushed()["hosts"] == []
+            wait_until(lambda: len(following.place.published().split()) == 1, what="one left", timeout=DEADLINE)
+            survivor = following.place.published()
+            workers.add(3)
+            following.until(workers.line(3))
+    assert survivor in (workers.line(1), workers.line(2))
+    assert reader.seen[-3:] == [survivor, survivor + workers.line(3), workers.line(3)]
