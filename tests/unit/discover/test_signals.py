@@ -276,6 +276,15 @@ def test_a_deadline_from_the_first_sight_does_not_move_when_the_node_changes():
     assert again.deadline == NOW + 300 + 120
 
 
+def test_a_node_that_was_made_anew_under_its_name_has_its_own_time():
+    selector, going = Selector(RULES, BUILT_IN), [taint(f"{AWS}/spot-itn")]
+    deadlines = [
+        selector.select(NOW + seen, picture([pod()], [node(uid=uid, taints=going)])).verdicts[0].deadline
+        for seen, uid in ((0, "u1"), (50, "u2"))
+    ]
+    assert deadlines == [NOW + 120, NOW + 170]
+
+
 OWN = {"object": "node", "taint": "example.com/going", "class": "imminent"}
 
 
