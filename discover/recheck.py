@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Final, Protocol
 
@@ -72,10 +72,22 @@ def missed(listed: Iterable[PodView], listed_version: str, *, known: Mapping[Key
 
 
 class Recheck:
-    """Compares now and then, in a thread of its own, while the watch is open; what it finds, the reflector mends."""
+    """Compares now and then, in a thread of its own, while the watch is open; what it finds, the reflector mends.
 
-    def __init__(self, collection: Collection, watched: Watched, *, clock: Clock) -> None:
+    ``set_back`` is told when the server's store was restored to an earlier state: watches of anything at later
+    versions are open then, and will say nothing until the server has caught up with them.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        watched: Watched,
+        *,
+        clock: Clock,
+        set_back: Callable[[str], None] = lambda why: None,
+    ) -> None:
         self._collection = collection
+        self._set_back = set_back
         self._watched = watched
         self._clock = clock
         self._settled = b""
@@ -151,4 +163,6 @@ class Recheck:
             self._collection.renew()
         elif end is End.EXPIRED or self._unknown >= 2:
             self._unknown = 0
-            self._watched.distrust(f"its versions are not the server's: {error}")
+            why = f"its versions are not the server's: {error}"
+            self._watched.distrust(why)
+            self._set_back(why)

@@ -106,13 +106,14 @@ def refusal(status: Mapping[str, Any], *, code: int = 0, retry_after: float | No
     details = details if isinstance(details, Mapping) else {}
     causes = details.get("causes")
     reasons = [each.get("reason") for each in causes if isinstance(each, Mapping)] if isinstance(causes, list) else []
-    said = status.get("code")
+    own = status.get("code")
     wait = details.get("retryAfterSeconds")
-    code = said if isinstance(said, int) and not code else code
+    code = own if isinstance(own, int) and not code else code
     reason = str(status.get("reason") or "")
+    said = " ".join(filter(None, [str(code or ""), reason])) or "no"
     return RequestFailed(
         Trouble.ANSWERED,
-        f"the server says {' '.join(filter(None, [str(code or ''), reason])) or 'no'}: {status.get('message') or 'it gives no reason'}",
+        f"the server says {said}: {status.get('message') or 'it gives no reason'}",
         code=code,
         reason=reason,
         causes=tuple(str(each) for each in reasons if each),

@@ -130,7 +130,8 @@ class KubernetesSource:
         self._nodes: Reflector[NodeView] = Reflector(
             cluster.nodes(wanted.node_selector), NODES, self._mailbox.put, clock=clock, draw=draw, witness=counters
         )
-        self._recheck = Recheck(cluster.pods(wanted.namespace, self._label_selector), self._pods, clock=clock)
+        beside = cluster.pods(wanted.namespace, self._label_selector)
+        self._recheck = Recheck(beside, self._pods, clock=clock, set_back=self._nodes.distrust)
 
     def resume(self, earlier: HostSet) -> None:
         """Say before the start what an earlier life of the daemon published: that is kept without being probed."""

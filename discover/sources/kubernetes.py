@@ -27,13 +27,6 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from discover.transport import Ask, Request, RequestFailed, Trouble, refusal
 from hvd_elastic_ext.core.errors import UsageError
 
-CONNECT_TIMEOUT: Final = 5.0
-LIST_TIMEOUT: Final = 30.0
-"""Seconds without a byte of a list."""
-
-WATCH_TIMEOUT: Final = 70.0
-"""Seconds without a byte of a watch. A server says something about every 60 (rule R5)."""
-
 PAGE: Final = 500
 """Objects a page of the first list."""
 
@@ -51,6 +44,16 @@ SOCKET_OPTIONS: Final = (
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its own credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """In seconds: for a connection, and without a byte of a list or of a watch. A server says something to a watch
+    about every 60 (rule R5)."""
+
+    connect: float = 5.0
+    of_list: float = 30.0
+    of_watch: float = 70.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +111,9 @@ Call = Callable[[client.ApiClient, Mapping[str, Any]], Any]
 class Cluster:
     """One API server. Raises :class:`UsageError` if there is nothing to reach it by."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, timeouts: Timeouts = Timeouts()) -> None:
         self._access = access
+        self._timeouts = timeouts
         try:
             self.host = access.configuration().host
         except RequestFailed as error:
@@ -127,14 +131,16 @@ class Cluster:
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector(), **options)
 
-        return ClientCollection(self._access, call, where=f"pods of namespace {namespace} at {self.host}")
+        return ClientCollection(
+            self._access, call, timeouts=self._timeouts, where=f"pods of namespace {namespace} at {self.host}"
+        )
 
     def nodes(self, selector: str = "") -> ClientCollection:
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             chosen = {"label_selector": selector} if selector else {}
             return client.CoreV1Api(api).list_node(**chosen, **options)
 
-        return ClientCollection(self._access, call, where=f"nodes at {self.host}")
+        return ClientCollection(self._access, call, timeouts=self._timeouts, where=f"nodes at {self.host}")
 
     def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> dict[str, Any]:
         """Read the object above the pods. Raises :class:`RequestFailed`."""
@@ -162,7 +168,7 @@ class Cluster:
         return True
 
     def _get(self, call: Call, *, where: str) -> object:
-        one = ClientCollection(self._access, call, where=where)
+        one = ClientCollection(self._access, call, timeouts=self._timeouts, where=where)
         try:
             return json.loads(b"".join(one.open(Request(ask=Ask.WHOLE))))
         except ValueError as error:
@@ -174,8 +180,9 @@ class Cluster:
 class ClientCollection:
     """What ``call`` lists. Connections are made when they are needed, and kept for the next request."""
 
-    def __init__(self, access: Access, call: Call, *, where: str) -> None:
+    def __init__(self, access: Access, call: Call, *, timeouts: Timeouts, where: str) -> None:
         self.where = where
+        self._timeouts = timeouts
         self._access = access
         self._call = call
         self._client: client.ApiClient | None = None
@@ -184,7 +191,7 @@ class ClientCollection:
     def open(self, request: Request) -> Generator[bytes, None, None]:
         options = {name: value for name, value in _options(request).items() if value}
         watch = request.ask is Ask.WATCH
-        timeout = (CONNECT_TIMEOUT, WATCH_TIMEOUT if watch else LIST_TIMEOUT)
+        timeout = (self._timeouts.connect, self._timeouts.of_watch if watch else self._timeouts.of_list)
         with self._translated():
             api = self._connected()
             response = self._call(api, {**options, "_preload_content": False, "_request_timeout": timeout})
@@ -237,13 +244,13 @@ class ClientCollection:
             raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error.reason}") from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
             raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
-        except urllib3.exceptions.ConnectTimeoutError:
-            why = f"no connection within {CONNECT_TIMEOUT:.0f} s"
-            raise RequestFailed(Trouble.UNREACHABLE, why) from None
         except urllib3.exceptions.ReadTimeoutError:
             raise RequestFailed(Trouble.SILENT, "connected, and not a byte comes") from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             raise _no_connection(error) from None
+        except urllib3.exceptions.ConnectTimeoutError:
+            why = f"no connection within {self._timeouts.connect:.0f} s"
+            raise RequestFailed(Trouble.UNREACHABLE, why) from None
         except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
             self.renew()
             raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error}") from None

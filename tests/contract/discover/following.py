@@ -1,0 +1,134 @@
+"""A reflector on our API server, over real sockets, and what it has told so far."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from discover.cluster import ClusterEvent, ClusterSnapshot
+from discover.recheck import Recheck
+from discover.sources.kubernetes import Access, Cluster, Timeouts
+from discover.transport import Collection, Request
+from discover.watch import NODES, PODS, Reflector, Resource
+from tests.support.kube.server import KubeServer
+from tests.support.waiting import wait_until
+from tests.unit.discover.scripted import Counted
+
+LABELS = {"job": "job"}
+
+
+class HurriedClock:
+    """Runs ``factor`` times as fast as the machine's."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        self._factor = factor
+
+    def wall(self) -> float:
+        return time.time()
+
+    def mono(self) -> float:
+        return time.monotonic() * self._factor
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        return event.wait(None if timeout is None else timeout / self._factor)
+
+
+class Counting:
+    """A collection that remembers what was asked of it: a server that refuses connections cannot count them."""
+
+    def __init__(self, inner: Collection, clock: HurriedClock) -> None:
+        self._inner = inner
+        self._clock = clock
+        self.requests: list[tuple[float, Request]] = []
+
+    def open(self, request: Request) -> Generator[bytes, None, None]:
+        self.requests.append((self._clock.mono(), request))
+        return self._inner.open(request)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+class Follower:
+    """``tells`` holds the events so far, ``asked`` the requests."""
+
+    def __init__(self, collection: Collection, resource: Resource, clock: HurriedClock) -> None:
+        self.clock = clock
+        self.collection = Counting(collection, clock)
+        self.counted = Counted()
+        self.tells: deque[ClusterEvent] = deque()
+        self.reflector = Reflector(
+            self.collection, resource, self.tells.extend, clock=clock, draw=random.random, witness=self.counted
+        )
+
+    @property
+    def asked(self) -> list[str]:
+        return [request.ask.name for _, request in self.collection.requests]
+
+    @property
+    def versions(self) -> list[str]:
+        return [request.version for _, request in self.collection.requests]
+
+    def attempts(self, since: float) -> int:
+        return sum(at >= since for at, _ in self.collection.requests)
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return ClusterSnapshot().apply(list(self.tells))
+
+    @property
+    def names(self) -> set[str]:
+        known = self.snapshot
+        return {key.name for key in known.pods or {}} | set(known.nodes or {})
+
+    def waits_for(self, *names: str) -> None:
+        wait_until(lambda: self.names == set(names), what=f"exactly {names}", timeout=60, show=lambda: self.names)
+
+    def watches(self) -> None:
+        wait_until(lambda: self.reflector.contact.watching, what="a watch", timeout=60)
+
+
+@contextmanager
+def followed(
+    where: Path | KubeServer,
+    folder: Path,
+    *,
+    resource: Resource = PODS,
+    clock: HurriedClock | None = None,
+    timeouts: Timeouts | None = None,
+    access: Access | None = None,
+) -> Iterator[Follower]:
+    """Follow the pods (or nodes) of a server, by the admin's token unless a kubeconfig is given."""
+    if access is None:
+        kubeconfig = where.kubeconfig(folder / "kubeconfig") if isinstance(where, KubeServer) else where
+        access = Access(str(kubeconfig))
+    cluster = Cluster(access, timeouts=timeouts or Timeouts())
+    collection = cluster.nodes() if resource is NODES else cluster.pods("default", lambda: "job=job")
+    follower = Follower(collection, resource, clock or HurriedClock())
+    follower.reflector.start()
+    try:
+        yield follower
+    finally:
+        follower.reflector.stop()
+
+
+@contextmanager
+def rechecked(follower: Follower, folder: Path) -> Iterator[None]:
+    """Look beside the watch, too, over connections of its own."""
+    beside = Cluster(Access(str(folder / "kubeconfig"))).pods("default", lambda: "job=job")
+    recheck = Recheck(beside, follower.reflector, clock=follower.clock)
+    recheck.start()
+    try:
+        yield
+    finally:
+        recheck.stop()
+
+
+def eventually(condition: Callable[[], object], what: str) -> None:
+    wait_until(condition, what=what, timeout=60)

@@ -1,0 +1,449 @@
+"""The reflector on an API server: over the real client, real sockets and every fault that server has."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+
+import pytest
+
+from discover.cluster import NodesHidden, PodsListed
+from discover.sources.kubernetes import Access, Timeouts
+from discover.watch import NODES
+from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
+from tests.support.kube import bodies, statuses
+
+FAST = 25.0
+"""How much faster than the machine's the clock runs where minutes have to pass."""
+
+
+def put(server, *names: str, **more) -> None:
+    for name in names:
+        server.put("pods", bodies.pod(name, **more))
+
+
+@pytest.fixture
+def two(kube):
+    put(kube, "a", "b")
+    return kube
+
+
+def test_pods_are_listed_in_pages_and_then_watched(kube, tmp_path):
+    """R1, R4"""
+    put(kube, *(f"p{number}" for number in range(502)))
+    put(kube, "other", labels={"job": "another"})
+    with followed(kube, tmp_path) as pods:
+        eventually(lambda: len(pods.names) == 502, "all pods")
+        pods.watches()
+        put(kube, "p502")
+        eventually(lambda: len(pods.names) == 503, "one more pod")
+        kube.remove("pods", "p0")
+        eventually(lambda: len(pods.names) == 502, "one less pod")
+    lists, (watch,) = kube.counts.seen("list", "pods"), kube.counts.seen("watch", "pods")
+    assert [each.query.get("limit") for each in lists] == ["500", "500"]
+    assert "resourceVersion" not in lists[0].query
+    assert watch.query["allowWatchBookmarks"].lower() == "true"
+    assert 300 <= int(watch.query["timeoutSeconds"]) <= 600
+
+
+def test_an_expired_watch_leads_to_one_list(two, tmp_path):
+    """§7-1: said within the stream."""
+    plan = two.faults.on("watch", "pods", times=1).error_event(statuses.too_old(1, 2).body)
+    with followed(two, tmp_path) as pods:
+        plan.wait()
+        pods.waits_for("a", "b")
+        eventually(lambda: len(pods.asked) == 4, "a list and a watch")
+        pods.watches()
+    assert pods.asked == ["FRESH", "WATCH", "SINCE", "WATCH"]
+    first, second = (each for each in pods.tells if isinstance(each, PodsListed))
+    assert first == second
+
+
+def test_a_watch_refused_as_expired_leads_to_one_list(two, tmp_path):
+    """§7-2: said by the status of the answer."""
+    plan = two.faults.on("watch", "pods", times=1).answer(statuses.too_old(1, 2))
+    with followed(two, tmp_path) as pods:
+        plan.wait()
+        eventually(lambda: len(pods.asked) == 4, "a list and a watch")
+        pods.watches()
+    assert pods.asked == ["FRESH", "WATCH", "SINCE", "WATCH"]
+
+
+def test_an_expired_page_leads_to_a_whole_list_and_nothing_half_is_told(kube, tmp_path):
+    """§7-3"""
+    put(kube, *(f"p{number}" for number in range(502)))
+    plan = kube.faults.on("list", "pods", times=1, paged=True).answer(statuses.continue_expired("again"))
+    with followed(kube, tmp_path) as pods:
+        plan.wait()
+        eventually(lambda: len(pods.names) == 502, "all pods")
+    assert pods.asked[:3] == ["FRESH", "FRESH", "WHOLE"]
+    assert [len(each.pods) for each in pods.tells if isinstance(each, PodsListed)] == [502]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"kind": "Status", "code": 500, "reason": "InternalError"},
+        {"kind": "Status", "code": 429, "reason": "TooManyRequests", "details": {"retryAfterSeconds": 1}},
+        {"kind": "Status", "status": "Failure", "message": "no code"},
+        {},
+    ],
+)
+def test_errors_within_the_stream_cost_nothing_but_a_pause(two, tmp_path, status):
+    """§7-4"""
+    plan = two.faults.on("watch", "pods", times=2).error_event(status)
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        plan.wait(2)
+        put(two, "c")
+        pods.waits_for("a", "b", "c")
+        times = [at for at, request in pods.collection.requests if request.ask.name == "WATCH"]
+    assert times[1] - times[0] >= 0.8
+    assert times[2] - times[1] >= 1.6
+
+
+def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(two, tmp_path):
+    """R7"""
+    plan = two.faults.on("watch", "pods", times=1).answer(statuses.too_many_requests("later", retry_after=9))
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        plan.wait()
+        eventually(lambda: len(pods.asked) >= 3, "the second watch")
+    (first, _), (second, _) = pods.collection.requests[1:3]
+    assert second - first >= 9.0
+
+
+def test_a_server_that_closes_every_watch_at_once_is_asked_ten_times_a_minute_at_most(two, tmp_path):
+    """§7-5"""
+    two.faults.on("watch", "pods").close()
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a", "b")
+        begun = pods.collection.requests[0][0]
+        eventually(lambda: pods.clock.mono() > begun + 60.0, "a minute")
+        assert pods.attempts(begun) <= 10
+    assert set(pods.asked) == {"FRESH", "WATCH"}
+
+
+def test_a_server_that_is_down_for_five_minutes_is_tried_sixteen_times_and_then_followed_on(two, tmp_path):
+    """§7-6"""
+    with followed(two, tmp_path, clock=HurriedClock(100.0)) as pods:
+        pods.waits_for("a", "b")
+        pods.watches()
+        with two.down():
+            down, told = pods.clock.mono(), len(pods.tells)
+            eventually(lambda: pods.clock.mono() > down + 300.0, "five minutes")
+            assert pods.attempts(down) <= 16
+            assert len(pods.tells) == told
+            assert "refused" in pods.reflector.contact.trouble
+            put(two, "c")
+        up = pods.clock.mono()
+        pods.waits_for("a", "b", "c")
+        first = next(at for at, _ in pods.collection.requests if at >= up)
+        assert first - up <= 35.0
+    assert pods.asked.count("FRESH") == 1
+    assert "SINCE" not in pods.asked
+
+
+@pytest.mark.parametrize("headers", [True, False], ids=["after the headers", "before the headers"])
+def test_a_silent_server_is_left_and_watched_again_from_where_it_fell_silent(two, tmp_path, headers):
+    """§7-7"""
+    plan = two.faults.on("watch", "pods", times=1).hang(headers=headers)
+    with followed(two, tmp_path, timeouts=Timeouts(of_watch=1.5)) as pods:
+        plan.wait()
+        put(two, "c")
+        pods.waits_for("a", "b", "c")
+    assert pods.asked[:3] == ["FRESH", "WATCH", "WATCH"]
+    assert pods.versions[1] == pods.versions[2]
+
+
+def test_a_watch_that_falls_silent_later_is_left_as_well(two, tmp_path):
+    """§7-7"""
+    with followed(two, tmp_path, timeouts=Timeouts(of_watch=1.5)) as pods:
+        pods.watches()
+        put(two, "c")
+        pods.waits_for("a", "b", "c")
+        (watch,) = two.watches("pods")
+        watch.silence()
+        put(two, "d")
+        pods.waits_for("a", "b", "c", "d")
+        watch.close()
+    assert "SINCE" not in pods.asked
+
+
+def test_a_live_watch_outlives_its_read_timeout(two, tmp_path):
+    with followed(two, tmp_path, timeouts=Timeouts(of_watch=1.0)) as pods:
+        pods.watches()
+        for _ in range(5):  # the wait is the test: two bookmarks are never a second apart
+            time.sleep(0.4)
+            two.watches("pods")[0].bookmark()
+        assert pods.asked == ["FRESH", "WATCH"]
+
+
+def test_a_bookmark_says_where_to_go_on_and_nothing_of_the_pods(two, tmp_path):
+    """§7-8"""
+    with followed(two, tmp_path) as pods:
+        pods.waits_for("a", "b")
+        pods.watches()
+        listed = pods.reflector.known()[1]
+        for number in range(5):
+            put(two, f"other-{number}", labels={"job": "another"})
+        eventually(lambda: two.watches("pods"), "the watch")
+        (watch,) = two.watches("pods")
+        watch.bookmark()
+        eventually(lambda: pods.reflector.known()[1] != listed, "the bookmark")
+        marked = pods.reflector.known()[1]
+        assert len(pods.tells) == 1
+        watch.vanish()
+        eventually(lambda: len(pods.asked) == 3, "another watch")
+    assert pods.asked[2] == "WATCH"
+    assert pods.versions[2] == marked
+
+
+FAULTS = {
+    "garbage": lambda plan: plan.garbage(),
+    "torn utf-8": lambda plan: plan.torn_utf8(),
+    "cut in the middle of an event": lambda plan: plan.cut(),
+    "reset": lambda plan: plan.reset(),
+    "seven bytes at a time": lambda plan: plan.slow(chunk=7),
+    "no JSON at all": lambda plan: plan.answer_raw(502, b"<html>bad gateway</html>", "text/html"),
+    "a line of a megabyte": lambda plan: plan.say(
+        json.dumps(
+            {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "1", "x": "y" * (1 << 20)}}}
+        ).encode()
+        + b"\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+def test_nothing_is_lost_whatever_comes_over_the_wire(two, tmp_path, fault):
+    """§7-9"""
+    plan = fault(two.faults.on("watch", "pods", times=1))
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        plan.wait()
+        two.change("pods", "a", {"metadata": {"labels": {"grün": "ü" * 20}}})
+        two.remove("pods", "b")
+        put(two, "c")
+        pods.waits_for("a", "c")
+        eventually(lambda: next(iter(pods.snapshot.pods.values())).labels.get("grün"), "the change")
+
+
+@pytest.mark.parametrize("fault", ["cut", "slow", "garbage", "hang"])
+def test_no_half_list_is_told(kube, tmp_path, fault):
+    """§7-3, §7-9"""
+    put(kube, *(f"p{number}" for number in range(40)))
+    plan = kube.faults.on("list", "pods", times=1)
+    if fault == "slow":
+        plan.slow(chunk=1000)
+    elif fault == "garbage":
+        plan.answer_raw(200, b'{"kind":"PodList","items":[{"metadata":{"name":"p0"', "application/json")
+    else:
+        getattr(plan, fault)()
+    with followed(kube, tmp_path, clock=HurriedClock(FAST), timeouts=Timeouts(of_list=1.0)) as pods:
+        eventually(lambda: pods.names, "pods")
+        assert len(pods.names) == 40
+
+
+def test_what_is_repeated_or_late_changes_nothing(two, tmp_path):
+    """§7-10"""
+    with followed(two, tmp_path) as pods:
+        pods.waits_for("a", "b")
+        eventually(lambda: two.watches("pods"), "the watch")
+        (watch,) = two.watches("pods")
+        old = two.get("pods", "a")
+        two.change("pods", "a", {"metadata": {"labels": {"new": "yes"}}})
+        old_b = two.get("pods", "b")
+        two.remove("pods", "b")
+        put(two, "b")  # under another UID
+        for kind, late in (("ADDED", two.get("pods", "a")), ("MODIFIED", old), ("DELETED", old_b)):
+            watch.say(
+                json.dumps({"type": kind, "object": {"kind": "Pod", "apiVersion": "v1", **late}}).encode() + b"\n"
+            )
+        put(two, "c")
+        pods.waits_for("a", "b", "c")
+        known = {key.name: view for key, view in pods.snapshot.pods.items()}
+    assert known["a"].labels["new"] == "yes"
+    assert known["b"].uid != old_b["metadata"]["uid"]
+
+
+def test_a_server_that_was_set_back_is_followed(two, tmp_path):
+    """§7-11"""
+    backup = two.store.backup()
+    for number in range(20):
+        put(two, f"later-{number}")
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        eventually(lambda: len(pods.names) == 22, "all pods")
+        pods.watches()
+        two.restore(backup)
+        with rechecked(pods, tmp_path):
+            pods.waits_for("a", "b")
+            put(two, "new")
+            pods.waits_for("a", "b", "new")
+
+
+def test_a_pod_deleted_while_nobody_watched_is_gone(two, tmp_path):
+    """§7-12"""
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a", "b")
+        pods.watches()
+        with two.down():
+            two.remove("pods", "a")
+            two.store.compact()
+        pods.waits_for("b")
+    assert "SINCE" in pods.asked
+
+
+def test_a_server_that_lags_behind_is_asked_for_what_it_has(two, tmp_path):
+    """§7-14"""
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a", "b")
+        eventually(lambda: two.watches("pods"), "the watch")
+        (watch,) = two.watches("pods")
+        watch.say(
+            json.dumps({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "99999999"}}}).encode() + b"\n"
+        )
+        eventually(lambda: pods.reflector.known()[1] == "99999999", "the version")
+        two.faults.on("watch", "pods", times=1).answer(statuses.too_large(99999999, 9))
+        two.drop()
+        put(two, "c")
+        pods.waits_for("a", "b", "c")
+        pods.watches()
+    assert pods.asked[-2:] == ["FRESH", "WATCH"]
+
+
+def test_a_token_file_that_was_renewed_is_read_again_at_the_first_refusal(two, tmp_path):
+    """§7-13"""
+    first, second = two.access.issue("a", "system:masters"), two.access.issue("b", "system:masters")
+    token = tmp_path / "token"
+    token.write_text(first)
+    kubeconfig = two.kubeconfig(tmp_path / "kubeconfig", token_file=token)
+    with followed(kubeconfig, tmp_path) as pods:
+        pods.waits_for("a", "b")
+        pods.watches()
+        token.write_text(second)
+        two.access.revoke(first)
+        two.drop()
+        put(two, "c")
+        pods.waits_for("a", "b", "c")
+    assert two.counts.answers(401) == 1
+    assert "SINCE" not in pods.asked
+
+
+@pytest.fixture
+def account(kube_tls, tmp_path, monkeypatch):
+    """A pod's own credentials, as the kubelet puts them there."""
+    folder = tmp_path / "serviceaccount"
+    folder.mkdir()
+    (folder / "token").write_text(kube_tls.token)
+    (folder / "namespace").write_text("default")
+    (folder / "ca.crt").write_text(kube_tls.ca_file.read_text())
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(kube_tls.port))
+    put(kube_tls, "a")
+    return folder
+
+
+def test_in_a_cluster_the_pods_own_account_is_used_and_its_token_may_be_empty_for_a_moment(
+    kube_tls,
+    account,
+    tmp_path,
+):
+    """§7-13"""
+    (account / "token").write_text("")
+    access = Access(account=account)
+    assert access.namespace == "default"
+    with followed(kube_tls, tmp_path, access=access, clock=HurriedClock(FAST)) as pods:
+        eventually(lambda: "credentials" in pods.reflector.contact.trouble, "the complaint")
+        (account / "token").write_text(kube_tls.token)
+        pods.waits_for("a")
+
+
+def test_another_certificate_authority_is_trusted_once_its_file_is_there(kube_tls, account, tmp_path):
+    """§7-13"""
+    with followed(kube_tls, tmp_path, access=Access(account=account), clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a")
+        pods.watches()
+        kube_tls.rotate_ca()
+        kube_tls.drop()
+        eventually(lambda: "certificate" in pods.reflector.contact.trouble.lower(), "the refusal")
+        (account / "ca.crt").write_text(kube_tls.ca_file.read_text())
+        put(kube_tls, "b")
+        pods.waits_for("a", "b")
+
+
+def test_a_client_certificate_opens_the_door(kube_tls, tmp_path):
+    put(kube_tls, "a")
+    pair = kube_tls.authority.client("someone", "system:masters")
+    kubeconfig = kube_tls.kubeconfig(tmp_path / "kubeconfig", client=pair)
+    with followed(kubeconfig, tmp_path) as pods:
+        pods.waits_for("a")
+    assert {seen.user for seen in kube_tls.counts.seen("list", "pods")} == {"someone"}
+
+
+def test_a_plugin_that_brings_a_token_is_run(two, tmp_path):
+    plugin = tmp_path / "plugin"
+    said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": two.token}}
+    plugin.write_text(f"#!/bin/sh\ncat <<'END'\n{json.dumps(said)}\nEND\n")
+    plugin.chmod(0o755)
+    kubeconfig = two.kubeconfig(tmp_path / "kubeconfig")
+    whole = json.loads(kubeconfig.read_text())
+    command = {"apiVersion": said["apiVersion"], "command": str(plugin), "interactiveMode": "Never"}
+    whole["users"][0]["user"] = {"exec": command}
+    kubeconfig.write_text(json.dumps(whole))
+    with followed(kubeconfig, tmp_path) as pods:
+        pods.waits_for("a", "b")
+
+
+def test_nodes_that_may_not_be_read_are_hidden_and_read_once_they_may(kube, tmp_path):
+    """§7-16"""
+    kube.put("nodes", bodies.node("x"))
+    token = kube.access.issue("daemon")
+    kubeconfig = kube.kubeconfig(tmp_path / "kubeconfig", token=token)
+    with followed(kubeconfig, tmp_path, resource=NODES, clock=HurriedClock(50.0)) as nodes:
+        eventually(lambda: nodes.tells, "what is told of nodes")
+        assert list(nodes.tells) == [NodesHidden()]
+        rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
+        kube.put("clusterroles", {"metadata": {"name": "reader"}, "rules": rules})
+        subject = {"kind": "User", "name": "daemon", "apiGroup": "rbac.authorization.k8s.io"}
+        role = {"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}
+        kube.put("clusterrolebindings", {"metadata": {"name": "reader"}, "subjects": [subject], "roleRef": role})
+        nodes.waits_for("x")
+    assert not nodes.snapshot.nodes_hidden
+
+
+def test_a_deaf_watch_is_found_out_by_a_list_beside_it(two, tmp_path):
+    """§1.3: a server that takes everything and says nothing is not left for 70 seconds."""
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a", "b")
+        eventually(lambda: two.watches("pods"), "the watch")
+        (watch,) = two.watches("pods")
+        watch.silence()
+        put(two, "c")
+        with rechecked(pods, tmp_path):
+            pods.waits_for("a", "b", "c")
+    assert "deaf" in pods.counted.restarts
+
+
+def test_a_watch_that_hears_well_is_left_alone(two, tmp_path):
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a", "b")
+        with rechecked(pods, tmp_path):
+            eventually(lambda: two.counts.of("list", "pods") >= 5, "some looks")
+        assert pods.asked == ["FRESH", "WATCH"]
+
+
+@pytest.mark.parametrize("state", ["watching", "listing", "away"])
+def test_it_ends_at_once_whatever_it_waits_for(two, tmp_path, state):
+    """§7-28"""
+    if state == "listing":
+        two.faults.on("list", "pods").hang()
+    with followed(two, tmp_path) as pods:
+        if state == "away":
+            two.refuse()
+        if state == "watching":
+            pods.watches()
+        else:
+            eventually(lambda: pods.asked, "the request")
+        begun = time.monotonic()
+        pods.reflector.stop()
+        assert time.monotonic() - begun < 2.0
+        assert not any(thread.name == "watch-pods" for thread in threading.enumerate())
