@@ -16,7 +16,7 @@ from typing import NoReturn
 from discover import assemble
 from discover.admission import parse_probe
 from discover.daemon import Inbox
-from discover.operators import OPERATORS
+from discover.operators import GPUS, OPERATORS
 from discover.settings import (
     SETTLE,
     FileSettings,
@@ -144,6 +144,12 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--host-name", metavar="TEMPLATE", help="name of a pod's host, as {name}.{namespace}.pod")
     group.add_argument("--cluster-domain", metavar="DOMAIN", help="put after .svc (default: left to the resolver)")
     group.add_argument("--container", metavar="NAME", help="whose GPUs are the slots (default: the first)")
+    group.add_argument(
+        "--gpu-resource",
+        action="append",
+        metavar="NAME",
+        help=f"whose limit is a pod's slots, too, as nvidia.com/mig-*; may be repeated (always: {', '.join(GPUS)})",
+    )
     group.add_argument("--kubeconfig", metavar="FILE", help="default: the pod's own account, else the user's file")
     group.add_argument(
         "--admission-probe", metavar="tcp:PORT", help="what a new pod must answer on, or none (default: tcp:22)"
@@ -164,7 +170,7 @@ OWN_OPTIONS = {
     "static": ("hosts",),
     "kubernetes": (
         *("namespace", "job", "operator", "selector", "host_name", "cluster_domain", "container", "kubeconfig"),
-        *("admission_probe", "signals", "settle", "node_selector"),
+        *("gpu_resource", "admission_probe", "signals", "settle", "node_selector"),
     ),
 }
 """Options that go with one source only; --slots goes with each."""
@@ -202,6 +208,7 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesSettings:
         host_name=options.host_name or "",
         domain=options.cluster_domain or "",
         container=options.container or "",
+        gpu_resources=tuple(options.gpu_resource or ()),
         kubeconfig=None if options.kubeconfig is None else _path(options.kubeconfig, "--kubeconfig"),
         probe=parse_probe("tcp:22" if options.admission_probe is None else options.admission_probe),
         signals=None if options.signals is None else _path(options.signals, "--signals"),

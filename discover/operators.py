@@ -126,6 +126,9 @@ class HostRules:
             _check_template(self.host_name)
         if self.domain and (problem := name_error(self.domain)):
             raise UsageError(f"--cluster-domain {self.domain}: {problem}")
+        for pattern in self.resources:
+            if not _RESOURCE.fullmatch(pattern):
+                raise UsageError(f"--gpu-resource {pattern!r} is no resource; write one such as nvidia.com/mig-*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,7 @@ PLACES: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
 
 _PLACE: Final = re.compile(r"\{([^{}]*)\}")
 _JOB_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
@@ -151,6 +155,12 @@ def operator_named(name: str) -> Operator:
         near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0.0)[0]
         raise UsageError(f"--operator {name!r} is none of {', '.join(OPERATORS)}; did you mean {near!r}?")
     return OPERATORS[name]
+
+
+def check_job(name: str) -> None:
+    """Raises :class:`UsageError` for what cannot be an object's name, and so must not get into a path or a selector."""
+    if not _JOB_NAME.fullmatch(name):
+        raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
 
 
 def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | None = None) -> str:
@@ -167,8 +177,7 @@ def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | 
         raise UsageError(f"{what}which pods belong to the job is not known; give --selector LABEL=VALUE[,…]")
     if not job:
         raise UsageError(f"--operator {operator.name} needs the job's name; give --job NAME")
-    if not _JOB_NAME.fullmatch(job):
-        raise UsageError(f"--job {job!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
+    check_job(job)
     if len(job) > 63:
         raise UsageError(f"--job {job!r} has {len(job)} characters; labels of its pods have at most 63")
     return operator.selector.format(job=job)

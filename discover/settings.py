@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from discover.operators import HostRules, operator_named, selector_of
+from discover.operators import GPUS, HostRules, check_job, operator_named, selector_of
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import MAX_SLOTS, parse_hosts_option
@@ -101,8 +101,9 @@ class KubernetesSettings:
     """Follow the pods of ``job``, made by ``operator``, or those that ``selector`` chooses.
 
     ``namespace``: None is the one of the credentials. ``kubeconfig``: None is the pod's own account, or the user's
-    file. ``probe``: the TCP port that a new host must answer on, None for none. ``settle``: seconds that additions
-    gather. ``signals``: a file of further signals. ``node_selector``: labels of the nodes to watch; "" is all.
+    file. ``gpu_resources``: whose limits are slots, too. ``probe``: the TCP port that a new host must answer on, None
+    for none. ``settle``: seconds that additions gather. ``signals``: a file of further signals. ``node_selector``:
+    labels of the nodes to watch; "" is all.
 
     Raises :class:`UsageError`.
     """
@@ -115,6 +116,7 @@ class KubernetesSettings:
     host_name: str = ""
     domain: str = ""
     container: str = ""
+    gpu_resources: tuple[str, ...] = ()
     kubeconfig: Path | None = None
     probe: int | None = 22
     signals: Path | None = None
@@ -131,6 +133,8 @@ class KubernetesSettings:
                 raise UsageError(f"{option} {value!r} is no label selector; write LABEL=VALUE[,LABEL=VALUE…]")
         if not (math.isfinite(self.settle) and 0 <= self.settle <= LONGEST_SETTLE):
             raise UsageError(f"--settle {self.settle:g}: write seconds from 0 to {LONGEST_SETTLE:g}")
+        if self.job:
+            check_job(self.job)
         if self.operator == "statefulset" and not self.selector:  # which pods these are, it says itself
             if not self.job:
                 raise UsageError("--operator statefulset needs the StatefulSet's name; give --job NAME")
@@ -146,6 +150,7 @@ class KubernetesSettings:
             host_name=self.host_name,
             domain=self.domain,
             container=self.container,
+            resources=(*GPUS, *self.gpu_resources),
         )
 
 

@@ -65,6 +65,8 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*KUBE, "--job", "J", "--once"], "--job 'J' is no name"),
         ([*KUBE, "--kubeconfig", "/nonexistent", "--once"], "--kubeconfig /nonexistent: there is no such file"),
         ([*KUBE, "--signals", "/nonexistent", "--once"], "--signals /nonexistent cannot be read"),
+        ([*KUBE, "--gpu-resource", "a b"], "--gpu-resource 'a b' is no resource; write one such as nvidia.com/mig-*"),
+        (["--source", "kubernetes", "--operator", "statefulset", "--job", "../x"], "--job '../x' is no name of a"),
         (["--source", "kubernetes", "--operator", "statefulset"], "--operator statefulset needs"),
         (["--source", "kubernetes", "--operator", "custom", "--job", "j"], "give --selector"),
         (["--sorce", "file"], "did you mean --source"),
@@ -84,6 +86,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(argv, words, capsys):
 def test_what_is_asked_of_a_cluster_is_understood(tmp_path):
     argv = [*KUBE, "--namespace", "n", "--operator", "et", "--selector", "a in (b, c),!d", "--slots", "4"]
     argv += ["--host-name", "{name}.x", "--cluster-domain", "cluster.local", "--container", "main"]
+    argv += ["--gpu-resource", "nvidia.com/mig-*", "--gpu-resource", "habana.ai/gaudi"]
     argv += ["--kubeconfig", "k", "--admission-probe", "tcp:2222", "--signals", "s", "--settle", "2.5"]
     settings = settings_from([*argv, "--node-selector", "pool=gpu", "--once"], {}).source
     assert settings == KubernetesSettings(
@@ -95,6 +98,7 @@ def test_what_is_asked_of_a_cluster_is_understood(tmp_path):
         host_name="{name}.x",
         domain="cluster.local",
         container="main",
+        gpu_resources=("nvidia.com/mig-*", "habana.ai/gaudi"),
         kubeconfig=Path.cwd() / "k",
         probe=2222,
         signals=Path.cwd() / "s",
