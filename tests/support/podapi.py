@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -141,23 +142,28 @@ class _Handler(BaseHTTPRequestHandler):
         if self.server.forbidden:
             self._forbid("get", "pods/exec", pod, namespace)
             return
-        offered = [word.strip() for word in self.headers.get("Sec-WebSocket-Protocol", "").split(",")]
-        assert PROTOCOL in offered, offered
-        key = self.headers["Sec-WebSocket-Key"].encode()
-        self.send_response(101)
-        self.send_header("Upgrade", "websocket")
-        self.send_header("Connection", "Upgrade")
-        self.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key + _MAGIC).digest()).decode())
-        self.send_header("Sec-WebSocket-Protocol", PROTOCOL)
-        self.end_headers()
-        self.close_connection = True
+        upgrade(self)
         self.server.connections.append(self.connection)
         assert query["stdin"] == query["stdout"] == query["stderr"] == ["true"]
         assert query["container"] == ["worker"]
-        _Session(self.connection, query["command"]).run()
+        Session(self.connection, query["command"]).run()
 
 
-class _Session:
+def upgrade(handler: BaseHTTPRequestHandler) -> None:
+    """Turn the connection of a request for it into one that carries a command's streams."""
+    offered = [word.strip() for word in handler.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+    assert PROTOCOL in offered, offered
+    key = handler.headers["Sec-WebSocket-Key"].encode()
+    handler.send_response(101)
+    handler.send_header("Upgrade", "websocket")
+    handler.send_header("Connection", "Upgrade")
+    handler.send_header("Sec-WebSocket-Accept", base64.b64encode(hashlib.sha1(key + _MAGIC).digest()).decode())
+    handler.send_header("Sec-WebSocket-Protocol", PROTOCOL)
+    handler.end_headers()
+    handler.close_connection = True
+
+
+class Session:
     """One command, and the connection that carries its streams. It outlives that one, as in a container."""
 
     def __init__(self, connection: socket.socket, command: list[str]) -> None:
@@ -170,6 +176,12 @@ class _Session:
             command, stdin=self._input, stdout=pipe, stderr=pipe, bufsize=0, start_new_session=True
         )
         os.close(self._input)
+
+    def kill(self) -> None:
+        """End the command and what it started, if it has not ended."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def run(self) -> None:
         assert self._process.stdout is not None

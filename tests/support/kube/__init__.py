@@ -7,6 +7,7 @@ controllers. Where this and a real server differ, this is wrong: ``tests/contrac
     resources, statuses, selectors, patches   tables and rules, pure
     store                                     objects, versions, history, who waits for changes
     lifecycle, verbs, listing, watching       what each request does
+    execs                                     commands in pods
     access, tls                               who asks, and what they may do
     faults, counts, clock                     what tests hold
     web, server                               sockets and threads, and the object that joins all

@@ -91,7 +91,9 @@ class Handler(BaseHTTPRequestHandler):
                 self.abort()
             case _:
                 self.server.access.authorize(call)
-                if call.verb == "watch":
+                if call.subresource == "exec":
+                    self.server.execs.run(self, call, self.server.verbs.existing(call).body())
+                elif call.verb == "watch":
                     self._watch(call, fault)
                 else:
                     self._answer(call, fault)

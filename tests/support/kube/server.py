@@ -15,11 +15,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support import marks
 from tests.support.kube import handler, listing, patches, web
 from tests.support.kube.access import Access
 from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock, rfc3339, unix
 from tests.support.kube.counts import Counts
+from tests.support.kube.execs import Execs
 from tests.support.kube.faults import Faults
 from tests.support.kube.resources import Key, Resource, resource
 from tests.support.kube.store import HISTORY, Backup, Record, Store
@@ -33,7 +35,8 @@ Body = dict[str, Any]
 class KubeServer:
     """An API server on a port of 127.0.0.1; a context manager.
 
-    ``faults``, ``counts``, ``clock``, ``access`` and ``store`` are the tests' to use. ``token`` may do everything.
+    ``faults``, ``counts``, ``clock``, ``access``, ``execs`` and ``store`` are the tests' to use. ``token`` may do
+    everything; kubectl sends it over TLS only.
 
     ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
     ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
@@ -55,6 +58,7 @@ class KubeServer:
         self.access = Access(self.store, self.clock)
         self.faults = Faults()
         self.counts = Counts()
+        self.execs = Execs()
         self.verbs = Verbs(self.store, self.clock, self.access, patience=patience)
         self.bookmark_every = bookmark_every
         self.stopping = threading.Event()
@@ -90,6 +94,7 @@ class KubeServer:
     def stop(self) -> None:
         """Ends all connections and threads. It cannot be started again: see :meth:`refuse`."""
         self.stopping.set()
+        self.execs.stop()
         self.store.wake()
         self._listener.close()
         if self._kubelet is not None:
@@ -260,7 +265,11 @@ class KubeServer:
     def rotate_ca(self) -> None:
         """A new CA and a certificate of it, for new connections; ``ca_file`` is another file then."""
         if self._folder is None:
-            self._folder = Path(self._temporary.enter_context(tempfile.TemporaryDirectory(prefix="hvdt-kube-")))
+            self._folder = Path(
+                self._temporary.enter_context(
+                    tempfile.TemporaryDirectory(prefix=f"{marks.PREFIX}{marks.owner()}-kube-")
+                )
+            )
         number = len(list(self._folder.glob("ca*.crt")))
         self.authority = Authority(self._folder, f"ca{number}")
         pair = self.authority.server("127.0.0.1", "localhost", "kubernetes.default.svc")
