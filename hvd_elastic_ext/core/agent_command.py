@@ -8,7 +8,9 @@ business, and finds its directory as always.
 
 from __future__ import annotations
 
+import itertools
 import sys
+from collections.abc import Sequence
 from typing import Final
 
 AGENT_MODULE: Final = "hvd_elastic_ext.worker.agent"
@@ -25,3 +27,11 @@ def agent_command(python: str, *, version: tuple[int, ...] = sys.version_info[:2
         return [python, "-P", "-m", AGENT_MODULE]
     # Older ones do not know -P. (Newer ones look for modules of their own before they run a -c.)
     return [python, "-c", _STUB]
+
+
+def is_agent(words: Sequence[str]) -> bool:
+    """Whether a process that was started with these words is an agent, or on the way to becoming one.
+
+    Whatever an agent forks has the same words.
+    """
+    return any(pair in (("-m", AGENT_MODULE), ("-c", _STUB)) for pair in itertools.pairwise(words))

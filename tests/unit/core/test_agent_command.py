@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.agent_command import agent_command
+from hvd_elastic_ext.core.agent_command import AGENT_MODULE, agent_command, is_agent
 
 OLD, NEW = (3, 10), (3, 11)
 OURS = "hvd_elastic_ext"
@@ -36,3 +36,17 @@ def test_an_agent_runs_nothing_that_lies_in_its_directory(
 def test_an_interpreter_that_does_not_know_the_option_is_not_given_it() -> None:
     assert "-P" in agent_command("python", version=(3, 13))
     assert "-P" not in agent_command("python", version=(3, 10))
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_what_was_started_as_an_agent_is_known_as_one(version: tuple[int, int]) -> None:
+    assert is_agent(agent_command("/opt/python", version=version))
+    assert is_agent(["sh", "-c", 'exec "$@"', "sh", *agent_command("python", version=version)])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [[], ["python"], ["python", "-m", "pytest", AGENT_MODULE], ["grep", AGENT_MODULE], ["python", "-c", "import sys"]],
+)
+def test_nothing_else_is_taken_for_an_agent(words: list[str]) -> None:
+    assert not is_agent(words)

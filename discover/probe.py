@@ -1,0 +1,53 @@
+"""Ask the daemon how it is, over its socket file: ``python -I -m discover.probe SOCKET /livez``.
+
+For the probes of a container whose daemon listens on a socket file only: a kubelet
+that asks by HTTP would need a port that is open to the whole cluster. Loads nothing
+of ours and little else, since it is run every few seconds.
+
+Exit code 0 if the daemon answers 200, else 1 with one line on standard error; 2 for usage.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+
+WAIT = 4.0
+"""Seconds for the whole answer; a kubelet's ``timeoutSeconds`` should be longer."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    if len(arguments) != 2 or not arguments[1].startswith("/"):
+        sys.stderr.write("usage: python -I -m discover.probe SOCKET /livez|/startupz|/readyz\n")
+        return 2
+    path, target = arguments
+    path = path.removeprefix("unix://")
+    try:
+        code, why = _asked(path, target)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"{path}: {str(error) or type(error).__name__}\n")
+        return 1
+    if code == 200:
+        return 0
+    sys.stderr.write(f"{target}: {code} {why}\n")
+    return 1
+
+
+def _asked(path: str, target: str) -> tuple[int, str]:
+    """The status and the body's first line. Raises ``OSError``, or ``ValueError`` if that is no answer."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(WAIT)
+        connection.connect(path)
+        connection.sendall(f"GET {target} HTTP/1.0\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(4096), b""))
+    head, _, body = answer.decode("utf-8", "replace").partition("\r\n\r\n")
+    words = head.split(None, 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/") or not words[1].isdigit():
+        raise ValueError("no answer of hvd-discover")
+    return int(words[1]), body.partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

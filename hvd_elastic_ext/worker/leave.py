@@ -1,0 +1,104 @@
+"""Tell this container's agents that it is about to end, and wait until they have left: a worker pod's ``preStop``.
+
+::
+
+    python -I -m hvd_elastic_ext.worker.leave --within 25
+
+Process 1 of a worker pod is sshd. When the pod ends it is sent SIGTERM, ends at
+once, and everything else is killed with it: an agent that was started over ssh is
+never asked. So this comes first. Each agent takes its signal for a departure of
+the host, tells its launcher, and ends when its processes have left.
+
+Signals every agent that it sees in ``/proc``: meant for containers, which see
+their own. Exit code 0 when no agent is left, 1 when the time is over first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hvd_elastic_ext.core.agent_command import is_agent
+
+WITHIN_S = 25.0
+"""Default time: a little less than the 30 s that a pod has by default, hook included."""
+
+PROC = Path("/proc")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="hvd_elastic_ext.worker.leave", description="Let this host's agents leave.")
+    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="seconds to wait (default: 25)")
+    within_s: float = parser.parse_args(argv).within
+    with contextlib.ExitStack() as held:
+        told = dict(_told(held))
+        left = _outlasting(told, time.monotonic() + within_s)
+    if left:
+        sys.stderr.write(f"leave: after {within_s:g} s there still are agents: {', '.join(map(str, left))}\n")
+    return 1 if left else 0
+
+
+def agents(commands: Mapping[int, tuple[int, Sequence[str]]]) -> list[int]:
+    """Of processes, given as number: (parent's number, words), those that are agents and no forks of one. Pure."""
+    alike = {pid for pid, (_, words) in commands.items() if is_agent(words)}
+    return sorted(pid for pid in alike if commands[pid][0] not in alike)
+
+
+def _told(held: contextlib.ExitStack) -> Iterator[tuple[int, int]]:
+    """Signal them; yield descriptor and number of each. A process is held before it is looked at again, so that
+    none is mistaken for one that has come after it under the same number."""
+    for pid in agents(_processes()):
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            held.callback(os.close, descriptor)
+            if not is_agent(_words(pid)):
+                continue
+            try:
+                signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+            except PermissionError:
+                sys.stderr.write(f"leave: agent {pid} is another user's; not signalled\n")
+                continue
+            yield descriptor, pid
+
+
+def _outlasting(told: Mapping[int, int], deadline: float) -> list[int]:
+    """Wait for their ends; return the numbers of those that are still there at the deadline."""
+    poll, waiting = select.poll(), dict(told)
+    for descriptor in waiting:
+        poll.register(descriptor, select.POLLIN)
+    while waiting and (rest := deadline - time.monotonic()) > 0:
+        for descriptor, _ in poll.poll(rest * 1000):
+            poll.unregister(descriptor)
+            del waiting[descriptor]
+    return sorted(waiting.values())
+
+
+def _processes() -> dict[int, tuple[int, list[str]]]:
+    numbers = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
+    return {pid: (_parent(pid), words) for pid in numbers if (words := _words(pid))}
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+    except OSError:  # it has ended
+        return []
+
+
+def _parent(pid: int) -> int:
+    try:
+        # The name before it stands in brackets and may hold anything, brackets too.
+        return int((PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

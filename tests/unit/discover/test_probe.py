@@ -1,0 +1,76 @@
+"""What a kubelet is told of a daemon that listens on a socket file."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from discover import probe
+from discover.board import Board
+from discover.metrics import Metrics
+from discover.routes import Routes
+from discover.serve import Server
+from discover.settings import UnixAddress
+from discover.vitals import Vitals
+from hvd_elastic_ext.core.clock import ManualClock
+
+
+@pytest.fixture
+def daemon(tmp_path: Path, manual_clock: ManualClock) -> Iterator[str]:
+    """The socket of one that turns, and has published nothing yet."""
+    vitals = Vitals(manual_clock)
+    vitals.beat()
+    routes = Routes(Board(), vitals=vitals, metrics=Metrics(manual_clock))
+    server = Server(UnixAddress(tmp_path / "s"), routes)
+    server.start()
+    yield str(tmp_path / "s")
+    routes.close()
+    server.close()
+
+
+def test_a_daemon_that_is_well_is_well(daemon: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert probe.main([daemon, "/livez"]) == 0
+    assert probe.main([f"unix://{daemon}", "/livez"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_one_that_is_not_says_why(daemon: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert probe.main([daemon, "/startupz"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("/startupz: 503 ")
+    assert said.count("\n") == 1
+
+
+def test_where_nobody_listens_it_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert probe.main([str(tmp_path / "s"), "/livez"]) == 1
+    assert capsys.readouterr().err == f"{tmp_path}/s: [Errno 2] No such file or directory\n"
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1\r\n\r\n", b"220 smtp.example.com\r\n", b"\xff\xfe 200 OK\r\n\r\n"])
+def test_what_is_no_answer_is_not_taken_for_health(
+    tmp_path: Path, answer: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert probe.main([str(tmp_path / "s"), "/livez"]) == 1
+        thread.join()
+    assert capsys.readouterr().err == f"{tmp_path}/s: no answer of hvd-discover\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["/s"], ["/s", "livez"], ["/s", "/livez", "/readyz"]])
+def test_a_misspelt_probe_is_usage(arguments: list[str]) -> None:
+    assert probe.main(arguments) == 2
