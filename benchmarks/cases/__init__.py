@@ -6,6 +6,7 @@ from typing import Final
 
 from benchmarks.cases import (
     check,
+    cluster,
     commit,
     crowded,
     growth,
@@ -32,4 +33,5 @@ CASES: Final[tuple[Case, ...]] = (
     *commit.CASES,
     *check.CASES,
     sync.CASE,
+    *cluster.CASES,
 )

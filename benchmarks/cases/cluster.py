@@ -1,0 +1,261 @@
+"""The daemon on a cluster: how soon a pod's coming and going is in the hosts file, and what it takes.
+
+The API server is the tests' own (``tests/support/kube``), in a process of its own; the daemon is as a user starts it.
+Stock Horovod has no counterpart. Beside ours there is the least that could do it: a loop over raw events that
+keeps names and replaces a file (``benchmarks/scripts/bare_watch.py``).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from benchmarks import jobs
+from benchmarks.cases.large_job import cpu_s
+from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
+from benchmarks.scripts.apiserver import SELECTOR
+
+REMOVED: Final = "pod deleted to hosts file without it"
+ADDED: Final = "pod ready to hosts file with it, less --settle"
+BARE: Final = "the same removal, a bare watch loop"
+SYNCED: Final = "start of the process to 10,000 hosts in the file"
+MEMORY: Final = "peak memory of the daemon"
+LAG: Final = "pod deleted to hosts file without it, 1,000 changes a second"
+BUSY: Final = "daemon's CPU, 1,000 changes a second"
+IDLE: Final = "daemon's CPU, nothing happening"
+CALL: Final = "discover_hosts.sh"
+PODS, QUICK_PODS = 1000, 50
+NODES: Final = 100
+CHANGES, QUICK_CHANGES = 100, 5
+MANY, QUICK_MANY = 10_000, 200
+RATE: Final = 1000.0
+RATE_S, QUICK_RATE_S = 60.0, 3.0
+IDLE_S, QUICK_IDLE_S = 30.0, 3.0
+SETTLE_S: Final = 0.1
+BYTES: Final = 5000
+READY_S: Final = 120.0
+LATE_S: Final = 20.0
+LOOK_S: Final = 0.0003
+CALLS, QUICK_CALLS = 300, 20
+SCRIPT: Final = Path(__file__).parents[2] / "scripts" / "discover_hosts.sh"
+
+
+class Cluster:
+    """An API server with pods, in a process of its own."""
+
+    def __init__(self, trial: Trial, pods: int) -> None:
+        self.folder = trial.folder / "cluster"
+        self.folder.mkdir()
+        os.mkfifo(self.folder / "orders")
+        self._orders = os.open(self.folder / "orders", os.O_RDWR)
+        self.job = jobs.Job(trial.side, self.folder)
+        words = ["benchmarks.scripts.apiserver", self.folder, pods, NODES, BYTES]
+        self.job.launch([sys.executable, "-m", *map(str, words)])
+        self.job.wait_for("API server", self.kubeconfig.exists, timeout=READY_S)
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    def tell(self, *words: object) -> None:
+        """Give an order; it is done a moment later."""
+        os.write(self._orders, (" ".join(map(str, words)) + "\n").encode())
+
+    def done(self, order: str, name: object) -> float:
+        """When the server did it (mono), a moment after it was told to."""
+
+        def found() -> float | None:
+            lines = (self.folder / "done").read_text().splitlines()
+            return next((float(line.split()[2]) for line in lines if line.startswith(f"{order} {name} ")), None)
+
+        return self.job.wait_for(f"{order} {name}", found, timeout=READY_S)
+
+    def end(self) -> None:
+        self.job.end()
+        os.close(self._orders)
+
+
+class Follower:
+    """Something that keeps a hosts file."""
+
+    def __init__(self, trial: Trial, name: str) -> None:
+        self.folder = trial.folder / name
+        self.folder.mkdir()
+        self.file = self.folder / "followed"
+        self.job = jobs.Job(trial.side, self.folder)
+
+    def when(self, host: str, *, there: bool) -> float | None:
+        """When the file was first seen with or without a host (mono); None if that takes too long."""
+        deadline, last = time.monotonic() + LATE_S, -1
+        while (moment := time.monotonic()) < deadline:
+            with contextlib.suppress(FileNotFoundError):
+                number = self.file.stat().st_ino
+                if number != last:
+                    last = number
+                    if (f"{host}.job.default.svc:1\n" in self.file.read_text()) is there:
+                        return moment
+            time.sleep(LOOK_S)
+        return None
+
+    def count(self) -> int:
+        """Hosts in the file."""
+        try:
+            return self.file.read_bytes().count(b"\n")
+        except FileNotFoundError:
+            return 0
+
+
+@contextlib.contextmanager
+def cluster(trial: Trial, pods: int) -> Iterator[Cluster]:
+    made = Cluster(trial, pods)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+@contextlib.contextmanager
+def following(trial: Trial, at: Cluster, *, bare: bool = False) -> Iterator[Follower]:
+    """The daemon, or a bare loop, from its start until it is no longer needed."""
+    one = Follower(trial, "bare" if bare else "daemon")
+    argv = ["benchmarks.scripts.bare_watch", at.kubeconfig, SELECTOR, one.file]
+    if not bare:
+        argv = ["discover.cli", "--source", "kubernetes", "--kubeconfig", at.kubeconfig, "--selector", SELECTOR]
+        argv += ["--admission-probe", "none", "--settle", SETTLE_S, "--slots", 1, "--hosts-file", one.file]
+    try:
+        one.job.launch([sys.executable, "-m", *map(str, argv)])
+        yield one
+    finally:
+        one.job.end()
+
+
+def pid_of(one: Follower) -> int:
+    """The daemon's process. Raises :class:`BenchmarkError` if there is none."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                if b"discover.cli" in words and os.fsencode(one.file) in words and words[0].endswith(b"python"):
+                    return int(entry.name)
+    raise BenchmarkError("there is no daemon")
+
+
+def between(begun: float, ended: float | None, *, less: float = 0.0) -> Timing:
+    return Timing(LATE_S, at_least=True) if ended is None else Timing(ended - begun - less)
+
+
+def removal(at: Cluster, one: Follower, name: str) -> Timing:
+    """Delete a pod, and see it go from the file."""
+    at.tell("delete", name)
+    gone = one.when(name, there=False)
+    return between(at.done("delete", name), gone)
+
+
+def addition(at: Cluster, one: Follower, name: str) -> Timing:
+    at.tell("add", name)
+    come = one.when(name, there=True)
+    return between(at.done("add", name), come, less=SETTLE_S)
+
+
+def measure_changes(trial: Trial) -> Values:
+    """Pods go and come, one at a time; then the bare loop has the same."""
+    pods, changes = (QUICK_PODS, QUICK_CHANGES) if trial.quick else (PODS, CHANGES)
+    with cluster(trial, pods) as at:
+        with following(trial, at) as one:
+            one.job.wait_for("first hosts file", lambda: one.count() == pods, timeout=READY_S)
+            removed = [removal(at, one, f"p{number}") for number in range(changes)]
+            added = [addition(at, one, f"q{number}") for number in range(changes)]
+        with following(trial, at, bare=True) as other:
+            other.job.wait_for("first hosts file", lambda: other.count() >= pods - changes, timeout=READY_S)
+            bare = [removal(at, other, f"p{number}") for number in range(changes, 2 * changes)]
+    return {REMOVED: removed, ADDED: added, BARE: bare}
+
+
+def measure_many(trial: Trial) -> Values:
+    """All pods at once, then 1,000 changes a second with a pod that goes now and then, then nothing."""
+    pods = QUICK_MANY if trial.quick else MANY
+    rate_s, idle_s = (QUICK_RATE_S, QUICK_IDLE_S) if trial.quick else (RATE_S, IDLE_S)
+    with cluster(trial, pods) as at:
+        begun = time.monotonic()
+        with following(trial, at) as one:
+            one.job.wait_for("first hosts file", lambda: one.count() == pods, timeout=READY_S)
+            synced = Timing(time.monotonic() - begun)
+            pid, lags = pid_of(one), []
+            began, before = time.monotonic(), cpu_s(pid)
+            at.tell("change", f"{RATE:g}", f"{rate_s:g}")
+            for number in range(int(rate_s) - 1):
+                lags.append(removal(at, one, f"p{10 * number}"))
+                time.sleep(max(0.0, began + number + 1.0 - time.monotonic()))
+            at.done("change", f"{RATE:g}")
+            busy = Timing(100 * (cpu_s(pid) - before) / (time.monotonic() - began))
+            time.sleep(2.0)
+            began, before = time.monotonic(), cpu_s(pid)
+            time.sleep(idle_s)
+            idle = Timing(100 * (cpu_s(pid) - before) / (time.monotonic() - began))
+            peak = Timing(peak_mb(pid))
+    return {SYNCED: [synced], MEMORY: [peak], LAG: lags, BUSY: [busy], IDLE: [idle]}
+
+
+def peak_mb(pid: int) -> float:
+    """The most memory that a process ever had, in MB (10^6 bytes)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return float(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+
+
+def measure_script(trial: Trial) -> Values:
+    """The script that stock Horovod runs every second, called again and again by one shell."""
+    calls = QUICK_CALLS if trial.quick else CALLS
+    hosts = trial.folder / "followed"
+    hosts.write_text("".join(f"p{number}.job.default.svc:8\n" for number in range(PODS)))
+    loop = f"i=0; while [ $i -lt {calls} ]; do sh {SCRIPT} >/dev/null; i=$((i+1)); done"
+    times = []
+    for _ in range(5):
+        begun = time.monotonic()
+        subprocess.run(["sh", "-c", loop], env={**os.environ, "HVD_HOSTS_FILE": str(hosts)}, check=True)
+        times.append(Timing((time.monotonic() - begun) / calls))
+    return {CALL: times}
+
+
+CASES: Final = (
+    Case(
+        name="cluster-changes",
+        about=f"{PODS:,} pods on a cluster; pods go and come",
+        figures=(
+            Figure(REMOVED),
+            Figure(REMOVED, "p99", bar_s=0.02),
+            Figure(ADDED, "p99", bar_s=0.02),
+            Figure(BARE, "p99"),
+        ),
+        measure=measure_changes,
+        repeats=1,
+        sides=("ours",),
+    ),
+    Case(
+        name="cluster-many",
+        about=f"{MANY:,} pods on a cluster: the first list, {RATE:,.0f} changes a second, nothing",
+        figures=(
+            Figure(SYNCED, bar_s=3.0),
+            Figure(MEMORY, bar_s=136.3, unit="MB"),  # 130 MiB
+            Figure(LAG, "maximum", bar_s=0.5),
+            Figure(BUSY, bar_s=60.0, unit="% of a core"),
+            Figure(IDLE, bar_s=0.2, unit="% of a core"),
+        ),
+        measure=measure_many,
+        repeats=1,
+        sides=("ours",),
+    ),
+    Case(
+        name="discover-script",
+        about=f"one call of discover_hosts.sh, {PODS:,} hosts",
+        figures=(Figure(CALL, "maximum", bar_s=0.003),),
+        measure=measure_script,
+        repeats=1,
+        sides=("ours",),
+    ),
+)
