@@ -109,6 +109,14 @@ def test_a_role_that_changes_holds_from_then_on(space: Space, reader: Api) -> No
     eventually(lambda: reader.ask("GET", space.pods).code == 403, "the old role to hold no more")
 
 
+def test_a_role_that_is_not_there_is_named(space: Space, reader: Api) -> None:
+    space.api.done("DELETE", space.path("roles", "reader", group=RBAC))
+    eventually(lambda: reader.ask("GET", space.pods).code == 403, "the role to be gone")
+
+    message = reader.ask("GET", space.pods).body["message"]
+    assert message.endswith('": RBAC: role.rbac.authorization.k8s.io "reader" not found')
+
+
 def test_a_token_that_is_none_is_unauthorized_in_so_many_words(space: Space) -> None:
     reply = space.api.as_user("nonsense").ask("GET", space.pods)
 

@@ -179,6 +179,16 @@ def test_a_body_can_come_slowly(fake: KubeServer, inside: Space) -> None:
     assert time.monotonic() - began > 0.3
 
 
+def test_a_watch_can_be_slow(fake: KubeServer, inside: Space) -> None:
+    fake.faults.on("watch", "pods", times=1).slow(chunk=100, delay=0.02)
+    watch = inside.watch(resourceVersion=inside.version())
+    began = time.monotonic()
+    inside.pod("a")
+
+    assert watch.next()[0] == "ADDED"
+    assert time.monotonic() - began > 0.1
+
+
 def test_the_second_page_can_be_expired(fake: KubeServer, inside: Space) -> None:
     for name in ("a", "b", "c"):
         inside.pod(name)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+
 import pytest
 
 from tests.contract.kube.conftest import Space
@@ -14,6 +17,23 @@ def test_a_list_says_its_kind_and_version_and_its_items_say_no_kind(space: Space
     assert (body["kind"], body["apiVersion"]) == ("PodList", "v1")
     assert int(body["metadata"]["resourceVersion"]) >= int(body["items"][0]["metadata"]["resourceVersion"])
     assert not {"kind", "apiVersion"} & set(body["items"][0])
+
+
+def test_large_lists_are_compressed_for_who_takes_that(space: Space) -> None:
+    body = {"metadata": {"name": "a"}, "data": {"x": "x" * 200_000}}
+    space.api.done("POST", space.path("configmaps"), body)
+    connection = space.api.connect()
+    headers = {"Authorization": f"Bearer {space.api.token}", "Accept-Encoding": "gzip"}
+    connection.request("GET", space.path("configmaps"), headers=headers)
+    response = connection.getresponse()
+    raw = response.read()
+    connection.close()
+
+    assert response.getheader("Content-Encoding") == "gzip"
+    assert len(raw) < 100_000
+    found = {each["metadata"]["name"]: each["data"] for each in json.loads(gzip.decompress(raw))["items"]}
+    assert found["a"] == body["data"]
+    assert "content-encoding" not in space.api.done("GET", space.path("configmaps")).headers
 
 
 def test_an_empty_list_has_no_items_and_not_null(space: Space) -> None:

@@ -11,7 +11,7 @@ controllers. Where this and a real server differ, this is wrong: ``tests/contrac
     access, tls                               who asks, and what they may do
     faults, counts, clock                     what tests hold
     web, server                               sockets and threads, and the object that joins all
-    bodies                                    pods and nodes to put into it
+    bodies, acts                              pods and nodes to put into it, and what happens to them
     fixtures                                  ``kube`` for pytest
 
 Start with :class:`tests.support.kube.server.KubeServer`.

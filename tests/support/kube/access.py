@@ -64,13 +64,14 @@ class Access:
             if known is None or (known.expires is not None and self._clock.now() >= known.expires):
                 raise statuses.unauthorized()
             return known.user
-        if authorization:
-            raise statuses.unauthorized()
         return _of_certificate(certificate) or ANONYMOUS
 
     def authorize(self, call: Call) -> None:
         """Raises ApiError 403."""
-        if not self.allows(call):
+        if MASTERS in call.user.groups:
+            return
+        missing: list[str] = []
+        if not any(_matches(rule, call) for rule in self._rules(call, missing)):
             raise statuses.forbidden(
                 call.user.name,
                 call.verb,
@@ -78,32 +79,31 @@ class Access:
                 subresource=call.subresource,
                 namespace=call.namespace,
                 name=call.name,
+                missing=missing,
             )
 
-    def allows(self, call: Call) -> bool:
-        return MASTERS in call.user.groups or any(_matches(rule, call) for rule in self._rules(call))
-
-    def _rules(self, call: Call) -> Iterator[Mapping[str, Any]]:
+    def _rules(self, call: Call, missing: list[str]) -> Iterator[Mapping[str, Any]]:
         with self._store.lock:
-            for body in self._bodies(_CLUSTER_BINDINGS, ""):
-                if _binds(body, call.user):
-                    yield from self._of_role(body["roleRef"], "")
-            if call.namespace:
-                for body in self._bodies(_BINDINGS, call.namespace):
+            spaces = [(_CLUSTER_BINDINGS, ""), *([(_BINDINGS, call.namespace)] if call.namespace else [])]
+            for bindings, namespace in spaces:
+                for body in self._bodies(bindings, namespace):
                     if _binds(body, call.user):
-                        yield from self._of_role(body["roleRef"], call.namespace)
+                        yield from self._of_role(body["roleRef"], namespace, missing)
 
     def _bodies(self, of: Any, namespace: str) -> Iterator[dict[str, Any]]:
         for key, record in self._store.shelf(of).records.items():
             if key.namespace == namespace:
                 yield record.body()
 
-    def _of_role(self, reference: Mapping[str, str], namespace: str) -> Iterable[Mapping[str, Any]]:
+    def _of_role(self, reference: Mapping[str, str], namespace: str, missing: list[str]) -> Iterable[Mapping[str, Any]]:
         if reference["kind"] == "ClusterRole":
             record = self._store.get(_CLUSTER_ROLES, Key("", reference["name"]))
         else:
             record = self._store.get(_ROLES, Key(namespace, reference["name"]))
-        return [] if record is None else record.body().get("rules") or []
+        if record is None:
+            missing.append(f'{reference["kind"].lower()}.rbac.authorization.k8s.io "{reference["name"]}" not found')
+            return []
+        return record.body().get("rules") or []
 
 
 def service_account(namespace: str, name: str) -> tuple[str, tuple[str, ...]]:

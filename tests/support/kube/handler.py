@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import socket
 import ssl
 import time
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tests.support.kube.server import KubeServer
 
 LOOK_S = 0.05
+
+COMPRESSED_FROM = 128 << 10
+"""Larger answers are compressed for who takes that, as real servers do."""
 
 _VERSION = {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
 _HEALTH = ("/healthz", "/livez", "/readyz")
@@ -37,6 +41,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def version_string(self) -> str:
         return self.server_version
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return super().date_time_string(self.server.clock.now())
 
     def _serve(self) -> None:
         try:
@@ -153,7 +160,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _whole(self, code: int, body: bytes, headers: Any = None) -> None:
         kind = "text/plain; charset=utf-8" if body == b"ok" else "application/json"
-        self._begin(code, {"Content-Type": kind, **(headers or {}), "Content-Length": str(len(body))}, body)
+        extra = dict(headers or {})
+        if len(body) > COMPRESSED_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
+            body, extra["Content-Encoding"] = gzip.compress(body, 1), "gzip"
+        self._begin(code, {"Content-Type": kind, **extra, "Content-Length": str(len(body))}, body)
 
     def _begin(self, code: int, headers: dict[str, str], body: bytes = b"") -> None:
         self.server.counts.answered(code)  # before the client can know

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.support.kube.resources import Resource
@@ -64,19 +65,26 @@ def unauthorized() -> ApiError:
     return ApiError(status(401, "Unauthorized", "Unauthorized"))
 
 
-def forbidden(user: str, verb: str, resource: Resource, *, subresource: str, namespace: str, name: str) -> ApiError:
+def forbidden(
+    user: str,
+    verb: str,
+    resource: Resource,
+    *,
+    subresource: str,
+    namespace: str,
+    name: str,
+    missing: Sequence[str] = (),
+) -> ApiError:
+    """``missing``: roles that bindings of the user name, and that are not there."""
     what = f"{resource.plural}/{subresource}" if subresource else resource.plural
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
     message = (
         f'{_named(resource, name)} is forbidden: User "{user}" cannot {verb} resource "{what}" '
         f'in API group "{resource.group}" {where}'
     )
+    if missing:
+        message += ": RBAC: " + (missing[0] if len(missing) == 1 else f"[{', '.join(missing)}]")
     return ApiError(status(403, "Forbidden", message, details=_about(resource, name)))
-
-
-def forbidden_path(user: str, verb: str, path: str) -> ApiError:
-    message = f'forbidden: User "{user}" cannot {verb} path "{path}"'
-    return ApiError(status(403, "Forbidden", message, details={}))
 
 
 def not_found(resource: Resource, name: str) -> ApiError:

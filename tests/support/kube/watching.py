@@ -50,6 +50,7 @@ class Watch:
         self._broken = False
         self._silent = False
         self._cut_next = False
+        self._told = False
         self.lines = 0
 
     # Tests
@@ -96,7 +97,8 @@ class Watch:
             if self._broken:
                 line.abort()
         except statuses.ApiError as error:
-            line.send(error_line(error.body))
+            if not self._told:  # whoever is too slow later is cut off without a word
+                line.send(error_line(error.body))
         except _CutError:
             line.abort()
 
@@ -105,6 +107,8 @@ class Watch:
             self.position = self.position or self._store.revision
             return
         with self._store.lock:
+            if self._asked and self._asked > self._store.revision:
+                raise statuses.too_large(self._asked, self._store.revision)
             keys, records = self._shelf.at(self._store.revision)
             found = [records[key] for key in keys if self._wanted(records[key])]
             self.position = self._store.revision
@@ -141,7 +145,7 @@ class Watch:
         lines = [each for event in events if (each := self._line(event))]
         if lines:
             self._send(line, lines)
-        self.position = latest
+        self.position, self._told = latest, True
         if self._bookmarks and self._clock.now() >= self._next_bookmark:
             self._next_bookmark = self._bookmark_time()
             self._send(line, [self._bookmark_line()])
