@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 
 from discover.board import Board
+from discover.companion import Companion
 from discover.daemon import Daemon, Inbox
 from discover.decide import Standing, publication_of
 from discover.explain import FollowsPods
-from discover.following import kubernetes_source
+from discover.following import companion, kubernetes_source
 from discover.metrics import Metrics
 from discover.once import look, render
 from discover.outlets import Outlets
@@ -45,6 +46,7 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
     clock = clock or SystemClock()
     vitals, metrics, board = Vitals(clock), Metrics(clock), Board()
     source = source_of(settings, metrics=metrics, clock=clock)
+    beside = _companion(settings, inbox, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
     outlets = Outlets([*files, board], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics)
@@ -65,12 +67,22 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
             next_event=inbox.next,
             changed=inbox.changed,
         )
+        if beside is not None:
+            beside.start()
         return daemon.run()
     finally:
+        if beside is not None:
+            beside.stop()
         outlets.close()
         routes.close()
         if server is not None:
             server.close()
+
+
+def _companion(settings: Settings, inbox: Inbox, *, metrics: Metrics, clock: Clock) -> Companion | None:
+    if not isinstance(settings.source, KubernetesSettings):
+        return None
+    return companion(settings.source, metrics=metrics.of_cluster(), clock=clock, end=inbox.end)
 
 
 def look_once(settings: Settings, *, life: str) -> str:

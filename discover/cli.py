@@ -157,6 +157,10 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--signals", metavar="FILE", help="further signals that a host is going away, in YAML")
     group.add_argument("--settle", type=float, metavar="S", help=f"seconds that additions gather (default: {SETTLE:g})")
     group.add_argument("--node-selector", metavar="LABELS", help="labels of the nodes to watch (default: all nodes)")
+    group.add_argument(
+        "--exit-with-container", metavar="NAME", help="end with this container of the own pod (no native sidecars)"
+    )
+    group.add_argument("--own-pod", metavar="NAME", help="the pod this runs in (default: named like this host)")
 
 
 def _config_parser() -> argparse.ArgumentParser:
@@ -171,6 +175,7 @@ OWN_OPTIONS = {
     "kubernetes": (
         *("namespace", "job", "operator", "selector", "host_name", "cluster_domain", "container", "kubeconfig"),
         *("gpu_resource", "admission_probe", "signals", "settle", "node_selector"),
+        *("exit_with_container", "own_pod"),
     ),
 }
 """Options that go with one source only; --slots goes with each."""
@@ -214,6 +219,8 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesSettings:
         signals=None if options.signals is None else _path(options.signals, "--signals"),
         settle=SETTLE if options.settle is None else options.settle,
         node_selector=options.node_selector or "",
+        exit_with=options.exit_with_container or "",
+        own_pod=options.own_pod or "",
     )
 
 

@@ -44,8 +44,21 @@ class Told:
     def exit_code(self) -> int:
         return 0 if self.signal_number == signal.SIGTERM else 128 + self.signal_number
 
+    @property
+    def why(self) -> str:
+        return signal.Signals(self.signal_number).name
 
-Event = Note | Told
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """There is nothing left to do here."""
+
+    why: str
+    exit_code: int
+    stops: bool = True
+
+
+Event = Note | Told | Over
 
 
 class Inbox:
@@ -65,6 +78,9 @@ class Inbox:
 
     def signalled(self, signal_number: int, _frame: object) -> None:
         self._queue.put(Told(signal_number))
+
+    def end(self, why: str, exit_code: int) -> None:
+        self._queue.put(Over(why, exit_code))
 
     def next(self, timeout: float) -> Event:
         """Return the next event, ``TICK`` if there is none for ``timeout`` seconds."""
@@ -134,8 +150,8 @@ class Daemon:
             self._publish()
             self._vitals.beat()
             event = self._next_event(TICK)
-            if isinstance(event, Told) and event.stops:
-                LOG.info("stopping: %s; the published hosts stay", signal.Signals(event.signal_number).name)
+            if isinstance(event, Told | Over) and event.stops:
+                LOG.info("stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
             look = event is not Note.TICK or bool(self._problem) or self._standing.unsettled_since is not None
 

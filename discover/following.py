@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import socket
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from discover.admission import Admission, TcpProbe, Unprobed
+from discover.companion import Companion, End
 from discover.holds import HoldLimits
 from discover.metrics import ClusterMetrics
 from discover.selection import Selector
@@ -17,6 +20,9 @@ from discover.sources.cluster import KubernetesSource, Wanted
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.edges.configfile import read_config
+
+if TYPE_CHECKING:
+    from discover.sources.kubernetes import Cluster
 
 
 def kubernetes_source(
@@ -34,14 +40,7 @@ def kubernetes_source(
     if settings.signals is not None:
         rules = read_config(settings.signals, option="--signals")
         table = with_rules(table, rules, where=f"--signals {settings.signals}")
-    try:
-        from discover.sources.kubernetes import Access, Cluster
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
-            raise
-        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
-        raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
-    cluster = Cluster(Access.found(settings.kubeconfig, environ))
+    cluster = _cluster(settings, environ)
     wanted = Wanted(
         namespace=settings.namespace or cluster.namespace,
         job=settings.job,
@@ -60,3 +59,30 @@ def kubernetes_source(
         draw=random.random,
         limits=HoldLimits(settle=settings.settle),
     )
+
+
+def companion(
+    settings: KubernetesSettings,
+    *,
+    metrics: ClusterMetrics,
+    clock: Clock,
+    end: End,
+    environ: Mapping[str, str] = os.environ,
+) -> Companion | None:
+    """Make what ends the daemon with a container beside it, if that is wanted. Raises :class:`UsageError`."""
+    if not settings.exit_with:
+        return None
+    cluster = _cluster(settings, environ)
+    own = cluster.pod(cluster.namespace, settings.own_pod or socket.gethostname())
+    return Companion(own, settings.exit_with, end=end, clock=clock, draw=random.random, witness=metrics)
+
+
+def _cluster(settings: KubernetesSettings, environ: Mapping[str, str]) -> Cluster:
+    try:
+        from discover.sources.kubernetes import Access, Cluster
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3"):
+            raise
+        remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
+        raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
+    return Cluster(Access.found(settings.kubeconfig, environ))

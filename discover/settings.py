@@ -93,6 +93,7 @@ SETTLE: Final = 0.5
 LONGEST_SETTLE: Final = 600.0
 
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
 
 
@@ -103,7 +104,8 @@ class KubernetesSettings:
     ``namespace``: None is the one of the credentials. ``kubeconfig``: None is the pod's own account, or the user's
     file. ``gpu_resources``: whose limits are slots, too. ``probe``: the TCP port that a new host must answer on, None
     for none. ``settle``: seconds that additions gather. ``signals``: a file of further signals. ``node_selector``:
-    labels of the nodes to watch; "" is all.
+    labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod``, the pod that the daemon runs in
+    ("" is the one that is called like this host), with which it ends.
 
     Raises :class:`UsageError`.
     """
@@ -122,6 +124,8 @@ class KubernetesSettings:
     signals: Path | None = None
     settle: float = SETTLE
     node_selector: str = ""
+    exit_with: str = ""
+    own_pod: str = ""
     kind: ClassVar[str] = "kubernetes"
 
     def __post_init__(self) -> None:
@@ -133,6 +137,11 @@ class KubernetesSettings:
                 raise UsageError(f"{option} {value!r} is no label selector; write LABEL=VALUE[,LABEL=VALUE…]")
         if not (math.isfinite(self.settle) and 0 <= self.settle <= LONGEST_SETTLE):
             raise UsageError(f"--settle {self.settle:g}: write seconds from 0 to {LONGEST_SETTLE:g}")
+        for option, name in (("--exit-with-container", self.exit_with), ("--own-pod", self.own_pod)):
+            if name and not _NAME.fullmatch(name):
+                raise UsageError(f"{option} {name!r}: small letters, digits and inner '-' or '.', at most 253")
+        if self.own_pod and not self.exit_with:
+            raise UsageError("--own-pod goes with --exit-with-container NAME; give that too, or leave it out")
         if self.job:
             check_job(self.job)
         if self.operator == "statefulset" and not self.selector:  # which pods these are, it says itself

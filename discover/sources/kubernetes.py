@@ -135,6 +135,18 @@ class Cluster:
             self._access, call, timeouts=self._timeouts, where=f"pods of namespace {namespace} at {self.host}"
         )
 
+    def pod(self, namespace: str, name: str) -> ClientCollection:
+        """One pod alone, to be watched."""
+
+        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
+            return client.CoreV1Api(api).list_namespaced_pod(
+                namespace, field_selector=f"metadata.name={name}", **options
+            )
+
+        return ClientCollection(
+            self._access, call, timeouts=self._timeouts, where=f"pod {namespace}/{name} at {self.host}"
+        )
+
     def nodes(self, selector: str = "") -> ClientCollection:
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             chosen = {"label_selector": selector} if selector else {}

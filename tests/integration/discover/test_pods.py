@@ -212,3 +212,20 @@ def test_20_the_last_survivor_stays_in_the_file_and_not_in_the_push(kube, worker
             following.until(workers.line(3))
     assert survivor in (workers.line(1), workers.line(2))
     assert reader.seen[-3:] == [survivor, survivor + workers.line(3), workers.line(3)]
+
+
+@pytest.mark.parametrize("code", [0, 137])
+def test_28_beside_another_container_the_daemon_ends_well_when_that_one_has_ended(kube, following, code):
+    own = pod("launcher-x", labels={})
+    own["spec"]["containers"] = [{"name": "launcher"}, {"name": "discover"}]
+    own["spec"]["restartPolicy"] = "Never"
+    kube.put("pods", own)
+    with following.daemon("--exit-with-container", "launcher", "--own-pod", "launcher-x") as daemon:
+        following.until("")
+        ended = {"name": "launcher", "state": {"terminated": {"exitCode": code}}}
+        kube.change("pods", "launcher-x", {"status": {"containerStatuses": [ended]}})
+        assert daemon.wait(DEADLINE) == 0
+        assert (
+            f"stopping: container launcher has ended with exit code {code}; the published hosts stay" in daemon.stderr
+        )
+        assert "--own-pod" not in daemon.stderr

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from discover.board import Board
-from discover.daemon import Daemon, Inbox, Note, Told
+from discover.daemon import Daemon, Inbox, Note, Over, Told
 from discover.decide import Standing
 from discover.metrics import Metrics
 from discover.outlets import Outlets
@@ -195,6 +195,12 @@ def test_a_hangup_looks_again(manual_clock):
 def test_the_exit_code_tells_stopped_from_interrupted(manual_clock):
     assert Rig(manual_clock, A).run(Told(signal.SIGTERM)) == 0
     assert Rig(manual_clock, A).run(Told(signal.SIGINT)) == 130
+
+
+def test_it_ends_when_there_is_nothing_left_to_do(manual_clock, caplog):
+    caplog.set_level(logging.INFO)
+    assert Rig(manual_clock, A).run(Over("the launcher has ended", 0)) == 0
+    assert "stopping: the launcher has ended; the published hosts stay" in caplog.text
 
 
 def test_refusals_are_counted(manual_clock):
