@@ -106,6 +106,8 @@ def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimit
     """Decide what is published of a selection: ``(holding, reason)``. ``now`` is in monotonic seconds."""
     found = _Sorted.of(facts, held)
     silent, damped = _dampen(now, held, found, limits=limits)
+    named, clashes = _unique([*found.kept.values(), *damped, *found.addable], held)
+    found.addable = [verdict for verdict in found.addable if verdict.pod.uid in named]
     since = now if held.looking_since is None else held.looking_since
     gathering = _or(held.gathering, now) if found.addable else None
     ripe = gathering is not None and now >= gathering + limits.settle
@@ -113,7 +115,8 @@ def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimit
     begun = begun or (not found.undecided(facts.answers) and (ripe or gathering is None))
     # The first publication takes along who is admitted by then: to add them a moment later would be one more change.
     added = found.addable if begun and (ripe or not held.begun) else []
-    hosts, clashes = _unique([*found.kept.values(), *damped, *added], held)
+    waiting = {} if added else {verdict.pod.uid: verdict.pod.key for verdict in found.addable}
+    hosts = {uid: host for uid, host in named.items() if uid not in waiting} if waiting else named
     after = Held(
         earlier=frozenset() if begun else held.earlier,
         published=hosts,
@@ -126,13 +129,12 @@ def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimit
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
-    waiting = {} if added else {verdict.pod.key: "gathering additions" for verdict in found.addable}
     times = [*ends.values(), _after(after.gathering, limits.settle), None if begun else since + limits.patience]
     holding = Holding(
         held=after,
         sight=Sight(HostSet(tuple(hosts.values())), _departures(found.leaving, hosts.values())) if begun else None,
         wanted=tuple(found.wanted),
-        notes={**found.notes, **waiting, **kept, **clashes},
+        notes={**found.notes, **dict.fromkeys(waiting.values(), "gathering additions"), **kept, **clashes},
         again_at=min((time for time in times if time is not None and time > now), default=None),
         relist=bool(damped) and not held.damped,
         causes=_causes(held, after, facts),

@@ -198,6 +198,18 @@ def test_two_pods_of_one_host_name_are_one_host_and_the_second_is_named():
     assert publishing.look(10.5, *usable("a"), second) == {"a": 1}
     assert publishing.last.sight.hosts.get("a").uid == "uid-a"
     assert "ns/a has the host name a, too" in publishing.notes()["a2"]
+    assert publishing.last.again_at is None, "time alone does not change that"
+    assert publishing.look(20.0, second) == {}
+    assert publishing.look(20.5, second) == {"a": 1}, "once the name is free it is given on"
+
+
+def test_of_two_newcomers_of_one_host_name_one_is_added():
+    both = [Verdict(verdict(name).pod, Grade.USABLE, "usable", Host("x", 1, f"uid-{name}")) for name in "pq"]
+    publishing = running("a")
+    publishing.look(10.0, *usable("a"), *both)
+    assert publishing.look(10.5, *usable("a"), *both) == {"a": 1, "x": 1}
+    assert publishing.last.sight.hosts.get("x").uid == "uid-p"
+    assert publishing.last.again_at is None
 
 
 # Advisory warnings
