@@ -1,0 +1,188 @@
+"""The real command on an API server: what is in the hosts file, whatever becomes of the server."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+
+import pytest
+
+from tests.support.kube import bodies, statuses
+from tests.support.kube.fixtures import kube
+from tests.support.waiting import wait_until
+
+__all__ = ["kube"]
+
+LABELS = bodies.mpi_worker_labels("job")
+
+
+def put(server, *names: str) -> None:
+    for number, name in enumerate(names):
+        server.put("nodes", bodies.node(f"node-of-{name}"))
+        server.put("pods", bodies.pod(name, node=f"node-of-{name}", labels=LABELS, ip=f"10.0.0.{number + 1}"))
+
+
+def text(*names: str) -> str:
+    return "".join(f"{name}.job.default.svc:1\n" for name in names)
+
+
+class Job:
+    """A daemon of one job, and what it publishes."""
+
+    def __init__(self, place, server) -> None:
+        self.place = place
+        self.server = server
+
+    def options(self, *more: object, token: str | None = None) -> list[object]:
+        kubeconfig = self.server.kubeconfig(self.place.directory / "kubeconfig", token=token)
+        source = ["--source", "kubernetes", "--job", "job", "--kubeconfig", kubeconfig, "--admission-probe", "none"]
+        return [*source, "--settle", "0.1", *more]
+
+    def serve(self, *, token: str | None = None):
+        return self.place.serve_as(self.options("--hosts-file", self.place.hosts, token=token))
+
+    def publishes(self, *names: str) -> None:
+        """Order is seniority, and of newcomers by name."""
+        wanted = sorted(text(*names).splitlines())
+        wait_until(
+            lambda: sorted((self.place.published() or "-").splitlines()) == wanted,
+            what=f"{names} in the file",
+            timeout=60,
+            show=self.place.published,
+        )
+
+    def metric(self, name: str) -> float | None:
+        _, body = self.place.get("/metrics")
+        found = re.search(rf"^hvd_discover_{re.escape(name)} (\S+)$", body, re.MULTILINE)
+        return None if found is None else float(found[1])
+
+    def metric_is(self, name: str, value: float) -> None:
+        wait_until(
+            lambda: self.metric(name) == value, what=f"{name} {value}", timeout=60, show=lambda: self.metric(name)
+        )
+
+
+@pytest.fixture
+def job(place, kube):
+    put(kube, "a", "b")
+    return Job(place, kube)
+
+
+def test_pods_come_and_go(job):
+    with job.serve():
+        job.publishes("a", "b")
+        put(job.server, "c")
+        job.publishes("a", "b", "c")
+        job.server.delete("pods", "a", grace=30)
+        job.publishes("b", "c")
+        _, body = job.place.get("/hosts")
+        (departure,) = json.loads(body)["departing"]
+        assert departure["host"] == "a.job.default.svc"
+        assert departure["deadline"] > time.time()
+
+
+def test_a_list_that_says_the_same_leaves_the_file_alone(job):
+    """§7-1, §7-2"""
+    with job.serve():
+        job.publishes("a", "b")
+        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
+        before = job.place.hosts.stat()
+        plan = job.server.faults.on("watch", "pods", times=1).answer(statuses.too_old(1, 2))
+        job.server.close_watches("pods")
+        plan.wait()
+        job.metric_is('relists_total{resource="pods"}', 1.0)
+        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
+        after = job.place.hosts.stat()
+        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        _, body = job.place.get("/hosts")
+        assert json.loads(body)["sequence"] == 1
+
+
+def test_a_server_that_is_away_leaves_the_file_alone_and_the_daemon_alive(job):
+    """§7-6"""
+    with job.serve() as daemon:
+        job.publishes("a", "b")
+        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
+        before = job.place.hosts.stat()
+        with job.server.down():
+            daemon.wait_for("pods of namespace default .*refused")
+            assert job.place.get("/livez")[0] == 200
+            job.server.remove("pods", "a")
+            after = job.place.hosts.stat()
+            assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        job.publishes("b")
+
+
+@pytest.mark.soak
+def test_a_server_that_is_away_for_long_is_said_to_be(job):
+    with job.serve():
+        job.publishes("a", "b")
+        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
+        with job.server.down():
+            wait_until(lambda: job.place.get("/readyz")[0] != 200, what="the daemon to be in doubt", timeout=60)
+            assert "refused" in job.place.get("/readyz")[1]
+            assert job.place.get("/livez")[0] == 200
+        wait_until(lambda: job.place.get("/readyz")[0] == 200, what="the daemon to be well again", timeout=60)
+
+
+def test_a_daemon_that_starts_before_its_server_waits_for_it(job):
+    with job.server.down(), job.serve() as daemon:
+        daemon.wait_for("refused")
+        assert job.place.published() is None
+        assert job.place.get("/startupz")[0] != 200
+        job.server.accept()
+        job.publishes("a", "b")
+        wait_until(lambda: job.place.get("/startupz")[0] == 200, what="the daemon to say that it has started")
+
+
+def test_without_the_right_to_read_nodes_pods_alone_are_followed(job):
+    """§7-16"""
+    token = job.server.access.issue("daemon")
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
+    job.server.put("roles", {"metadata": {"name": "pods"}, "rules": rules})
+    subject = {"kind": "User", "name": "daemon", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "Role", "name": "pods", "apiGroup": "rbac.authorization.k8s.io"}
+    job.server.put("rolebindings", {"metadata": {"name": "pods"}, "subjects": [subject], "roleRef": role})
+    with job.serve(token=token):
+        job.publishes("a", "b")
+        assert job.metric("node_watch_enabled") == 0.0
+        job.server.remove("pods", "b")
+        job.publishes("a")
+
+
+@pytest.mark.parametrize("away", [False, True], ids=["watching", "with the server away"])
+def test_it_ends_in_under_two_seconds(job, away):
+    """§7-28"""
+    with job.serve() as daemon:
+        job.publishes("a", "b")
+        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
+        if away:
+            job.server.refuse()
+            daemon.wait_for("refused")
+        before = time.monotonic()
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait() == 0
+        assert time.monotonic() - before < 2.0
+    assert job.place.published() == text("a", "b")
+
+
+def test_one_look_names_every_pod_and_why(job):
+    job.server.put("pods", bodies.pod("c", node="node-of-a", labels=LABELS, ready=False))
+    with job.place.run_as([*job.options("--once", "-o", "json")]) as once:
+        assert once.wait() == 0
+    pods = {row["pod"]: row for row in json.loads(once.stdout.splitlines()[-1])["pods"]}
+    assert {name: row["verdict"] for name, row in pods.items()} == {
+        "default/a": "usable",
+        "default/b": "usable",
+        "default/c": "unfit",
+    }
+    assert "not ready" in pods["default/c"]["reason"]
+
+
+def test_one_look_at_a_server_that_is_away_is_one_line_and_exit_code_1(job):
+    with job.server.down(), job.place.run_as([*job.options("--once")]) as once:
+        assert once.wait() == 1
+    assert "connection refused; keeping the hosts known so far" in once.output
+    assert "Traceback" not in once.output
