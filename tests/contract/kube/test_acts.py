@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
 from tests.contract.kube.conftest import Space
 from tests.support.kube import acts, bodies
@@ -69,3 +70,38 @@ def test_a_cordoned_node_says_so_until_it_is_not(cluster: KubeServer) -> None:
 
     acts.cordon(cluster, "n-0", on=False)
     assert "unschedulable" not in cluster.get("nodes", "n-0")["spec"]
+
+
+MANIFESTS = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: discover}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: discover}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get, list, watch]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: discover}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: discover}
+subjects:
+- {kind: ServiceAccount, name: discover}
+"""
+
+
+def test_manifests_are_taken_as_they_are_and_what_they_allow_is_allowed(fake: KubeServer, inside: Space) -> None:
+    fake.apply(yaml.safe_load_all(MANIFESTS))
+    fake.apply(yaml.safe_load_all(MANIFESTS))  # as often as one likes
+    discover = inside.api.as_user(fake.access.issue_for("default", "discover"))
+
+    assert discover.ask("GET", inside.pods).code == 200
+    assert discover.ask("GET", "/api/v1/nodes").code == 403
+    assert fake.get("serviceaccounts", "discover")["metadata"]["namespace"] == "default"
+
+
+def test_a_manifest_of_an_unknown_kind_is_an_error(fake: KubeServer) -> None:
+    with pytest.raises(KeyError):
+        fake.apply([{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "a"}}])

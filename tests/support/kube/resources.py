@@ -98,6 +98,8 @@ BY_PATH: Final = {(each.group, each.version, each.plural): each for each in TABL
 BY_NAME: Final = {each.plural: each for each in reversed(TABLE)}
 """By plural alone; of two versions, the one first in the table."""
 
+BY_KIND: Final = {(each.api_version, each.kind): each for each in TABLE}
+
 GROUP_VERSIONS: Final = tuple(dict.fromkeys((each.group, each.version) for each in TABLE))
 
 

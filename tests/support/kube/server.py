@@ -11,19 +11,19 @@ import ssl
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.support import marks
-from tests.support.kube import handler, listing, patches, web
+from tests.support.kube import handler, lifecycle, listing, patches, web
 from tests.support.kube.access import Access
 from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock, rfc3339, unix
 from tests.support.kube.counts import Counts
 from tests.support.kube.execs import Execs
 from tests.support.kube.faults import Faults
-from tests.support.kube.resources import Key, Resource, resource
+from tests.support.kube.resources import BY_KIND, Key, Resource, resource
 from tests.support.kube.store import HISTORY, Backup, Record, Store
 from tests.support.kube.tls import Authority, Pair
 from tests.support.kube.verbs import Verbs
@@ -166,6 +166,21 @@ class KubeServer:
             metadata.setdefault("creationTimestamp", old.get("creationTimestamp") or rfc3339(self.clock.now()))
             new = {**body, "metadata": metadata}
             return _with_version(of, new, self.store.write(of, key, new))
+
+    def apply(self, documents: Iterable[Mapping[str, Any]], *, namespace: str = "default") -> None:
+        """Put manifests, as they were parsed, into ``namespace`` unless they name one. Raises KeyError for a kind
+        that the server does not have."""
+        for each in documents:
+            of = BY_KIND[each["apiVersion"], each["kind"]]
+            key = Key(each["metadata"].get("namespace", namespace) if of.namespaced else "", each["metadata"]["name"])
+            with self.store.lock:
+                new = lifecycle.new(of, key, dict(each), now=self.clock.now())
+                before = self.store.get(of, key)
+                if before is not None:
+                    new = lifecycle.changed(
+                        of, before.body(), {**each, "metadata": dict(each["metadata"])}, subresource=""
+                    )
+                self.store.write(of, key, new)
 
     def change(self, kind: str | Resource, name: str, patch: Mapping[str, Any], *, namespace: str = "default") -> Body:
         """Merge strategically into an object, status included. Raises KeyError if it is not there."""
