@@ -3,6 +3,8 @@
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from discover.cluster import Key, PodView
 from discover.holds import ADDITION, REMOVAL, Answers, Facts, Held, Holding, HoldLimits, hold
@@ -412,3 +414,43 @@ def test_a_thousand_pods_are_looked_at_in_a_moment():
         publishing.look(10.0, *verdicts)
     took = (time.process_time() - began) / 10
     assert took < 0.05, f"{took * 1000:.1f} ms of processor time a look"
+
+
+GRADES = st.sampled_from([Grade.USABLE, Grade.USABLE, Grade.ABSENT, Grade.LEAVING, Grade.UNFIT, None])
+PODS = st.fixed_dictionaries({name: st.tuples(GRADES, st.booleans(), st.booleans()) for name in "abcde"})
+STEPS = st.lists(st.tuples(st.floats(0.0, 12.0), PODS), min_size=1, max_size=15)
+
+
+@given(steps=STEPS, earlier=st.sets(st.sampled_from("abcde")))
+def test_whatever_happens_nobody_usable_is_lost_nobody_unfit_is_shown_and_it_comes_to_rest(steps, earlier):
+    """Each pod: its grade (None: deleted), whether it is under an advisory, whether it has answered the probe."""
+    publishing = Publishing(held=Held(earlier=frozenset(earlier)))
+    now, admitted, published = 0.0, set(), set(earlier)
+    for passes, pods in steps:
+        now += passes
+        admitted |= {f"uid-{name}" for name, (_, _, answers) in pods.items() if answers}
+        publishing.answers = Answers(admitted=admitted)
+        verdicts = [
+            verdict(name, grade, advisory="cordoned" if warned and grade is Grade.USABLE else "")
+            for name, (grade, warned, _) in pods.items()
+            if grade is not None
+        ]
+        shown = publishing.look(now, *verdicts)
+        if shown is None:
+            assert now < 3.0 + steps[0][0]
+            continue
+        graded = {each.pod.key.name: each for each in verdicts}
+        assert not set(shown) & set(publishing.departing())
+        assert {graded[name].grade for name in shown} <= {Grade.USABLE, Grade.ABSENT}
+        assert {name for name in published if name in graded and graded[name].grade is Grade.USABLE} <= set(shown)
+        for name in set(shown) - published:
+            assert f"uid-{name}" in admitted
+            assert not graded[name].advisory
+        assert publishing.last.again_at is None or publishing.last.again_at > now
+        published = set(shown)
+    looks = 0
+    while (again_at := publishing.last.again_at) is not None:
+        publishing.look(again_at, *verdicts)
+        looks += 1
+    assert looks <= 8
+    assert publishing.look(again_at or now + 100.0, *verdicts) is not None
