@@ -1,4 +1,4 @@
-# The discovery daemon alone: no torch, no Horovod, no compiler.
+# The discovery daemon alone, with all its sources: no torch, no Horovod, no compiler.
 #   docker build -f docker/discover.Dockerfile -t hvd-discover .
 FROM python:3.12-slim AS build
 WORKDIR /src
@@ -8,7 +8,7 @@ COPY hvd_elastic_ext ./hvd_elastic_ext
 COPY discover ./discover
 RUN python -m venv /opt/hvd \
     && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt pip setuptools wheel \
-    && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolation .
+    && /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolation ".[kubernetes]"
 
 FROM python:3.12-slim
 COPY --from=build /opt/hvd /opt/hvd

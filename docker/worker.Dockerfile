@@ -35,9 +35,11 @@ RUN apt-get update \
     && useradd --uid 10001 --create-home --shell /bin/bash trainer \
     && mkdir -p /run/sshd
 COPY --from=build /opt/hvd /opt/hvd
+COPY docker/sshd_config_trainer /etc/ssh/
+COPY docker/ssh_config_trainer /etc/ssh/ssh_config.d/trainer.conf
 ENV PATH=/opt/hvd/bin:$PATH
 USER 10001
 WORKDIR /home/trainer
-# Host keys are made or mounted where the container runs, never baked in.
+# Keys are mounted or made where the container runs, never baked in: see docker/manifests.
 ENTRYPOINT ["tini", "--"]
 CMD ["hvd-elastic", "--help"]

@@ -1,0 +1,103 @@
+"""What the Dockerfiles copy and run is there. That it works is what the scripts' own tests and ``make setup`` show."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+FILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
+
+by_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+
+
+def instructions(path: Path) -> list[tuple[str, str]]:
+    """Each instruction and its words, lines put together, comments left out."""
+    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
+    text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
+
+
+def test_there_is_an_image_for_each_role() -> None:
+    assert [path.name for path in FILES] == ["discover.Dockerfile", "worker.Dockerfile"]
+
+
+@by_file
+def test_what_is_copied_is_there(path: Path) -> None:
+    copied = [rest.split() for word, rest in instructions(path) if word == "COPY" and not rest.startswith("--from=")]
+    assert copied
+    for *sources, _ in copied:
+        for source in sources:
+            assert (ROOT / source).exists(), source
+            assert (
+                subprocess.run(
+                    ["git", "-C", str(ROOT), "ls-files", "--error-unmatch", source], capture_output=True, check=False
+                ).returncode
+                == 0
+            ), f"{source} is not in the repository"
+
+
+@by_file
+def test_scripts_that_are_run_have_been_copied_and_can_be_run(path: Path) -> None:
+    copied: set[str] = set()
+    for word, rest in instructions(path):
+        if word == "COPY":
+            copied.update(rest.split()[:-1])
+        for script in re.findall(r"(?<![\w/])scripts/[\w-]+", rest) if word == "RUN" else []:
+            assert os.access(ROOT / script, os.X_OK), script
+            assert "scripts" in copied, f"{script} is run before it is copied"
+
+
+@by_file
+def test_what_pip_installs_is_pinned_and_extras_exist(path: Path) -> None:
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    keywords = {word.arg: word.value for call in ast.walk(tree) if isinstance(call, ast.Call) for word in call.keywords}
+    extras = ast.literal_eval(keywords["extras_require"])
+    commands = [command for word, rest in instructions(path) if word == "RUN" for command in rest.split("&&")]
+    installs = [command for command in commands if "pip install" in command]
+    assert installs
+    for command in installs:
+        assert " -c constraints.txt" in command, command
+    named = [extra for command in installs for extra in re.findall(r'"\.\[(\w+)\]"', command)]
+    assert named == {"discover.Dockerfile": ["kubernetes"], "worker.Dockerfile": ["torch"]}[path.name]
+    assert set(named) <= set(extras)
+
+
+@by_file
+def test_images_run_as_the_user_that_the_manifests_name(path: Path) -> None:
+    users = [rest.partition(":")[0] for word, rest in instructions(path) if word == "USER"]
+    assert users[-1:] == ["10001"]
+
+
+@pytest.fixture
+def mounted() -> Iterator[Path]:
+    """A folder that everybody may enter, as a mounted Secret."""
+    with tempfile.TemporaryDirectory(prefix="hvd-test-") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_the_workers_sshd_takes_its_configuration_and_the_operators_key(mounted: Path) -> None:
+    """Run as the image's user, to whom the key does not belong: sshd minds its mode only if it does."""
+    sshd, keygen, setpriv = (
+        shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("sshd", "ssh-keygen", "setpriv")
+    )
+    if sshd is None or keygen is None or setpriv is None or os.geteuid() != 0:
+        pytest.skip("needs root and sshd: apt-get install openssh-server, run the tests as root")
+    key, config = mounted / "id_rsa", mounted / "sshd_config"
+    subprocess.run([keygen, "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", str(key)], check=True)
+    key.chmod(0o644)
+    written = (ROOT / "docker" / "sshd_config_trainer").read_text()
+    config.write_text(written.replace("/home/trainer/.ssh/id_rsa", str(key)))
+    as_user = [setpriv, "--reuid=10001", "--regid=10001", "--clear-groups"]
+    done = subprocess.run([*as_user, sshd, "-T", "-f", str(config)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {"port 2222", "passwordauthentication no", f"hostkey {key}"} <= set(done.stdout.splitlines())

@@ -1,0 +1,278 @@
+"""The manifests are what an API server takes, and mean what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discover import cli
+from discover.settings import KubernetesSettings, UnixAddress
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher import run
+from tests.support import manifests, schemas
+from tests.support.manifests import Body, containers, documents, names, of_kind, pods, problems
+
+JOBS = ["mpijob-older.yaml", "mpijob.yaml", "statefulset.yaml", "trainingjob.yaml"]
+NATIVE = ["mpijob.yaml", "statefulset.yaml"]
+OLDER = ["mpijob-older.yaml", "trainingjob.yaml"]
+PORTS = {"mpijob-older.yaml": 2222, "mpijob.yaml": 2222, "statefulset.yaml": 2222, "trainingjob.yaml": 22}
+
+
+def daemon(name: str) -> Body:
+    return containers(pods(name)["launcher"])["discover"]
+
+
+def test_there_are_these_manifests_and_no_others() -> None:
+    assert names() == sorted([*JOBS, "exec.yaml", "nodes.yaml", "rbac.yaml", "reap.yaml"])
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_api_server_takes_every_object(name: str) -> None:
+    assert documents(name)
+    for body in documents(name):
+        assert problems(body) == [], body["metadata"]["name"]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_job_is_a_launcher_and_workers(name: str) -> None:
+    assert set(pods(name)) == {"launcher", "worker"}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_native_sidecars_are_taken_from_the_first_version_that_has_them(name: str) -> None:
+    for body in documents(name):
+        assert problems(body, version=manifests.NATIVE_SIDECARS) == []
+
+
+def test_the_operator_without_native_sidecars_refuses_them_and_takes_the_other_manifest() -> None:
+    (native,) = of_kind("mpijob.yaml", "MPIJob")
+    (older,) = of_kind("mpijob-older.yaml", "MPIJob")
+    found = problems(native, custom=schemas.OLD_MPI_JOB)
+    assert len(found) == 1
+    assert "initContainers.0: Additional properties are not allowed ('restartPolicy' was unexpected)" in found[0]
+    assert problems(older, custom=schemas.OLD_MPI_JOB, version="1.25") == []
+    assert any("restartPolicy" in each for each in problems(native, version="1.27"))
+
+
+def test_the_et_operator_takes_no_native_sidecar() -> None:
+    (job,) = of_kind("trainingjob.yaml", "TrainingJob")
+    pod = job["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]
+    pod["initContainers"] = [{**pod["containers"].pop(), "restartPolicy": "Always"}]
+    assert any("'restartPolicy' was unexpected" in each for each in problems(job))
+
+
+TYPOS: dict[str, Callable[[Body], Any]] = {
+    "a field of the job": lambda job: job["spec"].update(slotPerWorker=1),
+    "a value of the job": lambda job: job["spec"].update(slotsPerWorker="one"),
+    "a field of the metadata": lambda job: job["metadata"].update(annotation={"a": "b"}),
+    "a field of a pod": lambda job: launcher_of(job).update(serviceAccount_name="x"),
+    "a field of a container": lambda job: launcher_of(job)["containers"][0].update(arguments=[]),
+    "a value of a container": lambda job: launcher_of(job)["containers"][0].update(command="hvd-elastic run"),
+    "a field of a volume": lambda job: launcher_of(job)["volumes"][0].update(emptydir={}),
+}
+
+
+def launcher_of(job: Body) -> Body:
+    return next(template["spec"] for role, template in manifests.pod_templates(job) if role == "launcher")
+
+
+@pytest.mark.parametrize("typo", TYPOS)
+@pytest.mark.parametrize(("name", "kind"), [("mpijob.yaml", "MPIJob"), ("trainingjob.yaml", "TrainingJob")])
+def test_a_misspelt_job_is_found(name: str, kind: str, typo: str) -> None:
+    (job,) = of_kind(name, kind)
+    TYPOS[typo](job)
+    assert problems(job)
+
+
+@pytest.mark.parametrize("name", ["rbac.yaml", "nodes.yaml", "statefulset.yaml"])
+def test_a_misspelt_field_of_a_built_in_kind_is_found(name: str) -> None:
+    for body in documents(name):
+        body["speck"] = {}
+        assert len(problems(body)) == 1
+
+
+# What the containers are told
+
+
+def told(name: str) -> list[str]:
+    """The daemon's arguments, variables put in."""
+    container = daemon(name)
+    variables = {each["name"]: each for each in container.get("env", [])}
+    assert set(variables) == set(re.findall(r"\$\((\w+)\)", " ".join(container["args"])))
+    if variables:
+        assert variables["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    return [each.replace("$(POD_NAME)", "digits-launcher-x7x7x") for each in container["args"]]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_daemon_takes_its_arguments(name: str) -> None:
+    settings = cli.settings_from(told(name), {})
+    assert isinstance(settings.source, KubernetesSettings)
+    assert settings.source.probe == PORTS[name]
+    assert settings.outputs.listen == UnixAddress(Path("/run/hvd/discover.sock"))
+    job = of_kind(name, "MPIJob", "TrainingJob", "StatefulSet")[0]
+    assert settings.source.job == job["metadata"]["name"]
+    resource = settings.source.rules.operator.resource
+    assert resource is not None
+    assert "/".join(resource[:2]) == job["apiVersion"]
+    assert resource[2] == f"{job['kind'].lower()}s"
+
+
+def test_an_argument_that_the_daemon_does_not_know_is_found() -> None:
+    with pytest.raises(UsageError, match="'--hosts-fil=/x' is not an option"):
+        cli.settings_from([*told("mpijob.yaml"), "--hosts-fil=/x"], {})
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_launcher_takes_its_arguments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    launcher = containers(pods(name)["launcher"])["launcher"]
+    assert launcher["command"] == ["tini", "--", "hvd-elastic", "run"]
+    settings = run.parse(launcher["args"], {})
+    assert f"--listen={settings.sources.discovery_url}" in told(name)
+    assert settings.command[0] == "python"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_is_offered_for_stock_horovod_horovod_takes(name: str) -> None:
+    """It stands there as a comment, which nobody else would check."""
+    text = (manifests.FOLDER / name).read_text()
+    if name == "mpijob-older.yaml":
+        assert "# args: as in mpijob.yaml" in text
+        return
+    start = text.index("# args: [") + len("# args: [")
+    words = text[start : text.index("]", start)].replace("#", "").replace("\n", "").replace(" ", "").split(",")
+    arguments = [shlex.split(word)[0] for word in words]
+    settings = run.parse(arguments, {})  # Horovod's own parser and checks, with our options beside
+    assert str(settings.sources.script) == "/run/hvd/discover_hosts.sh"
+    assert f"--script={settings.sources.script}" in told(name)
+    assert list(settings.command) == ["python", "train.py"]
+
+
+# How the daemon's container is made
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_the_daemon_is_a_native_sidecar_where_there_are_any(name: str) -> None:
+    pod = pods(name)["launcher"]
+    assert [(each["name"], each["restartPolicy"]) for each in pod["initContainers"]] == [("discover", "Always")]
+    assert [each["name"] for each in pod["containers"]] == ["launcher"]
+
+
+@pytest.mark.parametrize("name", OLDER)
+def test_elsewhere_it_is_the_second_container_and_ends_with_the_first(name: str) -> None:
+    pod = pods(name)["launcher"]
+    assert "initContainers" not in pod
+    assert [each["name"] for each in pod["containers"]] == ["launcher", "discover"]
+    source = cli.settings_from(told(name), {}).source
+    assert isinstance(source, KubernetesSettings)
+    # The pod's host name may be another: MPI Operator's launcher has its Job's.
+    assert (source.exit_with, source.own_pod) == ("launcher", "digits-launcher-x7x7x")
+
+
+def test_a_launcher_whose_daemon_ends_with_it_is_not_started_again_without_it() -> None:
+    (job,) = of_kind("mpijob-older.yaml", "MPIJob")
+    assert job["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] == "Never"
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_daemon_is_probed_where_it_listens_and_never_for_readiness(name: str) -> None:
+    container = daemon(name)
+    assert "readinessProbe" not in container
+    for probe, path in (("startupProbe", "/startupz"), ("livenessProbe", "/livez")):
+        *python, module, place, asked = container[probe]["exec"]["command"]
+        assert (python, module, asked) == (["python", "-I", "-m"], "discover.probe", path)
+        assert f"--listen=unix://{place}" in told(name)
+        assert container[probe]["timeoutSeconds"] > 4
+    assert importlib.util.find_spec("discover.probe") is not None
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_daemon_is_as_poor_as_it_can_be(name: str) -> None:
+    pod, container = pods(name)["launcher"], daemon(name)
+    security = {**pod.get("securityContext", {}), **container["securityContext"]}
+    security.pop("fsGroup", None)
+    if name == "trainingjob.yaml":  # the et-operator's pods are of an API that has no such field
+        security.setdefault("seccompProfile", {"type": "RuntimeDefault"})
+    assert security == {
+        "runAsNonRoot": True,
+        "runAsUser": 10001,
+        "runAsGroup": 10001,
+        "seccompProfile": {"type": "RuntimeDefault"},
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"] == {"requests": {"cpu": "20m", "memory": "96Mi"}, "limits": {"memory": "192Mi"}}
+
+
+@pytest.mark.parametrize("name", [*NATIVE, "mpijob-older.yaml"])
+def test_daemon_and_launcher_are_one_user_whose_socket_it_is(name: str) -> None:
+    launcher = containers(pods(name)["launcher"])["launcher"]
+    assert {"runAsUser", "runAsGroup"}.isdisjoint(launcher["securityContext"])
+    assert pods(name)["launcher"]["securityContext"]["runAsUser"] == 10001
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_token_is_mounted_into_the_daemon_and_nowhere_else(name: str) -> None:
+    place = "/var/run/secrets/kubernetes.io/serviceaccount"
+    for role, pod in pods(name).items():
+        assert pod["automountServiceAccountToken"] is False
+        holders = {
+            each["name"]
+            for each in containers(pod).values()
+            for mount in each.get("volumeMounts", [])
+            if mount["mountPath"] == place or mount["name"] == "token"
+        }
+        assert holders == ({"discover"} if role == "launcher" else set())
+    (volume,) = (each for each in pods(name)["launcher"]["volumes"] if each["name"] == "token")
+    paths = {
+        item["path"]
+        for source in volume["projected"]["sources"]
+        for kind, what in source.items()
+        for item in ([what] if kind == "serviceAccountToken" else what["items"])
+    }
+    assert paths == {"token", "ca.crt", "namespace"}  # what clients look for
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_is_published_reaches_the_launcher_through_a_shared_directory(name: str) -> None:
+    pod = pods(name)["launcher"]
+    mounts = {each["name"]: each["volumeMounts"] for each in containers(pod).values()}
+    for of in ("discover", "launcher"):
+        assert {"name": "hosts", "mountPath": "/run/hvd"} in mounts[of]
+        assert all("subPath" not in mount for mount in mounts[of])  # such a mount is never renewed
+    assert "emptyDir" in next(each for each in pod["volumes"] if each["name"] == "hosts")
+
+
+# Workers
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_workers_last_act_is_to_let_its_agents_leave(name: str) -> None:
+    pod = pods(name)["worker"]
+    (worker,) = pod["containers"]
+    *python, module, within = worker["lifecycle"]["preStop"]["exec"]["command"]
+    assert (python, module) == (["/opt/hvd/bin/python", "-I", "-m"], "hvd_elastic_ext.worker.leave")
+    assert importlib.util.find_spec(module) is not None
+    # The hook's time is part of the pod's; something must be left to end in.
+    assert 0 < float(within.removeprefix("--within=")) < pod["terminationGracePeriodSeconds"]
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_everybody_means_the_same_port_of_ssh(name: str) -> None:
+    (worker,) = pods(name)["worker"]["containers"]
+    assert [port["containerPort"] for port in worker["ports"]] == [PORTS[name]]
+    config = (manifests.FOLDER.parent / "sshd_config_trainer").read_text()
+    launcher = containers(pods(name)["launcher"])["launcher"]
+    if PORTS[name] == 22:
+        assert not any(each.startswith("--ssh-port") for each in launcher["args"])
+    else:
+        assert f"\nPort {PORTS[name]}\n" in config
+        assert f"--ssh-port={PORTS[name]}" in launcher["args"]

@@ -1,0 +1,140 @@
+"""The Roles in the manifests grant what is needed, to those who need it, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support import rights
+from tests.support.kube.access import service_account
+from tests.support.kube.calls import Call, User
+from tests.support.kube.fixtures import kube
+from tests.support.kube.resources import resource
+from tests.support.kube.server import KubeServer
+from tests.support.kube.statuses import ApiError
+from tests.support.manifests import Body, documents, names, of_kind, pods
+from tests.support.rights import Right, granted
+
+__all__ = ["kube"]
+
+ROLES = {
+    "rbac.yaml": rights.DAEMON,
+    "nodes.yaml": rights.NODES,
+    "reap.yaml": rights.REAP,
+    "exec.yaml": rights.EXEC,
+    "mpijob.yaml": rights.READ_JOB["mpi"],
+    "mpijob-older.yaml": rights.READ_JOB["mpi"],
+    "trainingjob.yaml": rights.READ_JOB["et"],
+    "statefulset.yaml": rights.READ_JOB["statefulset"],
+}
+LAUNCHERS = {
+    "mpijob.yaml": "mpi",
+    "mpijob-older.yaml": "mpi",
+    "statefulset.yaml": "statefulset",
+    "trainingjob.yaml": "et",
+}
+
+
+def account_of(name: str) -> str:
+    """The service account of a manifest's launcher."""
+    if name == "trainingjob.yaml":  # whatever stands there, the et-operator puts its own
+        assert "serviceAccountName" not in pods(name)["launcher"]
+        return "digits-launcher"
+    account: str = pods(name)["launcher"]["serviceAccountName"]
+    return account
+
+
+@pytest.mark.parametrize("name", names())
+def test_each_role_grants_exactly_what_is_needed(name: str) -> None:
+    (role,) = of_kind(name, "Role", "ClusterRole")
+    assert granted(role["rules"]) == ROLES[name]
+
+
+def test_rules_made_of_rights_grant_these_rights() -> None:
+    for wanted in ROLES.values():
+        assert granted(rights.rules(wanted)) == wanted
+
+
+@pytest.mark.parametrize("name", names())
+def test_each_binding_binds_a_role_that_is_there_to_the_launchers_account(name: str) -> None:
+    roles = {
+        (each["kind"], each["metadata"]["name"]) for file in names() for each in of_kind(file, "Role", "ClusterRole")
+    }
+    accounts = {account_of(name) if name in LAUNCHERS else "hvd-launcher"}
+    bindings = of_kind(name, "RoleBinding", "ClusterRoleBinding")
+    assert bindings
+    for binding in bindings:
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
+        assert {subject["name"] for subject in binding["subjects"]} == accounts
+        assert {subject["kind"] for subject in binding["subjects"]} == {"ServiceAccount"}
+
+
+def everything() -> Iterator[Right]:
+    """What a careless Role might let somebody do."""
+    kinds = (
+        "pods",
+        "nodes",
+        "secrets",
+        "configmaps",
+        "events",
+        "services",
+        "statefulsets",
+        "roles",
+        "mpijobs",
+        "trainingjobs",
+    )
+    for kind in kinds:
+        for verb in ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"):
+            yield Right(resource(kind).group, kind, verb)
+            yield Right(resource(kind).group, kind, verb, "digits")
+            yield Right(resource(kind).group, kind, verb, "digits-worker")
+    yield from (Right("", "pods/exec", verb) for verb in ("get", "create"))
+
+
+def allowed(kube: KubeServer, account: str, right: Right, *, namespace: str = "default") -> bool:
+    plural, _, subresource = right.resource.partition("/")
+    of = resource(plural)
+    user = User(*service_account("default", account))
+    name = right.name or ("one" if right.verb in ("get", "update", "patch", "delete") else "")
+    call = Call(right.verb, of, namespace if of.namespaced else "", name, subresource, query={}, user=user)
+    try:
+        kube.access.authorize(call)
+    except ApiError as refused:
+        if refused.code != 403:
+            raise
+        return False
+    return True
+
+
+def put(kube: KubeServer, body: Body) -> None:
+    plural = f"{body['kind'].lower()}s"
+    kube.put(
+        plural,
+        {**body, "metadata": {**body["metadata"], "namespace": "default"}} if "Cluster" not in body["kind"] else body,
+    )
+
+
+@pytest.mark.parametrize("name", sorted(LAUNCHERS))
+def test_with_these_files_applied_a_launchers_account_may_do_exactly_that(kube: KubeServer, name: str) -> None:
+    for body in [*documents("rbac.yaml"), *documents(name)]:
+        if body["kind"] in ("Role", "RoleBinding", "ServiceAccount"):
+            put(kube, body)
+    account = account_of(name)
+    wanted = rights.DAEMON | rights.READ_JOB[LAUNCHERS[name]]
+    for right in everything():
+        expected = right in wanted or right._replace(name="") in wanted
+        assert allowed(kube, account, right) is expected, right
+        assert not allowed(kube, account, right, namespace="kube-system"), right
+        assert not allowed(kube, "default", right), right
+
+
+def test_nodes_are_seen_where_an_administrator_has_allowed_it(kube: KubeServer) -> None:
+    watch = Right("", "nodes", "watch")
+    for body in documents("rbac.yaml"):
+        put(kube, body)
+    assert not allowed(kube, "hvd-launcher", watch)
+    for body in documents("nodes.yaml"):
+        put(kube, body)
+    assert allowed(kube, "hvd-launcher", watch)
+    assert not allowed(kube, "hvd-launcher", Right("", "nodes", "patch"))
