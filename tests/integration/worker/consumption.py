@@ -2,7 +2,7 @@
 
 Each rank writes lines to a file of its own: when its world began, the step, the
 epoch, the samples and the records. A step that was rolled back is written again
-by a later world.
+by a later world. Until there is a file ``hurry`` it takes its time.
 """
 
 import os
@@ -39,7 +39,7 @@ def train(state, out):
             state.optimizer.zero_grad()
             state.model(indices[:, None].float()).mean().backward()
             state.optimizer.step()
-            time.sleep(0.01)
+            time.sleep(0.01 if Path(sys.argv[1], "hurry").exists() else 0.75)  # whoever is to come has time to
             state.sampler.record_batch(state.step, len(indices))
             state.stream.record_batch(state.step, len(texts))
             if state.step % 4 == 0:

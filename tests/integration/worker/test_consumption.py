@@ -19,12 +19,14 @@ RECORDS = {f"{shard}{index}" for shard, length in (("a", 100), ("b", 7), ("d", 7
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(300)
 def test_a_job_that_grows_and_loses_a_worker_consumes_everything_once_an_epoch(job: ElasticJob, tmp_path: Path) -> None:
     job.set_hosts("localhost:1")
     with job.run(HERE / "consumption.py", tmp_path) as process:
         wait_until(lambda: job.size() == 1, what="a first step", timeout=60, show=lambda: process.output)
         job.set_hosts("localhost:1", "127.0.0.1:1")
-        wait_until(lambda: job.size() == 2, what="a world of two", timeout=60, show=lambda: process.output)
+        wait_until(lambda: job.size() == 2, what="a world of two", timeout=80, show=lambda: process.output)
+        (tmp_path / "hurry").touch()
         os.kill(job.worker_on(process, "127.0.0.1"), signal.SIGKILL)
         assert process.wait(90) == 0, process.output
         steps = int(re.findall(r"done after (\d+) steps", process.stdout)[0])
