@@ -55,6 +55,19 @@ def test_a_hanging_request_gets_nothing(fake: KubeServer, inside: Space) -> None
     assert plan.fired == 1
 
 
+def test_connections_can_be_accepted_and_left_unanswered(fake: KubeServer, inside: Space) -> None:
+    before = fake.counts.of()
+    with fake.hangs():
+        connection = inside.api.connect(timeout=0.3)
+        connection.request("GET", inside.pods)
+        with pytest.raises(TimeoutError):
+            connection.getresponse()
+        connection.close()
+
+    assert fake.counts.of() == before
+    assert inside.api.ask("GET", inside.pods).code == 200
+
+
 def test_a_list_can_hang_after_its_headers(fake: KubeServer, inside: Space) -> None:
     fake.faults.on("list", "pods").hang(headers=True)
     connection = inside.api.connect(timeout=0.3)

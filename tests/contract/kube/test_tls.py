@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import ssl
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.contract.kube.client import Api, of_kubeconfig
+from tests.support.kube import web
 from tests.support.kube.fixtures import kube_tls as kube_tls  # a fixture
 from tests.support.kube.server import KubeServer
 from tests.support.kube.tls import Authority
@@ -80,6 +83,21 @@ def test_connections_break_under_tls_too(kube_tls: KubeServer) -> None:
     watch.close()
 
     assert api.ask("GET", "/api/v1/nodes").code == 200
+
+
+def test_a_handshake_can_hang_and_does_not_hold_up_the_end(kube_tls: KubeServer) -> None:
+    api = Api(kube_tls.url, kube_tls.token, trusting(kube_tls.ca_file))
+    with kube_tls.hangs():
+        connection = api.connect(timeout=0.3)
+        with pytest.raises(TimeoutError):
+            connection.connect()
+        connection.close()
+    assert api.ask("GET", "/api/v1/nodes").code == 200
+
+    with socket.create_connection(("127.0.0.1", kube_tls.port)):
+        began = time.monotonic()
+        kube_tls.stop()
+        assert time.monotonic() - began < web.HANDSHAKE_S / 2
 
 
 @pytest.mark.parametrize("way", ["token", "file", "certificate"])

@@ -62,7 +62,7 @@ class KubeServer:
         self.verbs = Verbs(self.store, self.clock, self.access, patience=patience)
         self.bookmark_every = bookmark_every
         self.stopping = threading.Event()
-        self.resetting = False
+        self.resetting = self.hanging = False
         self.context: ssl.SSLContext | None = None
         self._temporary = contextlib.ExitStack()
         self._folder = folder
@@ -97,7 +97,7 @@ class KubeServer:
         self.execs.stop()
         self.store.wake()
         self._listener.close()
-        if self._kubelet is not None:
+        if self._kubelet is not None and self._kubelet.is_alive():
             self._kubelet.join()
         self._temporary.close()
 
@@ -227,6 +227,9 @@ class KubeServer:
         if self.resetting:
             web.reset(connection)
             return None
+        while self.hanging and not web.peer_gone(connection):
+            if self.stopping.wait(0.05):
+                return None
         return web.secured(connection, self.context)
 
     # What happens to it
@@ -264,6 +267,16 @@ class KubeServer:
             yield
         finally:
             self.resetting = False
+
+    @contextlib.contextmanager
+    def hangs(self) -> Iterator[None]:
+        """Accept connections and say nothing on them meanwhile, no farewell and no handshake of TLS either; what is
+        open goes on. Afterwards those that still wait are answered."""
+        self.hanging = True
+        try:
+            yield
+        finally:
+            self.hanging = False
 
     def restart(self) -> None:
         """Reset connections; the history is lost, as a server's watch cache is."""

@@ -91,7 +91,8 @@ class Listener:
                 with self._lock:
                     self._open.discard(connection)
                     self._open.add(secured)
-                self._serve(secured)
+                if _shaken(secured):
+                    self._serve(secured)
         finally:
             with self._lock:
                 self._open -= {connection, secured}
@@ -128,16 +129,26 @@ def _shut(connection: socket.socket, how: int) -> None:
 
 
 def secured(connection: socket.socket, context: ssl.SSLContext | None) -> socket.socket | None:
-    """The connection with TLS, where there is a context; None if the client does not get that far."""
+    """The connection with TLS, where there is a context; None if the client has already gone."""
     if context is None:
         return connection
-    connection.settimeout(HANDSHAKE_S)
     try:
-        encrypted = context.wrap_socket(connection, server_side=True, suppress_ragged_eofs=True)
+        return context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
     except OSError:
         return None
-    encrypted.settimeout(None)
-    return encrypted
+
+
+def _shaken(connection: socket.socket) -> bool:
+    """Whether the client agrees to TLS, if that is spoken here."""
+    if not isinstance(connection, ssl.SSLSocket):
+        return True
+    connection.settimeout(HANDSHAKE_S)
+    try:
+        connection.do_handshake()
+    except (OSError, ValueError):
+        return False
+    connection.settimeout(None)
+    return True
 
 
 def peer_gone(connection: socket.socket) -> bool:
