@@ -14,6 +14,7 @@ from discover.metrics import Metrics
 from discover.once import look, render
 from discover.outlets import Outlets
 from discover.overlap import OverlappingHostsFile
+from discover.placement import PlaceCheck
 from discover.publish import HostsFile, Publisher, PublishFailed, Script
 from discover.routes import Routes
 from discover.serve import Server
@@ -79,7 +80,7 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
             server.close()
 
 
-def _companion(settings: Settings, inbox: Inbox, *, metrics: Metrics, clock: Clock) -> Companion | None:
+def _companion(settings: Settings, inbox: Inbox, *, metrics: Metrics, clock: Clock) -> Companion | PlaceCheck | None:
     if not isinstance(settings.source, KubernetesSettings):
         return None
     return companion(settings.source, metrics=metrics.of_cluster(), clock=clock, end=inbox.end)

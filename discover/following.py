@@ -12,6 +12,7 @@ from discover.admission import Admission, TcpProbe, Unprobed
 from discover.companion import Companion, End
 from discover.holds import HoldLimits
 from discover.metrics import ClusterMetrics
+from discover.placement import PlaceCheck
 from discover.selection import Selector
 from discover.settings import KubernetesSettings
 from discover.signal_rules import with_rules
@@ -68,12 +69,19 @@ def companion(
     clock: Clock,
     end: End,
     environ: Mapping[str, str] = os.environ,
-) -> Companion | None:
-    """Make what ends the daemon with a container beside it, if that is wanted. Raises :class:`UsageError`."""
-    if not settings.exit_with:
+) -> Companion | PlaceCheck | None:
+    """Make what looks at the daemon's own pod, if it runs in one, and ends it in due time.
+
+    Raises :class:`UsageError`.
+    """
+    in_a_pod = settings.kubeconfig is None and environ.get("KUBERNETES_SERVICE_HOST")
+    if not (settings.exit_with or settings.own_pod or in_a_pod):
         return None
-    cluster = _cluster(settings, environ)
-    own = cluster.pod(cluster.namespace, settings.own_pod or socket.gethostname())
+    cluster, name = _cluster(settings, environ), settings.own_pod or socket.gethostname()
+    space = cluster.namespace
+    if not settings.exit_with:
+        return PlaceCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
+    own = cluster.pod(space, name)
     return Companion(own, settings.exit_with, end=end, clock=clock, draw=random.random, witness=metrics)
 
 

@@ -104,8 +104,8 @@ class KubernetesSettings:
     ``namespace``: None is the one of the credentials. ``kubeconfig``: None is the pod's own account, or the user's
     file. ``gpu_resources``: whose limits are slots, too. ``probe``: the TCP port that a new host must answer on, None
     for none. ``settle``: seconds that additions gather. ``signals``: a file of further signals. ``node_selector``:
-    labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod``, the pod that the daemon runs in
-    ("" is the one that is called like this host), with which it ends.
+    labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod`` with which the daemon ends.
+    ``own_pod``: the pod it runs in; "" is the one that is called like this host.
 
     Raises :class:`UsageError`.
     """
@@ -140,8 +140,6 @@ class KubernetesSettings:
         for option, name in (("--exit-with-container", self.exit_with), ("--own-pod", self.own_pod)):
             if name and not _NAME.fullmatch(name):
                 raise UsageError(f"{option} {name!r}: small letters, digits and inner '-' or '.', at most 253")
-        if self.own_pod and not self.exit_with:
-            raise UsageError("--own-pod goes with --exit-with-container NAME; give that too, or leave it out")
         if self.job:
             check_job(self.job)
         if self.operator == "statefulset" and not self.selector:  # which pods these are, it says itself

@@ -147,6 +147,15 @@ class Cluster:
             self._access, call, timeouts=self._timeouts, where=f"pod {namespace}/{name} at {self.host}"
         )
 
+    def pod_now(self, namespace: str, name: str) -> dict[str, Any]:
+        """Read one pod. Raises :class:`RequestFailed`."""
+
+        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
+            return client.CoreV1Api(api).read_namespaced_pod(name, namespace, **options)
+
+        found = self._get(call, where=f"pod {namespace}/{name} at {self.host}")
+        return found if isinstance(found, dict) else {}
+
     def nodes(self, selector: str = "") -> ClientCollection:
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             chosen = {"label_selector": selector} if selector else {}

@@ -229,3 +229,15 @@ def test_28_beside_another_container_the_daemon_ends_well_when_that_one_has_ende
             f"stopping: container launcher has ended with exit code {code}; the published hosts stay" in daemon.stderr
         )
         assert "--own-pod" not in daemon.stderr
+
+
+@pytest.mark.soak
+def test_as_an_init_container_that_is_no_sidecar_it_ends_with_the_remedy(kube, following):
+    own = pod("launcher-x", labels={}, phase="Pending")
+    own["spec"]["initContainers"] = [{"name": "discover"}]
+    own["status"]["initContainerStatuses"] = [{"name": "discover", "state": {"running": {}}}]
+    kube.put("pods", own)
+    with following.daemon("--own-pod", "launcher-x") as daemon:
+        assert daemon.wait(DEADLINE) == 2
+        assert "init container discover, which is this one" in daemon.stderr
+        assert "Traceback" not in daemon.stderr

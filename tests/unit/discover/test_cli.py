@@ -55,7 +55,6 @@ def test_the_environment_may_name_the_configuration_file(tmp_path):
         ([*KUBE, "--hosts", "a:1"], "--hosts does not go with --source kubernetes"),
         ([*KUBE, "--exit-with-container", "A b"], "--exit-with-container 'A b': small letters, digits and inner"),
         ([*KUBE, "--exit-with-container", "a", "--own-pod", "x=y"], "--own-pod 'x=y': small letters, digits and inner"),
-        ([*KUBE, "--own-pod", "p"], "--own-pod goes with --exit-with-container NAME"),
         ([*KUBE, "--operator", "mpy"], "--operator 'mpy' is none of mpi, "),
         ([*KUBE, "--admission-probe", "22"], "write tcp:PORT"),
         ([*KUBE, "--settle", "-1"], "--settle -1: write seconds from 0 to 600"),
