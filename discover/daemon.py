@@ -151,7 +151,8 @@ class Daemon:
             self._vitals.beat()
             event = self._next_event(TICK)
             if isinstance(event, Told | Over) and event.stops:
-                LOG.info("stopping: %s; the published hosts stay", event.why)
+                level = logging.ERROR if isinstance(event, Over) and event.exit_code else logging.INFO
+                LOG.log(level, "stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
             look = event is not Note.TICK or bool(self._problem) or self._standing.unsettled_since is not None
 

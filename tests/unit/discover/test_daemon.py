@@ -203,6 +203,12 @@ def test_it_ends_when_there_is_nothing_left_to_do(manual_clock, caplog):
     assert "stopping: the launcher has ended; the published hosts stay" in caplog.text
 
 
+def test_an_end_that_is_a_mistake_is_an_error(manual_clock, caplog):
+    caplog.set_level(logging.ERROR)
+    assert Rig(manual_clock, A).run(Over("there is no such container", 2)) == 2
+    assert "there is no such container" in caplog.text
+
+
 def test_refusals_are_counted(manual_clock):
     rig = Rig(manual_clock, A, GONE)
     rig.run(Note.CHANGED, Note.TICK, STOP)
