@@ -101,6 +101,7 @@ def test_the_whole_demo_shows_every_event(tmp_path: Path) -> None:
         assert [row.cause for row in tell(records).resizes].count("worker failed") == 2
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(200)
 def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -116,6 +117,7 @@ def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
     assert "FAILED: a host that nobody adds: waited 1 s in vain for a world of 3" in said
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(200)
 def test_an_accuracy_below_the_mark_is_one_clear_line_and_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

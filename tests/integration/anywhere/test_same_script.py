@@ -118,6 +118,7 @@ def finish(jobs, directory):
     assert_finished_alike(said(directory, "done"), ranks=2, steps=STEPS)
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_under_torchrun_a_killed_worker_goes_on_from_its_commit(tmp_path, runtime):
     """Two agents from the start, as torchrun comes: with one store for all its rounds."""

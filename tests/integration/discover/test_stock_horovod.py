@@ -49,6 +49,7 @@ def horovodrun() -> Path:
     return path
 
 
+@pytest.mark.soak
 def test_a_job_of_stock_horovodrun_grows_when_the_watched_file_does(place, horovodrun, tmp_path):
     train = tmp_path / "train.py"
     train.write_text(TRAIN)

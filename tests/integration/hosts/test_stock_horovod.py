@@ -29,6 +29,7 @@ train(state)
 """
 
 
+@pytest.mark.soak
 def test_stock_horovodrun_trains_across_two_hosts_over_ssh(nethosts, tmp_path):
     horovodrun = Path(sys.executable).with_name("horovodrun")
     if not horovodrun.exists():
