@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -100,19 +99,25 @@ def test_a_misspelt_field_of_a_built_in_kind_is_found(name: str) -> None:
 # What the containers are told
 
 
+POD = "digits-launcher-x7x7x"
+
+
 def told(name: str) -> list[str]:
-    """The daemon's arguments, variables put in."""
-    container = daemon(name)
-    variables = {each["name"]: each for each in container.get("env", [])}
-    assert set(variables) == set(re.findall(r"\$\((\w+)\)", " ".join(container["args"])))
-    if variables:
-        assert variables["POD_NAME"]["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
-    return [each.replace("$(POD_NAME)", "digits-launcher-x7x7x") for each in container["args"]]
+    """The daemon's arguments."""
+    arguments: list[str] = daemon(name)["args"]
+    return arguments
+
+
+def environment(name: str) -> dict[str, str]:
+    """The daemon's environment variables, which all stand for the pod's name."""
+    variables = daemon(name).get("env", [])
+    assert all(each["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}} for each in variables)
+    return {each["name"]: POD for each in variables}
 
 
 @pytest.mark.parametrize("name", JOBS)
 def test_the_daemon_takes_its_arguments(name: str) -> None:
-    settings = cli.settings_from(told(name), {})
+    settings = cli.settings_from(told(name), environment(name))
     assert isinstance(settings.source, KubernetesSettings)
     assert settings.source.probe == PORTS[name]
     assert settings.outputs.listen == UnixAddress(Path("/run/hvd/discover.sock"))
@@ -170,15 +175,10 @@ def test_elsewhere_it_is_the_second_container_and_ends_with_the_first(name: str)
     pod = pods(name)["launcher"]
     assert "initContainers" not in pod
     assert [each["name"] for each in pod["containers"]] == ["launcher", "discover"]
-    source = cli.settings_from(told(name), {}).source
+    source = cli.settings_from(told(name), environment(name)).source
     assert isinstance(source, KubernetesSettings)
     # The pod's host name may be another: MPI Operator's launcher has its Job's.
-    assert (source.exit_with, source.own_pod) == ("launcher", "digits-launcher-x7x7x")
-
-
-def test_a_launcher_whose_daemon_ends_with_it_is_not_started_again_without_it() -> None:
-    (job,) = of_kind("mpijob-older.yaml", "MPIJob")
-    assert job["spec"]["mpiReplicaSpecs"]["Launcher"]["restartPolicy"] == "Never"
+    assert (source.exit_with, source.own_pod) == ("launcher", POD)
 
 
 @pytest.mark.parametrize("name", JOBS)

@@ -13,7 +13,7 @@ from tests.support.kube.fixtures import kube
 from tests.support.kube.resources import resource
 from tests.support.kube.server import KubeServer
 from tests.support.kube.statuses import ApiError
-from tests.support.manifests import Body, documents, names, of_kind, pods
+from tests.support.manifests import documents, names, of_kind, pods
 from tests.support.rights import Right, granted
 
 __all__ = ["kube"]
@@ -107,19 +107,9 @@ def allowed(kube: KubeServer, account: str, right: Right, *, namespace: str = "d
     return True
 
 
-def put(kube: KubeServer, body: Body) -> None:
-    plural = f"{body['kind'].lower()}s"
-    kube.put(
-        plural,
-        {**body, "metadata": {**body["metadata"], "namespace": "default"}} if "Cluster" not in body["kind"] else body,
-    )
-
-
 @pytest.mark.parametrize("name", sorted(LAUNCHERS))
 def test_with_these_files_applied_a_launchers_account_may_do_exactly_that(kube: KubeServer, name: str) -> None:
-    for body in [*documents("rbac.yaml"), *documents(name)]:
-        if body["kind"] in ("Role", "RoleBinding", "ServiceAccount"):
-            put(kube, body)
+    kube.apply([*documents("rbac.yaml"), *documents(name)])
     account = account_of(name)
     wanted = rights.DAEMON | rights.READ_JOB[LAUNCHERS[name]]
     for right in everything():
@@ -131,10 +121,16 @@ def test_with_these_files_applied_a_launchers_account_may_do_exactly_that(kube: 
 
 def test_nodes_are_seen_where_an_administrator_has_allowed_it(kube: KubeServer) -> None:
     watch = Right("", "nodes", "watch")
-    for body in documents("rbac.yaml"):
-        put(kube, body)
+    kube.apply(documents("rbac.yaml"))
     assert not allowed(kube, "hvd-launcher", watch)
-    for body in documents("nodes.yaml"):
-        put(kube, body)
+    kube.apply(documents("nodes.yaml"))
     assert allowed(kube, "hvd-launcher", watch)
     assert not allowed(kube, "hvd-launcher", Right("", "nodes", "patch"))
+
+
+def test_each_further_role_adds_only_what_it_is_for(kube: KubeServer) -> None:
+    kube.apply(documents("rbac.yaml"))
+    before = {right for right in everything() if allowed(kube, "hvd-launcher", right)}
+    kube.apply([*documents("reap.yaml"), *documents("exec.yaml")])
+    after = {right for right in everything() if allowed(kube, "hvd-launcher", right)}
+    assert {right._replace(name="") for right in after - before} == (rights.REAP | rights.EXEC) - rights.DAEMON
