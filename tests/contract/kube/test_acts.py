@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -105,3 +106,17 @@ def test_manifests_are_taken_as_they_are_and_what_they_allow_is_allowed(fake: Ku
 def test_a_manifest_of_an_unknown_kind_is_an_error(fake: KubeServer) -> None:
     with pytest.raises(KeyError):
         fake.apply([{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": {"name": "a"}}])
+
+
+@pytest.mark.parametrize("version", ["1.29", "1.34"])
+def test_bodies_are_what_clusters_have(fake: KubeServer, version: str) -> None:
+    fake.put("nodes", bodies.node("n", taints=[bodies.taint("example.org/a", "b")], unschedulable=True))
+    owner = ("MPIJob", "j", "u")
+    fake.put("pods", bodies.pod("w", annotations={"a": "b"}, limits={"nvidia.com/gpu": "8"}, owner=owner))
+    fake.put("pods", bodies.large_pod("large"))
+    fake.put("pods", bodies.pod("failed"))
+    acts.fail(fake, "failed", reason="Evicted")
+    acts.lose_node(fake, "n")
+
+    for body in (*fake.all("pods"), *fake.all("nodes")):
+        kubernetes_validate.validate(body, version, strict=True)

@@ -66,7 +66,7 @@ def fail(kube: KubeServer, pod: str, *, reason: str = "", namespace: str = "defa
     status: dict[str, Any] = {
         "phase": "Failed",
         "conditions": [bodies.condition("Ready", False), bodies.condition("ContainersReady", False)],
-        "containerStatuses": [{"name": "worker", "ready": False, "started": False, "restartCount": 0, "state": state}],
+        "containerStatuses": [bodies.container_status(ready=False, state=state)],
     }
     kube.change("pods", pod, {"status": {**status, **({"reason": reason} if reason else {})}}, namespace=namespace)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 Body = dict[str, Any]
 
+IMAGE: Final = "example.org/worker:1"
 SINCE: Final = "2026-01-01T00:00:00Z"
 
 
@@ -34,7 +35,7 @@ def pod(
 ) -> Body:
     """A worker. ``owner``: kind, name and UID of its controller. ``spec``: further fields of the spec."""
     resources = {"limits": dict(limits)} if limits else {}
-    container = {"name": "worker", "image": "example.org/worker:1", "resources": resources}
+    container = {"name": "worker", "image": IMAGE, "resources": resources}
     body: Body = {
         "metadata": {"name": name, "namespace": namespace, "labels": dict(labels or {"job": "job"})},
         "spec": {"nodeName": node, "subdomain": subdomain, "containers": [container], **spec},
@@ -47,11 +48,14 @@ def pod(
         reference = {"apiVersion": "v1", "kind": kind, "name": owner_name, "uid": uid, "controller": True}
         body["metadata"]["ownerReferences"] = [reference]
     body["status"]["conditions"] = [*_pod_conditions(ready), *conditions]
-    state = {"running": {"startedAt": SINCE}}
-    body["status"]["containerStatuses"] = [
-        {"name": "worker", "ready": ready, "started": True, "restartCount": 0, "state": state}
-    ]
+    body["status"]["containerStatuses"] = [container_status(ready=ready, state={"running": {"startedAt": SINCE}})]
     return body
+
+
+def container_status(*, ready: bool, state: Body) -> Body:
+    """Of a worker's container."""
+    image = {"image": IMAGE, "imageID": f"{IMAGE}@sha256:{'0' * 64}"}
+    return {"name": "worker", **image, "ready": ready, "started": ready, "restartCount": 0, "state": state}
 
 
 def _pod_conditions(ready: bool) -> list[Body]:
@@ -88,13 +92,13 @@ def taint(key: str, value: str = "", effect: str = "NoSchedule", *, added: str =
 
 def mpi_job(name: str, *, workers: int = 2, slots: int = 1, namespace: str = "default") -> Body:
     """Of the MPI Operator, v2beta1."""
-    return {
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "slotsPerWorker": slots,
-            "mpiReplicaSpecs": {"Launcher": {"replicas": 1}, "Worker": {"replicas": workers}},
-        },
-    }
+
+    def replicas(role: str, count: int) -> Body:
+        return {"replicas": count, "template": {"spec": {"containers": [{"name": role, "image": IMAGE}]}}}
+
+    roles = {"Launcher": replicas("launcher", 1), "Worker": replicas("worker", workers)}
+    metadata = {"name": name, "namespace": namespace}
+    return {"metadata": metadata, "spec": {"slotsPerWorker": slots, "mpiReplicaSpecs": roles}}
 
 
 def mpi_worker_labels(job: str) -> dict[str, str]:
