@@ -11,12 +11,11 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from discover.cluster import Key, PodView, older
 from discover.steps import End, end_of
 from discover.transport import Ask, Collection, Request, RequestFailed
-from discover.views import pod_view
 from discover.watch import Contact, end_thread, read_list
 from hvd_elastic_ext.core.clock import Clock
 
@@ -33,6 +32,26 @@ GRACE: Final = 2.0
 """Seconds that a watch may be behind a list."""
 
 _ITEMS: Final = b'"items"'
+
+
+class Listed(NamedTuple):
+    """What is compared of a pod."""
+
+    key: Key
+    uid: str
+    version: str
+
+    @classmethod
+    def of(cls, raw: object) -> Listed:
+        """Raises ``ValueError`` for what is no pod."""
+        metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
+        if not isinstance(metadata, Mapping):
+            raise ValueError("an object of the list has no metadata")
+        namespace, name, uid, version = (str(metadata.get(each) or "") for each in _COMPARED)
+        return cls(Key(namespace, name), uid, version)
+
+
+_COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
 
 
 class Watched(Protocol):
@@ -126,7 +145,7 @@ class Recheck:
         # Most of the time nothing has changed. Then the same bytes come as before, and need not be taken apart.
         digest = self._digest(request)
         if digest != self._settled:
-            listed, version = read_list(self._collection, pod_view, request)
+            listed, version = read_list(self._collection, Listed.of, request)
             why = self._missed(listed, version) and not self._clock.wait(self._stop, GRACE)
             if why and (what := self._missed(listed, version)):
                 self._settled = b""
@@ -136,7 +155,7 @@ class Recheck:
         self._unknown = 0
         self._watched.confirm()
 
-    def _missed(self, listed: list[PodView], version: str) -> str:
+    def _missed(self, listed: list[Listed], version: str) -> str:
         known, known_version = self._watched.known()
         return missed(listed, version, known=known, known_version=known_version)
 

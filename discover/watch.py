@@ -43,6 +43,7 @@ SHORTEST_WATCH: Final = 300
 LAST_TURN: Final = 0.4
 """Seconds to wait for a thread at the end; it is a daemon thread, and ends with the process if it does not end."""
 
+T = TypeVar("T")
 V = TypeVar("V", PodView, NodeView)
 
 
@@ -296,9 +297,9 @@ class Reflector(Generic[V]):
             LOG.log(level, "%s: %s: %s; %s", self._collection.where, state.next.value, reason, then)
 
 
-def read_list(collection: Collection, view: Callable[[object], V], request: Request) -> tuple[list[V], str]:
+def read_list(collection: Collection, view: Callable[[object], T], request: Request) -> tuple[list[T], str]:
     """Read all pages of a list: ``(views, version)``. All or nothing. Raises :class:`RequestFailed`."""
-    views: list[V] = []
+    views: list[T] = []
     version = ""
     while True:
         body = ListBody()

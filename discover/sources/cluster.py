@@ -28,11 +28,11 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 DOUBTFUL: Final = 10.0
 """Seconds without contact after which what is known is called doubtful. It goes on to hold."""
 
-REST: Final = 3.0
+REST: Final = 4.0
 """A look is followed by a rest of so many times as long as it took: so changes in great number are looked at
-together, and looking takes a quarter of a core at most."""
+together, and looking takes a fifth of a core at most."""
 
-LONGEST_REST: Final = 0.1
+LONGEST_REST: Final = 0.2
 """Seconds."""
 
 JOB_PATIENCE: Final = 5.0

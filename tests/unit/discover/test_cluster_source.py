@@ -322,7 +322,7 @@ def test_many_news_are_one_call_and_a_look_that_took_long_is_followed_by_a_rest(
         mailbox.rest(0.02)
         mailbox.put(())
         assert calls == [begun]
-        manual_clock.advance(0.061)
+        manual_clock.advance(0.081)
         wait_until(lambda: len(calls) == 2, what="the call after the rest")
         mailbox.take()
         mailbox.rest(99.0)

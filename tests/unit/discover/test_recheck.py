@@ -4,26 +4,26 @@ import threading
 
 import pytest
 
-from discover.recheck import FEW, GRACE, Recheck, interval, missed
+from discover.recheck import FEW, GRACE, Listed, Recheck, interval, missed
 from discover.transport import Ask, RequestFailed, Trouble
 from discover.views import pod_view
 from discover.watch import Contact
 from tests.unit.discover.scripted import Scripted, listing, pod
 
 
-def views(*pods):
-    return [pod_view(each) for each in pods]
+def compared(*pods):
+    return [Listed.of(each) for each in pods]
 
 
 def known(*pods):
-    return {view.key: view for view in views(*pods)}
+    return {view.key: view for view in map(pod_view, pods)}
 
 
 A, B = pod("a", 3), pod("b", 4)
 
 
 def test_what_is_the_same_is_not_missed():
-    assert missed(views(A, B), "50", known=known(B, A), known_version="10") == ""
+    assert missed(compared(A, B), "50", known=known(B, A), known_version="10") == ""
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_what_is_the_same_is_not_missed():
     ],
 )
 def test_what_a_list_says_and_the_watch_does_not_is_missed(listed, words):
-    assert words in missed(views(*listed), "50", known=known(A, B), known_version="10")
+    assert words in missed(compared(*listed), "50", known=known(A, B), known_version="10")
 
 
 def test_a_watch_that_is_as_far_as_the_list_has_missed_nothing():
@@ -163,3 +163,9 @@ def test_half_a_list_is_no_list(rig):
     recheck, _, _ = rig(watched, [b'{"items":['])
     recheck.turn()
     assert (watched.confirmed, watched.distrusted) == (0, [])
+
+
+@pytest.mark.parametrize("raw", [None, [], "x", {}, {"metadata": None}])
+def test_what_is_no_object_is_not_compared(raw):
+    with pytest.raises(ValueError, match="no metadata"):
+        Listed.of(raw)
