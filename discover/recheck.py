@@ -72,7 +72,7 @@ def interval(pods: int) -> float:
     return OFTEN if pods <= FEW else SELDOM
 
 
-def missed(listed: Iterable[PodView], listed_version: str, *, known: Mapping[Key, PodView], known_version: str) -> str:
+def missed(listed: Iterable[Listed], listed_version: str, *, known: Mapping[Key, PodView], known_version: str) -> str:
     """Say what a watch has not told of a list, or "".
 
     Who knows a later version than the list's has been told all of it. Where versions cannot be compared nothing is
