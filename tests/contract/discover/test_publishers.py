@@ -11,6 +11,7 @@ import pytest
 
 from discover.board import Board
 from discover.metrics import Metrics
+from discover.overlap import OverlappingHostsFile
 from discover.publish import HostsFile, Publisher, Script
 from discover.routes import Routes
 from discover.serve import Server
@@ -39,6 +40,14 @@ class OnFile:
 
     def close(self) -> None:
         self.publisher.close()
+
+
+class WithLastSurvivor(OnFile):
+    """The hosts file for stock Horovod, while no pod of a host that is published no more is there."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.publisher = OverlappingHostsFile(HostsFile(self.path), alive=lambda host: False, clock=SystemClock())
 
 
 class ByScript(OnFile):
@@ -104,7 +113,7 @@ class OverHttp:
         self.server.close()
 
 
-@pytest.fixture(params=[OnFile, ByScript, OverHttp])
+@pytest.fixture(params=[OnFile, WithLastSurvivor, ByScript, OverHttp])
 def way(request, tmp_path):
     made = request.param(tmp_path)
     yield made
