@@ -10,7 +10,7 @@ import bisect
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tests.support.kube import statuses
@@ -43,7 +43,7 @@ class Record:
         return json.loads(b"{" + self.tail)  # type: ignore[no-any-return]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Event:
     """``before`` is None for what was added. For DELETED, ``record`` is the last state with the version of the end."""
 
@@ -51,16 +51,13 @@ class Event:
     type: str
     record: Record
     before: Record | None
-    _lines: dict[str, bytes] = field(default_factory=dict)
 
     def line(self, kind: str, head: bytes) -> bytes:
         """As a watch carries it, with the type as the watcher sees it."""
-        if (line := self._lines.get(kind)) is None:
-            record = self.record
-            if kind == "DELETED" and self.type != "DELETED" and self.before is not None:
-                record = replace(self.before, revision=self.revision)  # it left the selector: its last state in there
-            line = self._lines[kind] = event_line(kind, head, record)
-        return line
+        record = self.record
+        if kind == "DELETED" and self.type != "DELETED" and self.before is not None:
+            record = replace(self.before, revision=self.revision)  # it left the selector: its last state in there
+        return event_line(kind, head, record)
 
     def seen(self, wanted: Callable[[Record], bool]) -> str:
         """What this is to whoever watches ``wanted`` only: a type, or nothing."""
