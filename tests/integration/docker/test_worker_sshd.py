@@ -1,0 +1,86 @@
+"""The worker image's sshd, run as in MPI Operator's pods: by a user that is not root, with keys that are root's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.launcher.ssh import Ssh
+
+DOCKER = Path(__file__).parents[3] / "docker"
+USER = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups"]
+
+POD = """
+set -e
+keys="$1"
+shift
+ip link set lo up
+mount -t tmpfs -o mode=755 home /home
+mkdir -p /home/trainer/.ssh
+cp "$keys"/id_rsa /home/trainer/.ssh/id_rsa
+cp "$keys"/id_rsa.pub /home/trainer/.ssh/id_rsa.pub
+cp "$keys"/id_rsa.pub /home/trainer/.ssh/authorized_keys
+chmod 644 /home/trainer/.ssh/*
+cp "$keys"/sshd_config "$keys"/ssh_config /home/
+{ grep -v ^trainer: /etc/passwd; echo trainer:x:10001:10001::/home/trainer:/bin/sh; } > /home/passwd
+mount --bind /home/passwd /etc/passwd
+USER="$1"; shift
+$USER /usr/sbin/sshd -De -f /home/sshd_config &
+until grep -qi ':08AE ' /proc/net/tcp; do kill -0 $!; sleep 0.05; done
+exec $USER "$@"
+"""
+"""08AE is 2222."""
+
+
+@pytest.fixture
+def keys() -> Iterator[Path]:
+    """The job's key and the image's configurations."""
+    programs = ("sshd", "ssh", "ssh-keygen", "setpriv", "unshare", "ip")
+    missing = [name for name in programs if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+    if missing or os.geteuid() != 0:
+        pytest.skip(
+            f"needs root and {', '.join(missing or programs)}: apt-get install openssh-server iproute2 util-linux"
+        )
+    with tempfile.TemporaryDirectory(prefix="hvd-test-") as name:
+        folder = Path(name)
+        key = ["ssh-keygen", "-q", "-t", "ecdsa", "-b", "521", "-N", "", "-f", str(folder / "id_rsa")]
+        subprocess.run(key, check=True)
+        for config in ("sshd_config", "ssh_config"):
+            shutil.copy(DOCKER / f"{config}_trainer", folder / config)
+        yield folder
+
+
+def in_a_pod(keys: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    own = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    words = [*own, "sh", "-c", POD, "sh", str(keys), " ".join(USER), *command]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
+    if "unshare:" in done.stderr:
+        pytest.skip(f"needs namespaces of its own, in a container `docker run --privileged`: {done.stderr.strip()}")
+    return done
+
+
+def ssh(*words: str) -> list[str]:
+    """As ``hvd-elastic run --ssh-port 2222`` does it, with the image's configuration."""
+    program, *rest = Ssh(Path("/home/trainer"), port=2222).command("localhost", words)
+    return [program, "-F", "/home/ssh_config", *rest]
+
+
+def test_the_launcher_gets_in_with_the_jobs_key_and_hears_nothing_else(keys: Path) -> None:
+    done = in_a_pod(keys, *ssh("sh", "-c", "id -un; id -u"))
+    assert (done.returncode, done.stdout) == (0, "trainer\n10001\n"), done.stderr
+    assert "Permanently added" not in done.stderr
+    assert "WARNING" not in done.stderr
+
+
+def test_nobody_gets_in_without_it(keys: Path) -> None:
+    other = ["-oIdentitiesOnly=yes", "-oIdentityFile=/nowhere"]
+    program, *rest = ssh("id")
+    done = in_a_pod(keys, program, *other, *rest)
+    assert done.returncode == 255
+    assert "Permission denied (publickey)" in done.stderr
