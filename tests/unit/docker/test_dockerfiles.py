@@ -13,17 +13,11 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.support.dockerfiles import ROOT, instructions
+
 FILES = sorted((ROOT / "docker").glob("*.Dockerfile"))
 
 by_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-
-
-def instructions(path: Path) -> list[tuple[str, str]]:
-    """Each instruction and its words, lines put together, comments left out."""
-    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
-    text = re.sub(r"\\\n\s*", " ", "\n".join(lines))
-    return [(word, rest) for word, _, rest in (line.partition(" ") for line in text.splitlines() if line)]
 
 
 def test_there_is_an_image_for_each_role() -> None:
