@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
+from hvd_elastic_ext.launcher import pods as pod_exec
 from tests.support import rights
 from tests.support.kube.access import service_account
 from tests.support.kube.calls import Call, User
@@ -134,3 +137,8 @@ def test_each_further_role_adds_only_what_it_is_for(kube: KubeServer) -> None:
     kube.apply([*documents("reap.yaml"), *documents("exec.yaml")])
     after = {right for right in everything() if allowed(kube, "hvd-launcher", right)}
     assert {right._replace(name="") for right in after - before} == (rights.REAP | rights.EXEC) - rights.DAEMON
+
+
+def test_what_the_launcher_asks_for_where_it_may_not_enter_pods_is_what_the_manifest_gives() -> None:
+    rules = [yaml.safe_load(rule) for rule in re.findall(r"\{.*?\}", pod_exec.ROLE)]
+    assert granted(rules) == rights.EXEC
