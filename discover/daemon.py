@@ -130,6 +130,7 @@ class Daemon:
         self._changed = changed
         self._reasons = Reasons()
         self._problem = ""
+        self._published_at = clock.mono()
 
     def run(self) -> int:
         """Run until a signal says stop; return the exit code.
@@ -143,20 +144,24 @@ class Daemon:
             self._source.stop()
 
     def _loop(self) -> int:
-        look = True
+        look = due = True
         while True:
-            if look:
-                self._look()
-            self._publish()
+            news = look and self._look()
+            # In a storm of changes that change no host, what is published is not looked after each time.
+            if news or due or self._clock.mono() >= self._published_at + TICK:
+                self._publish()
             self._vitals.beat()
             event = self._next_event(TICK)
             if isinstance(event, Told | Over) and event.stops:
                 level = logging.ERROR if isinstance(event, Over) and event.exit_code else logging.INFO
                 LOG.log(level, "stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
-            look = event is not Note.TICK or bool(self._problem) or self._standing.unsettled_since is not None
+            due = event is Note.TICK
+            look = not due or bool(self._problem) or self._standing.unsettled_since is not None
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Look at the source; return whether there is anything to publish or to report."""
+        before = self._problem
         decision, reason = decide(self._clock.mono(), self._standing, self._see())
         self._standing, self._problem = decision.standing, decision.problem
         self._reasons.say("source", decision.problem, level=logging.WARNING)
@@ -165,6 +170,7 @@ class Daemon:
         if decision.news and decision.standing.last is not None:
             self._metrics.published(decision.standing.last)
             LOG.info("hosts: sequence=%d: %s", decision.standing.last.sequence, reason)
+        return decision.news or decision.problem != before
 
     def _see(self) -> Seen:
         try:
@@ -179,6 +185,7 @@ class Daemon:
             return ElasticError(why)
 
     def _publish(self) -> None:
+        self._published_at = self._clock.mono()
         publication = self._standing.last
         if publication is None:
             self._vitals.report(published=False, problem=self._problem or "nothing published yet")

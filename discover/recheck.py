@@ -1,7 +1,7 @@
 """Looks whether a watch still tells all there is: a server may take a connection's bytes for ever and send nothing.
 
 A silent watch is found out after 70 seconds at the earliest, for a live one may be silent for 60. A machine's notice
-may be over after 30. So the pods are listed now and then, beside the watch, and compared.
+may be over after 30. So when a watch has been silent for some time the pods are listed beside it, and compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FEW: Final = 200
 
 OFTEN: Final = 15.0
 SELDOM: Final = 60.0
-"""Seconds between two looks."""
+"""Seconds from the last word of a watch, or from a look, to the next look."""
 
 GRACE: Final = 2.0
 """Seconds that a watch may be behind a list."""
@@ -123,13 +123,17 @@ class Recheck:
         end_thread(self._thread, self._collection)
 
     def turn(self) -> float:
-        """Look once; return how many seconds to wait before the next look."""
-        if self._watched.contact.watching:
-            try:
-                self._look()
-            except RequestFailed as error:
-                self._failed(error)
-        return interval(len(self._watched.known()[0]))
+        """Look, if the watch has said nothing for long; return how many seconds to wait before the next turn."""
+        contact, pause = self._watched.contact, interval(len(self._watched.known()[0]))
+        if not contact.watching or contact.told is None:
+            return pause
+        if (left := contact.told + pause - self._clock.mono()) > 0:
+            return left  # who talks is not deaf
+        try:
+            self._look()
+        except RequestFailed as error:
+            self._failed(error)
+        return pause
 
     def _run(self) -> None:
         pause = OFTEN

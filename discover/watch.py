@@ -40,6 +40,9 @@ LOG = logging.getLogger("hvd-discover")
 SHORTEST_WATCH: Final = 300
 """Seconds that the server is asked to keep a watch open, at least (rule R4); at most twice as many."""
 
+NOTEWORTHY: Final = 0.5
+"""Seconds after which a further sign of life of a watch is noted."""
+
 LAST_TURN: Final = 0.4
 """Seconds to wait for a thread at the end; it is a daemon thread, and ends with the process if it does not end."""
 
@@ -69,13 +72,14 @@ class Contact:
     """How a reflector and its server stand.
 
     ``listed``: a list came whole once, or it was learnt that there is none to be had. ``heard``: monotonic seconds
-    when it was last certain to know all there is; None if never. ``watching``: a watch is open. ``trouble``: why the
-    latest request came to nothing, empty if it did not.
+    when it was last certain to know all there is; None if never. ``told``: when a watch last said something, or was
+    opened. ``watching``: a watch is open. ``trouble``: why the latest request came to nothing, empty if it did not.
     """
 
     listed: bool = False
     hidden: bool = False
     heard: float | None = None
+    told: float | None = None
     watching: bool = False
     trouble: str = ""
 
@@ -224,12 +228,15 @@ class Reflector(Generic[V]):
         ends = SHORTEST_WATCH + int(SHORTEST_WATCH * self._draw())
         lines, opened = Lines(), self._clock.mono()
         with closing(self._collection.open(Request(ask=Ask.WATCH, version=version, ends=ends))) as pieces:
-            self._stand(watching=True, trouble="")
+            self._stand(watching=True, told=opened, trouble="")
+            confirmed = opened
             try:
                 for piece in pieces:
                     with reading():
                         self._take(lines.feed(piece))
-                    self.confirm()
+                    if (now := self._clock.mono()) >= confirmed + NOTEWORTHY:
+                        confirmed = now
+                        self._stand(heard=now, told=now)
             finally:
                 self._lived = self._clock.mono() - opened
 
@@ -237,7 +244,7 @@ class Reflector(Generic[V]):
         batch: list[ClusterEvent] = []
         try:
             for line in lines:
-                event = self._event(json.loads(line))
+                event = self._event(json.loads(str(line, "utf-8")))
                 if event is not None:
                     batch.append(event)
         finally:

@@ -28,12 +28,14 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 DOUBTFUL: Final = 10.0
 """Seconds without contact after which what is known is called doubtful. It goes on to hold."""
 
-REST: Final = 4.0
-"""A look is followed by a rest of so many times as long as it took: so changes in great number are looked at
-together, and looking takes a fifth of a core at most."""
+SHARE: Final = 0.15
+"""Of one core, for looking. Changes in great number are looked at together."""
+
+BURST: Final = 0.5
+"""Seconds of looking that may be done at once before that share counts: a few hundred removals, one by one."""
 
 LONGEST_REST: Final = 0.2
-"""Seconds."""
+"""Seconds from one look to the next."""
 
 JOB_PATIENCE: Final = 5.0
 """Seconds that the first look waits for the job to be read."""
@@ -180,7 +182,7 @@ class KubernetesSource:
             return Unsettled(self._where, "the job is being read")
         self._counters.nodes_read(not self._snapshot.nodes_hidden)
         sight = self._look(began, arrived, job=self._inquiries.job, exists=self._inquiries.exists)
-        self._mailbox.rest(self._clock.mono() - began)
+        self._mailbox.looked(self._clock.mono() - began)
         return sight
 
     def _look(
@@ -260,7 +262,8 @@ class _Mailbox:
         self._lock = threading.Lock()
         self._batches: deque[tuple[float, tuple[ClusterEvent, ...]]] = deque()
         self._called = False
-        self._not_before = clock.mono()
+        self._not_before = self._looked_at = clock.mono()
+        self._debt = 0.0
         self._alarm = Alarm(self._call, clock=clock)
 
     def start(self, changed: Callable[[], None]) -> None:
@@ -300,10 +303,13 @@ class _Mailbox:
             self._called = False
         return [batch for _, batch in taken], min((at for at, batch in taken if batch), default=None)
 
-    def rest(self, took: float) -> None:
-        """A look took so many seconds: the next is not to follow at once."""
+    def looked(self, took: float) -> None:
+        """A look took so many seconds. After many, the next is not to follow at once."""
         with self._lock:
-            self._not_before = self._clock.mono() + min(LONGEST_REST, REST * took)
+            now = self._clock.mono()
+            self._debt = max(0.0, self._debt - SHARE * (now - self._looked_at)) + took
+            self._looked_at = now
+            self._not_before = now + min(LONGEST_REST, max(0.0, self._debt - BURST) / SHARE)
 
     def _call(self) -> None:
         with self._lock:

@@ -12,7 +12,7 @@ from discover.operators import HostRules, operator_named
 from discover.selection import Selector
 from discover.signal_table import BUILT_IN
 from discover.source import Sight, Unsettled
-from discover.sources.cluster import LONGEST_REST, KubernetesSource, Wanted, _Mailbox, doubtful_at
+from discover.sources.cluster import LONGEST_REST, SHARE, KubernetesSource, Wanted, _Mailbox, doubtful_at
 from discover.transport import RequestFailed, Trouble
 from discover.watch import Contact
 from hvd_elastic_ext.core.errors import SourceUnavailable
@@ -308,26 +308,50 @@ def test_contact_is_doubted_ten_seconds_after_it_was_lost():
     assert doubtful_at(Contact(trouble="x")) is None
 
 
-def test_many_news_are_one_call_and_a_look_that_took_long_is_followed_by_a_rest(manual_clock):
+@pytest.fixture
+def mailbox(manual_clock):
     calls: list[float] = []
-    mailbox = _Mailbox(manual_clock)
-    mailbox.start(lambda: calls.append(manual_clock.mono()))
-    try:
-        begun = manual_clock.mono()
-        for _ in range(5):
-            mailbox.put(())
-        assert calls == [begun]
-        batches, arrived = mailbox.take()
-        assert (len(batches), arrived) == (5, None)  # empty ones say when nothing
-        mailbox.rest(0.02)
-        mailbox.put(())
-        assert calls == [begun]
-        manual_clock.advance(0.081)
-        wait_until(lambda: len(calls) == 2, what="the call after the rest")
-        mailbox.take()
-        mailbox.rest(99.0)
-        mailbox.put(())
-        manual_clock.advance(LONGEST_REST)
-        wait_until(lambda: len(calls) == 3, what="the call after the longest rest")
-    finally:
-        mailbox.stop()
+    made = _Mailbox(manual_clock)
+    made.start(lambda: calls.append(manual_clock.mono()))
+    yield made, calls
+    made.stop()
+
+
+def test_many_news_are_one_call(mailbox, manual_clock):
+    box, calls = mailbox
+    for _ in range(5):
+        box.put(())
+    assert calls == [manual_clock.mono()]
+    batches, arrived = box.take()
+    assert (len(batches), arrived) == (5, None)  # empty ones say when nothing
+
+
+def test_looks_in_a_burst_follow_at_once_and_in_a_storm_have_their_share_of_time(mailbox, manual_clock):
+    box, calls = mailbox
+    for count in range(1, 51):
+        box.put(())
+        assert len(calls) == count  # at once
+        box.take()
+        manual_clock.advance(0.01)
+        box.looked(0.01)
+    begun, looks = manual_clock.mono(), len(calls)
+    while manual_clock.mono() < begun + 10.0:
+        box.put(())
+        wait_until(lambda: box._called or manual_clock.advance(0.005), what="the call", interval=0.0005)
+        box.take()
+        manual_clock.advance(0.01)
+        box.looked(0.01)
+    share = (len(calls) - looks) * 0.01 / 10.0
+    assert 0.5 * SHARE < share < 1.2 * SHARE
+    manual_clock.advance(60.0)
+    box.put(())
+    assert calls[-1] == manual_clock.mono()
+
+
+def test_a_rest_is_never_long(mailbox, manual_clock):
+    box, calls = mailbox
+    box.looked(99.0)
+    box.put(())
+    assert calls == []
+    manual_clock.advance(LONGEST_REST)
+    wait_until(lambda: calls, what="the call")

@@ -56,7 +56,7 @@ class Watched:
     """A reflector that stands where the test put it."""
 
     def __init__(self, *pods, version: str = "10") -> None:
-        self.contact = Contact(watching=True)
+        self.contact = Contact(watching=True, told=0.0)
         self.there = known(*pods)
         self.version = version
         self.confirmed = 0
@@ -127,6 +127,17 @@ def test_a_watch_that_catches_up_is_trusted(rig):
     hurried.meanwhile = lambda: watched.there.update(known(B))
     recheck.turn()
     assert (watched.confirmed, watched.distrusted) == (1, [])
+
+
+def test_nobody_looks_while_the_watch_talks(rig, manual_clock):
+    watched = Watched(A)
+    watched.contact = Contact(watching=True, told=manual_clock.mono() - 10.0)
+    recheck, script, _ = rig(watched, listing(50, A))
+    assert recheck.turn() == 5.0
+    assert script.requests == []
+    manual_clock.advance(5.0)
+    assert recheck.turn() == 15.0
+    assert watched.confirmed == 1
 
 
 def test_nobody_looks_while_there_is_no_watch(rig):
