@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from discover.admission import Admission, TcpProbe, Unprobed
 from discover.companion import Companion, End
@@ -24,6 +25,9 @@ from hvd_elastic_ext.edges.configfile import read_config
 
 if TYPE_CHECKING:
     from discover.sources.kubernetes import Cluster
+
+GENERATION: Final = 50_000
+"""Objects made before Python's collector looks for cycles among them."""
 
 
 def kubernetes_source(
@@ -93,4 +97,8 @@ def _cluster(settings: KubernetesSettings, environ: Mapping[str, str]) -> Cluste
             raise
         remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
         raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
+    # The client is a quarter of a million objects, which live as long as we do and need no looking through again and
+    # again; what comes of lists and watches has no cycles.
+    gc.freeze()
+    gc.set_threshold(GENERATION)
     return Cluster(Access.found(settings.kubeconfig, environ))
