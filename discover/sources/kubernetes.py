@@ -1,7 +1,7 @@
 """The way to an API server, over the official client's transport; the only importer of kubernetes.
 
 Of the client there are used: how it reads credentials, and how it sends one request. Its models, its ``Watch`` and
-its informers are not: they lose versions, or hang, or loop (docs/discovery.md).
+its informers are not: they lose versions, or hang, or loop (docs/kubernetes.md).
 """
 
 from __future__ import annotations
