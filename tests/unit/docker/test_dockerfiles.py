@@ -91,6 +91,7 @@ def test_the_workers_sshd_takes_its_configuration_and_the_operators_key(mounted:
     key.chmod(0o644)
     written = (ROOT / "docker" / "sshd_config_trainer").read_text()
     config.write_text(written.replace("/home/trainer/.ssh/id_rsa", str(key)))
+    config.chmod(0o644)  # whatever the umask
     as_user = [setpriv, "--reuid=10001", "--regid=10001", "--clear-groups"]
     done = subprocess.run([*as_user, sshd, "-T", "-f", str(config)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
