@@ -51,7 +51,9 @@ def test_every_requirement_of_the_project_is_pinned(root: Path, pins: dict[str, 
 
 def test_everything_installed_is_pinned(pins: dict[str, list[re.Match[str]]]) -> None:
     # Not what others bring along for themselves: setuptools puts its own copies on the path once it is imported.
-    installed = list(importlib.metadata.distributions(path=[sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]))
+    installed = list(
+        importlib.metadata.distributions(path=[sysconfig.get_path("purelib"), sysconfig.get_path("platlib")])
+    )
     there = {canonical(distribution.name) for distribution in installed}
     for distribution in installed:
         name = canonical(distribution.name)
