@@ -33,6 +33,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "blocked": "a host is to get no more work, by hand; host, for_s (null: for good), reason",
     "cleared": "what was held against a host was forgotten, by hand; host, reason",
     "notice": "somebody is about to go; host, reason, deadline",
+    "notice_over": "a notice was taken back; host, reason",
     "stepped": "an optimizer step was done (sampled); step, rank, size, host, values",
     "committed": "a commit was sealed (sampled); number, step, rank, size, host, values",
     "synced": "a world agreed on its state; step, rank, size, host, values, root, sent_bytes, reason",

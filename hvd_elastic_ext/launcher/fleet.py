@@ -12,9 +12,9 @@ from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.devices import device_env, local_ranks
 from hvd_elastic_ext.launcher.faults import Faults
-from hvd_elastic_ext.launcher.ledger import DECAY, cooldown_s
 from hvd_elastic_ext.launcher.membership import Stage
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rests import Rests
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
 from hvd_elastic_ext.launcher.station import Station
 
@@ -42,10 +42,9 @@ class Fleet:
         self.hosts = HostSet()
         self.recovering: set[str] = set()
         """Hosts of which a member of a world failed, and that have not been back in one."""
-        self._resting: dict[Seat, float] = {}
-        """Seats whose process left of its own accord, and until when (mono) nobody follows it."""
-        self._rests: dict[Seat, tuple[int, float]] = {}
-        """How often in a row a seat's process has left, and until when nobody followed the last one."""
+        self._rests = Rests()
+        self._uids: dict[str, str] = {}
+        """Of each pod that was published, by host: the newest one under that name."""
         self._station = station
         self._faults = faults
         self._roster = station.roster
@@ -53,10 +52,26 @@ class Fleet:
     def publish(self, hosts: HostSet) -> None:
         """Take in a new list. What was taken over from another launcher is known by its name only, until now."""
         self.hosts = hosts
+        for host in hosts:
+            before = self._uids.get(host.name)
+            if host.uid and host.uid != before:
+                self._uids[host.name] = host.uid
+                if before is not None:
+                    self._see_recreated(host)
         known: list[Agent | Worker] = [*self._roster.agents.values(), *self._roster.workers.values()]
         for each in known:
             if not (each.host.uid or each.host.node) and (host := hosts.get(each.host.name)) is not None:
                 each.host = host
+
+    def _see_recreated(self, host: Host) -> None:
+        """Another pod has taken the name: nothing of the former one holds for it, and nobody waits for that."""
+        self._rests.forget(host.name)
+        agent = self._roster.agents.get(host.name)
+        if agent is not None and agent.host.uid not in ("", host.uid):
+            reason = "its pod was recreated"
+            self._station.record("fenced", host=host.name, reason=reason)
+            self.cut_off(agent, reason, blame=False)
+        self.recovering.discard(host.name)
 
     # --- agents
 
@@ -96,7 +111,8 @@ class Fleet:
         if agent is None:
             agent = self._roster.agents[name] = Agent(self.hosts.get(name) or Host(name, 1), now)
         agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
-        agent.finishing, agent.leaves_by = False, None  # it may be another one; what is to end is told so again
+        # It may be another one; what is to end is told so again, and what is about to go says so again.
+        agent.finishing, agent.leaves_by, agent.going = False, None, None
         missed = self._take_stock(agent, hello.get("seats") or {}, now)
         problem = self._station.hands.unfit(agent.host, agent.facts)
         if problem is not None:
@@ -168,7 +184,7 @@ class Fleet:
         now, kept, needed = self._station.now(), set(members), frozenset(wanted)
         for seat, place, neighbours in _plans(wanted, self._roster.workers, joining=bool(members)):
             agent = self._roster.agents.get(seat.host)
-            free = now >= self._resting.get(seat, now)
+            free = self._rests.over(seat, now)
             if free and agent is not None and agent.joined and not agent.finishing:
                 self._start(agent, seat, place, neighbours=neighbours, standby=bool(members))
         for worker in list(self._roster.workers.values()):
@@ -192,16 +208,11 @@ class Fleet:
     def awake(self, wanted: tuple[Seat, ...]) -> list[Seat]:
         """Of the wanted seats those that do not rest after their process left."""
         now = self._station.now()
-        return [seat for seat in wanted if now >= self._resting.get(seat, now)]
+        return [seat for seat in wanted if self._rests.over(seat, now)]
 
     def rest(self, seat: Seat) -> None:
         """A process has left of its own accord: what follows it at once would most likely leave, too."""
-        now, limits = self._station.now(), self._station.rules.cooldown_s
-        times, until = self._rests.get(seat, (0, now))
-        # It was good for longer than it rested: as with strikes, what was before does not count any more.
-        times = 1 if not times or now - until > DECAY * cooldown_s(times, limits) else times + 1
-        self._resting[seat] = now + cooldown_s(times, limits)
-        self._rests[seat] = (times, self._resting[seat])
+        self._rests.begin(seat, self._station.now(), self._station.rules.cooldown_s)
 
     def _start(self, agent: Agent, seat: Seat, place: Place, *, neighbours: Mapping[int, int], standby: bool) -> None:
         """``neighbours``: local rank of each slot of the host that is in use."""
@@ -331,7 +342,7 @@ class Fleet:
                 self.recovering.add(name)
         self._station.hands.stop_launch(name)
         self._station.hands.hang_up(name, reason)  # a machine that goes on after a pause has noticed nothing
-        if not blame or agent.finishing or name in self._station.leaves_by:
+        if not blame or agent.finishing or agent.leaves_by is not None or name in self._station.leaves_by:
             return
         log.warning("%s is cut off: %s", name, reason)
         self._station.record("fenced", host=name, reason=reason)

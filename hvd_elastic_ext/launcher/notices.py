@@ -20,7 +20,9 @@ class Notices:
     """Takes in what agents say of themselves.
 
     An agent that was sent a signal starts nothing any more, and ends when its
-    processes have, or its grace is over. That is a departure, and nobody's fault.
+    processes have, or its grace is over. One whose notice file says that the host
+    is about to go stays, and is given no work until that is taken back. Both are
+    departures, and nobody's fault.
     """
 
     def __init__(self, station: Station, fleet: Fleet) -> None:
@@ -32,15 +34,19 @@ class Notices:
         for name, (reason, deadline) in departing.items():
             if name not in self._listed:
                 self._station.record("notice", host=name, reason=reason, deadline=deadline)
+        for name in self._listed.difference(departing).intersection(self._fleet.hosts.names):
+            self._station.record("notice_over", host=name, reason="it is listed as a host again")
         self._listed = frozenset(departing)
         self._station.departing = {name: math.inf if by is None else by for name, (_, by) in departing.items()}
         self._station.announced = {name: announced(reason) for name, (reason, _) in departing.items()}
 
     def joined(self, host: str, hello: Mapping[str, Any]) -> None:
         """An agent that comes back says once more what it was sent."""
-        agent, notice = self._station.roster.agents.get(host), hello.get("notice")
-        if agent is not None and isinstance(notice, dict):
-            self._give_notice(agent, notice)
+        agent = self._station.roster.agents.get(host)
+        for word, take in (("going", Notices._going), ("notice", Notices._give_notice)):
+            said = hello.get(word)
+            if agent is not None and isinstance(said, dict):
+                take(self, agent, said)
 
     def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
         """Take in news of an agent; False if they are of a process, or of nobody."""
@@ -55,7 +61,7 @@ class Notices:
         return [(name, slots) for name, slots in usable if name not in going]
 
     def _give_notice(self, agent: Agent, notice: Mapping[str, Any]) -> None:
-        if agent.leaves_by is not None:
+        if agent.finishing and agent.leaves_by is not None:
             return  # news may come twice
         station, host, grace_s = self._station, agent.host, _seconds(notice.get("grace_s"))
         reason = f"its agent was sent {notice.get('reason')}"
@@ -64,6 +70,24 @@ class Notices:
         log.warning("%s: %s, and ends within %g s; it is given no work meanwhile", host.name, reason, grace_s)
         for slot in range(host.slots):  # whoever sent it away may well do so with the next one
             self._fleet.rest(Seat(host.name, slot))
+
+    def _going(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        station, host, in_s = self._station, agent.host.name, news.get("in_s")
+        if agent.finishing:
+            return  # it leaves at once
+        reason, known = str(news.get("reason")), agent.going
+        agent.going, agent.leaves_by = reason, math.inf if in_s is None else station.now() + _seconds(in_s)
+        if reason != known:  # news may come twice
+            deadline = None if in_s is None else agent.leaves_by
+            station.record("notice", host=host, reason=reason, deadline=deadline)
+            ends = "" if in_s is None else f", within {_seconds(in_s):.0f} s"
+            log.warning("%s is about to go%s: %s; it is given no work meanwhile", host, ends, reason)
+
+    def _staying(self, agent: Agent, _: Mapping[str, Any]) -> None:
+        if agent.going is not None and not agent.finishing:
+            agent.going = agent.leaves_by = None
+            self._station.record("notice_over", host=agent.host.name, reason="its notice file says so no more")
+            log.info("%s is not about to go any more", agent.host.name)
 
     def _refused(self, agent: Agent, news: Mapping[str, Any]) -> None:
         self._fleet.refused(agent.host.name, news.get("slot"), str(news.get("reason")))
@@ -90,6 +114,8 @@ def _seconds(value: Any) -> float:
 
 _OF_AGENTS: Final[Mapping[str, Callable[[Notices, Agent, Mapping[str, Any]], None]]] = {
     "notice": Notices._give_notice,
+    "going": Notices._going,
+    "staying": Notices._staying,
     "refused": Notices._refused,
     "left": Notices._left,
     "dropped": Notices._dropped,

@@ -25,7 +25,9 @@ class Agent:
     facts: Mapping[str, Any] = field(default_factory=dict)
     finishing: bool = False
     leaves_by: float | None = None
-    """When it will have ended by its own account (mono); None if it has given no notice."""
+    """When it or its host will be gone by its own account (mono; infinite if unknown); None if that is to stay."""
+    going: str | None = None
+    """Why its host is about to go, by the files that others write there; they may take it back."""
     holds: tuple[int, int, int] | None = None
     """The newest commit that any of its processes has told of."""
 
@@ -147,7 +149,7 @@ class Roster:
         return frozenset(name for name, commit in held.items() if commit == newest)
 
     def going(self) -> dict[str, float]:
-        """Hosts whose agent has given notice, and when it will have ended (mono)."""
+        """Hosts whose agent has given notice, and when that, or the host, will be gone (mono)."""
         return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
 
     def taken(self) -> dict[Seat, Stage]:

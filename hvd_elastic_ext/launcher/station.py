@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.causes import Cause, announced
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Answer, Rendezvous, Seat
 from hvd_elastic_ext.launcher.roster import Roster, Worker
@@ -110,7 +110,9 @@ class Station:
 
     def going(self, host: str) -> Cause | None:
         """Why a host is about to go; None if it is not."""
-        return self.announced.get(host, Cause.PREEMPTED if host in self.leaves_by else None)
+        if host in self.announced or host not in self.leaves_by:
+            return self.announced.get(host)
+        return announced(self.roster.agents[host].going or "")
 
     def now(self) -> float:
         return self.clock.mono()

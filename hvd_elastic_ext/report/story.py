@@ -328,7 +328,7 @@ def _rolled_back(moment: Moment) -> Row:
 def _with_reason(moment: Moment) -> Row:
     record = moment.record
     host = text(record.get("host"))
-    return Row(moment.at, record.event, text(record.get("reason")), (host,) if host else ())
+    return Row(moment.at, record.event.replace("_", " "), text(record.get("reason")), (host,) if host else ())
 
 
 def _with_hosts(moment: Moment) -> Row:
@@ -354,6 +354,7 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "exited": _exited,
     "rolled_back": _rolled_back,
     "notice": _with_reason,
+    "notice_over": _with_reason,
     "fenced": _with_reason,
     "isolated": _with_hosts,
     "stalled": _with_hosts,

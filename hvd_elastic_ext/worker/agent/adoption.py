@@ -25,6 +25,7 @@ import stat
 import time
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.worker.agent.notices import NOTICE
 from hvd_elastic_ext.worker.agent.peers import user_of
 
 ANSWER_S: Final = 5.0
@@ -36,12 +37,21 @@ _ORDER: Final = b"order"
 
 
 class Claim(NamedTuple):
-    """``listener``: we are the agent of the host. ``living``: connected to the one that is. Both None: no telling."""
+    """``listener``: we are the agent of the host. ``living``: connected to the one that is. Both None: no telling.
+
+    ``notice``: the open :data:`NOTICE` file beside the socket, by which others find its name.
+    """
 
     folder: int = -1
     name: str = ""
     listener: socket.socket | None = None
     living: socket.socket | None = None
+    notice: int = -1
+
+    @property
+    def notice_file(self) -> str | None:
+        """Where others write that the host is about to go; None if there is no such place."""
+        return None if self.listener is None else f"/proc/self/fd/{self.folder}/{self.name}{NOTICE}"
 
     def release(self) -> None:
         """Take the socket away, and the folders if they are empty; nobody comes in between."""
@@ -50,10 +60,13 @@ class Claim(NamedTuple):
         with contextlib.suppress(OSError), contextlib.closing(self.listener):
             fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(self.name, dir_fd=self.folder)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.name + NOTICE, dir_fd=self.folder)
             path = os.readlink(f"/proc/self/fd/{self.folder}")
             os.rmdir(path)
             os.rmdir(os.path.dirname(path))
         os.close(self.folder)
+        os.close(self.notice)
 
 
 def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
@@ -78,8 +91,10 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
             os.close(folder)
             return Claim(living=living)
         listener = _listen(folder, name)
+        # What stands there may be meant for this host yet, though the agent before was killed.
+        notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         fcntl.flock(folder, fcntl.LOCK_UN)
-        return Claim(folder, name, listener)
+        return Claim(folder, name, listener, notice=notice)
     except BaseException:
         with contextlib.suppress(OSError):
             os.close(folder)

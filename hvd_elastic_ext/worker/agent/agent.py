@@ -279,7 +279,10 @@ class Agent:
         if membership is None or self._finishing:
             self.end_all(f"the agent was sent {name}")
             return
+        membership.look_for_notices()  # who sends a signal may just have written why, and how long there is
         grace_s = max((slot.grace_s for slot in busy), default=0.0) if membership.connected else 0.0
+        if grace_s and membership.left_s is not None:
+            grace_s = max(grace_s, membership.left_s - grace_s)  # processes that are still there get theirs after it
         membership.notice(name, grace_s)
         if not grace_s:
             self.end_all(f"the agent was sent {name}")

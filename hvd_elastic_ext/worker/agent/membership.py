@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
 from typing import Any, Final
 
 from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
@@ -14,6 +15,7 @@ from hvd_elastic_ext.worker.agent.channel import Channel
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.lease import Orphan, decide
 from hvd_elastic_ext.worker.agent.lookup import Found, Lookup
+from hvd_elastic_ext.worker.agent.notices import LOOK_S, VARIABLE, Going, NoticeFiles
 from hvd_elastic_ext.worker.agent.orders import End, Join, Pace, completed, read_welcome
 from hvd_elastic_ext.worker.agent.reception import Reception
 from hvd_elastic_ext.worker.agent.ways import Leaving
@@ -105,6 +107,10 @@ class Job:
         self._notice: tuple[str, float] | None = None
         """The signal that the agent was sent, and until when it waits for the launcher to do something about it."""
         self._complaints: set[str] = set()
+        self._notices = self._notice_files()
+        self._look_at = agent.now()
+        self._going: Going | None = None
+        """What the notice files say."""
         self._channel = Channel(agent, self, key)
         self._channel.aim(order.address)
         self._channel.tick()
@@ -134,6 +140,11 @@ class Job:
     def connected(self) -> bool:
         return self._channel.open
 
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the host is gone, by the notice files; None if they do not say."""
+        return None if self._going is None or self._going.by is None else self._going.by - time.time()
+
     def notice(self, reason: str, grace_s: float) -> None:
         self._notice = (reason, self._agent.now() + grace_s)
         if self.connected:  # else the next hello says so
@@ -141,7 +152,7 @@ class Job:
 
     def due(self) -> float | None:
         moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
-        moments.append(None if self._reception is None else self._reception.due())
+        moments += [None if self._reception is None else self._reception.due(), self._look_at]
         if self._lost_at is not None:
             end = self._lost_at + self._grace_s
             moments.append(end if end > self._agent.now() else None)
@@ -150,6 +161,8 @@ class Job:
     def tick(self) -> None:
         if self._found is None:
             self._lookup.tick()
+        if self._agent.now() >= self._look_at:
+            self.look_for_notices()
         self._channel.tick()
         if self._reception is not None:
             self._reception.tick()
@@ -158,6 +171,22 @@ class Job:
             ends, reason = decide(self._agent.now(), Orphan(self._lost_at, trains, self._failed), self._grace_s)
             if ends:
                 self._agent.end_all(reason)
+
+    def look_for_notices(self) -> None:
+        """See what the notice files say, and pass it on if it is news."""
+        self._look_at = self._agent.now() + LOOK_S
+        going = self._notices.look(time.time())
+        if going != self._going:
+            self._going = going
+            if self.connected:  # else the next hello says so
+                self.put("staying") if going is None else self.put("going", **self._told())
+
+    def _told(self) -> dict[str, Any]:
+        return {"reason": self._going.reason if self._going else "", "in_s": self.left_s}
+
+    def _notice_files(self) -> NoticeFiles:
+        own, named = self._claim.notice_file, self._order.env.get(VARIABLE) or os.environ.get(VARIABLE)
+        return NoticeFiles([own] if own else [], [named] if named else [], complain=self.complain)
 
     def close(self) -> None:
         if self._reception is not None:
@@ -188,6 +217,8 @@ class Job:
         if self._notice is not None:
             reason, end = self._notice
             hello["notice"] = {"reason": reason, "grace_s": max(0.0, end - self._agent.now())}
+        if self._going is not None:
+            hello["going"] = self._told()
         return {**hello, "seats": _fitting(slots)}
 
     def welcome(self, message: dict[str, Any]) -> str | None:
@@ -236,6 +267,7 @@ class Job:
             raise OrderError(f"launcher {order.incarnation} of the job is not obeyed: {self._incarnation} has followed")
         self._order, self._incarnation, self._grace_s = order, order.incarnation, order.orphan_grace_s
         self._facts = None
+        self._notices = self._notice_files()
         self._agent.resume()
         self._channel.aim(order.address)
         self._orphaned()

@@ -1,4 +1,4 @@
-"""A host's agent is sent a signal, or stands still with all that it has and goes on."""
+"""A host's agent is sent a signal, reads a notice, or stands still with all that it has and goes on."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hvd_elastic_ext.worker.leave import notice_files
 from tests.faults.launcher.kit import Training, training
 from tests.support.waiting import wait_until
 
@@ -67,6 +68,52 @@ def test_after_a_signal_to_an_agent_its_host_leaves_in_good_order_and_comes_back
     assert [record.get("steps_lost") for record in training.events("resized")[1:]] == [0, 0]
     assert not training.events("struck")
     assert not training.events("fenced")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_host_leaves_in_good_order_by_its_notice_file_and_returns_when_the_notice_is_taken_back(
+    training: Training,
+) -> None:
+    training.set_hosts("localhost:1", f"{BESIDE}:1")
+    with training.train("-np", "2", "--heartbeat-timeout", "20") as process:
+        training.wait_for_size(2)
+        agent = agent_of(training, BESIDE)
+        (path,) = notice_files(agent)
+        path.write_text("drained by Ops\n")
+        training.wait_for("a world without it", lambda: training.causes()[-1] == "hosts removed")
+        assert training.last("notice").get("reason") == "drained by Ops"
+        training.wait_for_size(1)
+        path.unlink()
+        training.wait_for("its return", lambda: training.causes()[-1] == "hosts added")
+        training.wait_for_size(2)
+        assert agent_of(training, BESIDE) == agent
+        assert process.returncode is None
+    training.check_steps()
+    training.check_uninterrupted("localhost")
+    assert training.causes() == ["start", "hosts removed", "hosts added"]
+    assert [record.get("steps_lost") for record in training.events("resized")[1:]] == [0, 0]
+    assert not training.events("struck")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_file_that_the_job_names_is_read_on_every_host_and_lets_the_last_ones_train_on(
+    training: Training, tmp_path: Path
+) -> None:
+    path = tmp_path / "annotations"
+    training.set_hosts("localhost:1", f"{BESIDE}:1")
+    with training.train("-np", "2", "--heartbeat-timeout", "20", env={"HVD_ELASTIC_NOTICE_FILE": str(path)}) as process:
+        training.wait_for_size(2)
+        path.write_text("maintenance")
+        training.wait_for("both notices", lambda: len(training.events("notice")) == 2)
+        before = len(training.shown())
+        # Whoever was told first may have left by then.
+        training.wait_for("further steps", lambda: len(training.shown()) > before + 20)
+        assert process.returncode is None
+    training.check_steps()
+    assert training.causes() in (["start"], ["start", "hosts removed"])
+    assert not training.events("rolled_back")
 
 
 @pytest.mark.soak

@@ -62,6 +62,7 @@ class Cluster(Processes):
         self.lose: Counter[str] = Counter()
         self.hung_up = 0
         self._notices: dict[str, float] = {}
+        self._going: dict[str, dict[str, Any]] = {}
         self.told: Counter[str] = Counter()
         self.stalls: list[tuple[float, str]] = []
         self.deaf: set[str] = set()
@@ -156,6 +157,15 @@ class Cluster(Processes):
             self.later(0.001, lambda: self._arrive(host, notice))
         self._see_out(host)
 
+    def write_notice(self, host: str, reason: str, in_s: float | None = None) -> None:
+        """Somebody writes into an agent's notice file that the host is about to go; and nothing to take it back."""
+        going = {"reason": reason, "in_s": in_s} if reason else {}
+        self._going[host] = going
+        if host not in self._kept:
+            self.later(
+                0.001, lambda: self._arrive(host, {"event": "going", **going} if going else {"event": "staying"})
+            )
+
     def _see_out(self, host: str) -> None:
         if self.clock.mono() >= self._notices[host]:
             for process in list(self.agents[host].values()):
@@ -236,7 +246,8 @@ class Cluster(Processes):
     def _hello(self, name: str) -> dict[str, Any]:
         left_s = max(0.0, self._notices.get(name, 0.0) - self.clock.mono())
         notice = {"notice": {"reason": "SIGTERM", "grace_s": left_s}} if name in self._notices else {}
-        return {"facts": {}, "seats": self._seats(name), **notice}
+        going = {"going": self._going[name]} if self._going.get(name) else {}
+        return {"facts": {}, "seats": self._seats(name), **notice, **going}
 
     def _seats(self, name: str) -> dict[str, Any]:
         ended = {slot: (life, code) for (host, slot), (life, code) in self._ended.items() if host == name}

@@ -1,0 +1,122 @@
+# ruff: noqa: PTH116
+# (pathlib takes long to load)
+"""Files by which others say that this host is about to go: why, and by when. What they say they can take back.
+
+One lies beside the agent's socket, for hooks of the host; another can be named by the job
+(:data:`VARIABLE`), for what a cluster or a supervisor writes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
+NOTICE: Final = ".notice"
+"""What comes after the name of an agent's socket in that of its own file."""
+LOOK_S: Final = 0.5
+"""Seconds between looks."""
+STALE_S: Final = 60.0
+"""A notice whose deadline is over for longer is of an earlier life of this host."""
+MAX_BYTES: Final = 4096
+MAX_REASON: Final = 200
+
+
+class Going(NamedTuple):
+    """``by``: Unix seconds; None if nobody knows."""
+
+    reason: str
+    by: float | None = None
+
+
+def read(text: str) -> Going | None:
+    """Take a notice from what stands in a file; None if there is none. Pure.
+
+    A line that says why, or ``{"reason": "…", "deadline": UNIX SECONDS}``, with either left out. Raises ``ValueError``.
+    """
+    text = text.strip()
+    if not text:
+        return None
+    entry = json.loads(text) if text.startswith("{") else {"reason": text.splitlines()[0]}
+    reason, by = entry.get("reason", "no reason given"), entry.get("deadline")
+    if not isinstance(reason, str):
+        raise ValueError("reason is no text")
+    if by is not None and (type(by) not in (int, float) or not math.isfinite(by)):
+        raise ValueError("deadline is no number of Unix seconds")
+    shown = "".join(letter if letter.isprintable() else " " for letter in reason)
+    return Going(shown[:MAX_REASON], None if by is None else float(by))
+
+
+def soonest(notices: Sequence[Going], wall: float) -> Going | None:
+    """The one to go by, of all there are; None if there is none. Pure."""
+    fresh = [each for each in notices if each.by is None or wall < each.by + STALE_S]
+    return min(fresh, key=lambda each: math.inf if each.by is None else each.by, default=None)
+
+
+class NoticeFiles:
+    """Looks at ``own`` paths, which only this user and root may write, and at ``named`` ones.
+
+    What cannot be read, or is no notice, is complained of and changes nothing.
+    """
+
+    def __init__(self, own: Sequence[str], named: Sequence[str], *, complain: Callable[[str], None]) -> None:
+        self._own = frozenset(own)
+        self._paths = (*own, *named)
+        self._complain = complain
+        self._stamps: dict[str, tuple[int, ...] | None] = {}
+        self._held: dict[str, Going] = {}
+        self._emptied: set[str] = set()
+
+    def look(self, wall: float) -> Going | None:
+        """Say what holds now."""
+        for path in self._paths:
+            stamp = _stamp(path)
+            if stamp != self._stamps.get(path) or path in self._emptied:
+                self._stamps[path] = stamp
+                self._take(path, there=stamp is not None)
+        return soonest(list(self._held.values()), wall)
+
+    def _take(self, path: str, *, there: bool) -> None:
+        try:
+            found = read(_text(path, own=path in self._own)) if there else None
+        except FileNotFoundError:
+            found = None
+        except (OSError, ValueError, RecursionError) as error:
+            self._complain(f"notice file {path}: {error}; what it said before holds")
+            return
+        if found is None and there and path not in self._emptied:
+            self._emptied.add(path)  # perhaps somebody is about to write
+            return
+        self._emptied.discard(path)
+        if found is None:
+            self._held.pop(path, None)
+        else:
+            self._held[path] = found
+
+
+def _stamp(path: str) -> tuple[int, ...] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _text(path: str, *, own: bool) -> str:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("it is no plain file")
+        if own and status.st_uid not in (0, os.geteuid()):
+            raise ValueError(f"user {status.st_uid} has written it")
+        data = os.read(descriptor, MAX_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"it is longer than {MAX_BYTES} bytes")
+    return data.decode("utf-8", "replace")
