@@ -31,7 +31,7 @@ setup(
     ],
     extras_require={
         "torch": ["torch>=2.1", "numpy", "scikit-learn", "matplotlib>=3.7"],
-        "kubernetes": ["kubernetes>=31,<38,!=36.0.0"],
+        "kubernetes": ["kubernetes>=31,<38,!=36.0.0", "websocket-client>=1.6"],
         "mpi": ["mpi4py>=3.1"],
         "dev": [
             "pytest>=8",

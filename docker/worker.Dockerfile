@@ -1,4 +1,5 @@
-# Launcher and worker: hvd-elastic, Horovod built by this project's own script, and sshd for workers on other machines.
+# Launcher and worker: hvd-elastic, Horovod built by this project's own script, and sshd for workers on other machines
+# (which `--rsh pod` does without).
 #   docker build -f docker/worker.Dockerfile -t hvd-elastic-worker .
 # For GPUs give a CUDA development image with Python 3.10 or newer as BASE, and BUILD_OPTIONS=--cuda.
 ARG BASE=debian:12-slim
@@ -25,7 +26,7 @@ COPY setup.py pyproject.toml README.md ./
 COPY examples ./examples
 COPY hvd_elastic_ext ./hvd_elastic_ext
 COPY discover ./discover
-RUN /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolation ".[torch]"
+RUN /opt/hvd/bin/pip install --no-cache-dir -c constraints.txt --no-build-isolation ".[torch,kubernetes]"
 
 FROM ${BASE}
 # hadolint ignore=DL3008

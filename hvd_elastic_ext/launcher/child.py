@@ -12,7 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO, Final
 
 LONGEST_LINE: Final = 4096
@@ -24,6 +24,24 @@ _CHUNK: Final = 64 << 10
 _LOOK_EACH_S: Final = 0.1
 
 
+class Lines:
+    """Makes lines of what comes in pieces, and pieces of lines that are too long."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[str]:
+        """The lines that are whole now, without their ends."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        whole = [piece.decode("utf-8", "replace").rstrip("\r") for line in lines for piece in _pieces(line)]
+        *pieces, self._rest = _pieces(rest)
+        return whole + [piece.decode("utf-8", "replace") for piece in pieces]
+
+    def end(self) -> list[str]:
+        """What is left when nothing follows."""
+        return self.feed(b"\n") if self._rest else []
+
+
 class Child:
     """Start ``command`` in a session of its own, with ``line`` on its standard input, which then stays open.
 
@@ -31,6 +49,9 @@ class Child:
     without its end, in the loop. Raises ``OSError`` if it cannot be started, and
     ``ValueError`` for a line longer than ``LONGEST_INPUT``.
     """
+
+    why = ""
+    """A child always has an exit code."""
 
     def __init__(self, command: Sequence[str], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
         if len(line) > LONGEST_INPUT:
@@ -48,7 +69,7 @@ class Child:
         self.code: asyncio.Future[int] = self._loop.create_future()
         """128 + N for signal N. When it is known, all lines have been passed on."""
         self._stdin = process.stdin
-        self._rest = {"stdout": b"", "stderr": b""}
+        self._lines = {"stdout": Lines(), "stderr": Lines()}
         self._streams: dict[str, IO[bytes]] = {}
         self._follow("stdout", process.stdout)
         self._follow("stderr", process.stderr)
@@ -108,19 +129,14 @@ class Child:
             return False
         if not data:
             self._unfollow(stream)
-            self._pass_on(stream, b"\n" if self._rest[stream] else b"")
+            self._pass_on(stream, self._lines[stream].end())
             return False
-        self._pass_on(stream, data)
+        self._pass_on(stream, self._lines[stream].feed(data))
         return True
 
-    def _pass_on(self, stream: str, data: bytes) -> None:
-        *lines, rest = (self._rest[stream] + data).split(b"\n")
+    def _pass_on(self, stream: str, lines: Iterable[str]) -> None:
         for line in lines:
-            for piece in _pieces(line):
-                self._on_line(stream, piece.decode("utf-8", "replace").rstrip("\r"))
-        *pieces, self._rest[stream] = _pieces(rest)
-        for piece in pieces:
-            self._on_line(stream, piece.decode("utf-8", "replace"))
+            self._on_line(stream, line)
 
     def _watch_exit(self) -> None:
         try:
@@ -149,7 +165,7 @@ class Child:
                 pass
             if stream in self._streams:
                 self._unfollow(stream)
-                self._pass_on(stream, b"\n" if self._rest[stream] else b"")
+                self._pass_on(stream, self._lines[stream].end())
         self.close()
         code = self._process.returncode
         if not self.code.done():

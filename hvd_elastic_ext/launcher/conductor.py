@@ -56,7 +56,7 @@ PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 
 
 class Job:
-    """Runs ``settings`` on the hosts of ``feed``."""
+    """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if there is no way to those."""
 
     def __init__(
         self, settings: RunSettings, feed: HostFeed, *, journal: Journal, clock: Clock, outlets: Outlets
@@ -66,6 +66,7 @@ class Job:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
         self._room_for = 0
+        self._pods = ToPods.found() if settings.rsh == "pod" else None
 
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
@@ -225,7 +226,7 @@ class Job:
     def _make_transport(self) -> Transport:
         settings = self._settings
         if settings.rsh in ("local", "pod"):
-            return Local() if settings.rsh == "local" else ToPods()
+            return self._pods or Local()
         far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
         return far if settings.rsh == "ssh" else ByName(Local(), far, self._reach.is_near)
 

@@ -114,9 +114,13 @@ def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, alone
             if version is not None and there != version:
                 found = f"has {package} {there}" if there else f"has no {package}"
                 return f"it {found}, the launcher's machine has {version}; install the same on every host"
-    addresses = facts.get("addresses")
+    addresses, name = facts.get("addresses"), facts.get("hostname")
+    if addresses == [] and "does not resolve" in str(facts.get("resolving")) and expected.get("horovod") is not None:
+        return (
+            f"its own name {name!r} does not resolve there, and Horovod's Gloo crashes then; "
+            "map the name to the host's network address in its /etc/hosts"
+        )
     if not alone and isinstance(addresses, list) and addresses and all(str(a).startswith("127.") for a in addresses):
-        name = facts.get("hostname")
         return (
             f"its own name {name!r} leads to {addresses[0]} there, and Horovod would tell its peers that address; "
             "map the name to the host's network address in its /etc/hosts"

@@ -29,6 +29,8 @@ KILLED: Final = 137
 """Exit code of a process of which only its agent, had it lived, could have told how it ended."""
 WAY_OUT_S: Final = 60.0
 """How long a process that is done, or was sent away, may be silent: an interpreter that ends waits for much."""
+GONE_S: Final = 2.0
+"""How long a host that is listed no more may be silent once its connection is lost: most likely it is gone."""
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first word."""
 JOIN_EACH_S: Final = 1.0
@@ -42,6 +44,8 @@ class Fleet:
         self.hosts = HostSet()
         self.recovering: set[str] = set()
         """Hosts of which a member of a world failed, and that have not been back in one."""
+        self.cut_off_live: set[Life] = set()
+        """Processes that were in a world when their host was cut off."""
         self._rests = Rests()
         self._uids: dict[str, str] = {}
         """Of each pod that was published, by host: the newest one under that name."""
@@ -52,12 +56,12 @@ class Fleet:
     def publish(self, hosts: HostSet) -> None:
         """Take in a new list. What was taken over from another launcher is known by its name only, until now."""
         self.hosts = hosts
-        for host in hosts:
-            before = self._uids.get(host.name)
-            if host.uid and host.uid != before:
-                self._uids[host.name] = host.uid
+        for pod in hosts:
+            before = self._uids.get(pod.name)
+            if pod.uid and pod.uid != before:
+                self._uids[pod.name] = pod.uid
                 if before is not None:
-                    self._see_recreated(host)
+                    self._see_recreated(pod)
         known: list[Agent | Worker] = [*self._roster.agents.values(), *self._roster.workers.values()]
         for each in known:
             if not (each.host.uid or each.host.node) and (host := hosts.get(each.host.name)) is not None:
@@ -284,26 +288,31 @@ class Fleet:
 
     def next_silence(self) -> float | None:
         """When the next host will have been silent for too long, unless it speaks (mono)."""
-        heard = [agent.heard for agent in self._roster.agents.values() if agent.heard]
-        return min(heard) + self._station.rules.heartbeat_timeout_s if heard else None
+        agents = self._roster.agents.values()
+        return min((agent.heard + self._patience_s(agent) for agent in agents if agent.heard), default=None)
 
     def too_silent(self) -> bool:
         """Whether :meth:`notice_silence` would have something to do."""
-        oldest = self._station.now() - self._station.rules.heartbeat_timeout_s
-        hosts = any(0 < agent.heard < oldest for agent in self._roster.agents.values())
-        return hosts or bool(self._silent())
+        silent_at = self.next_silence()
+        return (silent_at is not None and silent_at < self._station.now()) or bool(self._silent())
 
     def notice_silence(self, *, blame: bool) -> None:
         """Cut off hosts and kill processes of which nothing was heard for too long."""
-        now, limit = self._station.now(), self._station.rules.heartbeat_timeout_s
+        now = self._station.now()
         for agent in list(self._roster.agents.values()):
-            if agent.heard and now - agent.heard > limit:
+            if agent.heard and now - agent.heard > self._patience_s(agent):
                 self.cut_off(agent, f"nothing was heard of it for {now - agent.heard:.1f} s", blame=blame)
         for worker in self._silent():
             reason = f"its process was silent for {worker.silent_s:.1f} s"
             self._station.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
             self.kill(worker, Cause.SILENT)
         self._ask_for_lost_ends()
+
+    def _patience_s(self, agent: Agent) -> float:
+        """How long a host may be silent."""
+        limit_s = self._station.rules.heartbeat_timeout_s
+        gone = not agent.joined and bool(self.hosts) and agent.host.name not in self.hosts
+        return min(limit_s, GONE_S) if gone else limit_s
 
     def _ask_for_lost_ends(self) -> None:
         """A process that its agent's beats told of, and no longer do, has ended: have the agent say how, once more."""
@@ -338,8 +347,9 @@ class Fleet:
         for worker in self._roster.on(name):
             del self._roster.workers[worker.seat]
             self._station.rendezvous.ended(worker.life)
-            if blame and worker.stage is Stage.LIVE:
-                self.recovering.add(name)
+            if worker.stage is Stage.LIVE:
+                self.cut_off_live.add(worker.life)
+                self.recovering.update([name] if blame else [])
         self._station.hands.stop_launch(name)
         self._station.hands.hang_up(name, reason)  # a machine that goes on after a pause has noticed nothing
         if not blame or agent.finishing or agent.leaves_by is not None or name in self._station.leaves_by:

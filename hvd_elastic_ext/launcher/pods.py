@@ -1,32 +1,41 @@
-"""The one way in which worker pods are reached: ``kubectl exec``, and what it says when that does not work. Pure."""
+"""The one way in which worker pods are reached: the API server's exec; what is asked, and what answers mean. Pure."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 from hvd_elastic_ext.core.hosts import name_error
 
-PROGRAMS: Final = ("kubectl", "/opt/kube/kubectl")
-"""Where it is looked for; the second is where MPI Operator's v1 jobs have it."""
+PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+"""The best first. Servers before 1.30 know the second only. What differs is that the first one can end a command's
+input alone, which nothing here asks for."""
+STDIN, STDOUT, STDERR, ERROR = range(4)
+"""Channels, of which each message names one in its first byte."""
 ROLE: Final = (
     'the launcher\'s service account needs a Role with {apiGroups: [""], resources: ["pods"], verbs: ["get"]} and '
     '{apiGroups: [""], resources: ["pods/exec"], verbs: ["get", "create"]}'
 )
-"""``get`` is what kubectl asks for from 1.30 on, ``create`` what older ones do, and servers from 1.35 on."""
+"""``get`` is what a WebSocket begins with, ``create`` what servers from 1.35 on want besides."""
+DEFAULT_CONTAINER: Final = "kubectl.kubernetes.io/default-container"
 
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SERVICE: Final = re.compile(r"(?P<pod>[^.]+)\.[^.]+\.(?P<namespace>[^.]+)\.svc(\..+)?")
 _ADDRESS: Final = re.compile(r"[0-9.]+")
-_ENDED: Final = re.compile(r"command terminated with exit code (\d+)")
-_CHATTER: Final = ("Defaulted container ", "Defaulting container name ", "Use 'kubectl describe ")
+_LONGEST_WORDS: Final = 500
+_REMEDIES: Final = {
+    401: "its token is none, or has expired",
+    403: ROLE,
+    404: "with --rsh pod hosts have names of pods, as hvd-discover publishes them",
+}
 
 
 class Pod(NamedTuple):
-    """``namespace`` None is the one that kubectl works in: in a cluster that of its own pod."""
+    """``namespace`` None is the one that the credentials name: in a cluster that of the launcher's own pod."""
 
     name: str
     namespace: str | None = None
@@ -50,40 +59,74 @@ def pod_of(host: str) -> Pod:
     return pod
 
 
-@dataclass(frozen=True, slots=True)
-class Kubectl:
-    """``directory`` is where commands run, in pods that have it. ``program``: see :data:`PROGRAMS`."""
+def container_of(pod: Mapping[str, Any]) -> str:
+    """The container in which agents run: the one that the pod's annotation names, or else its first.
 
-    directory: Path
-    program: str = PROGRAMS[0]
-
-    def command(self, host: str, words: Sequence[str]) -> list[str]:
-        """The command that runs ``words`` in the pod of ``host``. Raises ``ValueError`` for a name that is none."""
-        pod = pod_of(host)
-        namespace = [] if pod.namespace is None else ["-n", pod.namespace]
-        # A pod without this directory still runs commands given by absolute path.
-        there = ["sh", "-c", 'cd "$1" 2>/dev/null; shift; exec "$@"', "sh", str(self.directory)]
-        return [self.program, "exec", "-i", *namespace, pod.name, "--", *there, *words]
-
-
-def exit_code(line: str) -> int | None:
-    """The exit code that kubectl tells of the command which it ran; None for any other line."""
-    found = _ENDED.fullmatch(line.strip())
-    return int(found[1]) if found else None
+    Raises ``ValueError``, one line, for a pod in which nothing can run any more.
+    """
+    phase = (pod.get("status") or {}).get("phase")
+    if phase in ("Succeeded", "Failed"):
+        raise ValueError(f"it has ended: its phase is {phase}")
+    named = ((pod.get("metadata") or {}).get("annotations") or {}).get(DEFAULT_CONTAINER)
+    known = [str(each.get("name")) for each in (pod.get("spec") or {}).get("containers") or []]
+    if named and named not in known:
+        raise ValueError(f"its annotation {DEFAULT_CONTAINER} names {named!r}; its containers: {', '.join(known)}")
+    if not known:
+        raise ValueError("it has no containers")
+    return str(named) if named else known[0]
 
 
-def is_chatter(line: str) -> bool:
-    """Whether kubectl only tells which container it has chosen."""
-    return line.startswith(_CHATTER)
+def exec_path(namespace: str, pod: str, container: str, words: Sequence[str]) -> str:
+    """Path and query of the request that runs ``words``; names have passed :func:`pod_of`."""
+    streams = [(stream, "true") for stream in ("stdin", "stdout", "stderr")]
+    query = urlencode([("container", container), *streams, *(("command", word) for word in words)])
+    return f"/api/v1/namespaces/{namespace}/pods/{pod}/exec?{query}"
 
 
-def remedy(words: str) -> str:
-    """What kubectl said when it did not get through, and what to do about it where that is known."""
-    lower = words.lower()
-    if "forbidden" in lower:
-        return f"{words}; {ROLE}"
-    if "(notfound)" in lower:
-        return f"{words}; with --rsh pod hosts have names of pods, as hvd-discover publishes them"
-    if lower.startswith(("kubectl:", f"{PROGRAMS[1]}:")) and "no such file" in lower:
-        return f"{words}; --rsh pod needs kubectl on the launcher's machine"
-    return words or "kubectl exec ended without a word"
+def words_in(directory: Path, words: Sequence[str]) -> list[str]:
+    """Run ``words`` in ``directory``; a pod without it still runs commands given by absolute path."""
+    return ["sh", "-c", 'cd "$1" 2>/dev/null; shift; exec "$@"', "sh", str(directory), *words]
+
+
+def refusal(code: int, body: bytes) -> str:
+    """What a server said by refusing, and what to do about it where that is known; in one line."""
+    status = _object(body)
+    said = status.get("message") or body.decode("utf-8", "replace")
+    line = f"the API server says {code} {status.get('reason') or ''}".rstrip()
+    line += f": {_line(str(said))}" if str(said).strip() else ""
+    return f"{line}; {_REMEDIES[code]}" if code in _REMEDIES else line
+
+
+class Outcome(NamedTuple):
+    """How a command has ended: by an exit code of its own, or, with None, not by itself, and ``why``."""
+
+    code: int | None
+    why: str = ""
+
+
+def outcome(data: bytes) -> Outcome:
+    """Read what comes on the last channel when a command has ended, or could not be run."""
+    status = _object(data)
+    if status.get("status") == "Success":
+        return Outcome(0)
+    details = status.get("details")
+    causes = details.get("causes") if isinstance(details, dict) else None
+    for cause in causes if isinstance(causes, list) else []:
+        if isinstance(cause, dict) and cause.get("reason") == "ExitCode" and str(cause.get("message")).isdecimal():
+            return Outcome(int(cause["message"]))
+    why = _line(str(status.get("message") or data.decode("utf-8", "replace")))
+    if '"sh"' in why:
+        why += "; the container's image needs a sh"
+    return Outcome(None, why or "it ended for an unknown reason")
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST_WORDS]

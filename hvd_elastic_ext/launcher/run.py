@@ -37,7 +37,7 @@ from hvd_elastic_ext.launcher.sources import (
 )
 
 PREFIX: Final = "HVD_ELASTIC_"
-RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES")
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
 """Environment names with our prefix that are no options of ``run``: workers and agents read them."""
 
 COLLECT: Final = (50_000, 20, 100)
@@ -160,7 +160,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--rsh",
         choices=("ssh", "local", "pod"),
-        help="how hosts are reached; pod is kubectl exec (default: this machine's names directly, else ssh)",
+        help="how hosts are reached; pod is the API server's exec (default: this machine's names directly, else ssh)",
     )
     group.add_argument("--job", metavar="NAME", help="name of the job (default: that of the training script)")
     group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")

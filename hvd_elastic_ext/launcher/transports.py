@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import functools
 import json
 import logging
-import shutil
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,18 +23,17 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from hvd_elastic_ext.core.agent_command import agent_command
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
-from hvd_elastic_ext.launcher import pods
 from hvd_elastic_ext.launcher.child import Child
-from hvd_elastic_ext.launcher.pods import Kubectl
+from hvd_elastic_ext.launcher.podexec import Exec, Open
+from hvd_elastic_ext.launcher.pods import pod_of, words_in
 from hvd_elastic_ext.launcher.ssh import Ssh
 
 log = logging.getLogger(__name__)
 
 UNREACHABLE: Final = 255
 """Exit code of ssh when it did not get through, and of any transport here that did not."""
-SIGNALLED: Final = 128
-"""Codes above this are 128 + N for signal N."""
 AT_ONCE: Final = 8
 """How many ssh may be on their way at once: sshd's default turns some away from the eleventh on."""
 ON_ITS_WAY_S: Final = 20.0
@@ -120,11 +120,12 @@ class Local:
     python: str = field(default=sys.executable)
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        return _Process(agent_command(self.python), line, remark=remark, carrier=False)
+        begin = functools.partial(Child, agent_command(self.python), line)
+        return _Begun(begin, remark=remark, carrier=False)
 
 
 class _Carried(abc.ABC):
-    """Starts agents elsewhere by a program that carries what they hear and say, a few at a time."""
+    """Starts agents elsewhere by what carries that which they hear and say, a few at a time."""
 
     def __init__(self, python: str) -> None:
         self._python = python
@@ -134,12 +135,12 @@ class _Carried(abc.ABC):
         # The shell says that it is there: from then on a failure is not one of the way.
         words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *agent_command(self._python)]
         try:
-            command = self._command(host, words)
+            way = self._way(host, words)
         except ValueError as error:
             return _Failed(str(error))
         await self._room.acquire()
         try:
-            launch = self._carry(command, line, remark)
+            launch = _Begun(functools.partial(way, line), remark=remark, carrier=True)
         except ValueError:
             self._room.release()
             raise
@@ -147,11 +148,8 @@ class _Carried(abc.ABC):
         return launch
 
     @abc.abstractmethod
-    def _command(self, host: str, words: list[str]) -> list[str]:
-        """What runs ``words`` on ``host``. Raises ``ValueError`` for a name that is none."""
-
-    def _carry(self, command: list[str], line: bytes, remark: Remark) -> _Process:
-        return _Process(command, line, remark=remark, carrier=True)
+    def _way(self, host: str, words: list[str]) -> Callable[..., Carrier]:
+        """What runs ``words`` on ``host`` when it is called. Raises ``ValueError`` for a name that is none."""
 
 
 class OverSsh(_Carried):
@@ -161,23 +159,36 @@ class OverSsh(_Carried):
         super().__init__(python)
         self._ssh = ssh or Ssh(Path.cwd())
 
-    def _command(self, host: str, words: list[str]) -> list[str]:
-        return self._ssh.command(host, words)
+    def _way(self, host: str, words: list[str]) -> Callable[..., Carrier]:
+        return functools.partial(Child, self._ssh.command(host, words))
 
 
 class ToPods(_Carried):
-    """Starts agents in pods by ``kubectl exec``, a few at a time."""
+    """Starts agents in pods by the API server's exec, a few at a time; in ``directory``, in pods that have it."""
 
-    def __init__(self, kubectl: Kubectl | None = None, *, python: str = sys.executable) -> None:
+    def __init__(self, run: Open, *, directory: Path | None = None, python: str = sys.executable) -> None:
         super().__init__(python)
-        program = next(filter(None, map(shutil.which, pods.PROGRAMS)), pods.PROGRAMS[0])
-        self._kubectl = kubectl or Kubectl(Path.cwd(), program)
+        self._run = run
+        self._directory = directory or Path.cwd()
 
-    def _command(self, host: str, words: list[str]) -> list[str]:
-        return self._kubectl.command(host, words)
+    @classmethod
+    def found(cls, environ: Mapping[str, str] = os.environ) -> ToPods:
+        """In the cluster that this machine belongs to, or that ``$KUBECONFIG`` names.
 
-    def _carry(self, command: list[str], line: bytes, remark: Remark) -> _Process:
-        return _Exec(command, line, remark=remark, carrier=True)
+        Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
+        """
+        try:
+            from hvd_elastic_ext.edges.kubeaccess import Access
+            from hvd_elastic_ext.launcher.podstream import Cluster
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3", "websocket"):
+                raise
+            remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
+            raise UsageError(f"--rsh pod needs the package 'kubernetes'; install it: {remedy}") from None
+        return cls(Cluster(Access.found(None, environ, remedy="for --rsh pod let KUBECONFIG name one")).open)
+
+    def _way(self, host: str, words: list[str]) -> Callable[..., Carrier]:
+        return functools.partial(Exec, functools.partial(self._run, pod_of(host), words_in(self._directory, words)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,26 +231,40 @@ class _Failed:
         return
 
 
-class _Process:
-    """A launch that is a process of this machine; a ``carrier`` only carries what an agent elsewhere says."""
+class Carrier(Protocol):
+    """What was started here: an agent, or what carries its streams. Called with the loop running, and in it only."""
 
-    def __init__(self, command: list[str], line: bytes, *, remark: Remark, carrier: bool) -> None:
+    code: asyncio.Future[int]
+    """128 + N for signal N. When it is known, all lines have been passed on."""
+    why: str
+    """Why there is no exit code of what runs; empty where there is one."""
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Begun:
+    """A launch that was begun, by ``begin(on_line=…)``; a ``carrier`` only carries what an agent elsewhere says."""
+
+    def __init__(self, begin: Callable[..., Carrier], *, remark: Remark, carrier: bool) -> None:
         self.reached = not carrier
         self._carrier = carrier
         self._remark = remark
         self._words = {"stdout": "", "stderr": ""}
         self._under_way: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._child: Child | None = None
+        self._child: Carrier | None = None
         try:
-            self._child = Child(command, line, on_line=self._hear)
+            self._child = begin(on_line=self._hear)
         except OSError as error:
             self.reached = False
-            self._words["stderr"] = f"{command[0]}: {error.strerror}"
+            self._words["stderr"] = f"{error.filename}: {error.strerror}"
 
     async def wait(self) -> Ended:
         code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
-        return Ended(code, self.reached, self._words["stderr"] or self._words["stdout"])
+        why = "" if self._child is None else self._child.why
+        return Ended(code, self.reached, why or self._words["stderr"] or self._words["stdout"])
 
     def kill(self) -> None:
         if self._child is not None:
@@ -275,23 +300,3 @@ class _Process:
         if text.strip():
             self._words[stream] = text.strip()
             self._remark(text)
-
-
-class _Exec(_Process):
-    """A launch by ``kubectl exec``, which says on standard error, last of all, how what it ran has ended."""
-
-    _ran: int | None = None
-
-    async def wait(self) -> Ended:
-        ended = await super().wait()
-        if ended.code == 0 or ended.code > SIGNALLED or (ended.reached and self._ran is not None):
-            return ended
-        # It failed itself: it did not get through, or has lost the connection.
-        return Ended(UNREACHABLE, ended.reached, pods.remedy(ended.last_words))
-
-    def _hear(self, stream: str, text: str) -> None:
-        ran = pods.exit_code(text) if stream == "stderr" else None
-        if ran is not None:
-            self._ran = ran
-        elif stream == "stdout" or not pods.is_chatter(text):
-            super()._hear(stream, text)

@@ -53,6 +53,8 @@ class Worlds:
         """Generation of each process of another launcher, as it was found."""
         self._fences = False
         """Members that do not notice by themselves that the world is lost have their connections cut."""
+        self._let_go: frozenset[Life] = frozenset()
+        """Members of the worlds before that are not in this one: as long as it forms, they may be waited for there."""
         self._late_from = 0.0
         """Before then nobody is late who has been called to the newest world (mono)."""
         self._before: Counter[str] = Counter()
@@ -116,6 +118,7 @@ class Worlds:
         self._fleet.recovering -= joining
         living = {worker.life for worker in station.roster.present(before)}
         self._lost.update(life.seat.host for life in before if life not in living)
+        self._let_go = (old if self.formed else self._let_go | old) - new
         self.changes += bool(self.begun and self.formed)
         self._own = True
         station.generation += 1
@@ -131,7 +134,7 @@ class Worlds:
         """Have the members of the newest world come to it."""
         now, waiting = self._station.now(), self._station.rendezvous.waiting
         # Whoever is lost may be waited for by all the others. Most notice by themselves, and at once.
-        self._fences = self._decision.cause in MENDING
+        self._fences = self._decision.cause in MENDING or self._torn
         fence_at = now + NOTICE_S if self._fences else None
         self._late_from = now + NOTICE_S
         absent: list[Worker] = []
@@ -144,6 +147,20 @@ class Worlds:
                 worker.fence_at = fence_at
                 absent.append(worker)
         self._summon(absent)
+
+    @property
+    def _torn(self) -> bool:
+        """Whether one that was let go was cut off before all had left the world that it was in."""
+        return not self._let_go.isdisjoint(self._fleet.cut_off_live)
+
+    def _see_torn(self, now: float) -> None:
+        """Members that are still in a world with one that was cut off wait for it, though they were to go on."""
+        if self._fences or not self._torn:
+            return
+        self._fences = True
+        for worker in self._station.roster.present(self.members):
+            if worker.generation and worker.life not in self._station.rendezvous.waiting:
+                worker.fence_at = now
 
     def _summon(self, members: Iterable[Worker]) -> None:
         """Tell members to come: those that were in no world yet to go live, the others to leave the one they are in."""
@@ -229,6 +246,7 @@ class Worlds:
         now, waiting = self._station.now(), self._station.rendezvous.waiting
         if self.formed or now < self._late_from:
             return
+        self._see_torn(now)
         late: list[Worker] = []
         for worker in self._station.roster.present(self.members):
             if worker.fence_at is not None and (worker.life in waiting or now >= worker.fence_at):

@@ -66,7 +66,7 @@ def problems(body: Body, *, version: str = NEWEST, custom: str = "") -> list[str
 
 
 def pod_templates(body: Body) -> Iterator[tuple[str, Body]]:
-    """The templates of pods in an object, by role: ``launcher`` or ``worker``."""
+    """The templates of pods in an object, by role: ``launcher``, ``worker``, or ``daemon`` where it stands alone."""
     spec = body.get("spec", {})
     match body["kind"]:
         case "MPIJob":
@@ -77,6 +77,8 @@ def pod_templates(body: Body) -> Iterator[tuple[str, Body]]:
                 yield role, spec["etReplicaSpecs"][role]["template"]
         case "StatefulSet":
             yield "worker", spec["template"]
+        case "Deployment":
+            yield "daemon", spec["template"]
         case "Job":
             yield "launcher", spec["template"]
 

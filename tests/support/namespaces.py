@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import shutil
+import socket
 import subprocess
+import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +17,8 @@ from tests.support import marks
 
 RUN = Path("/run/netns")
 ETC = Path("/etc/netns")
+
+_NETWORK = 0x40000000  # CLONE_NEWNET
 
 
 def ip(*arguments: str) -> str:
@@ -44,6 +49,24 @@ def processes(name: str) -> list[int]:
         return []
     done = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
     return [int(pid) for pid in done.stdout.split()]
+
+
+def socket_in(name: str) -> socket.socket:
+    """A TCP socket of the namespace, for this process to use: it stays there wherever its threads are."""
+    made: list[socket.socket | OSError] = []
+
+    def make() -> None:
+        with (RUN / name).open("rb") as space:
+            libc = ctypes.CDLL(None, use_errno=True)
+            wrong = libc.setns(space.fileno(), _NETWORK)
+        made.append(OSError(ctypes.get_errno(), f"setns {name}") if wrong else socket.socket())
+
+    thread = threading.Thread(target=make, name="hvd-test-namespace")  # that moves, and ends there
+    thread.start()
+    thread.join()
+    if isinstance(made[0], OSError):
+        raise made[0]
+    return made[0]
 
 
 def kill_everything(name: str, *, timeout: float = 60.0) -> None:

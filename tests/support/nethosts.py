@@ -67,7 +67,7 @@ def unavailable() -> str | None:
     if os.geteuid() != 0:
         return "needs root for network namespaces: run the tests as root, for example `sudo make test`"
     for program, package in needed.items():
-        if _which(program) is None:
+        if which(program) is None:
             return f"needs {program}: apt-get install {package}"
     name = f"{marks.PREFIX}{marks.owner()}-probe"
     try:
@@ -83,7 +83,7 @@ def unavailable() -> str | None:
     return None
 
 
-def _which(program: str) -> str | None:
+def which(program: str) -> str | None:
     return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
@@ -110,6 +110,8 @@ class NetHost:
         self._sshd: subprocess.Popen[bytes] | None = None
         self._dir.mkdir()
         ip("netns", "add", self.namespace)
+        self._serves = network.sshd and name != LAUNCHER
+        self.aliases: dict[str, str] = {}
         self._write_etc()
         self.boot()
 
@@ -128,7 +130,7 @@ class NetHost:
         assert self._init.stdout.readline() == "booted\n", f"{self.name} did not start; see stderr"
         if "eth0" not in ip("-n", self.namespace, "-br", "link"):
             self._wire()
-        if self.name != LAUNCHER:
+        if self._serves:
             self._start_sshd()
 
     def kill(self) -> None:
@@ -234,10 +236,15 @@ class NetHost:
             (etc / "shadow").write_text("root:*:19000:0:99999:7:::\n")
 
     def _write_hosts_file(self, changes: Mapping[str, str]) -> None:
-        # In place: the file is mounted, and a new one of the same name would not be seen.
-        names = {**self._network.addresses, **changes}
+        # In place: the file is mounted, and a new one of the same name would not be seen. Cut to its length only
+        # afterwards: whoever reads meanwhile finds what has not changed.
+        names = {**self._network.addresses, **self._network.aliases, **self.aliases, **changes}
         lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in names.items())]
-        (ETC / self.namespace / "hosts").write_text("\n".join(lines) + "\n")
+        path = ETC / self.namespace / "hosts"
+        path.touch()
+        with path.open("rb+", buffering=0) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+            file.truncate()
 
     def _start_sshd(self) -> None:
         config = self._dir / "sshd_config"
@@ -254,7 +261,7 @@ class NetHost:
                 "PermitRootLogin prohibit-password\nPidFile none\nPrintMotd no\nLogLevel ERROR\n"
                 f"PermitUserRC no\nSetEnv HOME={home}\n"
             )
-        sshd = _which("sshd")
+        sshd = which("sshd")
         assert sshd is not None
         with (self._dir / "sshd.log").open("ab") as log:
             self._sshd = subprocess.Popen(
@@ -286,14 +293,16 @@ class NetHost:
 
 
 class NetHosts:
-    """Hosts ``h1``, ``h2``, … and a ``launcher`` on one network of their own."""
+    """Hosts ``h1``, ``h2``, … and a ``launcher`` on one network of their own; without ``sshd`` bare machines."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, sshd: bool = True) -> None:
+        self.sshd = sshd
         self.prefix = f"{marks.PREFIX}{marks.owner()}-{next(_networks)}-"
         self.bridge = f"{self.prefix}bridge"
         self.directory = Path(tempfile.mkdtemp(prefix=self.prefix))
         numbers = {LAUNCHER: 1, **{f"h{i}": 10 + i for i in range(1, MOST_HOSTS + 1)}}
         self.addresses = {name: f"{NETWORK}.{number}" for name, number in numbers.items()}
+        self.aliases: dict[str, str] = {}
         self.identity = self.directory / "identity"
         self._known = self.directory / "known_hosts"
         self.hosts: list[NetHost] = []
@@ -334,6 +343,13 @@ class NetHosts:
     def names(self) -> list[str]:
         return [host.name for host in self]
 
+    def call(self, aliases: Mapping[str, str]) -> None:
+        """Further names and their addresses, in place of those given before: all hosts know them. What stands in
+        a host's own ``aliases`` it alone knows, from the next call on."""
+        self.aliases = dict(aliases)
+        for host in [self.launcher, *self.hosts]:
+            host._write_hosts_file({})
+
     @property
     def ssh_config(self) -> str:
         """Stands in /etc/ssh of every host, so that plain ``ssh h1`` works and no file of the user's is written."""
@@ -372,8 +388,8 @@ def nethosts() -> Iterator[Callable[[int], NetHosts]]:
         pytest.skip(reason)
     with contextlib.ExitStack() as stack:
 
-        def make(count: int) -> NetHosts:
-            hosts = NetHosts(count)
+        def make(count: int, *, sshd: bool = True) -> NetHosts:
+            hosts = NetHosts(count, sshd=sshd)
             stack.callback(hosts.close)
             return hosts
 

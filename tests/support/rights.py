@@ -28,6 +28,13 @@ NODES: Final = _rights("", "nodes", "get", "list", "watch")
 REAP: Final = _rights("", "pods", "delete")
 """``--reap-failed``."""
 
+CONFIGMAP: Final = (
+    _rights("", "configmaps", "get", "patch", name="digits-hosts")
+    | _rights("coordination.k8s.io", "leases", "get", "update", name="digits-hosts")
+    | _rights("coordination.k8s.io", "leases", "create")
+)
+"""``--configmap digits-hosts``; the ConfigMap is there."""
+
 EXEC: Final = _rights("", "pods", "get") | _rights("", "pods/exec", "get", "create")
 """``hvd-elastic run --rsh pod``."""
 

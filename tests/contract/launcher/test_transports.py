@@ -1,7 +1,7 @@
-"""What every way of starting an agent promises: directly, over ssh, by kubectl exec.
+"""What every way of starting an agent promises: directly, over ssh, by the API server's exec.
 
-``ssh`` and ``kubectl`` are stand-ins that run commands on this machine; what is
-real over ssh is in ``tests/integration/launcher``, and a real kubectl there, too.
+``ssh`` is a stand-in that runs commands on this machine, and so is the API server; what is real over ssh is in
+``tests/integration/launcher``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,21 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.core.agent_command import agent_command
+from hvd_elastic_ext.edges.kubeaccess import Access
 from hvd_elastic_ext.launcher import child, transports
+from hvd_elastic_ext.launcher.podstream import Cluster
 from hvd_elastic_ext.launcher.transports import Ended, Local, OverSsh, ToPods, Transport, join_line
 from tests.support import marks
+from tests.support.kube import bodies, statuses
+from tests.support.kube.execstreams import V4, V5
+from tests.support.kube.fixtures import kube_tls as kube_tls  # a fixture
+from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
 
 SECONDS = 60
 ARGUMENTS = " ".join(agent_command("")[1:])
 HOST = "w-1"
-CARRIERS = Path(__file__).parents[2] / "support" / "fake_carriers.py"
+FAKE_SSH = Path(__file__).parents[2] / "support" / "fake_ssh.py"
 WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
 
 Make = Callable[[str], Transport]
@@ -47,28 +53,46 @@ def quiet(text: str) -> None:
 
 
 @pytest.fixture
-def carriers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of ``ssh`` and ``kubectl``."""
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("ssh", "kubectl"):
-        program(folder / name, f'exec {sys.executable} {CARRIERS} {name} "$@"')
-    pods = tmp_path / "pods"
-    (pods / "jobs").mkdir(parents=True)
-    (pods / "jobs" / HOST).touch()
-    monkeypatch.setenv("FAKE_PODS", str(pods))
+    program(folder / "ssh", f'exec {sys.executable} {FAKE_SSH} "$@"')
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder
+    return folder / "ssh"
 
 
-@pytest.fixture(params=["directly", "over ssh", "by kubectl exec"])
-def make(request: pytest.FixtureRequest, carriers: Path, tmp_path: Path) -> Make:
-    ways: dict[str, Callable[[str], Transport]] = {
-        "directly": Local,
-        "over ssh": lambda python: OverSsh(python=python),
-        "by kubectl exec": lambda python: ToPods(python=python),
-    }
-    return lambda text: ways[request.param](program(tmp_path / "agent", text))
+@pytest.fixture
+def pods(kube_tls: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KubeServer:
+    """An API server, which ``$KUBECONFIG`` names, with a pod."""
+    kube_tls.put("pods", bodies.pod(HOST))
+    monkeypatch.setenv("KUBECONFIG", str(kube_tls.kubeconfig(tmp_path / "kubeconfig")))
+    return kube_tls
+
+
+def to_pods(python: str = sys.executable) -> ToPods:
+    return ToPods(Cluster(Access(os.environ["KUBECONFIG"])).open, python=python)
+
+
+def over_ssh(python: str = sys.executable) -> OverSsh:
+    return OverSsh(python=python)
+
+
+WAYS: dict[str, Callable[[str], Transport]] = {
+    "directly": Local,
+    "over ssh": over_ssh,
+    "by exec": to_pods,
+    "by exec of an older server": to_pods,
+}
+
+
+@pytest.fixture(params=WAYS)
+def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
+    if request.param == "over ssh":
+        request.getfixturevalue("ssh")
+    if request.param.startswith("by exec"):
+        server = request.getfixturevalue("pods")
+        server.execs.protocols = (V4,) if "older" in request.param else (V5, V4)
+    return lambda text: WAYS[request.param](program(tmp_path / "agent", text))
 
 
 def test_an_agent_gets_its_line_and_what_it_says_and_how_it_ends_is_told(make: Make) -> None:
@@ -166,13 +190,13 @@ def test_waiting_may_be_given_up(make: Make) -> None:
 
 # --- what is elsewhere ------------------------------------------------------------------------------
 
-FAR: dict[str, type[OverSsh] | type[ToPods]] = {"ssh": OverSsh, "kubectl": ToPods}
+FAR: dict[str, Callable[..., Transport]] = {"ssh": over_ssh, "exec": to_pods}
 
 
 @pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "--kubeconfig=x", "h1 h2", "", "a;b", "a:1"])
 @pytest.mark.parametrize("far", FAR)
-def test_what_is_no_host_name_never_comes_near_a_command(carriers: Path, far: str, host: str) -> None:
-    program(carriers / far, f"touch {carriers}/ran")
+def test_what_is_no_host_name_never_comes_near_a_command(ssh: Path, pods: KubeServer, far: str, host: str) -> None:
+    program(ssh, f"touch {ssh}.ran")
 
     async def act() -> None:
         launch = await FAR[far]().start(host, b"x\n", remark=quiet)
@@ -183,13 +207,14 @@ def test_what_is_no_host_name_never_comes_near_a_command(carriers: Path, far: st
         launch.close()
 
     play(act)
-    assert not (carriers / "ran").exists()
+    assert not Path(f"{ssh}.ran").exists()
+    assert pods.counts.connections == 0
 
 
 @pytest.mark.parametrize("far", FAR)
-def test_a_host_without_our_interpreter_was_reached_all_the_same(carriers: Path, far: str) -> None:
+def test_a_host_without_our_interpreter_was_reached_all_the_same(ssh: Path, pods: KubeServer, far: str) -> None:
     async def act() -> None:
-        launch = await FAR[far](python="/nowhere/python").start(HOST, b"x\n", remark=quiet)
+        launch = await FAR[far]("/nowhere/python").start(HOST, b"x\n", remark=quiet)
         ended = await launch.wait()
         assert (ended.code, ended.reached) == (127, True)
         assert "/nowhere/python" in ended.last_words
@@ -197,34 +222,46 @@ def test_a_host_without_our_interpreter_was_reached_all_the_same(carriers: Path,
     play(act)
 
 
-@pytest.mark.parametrize("far", FAR)
-def test_without_the_program_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, far: str) -> None:
+def test_without_ssh_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
     async def act() -> None:
-        launch = await FAR[far]().start(HOST, b"x\n", remark=quiet)
-        ended = await launch.wait()
-        assert (ended.code, ended.reached) == (255, False)
-        assert ended.last_words.startswith(f"{far}: No such file or directory")
+        launch = await over_ssh().start(HOST, b"x\n", remark=quiet)
+        assert await launch.wait() == Ended(255, reached=False, last_words="ssh: No such file or directory")
 
     play(act)
 
 
-@pytest.mark.parametrize("far", FAR)
-def test_only_a_few_are_on_their_way_at_once(
-    carriers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, far: str
+def test_only_a_few_ssh_are_on_their_way_at_once(ssh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(ssh, f"touch {tmp_path}/knocked; while [ ! -e {tmp_path}/open ]; do sleep 0.01; done; exit 1")
+    only_one_at_once(monkeypatch, over_ssh, knocked=(tmp_path / "knocked").exists, let_in=(tmp_path / "open").touch)
+
+
+def test_only_a_few_exec_are_on_their_way_at_once(pods: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    pods.faults.on("get", "pods").answer(statuses.internal("no"))
+    pods.hanging = True
+    only_one_at_once(
+        monkeypatch, to_pods, knocked=lambda: pods.counts.connections, let_in=lambda: setattr(pods, "hanging", False)
+    )
+
+
+def only_one_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+    make: Callable[[], Transport],
+    *,
+    knocked: Callable[[], object],
+    let_in: Callable[[], object],
 ) -> None:
     monkeypatch.setattr(transports, "AT_ONCE", 1)
-    program(carriers / far, f"touch {tmp_path}/knocked; while [ ! -e {tmp_path}/open ]; do sleep 0.01; done; exit 1")
 
     async def act() -> None:
-        way = FAR[far]()
+        way = make()
         first = await way.start(HOST, b"x\n", remark=quiet)
         second = asyncio.ensure_future(way.start(HOST, b"x\n", remark=quiet))
-        while not (tmp_path / "knocked").exists():
+        while not knocked():
             await asyncio.sleep(0.005)
         assert not second.done()
-        (tmp_path / "open").touch()
+        let_in()
         for launch in (first, await second):
             assert not (await launch.wait()).reached
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import select
-import socket
-import ssl
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.support import podapi
 from tests.support.kube import statuses
 from tests.support.kube.calls import Call
+from tests.support.kube.execstreams import V4, V5, Session, upgrade
 from tests.support.kube.resources import Key
+from tests.support.waiting import wait_until
 
 Place = Callable[[Key, str, list[str]], list[str]]
 """From a pod, one of its containers and a command to the command that runs here."""
@@ -26,77 +24,84 @@ def here(pod: Key, container: str, command: list[str]) -> list[str]:
 
 
 class Execs:
-    """``place`` is the tests' to set; ``commands``: what was run so far."""
+    """``place`` is the tests' to set; ``commands``: what was run so far.
+
+    ``protocols`` are those that the server knows: without v5 it is one before 1.30, whose answers are the kubelet's.
+    ``create_too``: as from 1.35 on, it takes the right to create, not only to get. ``idle_s``: after how long without
+    a message it cuts a stream; the real ones' four hours.
+    """
 
     def __init__(self) -> None:
         self.place: Place = here
         self.commands: list[tuple[Key, str, list[str]]] = []
+        self.protocols: tuple[str, ...] = (V5, V4)
+        self.create_too = False
+        self.idle_s: float | None = None
         self._lock = threading.Lock()
-        self._sessions: set[podapi.Session] = set()
+        self._sessions: list[Session] = []
 
     def run(self, handler: BaseHTTPRequestHandler, call: Call, pod: Mapping[str, Any]) -> None:
         """Take over a connection until the command has ended. Raises ApiError before it has begun."""
-        container = call.option("container") or pod["spec"]["containers"][0]["name"]
-        known = [each["name"] for each in pod["spec"]["containers"]]
-        if container not in known:
-            raise statuses.bad_request(f"container {container} is not valid for pod {call.name}")
+        container = _container(call, pod)
+        query = parse_qs(urlsplit(handler.path).query)
+        if not any(query.get(stream) == ["true"] for stream in ("stdin", "stdout", "stderr")):
+            raise statuses.bad_request("you must specify at least one of stdin, stdout, stderr")
+        if not query.get("command"):
+            raise statuses.bad_request("you must specify at least one command for the container")
+        if not pod["spec"].get("nodeName"):
+            raise statuses.bad_request(f"pod {call.name} does not have a host assigned")
         if handler.headers.get("Upgrade", "").lower() != "websocket":
             raise statuses.bad_request("unable to upgrade: only WebSocket is spoken here")
-        command = parse_qs(urlsplit(handler.path).query)["command"]
-        self.commands.append((call.key, container, command))
-        podapi.upgrade(handler)
-        self._carry(podapi.Session(_shared(handler.connection), self._placed(call.key, container, command)))
+        gone = None if pod["status"]["phase"] == "Running" else f'container not found ("{container}")'
+        if gone and V5 not in self.protocols:
+            raise statuses.internal(f"unable to upgrade connection: {gone}")
+        protocol = upgrade(handler, self.protocols)
+        if protocol is None:
+            return
+        session = Session(handler.connection, protocol, idle_s=self.idle_s)
+        if gone:
+            session.refuse(f"unable to upgrade connection: {gone}")
+            return
+        self.commands.append((call.key, container, query["command"]))
+        self._carry(session, self.place(call.key, container, query["command"]))
+
+    def sessions(self) -> list[Session]:
+        """Those whose commands run now, in the order in which they came."""
+        with self._lock:
+            return list(self._sessions)
+
+    def wait_for(self, count: int, *, timeout: float = 60.0) -> list[Session]:
+        """Until so many run. Raises AssertionError."""
+        wait_until(lambda: len(self.sessions()) >= count, what=f"{count} commands in pods", timeout=timeout)
+        return self.sessions()
+
+    def cut(self) -> None:
+        """Break the connections over which commands are carried."""
+        for each in self.sessions():
+            each.cut()
 
     def stop(self) -> None:
-        """End all commands that still run."""
-        with self._lock:
-            for each in self._sessions:
-                each.kill()
+        """End all commands that still run, and their connections."""
+        for each in self.sessions():
+            each.kill()
+            each.cut()
 
-    def _placed(self, key: Key, container: str, command: Sequence[str]) -> list[str]:
-        return self.place(key, container, list(command))
-
-    def _carry(self, session: podapi.Session) -> None:
+    def _carry(self, session: Session, command: list[str]) -> None:
         with self._lock:
-            self._sessions.add(session)
+            self._sessions.append(session)
         try:
-            session.run()
+            session.run(command)
         finally:
             with self._lock:
-                self._sessions.discard(session)
+                self._sessions.remove(session)
 
 
-def _shared(connection: socket.socket) -> socket.socket:
-    """What two threads may use at once, one to read and one to write: plain sockets are that by themselves."""
-    return cast(socket.socket, _Shared(connection)) if isinstance(connection, ssl.SSLSocket) else connection
-
-
-class _Shared:
-    """TLS that is never used by two threads at once, since no one waits while using it."""
-
-    def __init__(self, connection: ssl.SSLSocket) -> None:
-        connection.setblocking(False)
-        self._connection = connection
-        self._lock = threading.Lock()
-
-    def recv(self, size: int) -> bytes:
-        while True:
-            try:
-                with self._lock:
-                    return self._connection.recv(size)
-            except ssl.SSLWantReadError:
-                select.select([self._connection], [], [], 1.0)
-            except ssl.SSLWantWriteError:
-                select.select([], [self._connection], [], 1.0)
-
-    def sendall(self, data: bytes) -> None:
-        while data:
-            try:
-                with self._lock:
-                    sent = self._connection.send(data)
-            except ssl.SSLWantReadError:
-                select.select([self._connection], [], [], 1.0)
-            except ssl.SSLWantWriteError:
-                select.select([], [self._connection], [], 1.0)
-            else:
-                data = data[sent:]
+def _container(call: Call, pod: Mapping[str, Any]) -> str:
+    known = [each["name"] for each in pod["spec"]["containers"]]
+    container = call.option("container")
+    if not container and len(known) > 1:
+        names = " ".join(known)
+        raise statuses.bad_request(f"a container name must be specified for pod {call.name}, choose one of: [{names}]")
+    if container and container not in known:
+        raise statuses.bad_request(f"container {container} is not valid for pod {call.name}")
+    return container or str(known[0])

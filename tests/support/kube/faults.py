@@ -146,7 +146,8 @@ class Plan:
         """The fault, if this call is to have it."""
         if self._fault is None or self._left == 0:
             return None
-        if self._verb not in ("", call.verb) or self._resource not in ("", call.resource.plural):
+        names = ("", call.resource.plural, f"{call.resource.plural}/{call.subresource}")
+        if self._verb not in ("", call.verb) or self._resource not in names:
             return None
         if self._paged is not None and self._paged != bool(call.option("continue")):
             return None
@@ -170,7 +171,8 @@ class Faults:
         self._plans: list[Plan] = []
 
     def on(self, verb: str = "", resource: str = "", *, times: int | None = None, paged: bool | None = None) -> Plan:
-        """A plan for requests of this verb and resource, every one where none is named, ``times`` often.
+        """A plan for requests of this verb and resource ("pods/exec" is also one of "pods"), every one where none is
+        named, ``times`` often.
 
         ``paged``: only requests that continue a list (True), or only those that do not (False).
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gzip
 import socket
 import ssl
@@ -99,6 +100,8 @@ class Handler(BaseHTTPRequestHandler):
             case _:
                 self.server.access.authorize(call)
                 if call.subresource == "exec":
+                    if self.server.execs.create_too:
+                        self.server.access.authorize(dataclasses.replace(call, verb="create"))
                     self.server.execs.run(self, call, self.server.verbs.existing(call).body())
                 elif call.verb == "watch":
                     self._watch(call, fault)

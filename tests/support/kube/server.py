@@ -40,7 +40,8 @@ class KubeServer:
 
     ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
     ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
-    over; without, they wait for a deletion with grace 0, as in a cluster whose node is gone.
+    over; without, they wait for a deletion with grace 0, as in a cluster whose node is gone. ``open_`` makes the
+    socket that it listens on: one that belongs to another network namespace, say.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class KubeServer:
         bookmark_every: float = 60.0,
         kubelet: bool = True,
         patience: float = 0.1,
+        open_: web.Open = socket.socket,
     ) -> None:
         self.clock = ServerClock()
         self.store = Store(history=history)
@@ -71,7 +73,7 @@ class KubeServer:
             self.rotate_ca()
         self._lock = threading.Lock()
         self._watches: list[Watch] = []
-        self._listener = web.Listener(functools.partial(handler.serve, server=self), self._connected)
+        self._listener = web.Listener(functools.partial(handler.serve, server=self), self._connected, open_=open_)
         self._kubelet = _Kubelet(self) if kubelet else None
         self.clock.listen(self.store.wake)
         for name in ("default", "kube-system"):

@@ -13,6 +13,7 @@ from typing import Final
 
 Serve = Callable[[socket.socket], None]
 Secure = Callable[[socket.socket], socket.socket | None]
+Open = Callable[[], socket.socket]
 
 HANDSHAKE_S: Final = 10.0
 
@@ -20,12 +21,12 @@ HANDSHAKE_S: Final = 10.0
 class Listener:
     """A port of 127.0.0.1, which stays ours while connections to it are refused."""
 
-    def __init__(self, serve: Serve, secure: Secure) -> None:
-        """Both are called for every connection, in a thread of its own: ``secure`` gives the socket that ``serve`` is
-        to use, or None for none. They may leave it open."""
-        self._serve, self._secure = serve, secure
+    def __init__(self, serve: Serve, secure: Secure, *, open_: Open = socket.socket) -> None:
+        """``serve`` and ``secure`` are called for every connection, in a thread of its own: ``secure`` gives the socket
+        that ``serve`` is to use, or None for none. They may leave it open. ``open_`` makes the socket that listens."""
+        self._serve, self._secure, self._make = serve, secure, open_
         self._lock = threading.Lock()
-        self._socket = _bound(0)
+        self._socket = _bound(self._make(), 0)
         self.port: int = self._socket.getsockname()[1]
         self._accepting: threading.Thread | None = None
         self._threads: set[threading.Thread] = set()
@@ -47,7 +48,7 @@ class Listener:
         old.shutdown(socket.SHUT_RDWR)  # which also ends accept()
         self._accepting.join()
         self._accepting = None
-        self._socket = _bound(self.port)  # bound and not listening: refused, and nobody else's
+        self._socket = _bound(self._make(), self.port)  # bound and not listening: refused, and nobody else's
         old.close()
 
     def drop(self) -> None:
@@ -102,8 +103,7 @@ class Listener:
                     each.close()
 
 
-def _bound(port: int) -> socket.socket:
-    bound = socket.socket()
+def _bound(bound: socket.socket, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     bound.bind(("127.0.0.1", port))
     return bound

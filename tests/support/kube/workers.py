@@ -30,6 +30,7 @@ class Workers:
 
     ``start`` is called with each new pod, which is Running and Ready once it returns; ``stop`` with each whose
     deletion was asked for, which is gone once it returns. Both in one thread, one after the other.
+    Without ``nodes`` it is the operator alone: pods wait for :class:`~tests.support.kube.kubelets.Kubelets`.
     """
 
     def __init__(
@@ -37,14 +38,14 @@ class Workers:
         kube: KubeServer,
         job: str,
         *,
-        nodes: Sequence[str],
+        nodes: Sequence[str] = (),
         namespace: str = "default",
         start: Hook = nothing,
         stop: Hook = nothing,
     ) -> None:
         self.job, self.namespace = job, namespace
         self._kube = kube
-        self._nodes = itertools.cycle(nodes)
+        self._nodes = itertools.cycle(nodes) if nodes else None
         self._start, self._stop = start, stop
         self._pods, self._jobs = resource("pods"), resource("mpijobs")
         self._ending = threading.Event()
@@ -69,7 +70,8 @@ class Workers:
         while not self._ending.is_set():
             seen = self._kube.store.revision
             for pod in self._look():
-                self._tend(pod)
+                if self._nodes is not None:
+                    self._tend(pod)
             with self._kube.store.lock:
                 if self._kube.store.revision == seen and not self._ending.is_set():
                     changed.wait(_LOOK_S)
@@ -100,7 +102,7 @@ class Workers:
         labels = {**bodies.mpi_worker_labels(self.job), "training.kubeflow.org/replica-index": str(number)}
         pod = bodies.pod(
             name,
-            node=next(self._nodes),
+            node=next(self._nodes) if self._nodes is not None else "",
             namespace=self.namespace,
             phase="Pending",
             ready=False,

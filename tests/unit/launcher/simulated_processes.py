@@ -113,6 +113,9 @@ class Processes:
         stays = process.stopped or process.wedged or process.lost or not process.interrupted
         if process.state != "training" or stays:
             return
+        peers = [peer for peer in self._all() if peer.generation == process.generation]
+        if process.host not in self.cut and any(peer.host in self.cut for peer in peers):
+            return  # there is no next step: it waits for one that is not heard of, and nobody tells it so
         if process.leave:
             self._end(process, 0)
         else:

@@ -166,6 +166,38 @@ def test_a_host_that_falls_silent_is_cut_off_and_its_peers_go_on() -> None:
     assert [event["host"] for event in cluster.events("fenced")] == ["c"]
 
 
+def test_nobody_waits_for_a_host_that_was_to_leave_and_falls_silent_before_it_has() -> None:
+    cluster = running("a", "b", "c", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.cut.add("c")
+    cluster.hosts(a=1, b=1)
+    went_on = cluster.until(lambda: cluster.world == ["a", "b"] and cluster.driver.station.rendezvous.formed)
+    assert 2.0 < went_on < 4.5
+    assert causes(cluster) == ["start", "hosts removed"]
+
+
+def test_nobody_waits_for_a_host_that_was_to_leave_and_falls_silent_while_another_joins() -> None:
+    cluster = running("a", "b", "c", rules=Rules(heartbeat_timeout_s=3.0))
+    cluster.run(2.0)
+    cluster.hosts(a=1, b=1, c=1, d=1)
+    cluster.until(lambda: cluster.events("parked")[-1]["host"] == "d")
+    cluster.cut.add("c")
+    cluster.hosts(a=1, b=1, d=1)
+    assert cluster.until(lambda: cluster.world == ["a", "b", "d"] and cluster.driver.station.rendezvous.formed) < 4.5
+
+
+def test_a_host_that_is_listed_no_more_is_not_waited_for_when_its_connection_is_lost() -> None:
+    for listed, waited_s in ({"a": 1, "b": 1, "c": 1}, 10.0), ({"a": 1, "b": 1}, 2.0):
+        cluster = running("a", "b", "c")
+        cluster.run(2.0)
+        cluster.cut.add("c")
+        cluster.disconnect("c")
+        cluster.hosts(**listed)
+        took = cluster.until(lambda: len(cluster.events("fenced")) == 1)  # noqa: B023
+        assert waited_s - 1.5 < took < waited_s + 0.5
+        cluster.until(lambda: cluster.world == ["a", "b"])  # noqa: B023
+
+
 def test_hosts_that_arrive_one_after_the_other_make_one_resize() -> None:
     cluster = running("h0", rules=Rules(Limits(settle_s=3.0)))
     hosts = {"h0": 1}

@@ -92,6 +92,18 @@ def test_a_name_that_leads_to_loopback_matters_only_among_several_machines() -> 
     assert "/etc/hosts" in found
 
 
+def test_a_name_that_does_not_resolve_ends_processes_anywhere() -> None:
+    there = {**FACTS, "addresses": [], "resolving": "h1 does not resolve: Name or service not known"}
+    for alone in (True, False):
+        found = unfit(there, SAME, alone=alone)
+        assert found is not None
+        assert "'h1' does not resolve" in found
+        assert "/etc/hosts" in found
+    assert unfit(there, {"horovod": None}, alone=False) is None
+    slow = {**there, "resolving": "the resolver did not answer within 2 s"}
+    assert unfit(slow, SAME, alone=False) is None  # it may when it matters
+
+
 def test_switches_that_no_elastic_job_survives_are_off_on_every_host() -> None:
     env = job_env({}, {}, hook="/hook")
     assert (env["HOROVOD_AUTOTUNE"], env["HOROVOD_DYNAMIC_PROCESS_SETS"]) == ("0", "0")

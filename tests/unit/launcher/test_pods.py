@@ -1,21 +1,27 @@
-"""Worker pods: which one a host name means, how it is reached, and what is said when it is not."""
+"""Worker pods: which one a host name means, what is asked of an API server, and what its answers mean."""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
-from collections.abc import Callable
+import json
 from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.pods import ROLE, Kubectl, Pod, exit_code, pod_of, remedy
-from hvd_elastic_ext.launcher.transports import UNREACHABLE, Ended, ToPods
-
-CARRIERS = Path(__file__).parents[2] / "support" / "fake_carriers.py"
+from hvd_elastic_ext.launcher.pods import (
+    ROLE,
+    Outcome,
+    Pod,
+    container_of,
+    exec_path,
+    outcome,
+    pod_of,
+    refusal,
+    words_in,
+)
+from tests.support.kube import bodies
 
 
 @pytest.mark.parametrize(
@@ -39,128 +45,124 @@ def test_a_host_name_means_the_pod_that_it_begins_with(host: str, pod: Pod) -> N
         ("Job-0", "'Job-0' is no name of a pod"),
         ("job_0", "'job_0' is no name of a pod"),
         ("a.b.N.svc", "'N' is no name of a pod or namespace"),
-        ("--kubeconfig=x", "starts with '-'"),
+        ("../secrets", "is not a valid name"),
+        ("a?container=x", "is not a valid name"),
         ("a b", "white space"),
         ("", "is empty"),
     ],
 )
 def test_a_name_of_no_pod_is_refused_in_one_line(host: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem) as refusal:
+    with pytest.raises(ValueError, match=problem) as refused:
         pod_of(host)
-    assert "\n" not in str(refusal.value)
+    assert "\n" not in str(refused.value)
 
 
-@given(st.text(max_size=40) | st.from_regex(r"[a-z0-9.-]{1,40}", fullmatch=True))
-def test_no_host_name_is_ever_an_option_or_a_command(host: str) -> None:
+@given(st.text(max_size=40) | st.from_regex(r"[a-z0-9./?%-]{1,40}", fullmatch=True))
+def test_no_host_name_asks_for_anything_but_a_command_in_a_pod(host: str) -> None:
     try:
-        command = Kubectl(Path("/")).command(host, ["true"])
+        pod = pod_of(host)
     except ValueError:
         return
-    before = command[: command.index("--")]
-    assert before[:3] == ["kubectl", "exec", "-i"]
-    assert not any(word.startswith("-") for word in before[3:] if word != "-n")
-    assert command[-1] == "true"
+    url = urlsplit(exec_path(pod.namespace or "default", pod.name, "worker", ["true"]))
+    assert url.path.split("/") == [
+        *("", "api", "v1", "namespaces", pod.namespace or "default", "pods", pod.name, "exec"),
+    ]
+    assert parse_qs(url.query)["command"] == ["true"]
+    assert not url.fragment
 
 
-def test_the_command_says_the_namespace_only_where_the_name_does() -> None:
-    kubectl = Kubectl(Path("/my job"), "/opt/kube/kubectl")
-    assert kubectl.command("w-0", ["x"])[:5] == ["/opt/kube/kubectl", "exec", "-i", "w-0", "--"]
-    assert kubectl.command("w-0.s.ns.svc", ["x"])[3:7] == ["-n", "ns", "w-0", "--"]
-    assert "/my job" in kubectl.command("w-0", ["x"])
+@given(st.lists(st.text(min_size=1), min_size=1))
+def test_words_arrive_as_they_are(words: list[str]) -> None:
+    query = parse_qs(urlsplit(exec_path("ns", "w-0", "main", words)).query, keep_blank_values=True)
+    assert query["command"] == words
+    assert query["container"] == ["main"]
+    assert query["stdin"] == query["stdout"] == query["stderr"] == ["true"]
+    assert "tty" not in query
+
+
+def test_a_directory_may_have_any_name() -> None:
+    command = words_in(Path("/my 'job'; true"), ["python", "-c", "x"])
+    assert command[:2] == ["sh", "-c"]
+    assert command[4:] == ["/my 'job'; true", "python", "-c", "x"]
+
+
+# --- where in a pod ---------------------------------------------------------------------------------
+
+
+def pod(*containers: str, default: str = "", phase: str = "Running") -> bodies.Body:
+    named = {"kubectl.kubernetes.io/default-container": default} if default else {}
+    return bodies.pod("w-0", phase=phase, annotations=named, containers=[{"name": name} for name in containers])
+
+
+def test_agents_run_in_the_container_that_the_pod_names_or_in_its_first() -> None:
+    assert container_of(pod("worker", "istio-proxy")) == "worker"
+    assert container_of(pod("istio-proxy", "worker", default="worker")) == "worker"
 
 
 @pytest.mark.parametrize(
-    ("line", "code"),
+    ("body", "problem"),
     [
-        ("command terminated with exit code 127", 127),
-        ("command terminated with exit code 1 ", 1),
-        ("command terminated", None),
-        ("my command terminated with exit code 3", None),
+        (pod("worker", phase="Failed"), "it has ended: its phase is Failed"),
+        (pod("worker", phase="Succeeded"), "it has ended: its phase is Succeeded"),
+        (pod("a", "b", default="c"), "names 'c'; its containers: a, b"),
+        (pod(), "it has no containers"),
+        ({}, "it has no containers"),
+        ({"metadata": None, "spec": None, "status": None}, "it has no containers"),
     ],
 )
-def test_an_exit_code_is_told_in_one_way(line: str, code: int | None) -> None:
-    assert exit_code(line) == code
+def test_a_pod_in_which_nothing_can_run_says_so(body: bodies.Body, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        container_of(body)
 
 
-def test_what_is_known_of_a_failure_is_said_with_it() -> None:
-    assert ROLE in remedy('Error from server (Forbidden): pods "w-0" is forbidden: User "x" cannot create …')
-    assert "names of pods" in remedy('Error from server (NotFound): pods "w-0" not found')
-    assert "needs kubectl" in remedy("kubectl: No such file or directory")
-    assert remedy("error: something else") == "error: something else"
-    assert remedy("") == "kubectl exec ended without a word"
+# --- what answers mean ------------------------------------------------------------------------------
 
 
-# --- with a kubectl that runs commands here ---------------------------------------------------------
+def status(**fields: object) -> bytes:
+    return json.dumps({"kind": "Status", "status": "Failure", **fields}).encode()
 
 
-@pytest.fixture
-def pods(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the pods that there are, by namespace."""
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text(f'#!/bin/sh\nexec {sys.executable} {CARRIERS} kubectl "$@"\n')
-    kubectl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setenv("FAKE_PODS", str(tmp_path / "pods"))
-    for namespace in ("jobs", "ns1"):
-        (tmp_path / "pods" / namespace).mkdir(parents=True)
-    return tmp_path / "pods"
+@pytest.mark.parametrize(
+    ("code", "body", "said"),
+    [
+        (403, status(reason="Forbidden", message="no"), f"the API server says 403 Forbidden: no; {ROLE}"),
+        (404, status(reason="NotFound", message='pods "a" not found'), "with --rsh pod hosts have names of pods"),
+        (401, status(reason="Unauthorized", message="Unauthorized"), "its token is none, or has expired"),
+        (400, status(reason="BadRequest", message="x"), "the API server says 400 BadRequest: x"),
+        (502, b"<html>\nbad\n gateway", "the API server says 502: <html> bad gateway"),
+        (500, b"", "the API server says 500"),
+        (500, b'["odd"]', 'the API server says 500: ["odd"]'),
+        (503, b"\xff" * 5000, "the API server says 503: "),
+    ],
+)
+def test_a_refusal_is_told_in_one_line_with_what_helps(code: int, body: bytes, said: str) -> None:
+    line = refusal(code, body)
+    assert said in line
+    assert "\n" not in line
+    assert len(line) < 900
 
 
-@pytest.fixture
-def agent(tmp_path: Path) -> Callable[[str], str]:
-    def write(text: str) -> str:
-        path = tmp_path / "agent"
-        path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod(0o755)
-        return str(path)
-
-    return write
+def exited(code: object) -> bytes:
+    return status(reason="NonZeroExitCode", details={"causes": [{"reason": "ExitCode", "message": code}]})
 
 
-def launched(host: str, python: str = "true") -> tuple[Ended, list[str]]:
-    remarks: list[str] = []
-
-    async def act() -> Ended:
-        launch = await ToPods(python=python).start(host, b"x\n", remark=remarks.append)
-        return await asyncio.wait_for(launch.wait(), 60)
-
-    return asyncio.run(act()), remarks
-
-
-def test_which_container_kubectl_has_chosen_is_no_news(pods: Path, agent: Callable[[str], str]) -> None:
-    (pods / "ns1" / "w-0").touch()
-    ended, remarks = launched("w-0.job.ns1.svc", agent("echo hello"))
-    assert ended == Ended(0, reached=True, last_words="hello")
-    assert remarks == ["hello"]
-
-
-def test_a_pod_that_is_not_there_is_named(pods: Path) -> None:
-    (pods / "ns1" / "w-0").touch()
-    ended, _ = launched("w-0")  # of the launcher's own namespace
-    assert (ended.code, ended.reached) == (UNREACHABLE, False)
-    assert 'pods "w-0" not found; with --rsh pod' in ended.last_words
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b'{"metadata":{},"status":"Success"}', Outcome(0)),
+        (exited("3"), Outcome(3)),
+        (exited("137"), Outcome(137)),
+        (status(message="container not found"), Outcome(None, "container not found")),
+        (status(message="odd", details={"causes": ["x", None]}), Outcome(None, "odd")),
+        (exited("many"), Outcome(None, exited("many").decode())),
+        (b"", Outcome(None, "it ended for an unknown reason")),
+        (b"\x00[1", Outcome(None, "\x00[1")),
+    ],
+)
+def test_the_end_of_a_command_is_a_code_or_a_reason(data: bytes, expected: Outcome) -> None:
+    assert outcome(data) == expected
 
 
-def test_a_launcher_that_may_not_is_told_which_rule_it_lacks(pods: Path) -> None:
-    (pods / "jobs" / "w-0").write_text("forbidden")
-    ended, _ = launched("w-0")
-    assert (ended.code, ended.reached) == (UNREACHABLE, False)
-    assert 'cannot create resource "pods/exec"' in ended.last_words
-    assert ended.last_words.endswith(ROLE)
-
-
-def test_a_container_that_is_gone_is_unreachable(pods: Path) -> None:
-    (pods / "jobs" / "w-0").write_text("gone")
-    ended, _ = launched("w-0")
-    assert ended == Ended(
-        UNREACHABLE, reached=False, last_words='error: unable to upgrade connection: container not found ("worker")'
-    )
-
-
-def test_a_lost_connection_is_no_end_of_the_agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kubectl = tmp_path / "kubectl"
-    kubectl.write_text("#!/bin/sh\necho hvd-elastic-host-reached\necho 'error: lost connection to pod' >&2\nexit 1\n")
-    kubectl.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    ended, _ = launched("w-0")
-    assert ended == Ended(UNREACHABLE, reached=True, last_words="error: lost connection to pod")
+def test_an_image_without_a_shell_is_told_what_it_lacks() -> None:
+    why = 'failed to exec: "sh": executable file not found in $PATH'
+    assert outcome(status(message=why)).why == f"{why}; the container's image needs a sh"

@@ -1,0 +1,196 @@
+"""Where the right to ask an API server comes from: a pod's own account, or a kubeconfig. By the official client.
+
+Importing this takes half a second and 45 MB, the client's: whoever may do without it imports it late.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import urllib3
+from kubernetes import client, config
+from kubernetes.config.incluster_config import InClusterConfigLoader
+
+from hvd_elastic_ext.core.errors import Transient, UsageError
+
+ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its own credentials."""
+
+SOCKET_OPTIONS: Final = (
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
+)
+"""A peer that is gone without a word is noticed in 25 seconds (rule R13)."""
+
+
+class Unreadable(Transient):
+    """Credentials cannot be read just now: they may be about to be written anew."""
+
+
+class Refused(Transient):
+    """An API server answered, and not with what was asked for. ``code`` is HTTP's, ``body`` the answer's, maybe cut."""
+
+    def __init__(self, code: int, body: bytes) -> None:
+        self.code = code
+        self.body = body
+        super().__init__(f"the API server says {code}")
+
+
+class Unanswered(Transient):
+    """No answer was had; ``str()`` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where an API server is and what opens it, as plain data: for what the client's own requests cannot do.
+
+    ``headers`` hold a secret. ``authority``, ``certificate`` and ``key`` are paths of files, empty if there is none;
+    ``verify`` says whether its certificate is looked at, ``server_name`` what stands in it if not its host;
+    ``proxy`` is a URL, and ``no_proxy`` names those who are reached without.
+    """
+
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    authority: str
+    certificate: str
+    key: str
+    verify: bool
+    check_name: bool
+    server_name: str
+    proxy: str
+    no_proxy: tuple[str, ...]
+
+    @classmethod
+    def of(cls, configuration: client.Configuration) -> Door:
+        """Raises :class:`Unreadable` for a token that no request can carry."""
+        settings = configuration.auth_settings().values()
+        headers = {each["key"]: (each["value"] or "").strip() for each in settings if each["in"] == "header"}
+        if not all(value.isascii() and value.isprintable() for value in headers.values()):
+            raise Unreadable("credentials cannot be read: the token is none")
+        return cls(
+            url=configuration.host.rstrip("/"),
+            headers={name: value for name, value in headers.items() if value},
+            authority=configuration.ssl_ca_cert or "",
+            certificate=configuration.cert_file or "",
+            key=configuration.key_file or "",
+            verify=bool(configuration.verify_ssl),
+            check_name=configuration.assert_hostname is not False,
+            server_name=configuration.tls_server_name or "",
+            proxy=configuration.proxy or "",
+            no_proxy=tuple(filter(None, (each.strip() for each in (configuration.no_proxy or "").split(",")))),
+        )
+
+
+def read_pod(
+    configuration: client.Configuration, namespace: str, name: str, *, timeout: tuple[float, float]
+) -> dict[str, Any]:
+    """Ask for one pod; ``timeout``: seconds for the connection, and without a byte of the answer.
+
+    Raises :class:`Refused` and :class:`Unanswered`.
+    """
+    with client.ApiClient(configuration) as api:
+        try:
+            answer = client.CoreV1Api(api).read_namespaced_pod(
+                name, namespace, _preload_content=False, _request_timeout=timeout
+            )
+            pod = json.loads(answer.data)
+        except client.ApiException as error:
+            if error.status:
+                body = error.body or b""
+                raise Refused(error.status, body if isinstance(body, bytes) else body.encode()) from None
+            raise Unanswered(" ".join(str(error.reason).split())) from None  # of TLS
+        except urllib3.exceptions.ReadTimeoutError:
+            raise Unanswered(f"it says nothing for {timeout[1]:g} s") from None
+        except urllib3.exceptions.NewConnectionError as error:
+            raise Unanswered(_cause(error)) from None
+        except urllib3.exceptions.ConnectTimeoutError:
+            raise Unanswered(f"no connection within {timeout[0]:g} s") from None
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise Unanswered(_cause(error)) from None
+        except ValueError:  # no JSON, or a token that is no header: the error's text would hold it
+            raise Unanswered("its answer cannot be read") from None
+    return pod if isinstance(pod, dict) else {}
+
+
+def _cause(error: BaseException) -> str:
+    """What is below the client's own errors, which name objects by their addresses."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return (isinstance(error, OSError) and error.strerror) or str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where credentials come from: ``kubeconfig``, a path (or several, as in $KUBECONFIG), or the pod's own
+    ``account`` if that is empty."""
+
+    kubeconfig: str = ""
+    account: Path = ACCOUNT
+
+    @classmethod
+    def found(
+        cls, kubeconfig: Path | None, environ: Mapping[str, str], *, remedy: str = "give --kubeconfig FILE"
+    ) -> Access:
+        """The one that is named, else the pod's own, else the user's.
+
+        Raises :class:`UsageError` if there is none; ``remedy`` is what it says to do about that.
+        """
+        if kubeconfig is not None:
+            if not kubeconfig.is_file():
+                raise UsageError(f"--kubeconfig {kubeconfig}: there is no such file")
+            return cls(str(kubeconfig))
+        if environ.get("KUBERNETES_SERVICE_HOST"):
+            return cls()
+        usual = environ.get("KUBECONFIG") or "~/.kube/config"
+        if any(Path(each).expanduser().is_file() for each in usual.split(os.pathsep) if each):
+            return cls(usual)
+        raise UsageError(f"no cluster: this is no pod, and {usual} does not exist; {remedy}")
+
+    @property
+    def namespace(self) -> str:
+        """The one that is meant where none is named. Raises :class:`Unreadable`."""
+        named = ""
+        if not self.kubeconfig:
+            with suppress(OSError):
+                named = (self.account / "namespace").read_text().strip()
+        else:
+            with _readable():
+                _, current = config.list_kube_config_contexts(self.kubeconfig)
+                named = current["context"].get("namespace") or ""
+        return named or "default"
+
+    def configuration(self) -> client.Configuration:
+        """Read it all anew. Raises :class:`Unreadable`."""
+        made = client.Configuration()
+        made.retries = False
+        with _readable():
+            if not self.kubeconfig:
+                token, authority = self.account / "token", self.account / "ca.crt"
+                InClusterConfigLoader(token_filename=str(token), cert_filename=str(authority)).load_and_set(made)
+            else:
+                config.load_kube_config(self.kubeconfig, client_configuration=made, persist_config=False)
+        if not made.proxy:  # version 31 does not look for one
+            made.proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
+        if made.proxy and not made.no_proxy:  # versions up to 35 forget what they have read of it
+            made.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
+        return made
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    """Whatever is wrong with a file of credentials. The client lets the errors of its YAML parser through, and more."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - see above
+        raise Unreadable(" ".join(f"credentials cannot be read: {error}".split())[:500]) from None

@@ -1,0 +1,472 @@
+"""Agents in pods, and what goes wrong on the way: refusals, silence, connections that break or stand still."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import select
+import socket
+import socketserver
+import threading
+import time
+import warnings
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.edges.kubeaccess import Access, Door
+from hvd_elastic_ext.launcher.podexec import NotRun
+from hvd_elastic_ext.launcher.pods import ROLE
+from hvd_elastic_ext.launcher.podstream import Cluster, Pace, connected
+from hvd_elastic_ext.launcher.transports import UNREACHABLE, Ended, ToPods
+from tests.support import marks, rights
+from tests.support.kube import bodies, statuses
+from tests.support.kube.execstreams import V4, V5
+from tests.support.kube.fixtures import kube as kube  # a fixture
+from tests.support.kube.fixtures import kube_tls as kube_tls  # a fixture
+from tests.support.kube.server import KubeServer
+from tests.support.waiting import wait_until
+
+HOST = "w-0.job.jobs.svc"
+BRISK = Pace(connect=10.0, answer=10.0, ping=0.1, unanswered=600, nudge=60.0)
+WAITING = 'read line; echo "pid $$"; cat >/dev/null; touch "$0.saw-the-end"; exec sleep 1000'
+
+
+def play(act: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(act(), 90))
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Callable[[str], str]:
+    def write(text: str) -> str:
+        path = tmp_path / "agent"
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return write
+
+
+@pytest.fixture
+def pods(kube_tls: KubeServer) -> KubeServer:
+    """An API server with a pod."""
+    kube_tls.put("pods", bodies.pod("w-0", namespace="jobs"))
+    return kube_tls
+
+
+def access(server: KubeServer, folder: Path, **how: object) -> Access:
+    return Access(str(server.kubeconfig(folder / "kubeconfig", **how)))  # type: ignore[arg-type]
+
+
+def to_pods(access: Access, python: str = "true", *, pace: Pace = BRISK) -> ToPods:
+    return ToPods(Cluster(access, pace=pace).open, python=python)
+
+
+def ended(way: ToPods, host: str = HOST) -> tuple[Ended, list[str]]:
+    """Start an agent and wait for its end; what was remarked meanwhile."""
+    remarks: list[str] = []
+
+    async def act() -> Ended:
+        launch = await way.start(host, b"0123456789\n", remark=remarks.append)
+        return await asyncio.wait_for(launch.wait(), 90)
+
+    return asyncio.run(act()), remarks
+
+
+def grant(server: KubeServer, granted: frozenset[rights.Right]) -> str:
+    """A token of an account that may do this, and nothing else."""
+    space = {"namespace": "jobs"}
+    server.put("roles", {"metadata": {"name": "r", **space}, "rules": rights.rules(granted)})
+    subjects = [{"kind": "ServiceAccount", "name": "launcher", **space}]
+    binding = {"roleRef": {"kind": "Role", "name": "r"}, "subjects": subjects}
+    server.put("rolebindings", {"metadata": {"name": "r", **space}, **binding})
+    return server.access.issue_for("jobs", "launcher")
+
+
+def refused(words: Ended) -> str:
+    assert (words.code, words.reached) == (UNREACHABLE, False)
+    assert "\n" not in words.last_words
+    return words.last_words
+
+
+# --- who may, and where -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("create_too", [False, True])
+def test_the_rights_of_the_manifest_suffice_and_each_is_needed(
+    pods: KubeServer, tmp_path: Path, create_too: bool
+) -> None:
+    pods.execs.create_too = create_too
+    way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC)))
+    assert ended(way)[0] == Ended(0, reached=True, last_words="")
+    for right in sorted(rights.EXEC):
+        if right.verb == "create" and not create_too:
+            continue
+        way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC - {right})))
+        words = refused(ended(way)[0])
+        assert f'cannot {right.verb} resource "{right.resource}"' in words
+        assert words.endswith(ROLE)
+
+
+def test_the_namespace_is_that_of_the_name_or_else_that_of_the_credentials(pods: KubeServer, tmp_path: Path) -> None:
+    account = tmp_path / "account"
+    account.mkdir()
+    (account / "namespace").write_text("jobs\n")
+    found = Access(account=account)
+    assert found.namespace == "jobs"
+    way = to_pods(access(pods, tmp_path, namespace="jobs"))
+    assert ended(way, "w-0")[0].code == 0
+    elsewhere = to_pods(access(pods, tmp_path, namespace="default"))
+    assert 'pods "w-0" not found; with --rsh pod' in refused(ended(elsewhere, "w-0")[0])
+    assert ended(elsewhere, HOST)[0].code == 0
+
+
+def test_agents_run_in_the_container_that_the_pod_names(pods: KubeServer, tmp_path: Path) -> None:
+    containers = [{"name": "istio-proxy"}, {"name": "trainer"}]
+    named = {"kubectl.kubernetes.io/default-container": "trainer"}
+    pods.put("pods", bodies.pod("w-0", namespace="jobs", annotations=named, containers=containers))
+    assert ended(to_pods(access(pods, tmp_path)))[0].code == 0
+    pods.put("pods", bodies.pod("w-0", namespace="jobs", containers=containers))
+    assert ended(to_pods(access(pods, tmp_path)))[0].code == 0
+    assert [container for _, container, _ in pods.execs.commands] == ["trainer", "istio-proxy"]
+
+
+@pytest.mark.parametrize("protocols", [(V5, V4), (V4,)])
+@pytest.mark.parametrize(
+    ("phase", "said"),
+    [("Pending", 'unable to upgrade connection: container not found ("worker")'), ("Failed", "pod jobs/w-0: it has")],
+)
+def test_a_pod_that_does_not_run_is_unreachable(
+    pods: KubeServer, tmp_path: Path, phase: str, said: str, protocols: tuple[str, ...]
+) -> None:
+    pods.execs.protocols = protocols
+    pods.put("pods", bodies.pod("w-0", namespace="jobs", phase=phase))
+    assert said in refused(ended(to_pods(access(pods, tmp_path)))[0])
+    assert pods.execs.commands == []
+
+
+def test_a_server_that_speaks_none_of_our_protocols_is_unreachable(pods: KubeServer, tmp_path: Path) -> None:
+    pods.execs.protocols = ("v6.channel.k8s.io",)
+    assert "the API server says 403" in refused(ended(to_pods(access(pods, tmp_path)))[0])
+
+
+def test_nothing_of_the_line_is_in_a_request(pods: KubeServer, tmp_path: Path) -> None:
+    assert ended(to_pods(access(pods, tmp_path)))[0].code == 0
+    requests = [f"{seen.path} {seen.query}" for seen in pods.counts.seen()]
+    assert len(requests) == 2
+    assert not any("0123456789" in request for request in requests)
+
+
+# --- credentials ------------------------------------------------------------------------------------
+
+
+def test_each_command_takes_the_token_of_its_time_and_one_that_runs_outlives_its_own(
+    pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
+) -> None:
+    token = tmp_path / "token"
+    first, second = pods.access.issue("launcher", "system:masters"), pods.access.issue("launcher", "system:masters")
+    token.write_text(first)
+    way = to_pods(access(pods, tmp_path, token_file=token), agent("read line; echo up; exec cat"))
+
+    async def act() -> None:
+        said: asyncio.Queue[str] = asyncio.Queue()
+        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        assert await said.get() == "up"
+        pods.access.revoke(first)
+        late = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        words = refused(await late.wait())
+        assert words.startswith("the API server says 401 Unauthorized")
+        token.write_text(second)
+        renewed = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        assert await said.get() == "up"
+        for each in (launch, renewed):
+            each.kill()
+            assert (await each.wait()).code == 137
+
+    play(act)
+
+
+def test_a_clients_certificate_opens_the_door_too(pods: KubeServer, tmp_path: Path) -> None:
+    assert pods.authority is not None
+    pair = pods.authority.client("me", "system:masters")
+    assert ended(to_pods(access(pods, tmp_path, client=pair)))[0].code == 0
+
+
+@pytest.mark.parametrize("text", ["", "two\nlines", "ümlaut"])
+def test_a_token_that_is_none_is_not_told(pods: KubeServer, tmp_path: Path, text: str) -> None:
+    token = tmp_path / "token"
+    token.write_text(text)
+    words = refused(ended(to_pods(access(pods, tmp_path, token_file=token)))[0])
+    assert "credentials cannot be read" in words or "401" in words or "403" in words
+    assert not text or text not in words
+
+
+def test_a_server_of_another_authority_gets_no_token(pods: KubeServer, tmp_path: Path) -> None:
+    before = access(pods, tmp_path)
+    pods.rotate_ca()
+    words = refused(ended(to_pods(before))[0])
+    assert "no answer from https://127.0.0.1" in words
+    assert "certificate verify failed" in words
+    assert pods.counts.of() == 0
+
+
+def test_a_command_is_not_sent_to_a_server_of_another_authority(pods: KubeServer, tmp_path: Path) -> None:
+    door = Door.of(access(pods, tmp_path).configuration())
+    pods.rotate_ca()
+    with pytest.raises(NotRun, match="certificate verify failed"):
+        connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
+    assert pods.counts.of() == 0
+
+
+@pytest.mark.parametrize(
+    ("cluster", "well"),
+    [
+        ({"certificate-authority": None, "insecure-skip-tls-verify": True}, True),
+        ({"tls-server-name": "kubernetes.default.svc"}, True),
+        ({"tls-server-name": "elsewhere"}, False),
+    ],
+)
+def test_a_kubeconfig_says_how_a_server_is_known(
+    pods: KubeServer, tmp_path: Path, cluster: dict[str, object], well: bool
+) -> None:
+    path = pods.kubeconfig(tmp_path / "kubeconfig")
+    whole = json.loads(path.read_text())
+    described = {**whole["clusters"][0]["cluster"], **cluster}
+    whole["clusters"][0]["cluster"] = {name: value for name, value in described.items() if value is not None}
+    path.write_text(json.dumps(whole))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the client's, of connections that nobody vouches for
+        end, _ = ended(to_pods(Access(str(path))))
+    assert (end.code == 0) is well
+    door = Door.of(Access(str(path)).configuration())
+    if not well:
+        with pytest.raises(NotRun, match="certificate verify failed"):
+            connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
+
+
+def test_a_proxy_is_used_but_for_what_needs_none(
+    pods: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = access(pods, tmp_path)
+    with proxy() as (port, asked):
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
+        assert ended(to_pods(config))[0].code == 0
+        assert asked == [f"127.0.0.1:{pods.port}"] * 2
+        monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,127.0.0.0/8")
+        assert ended(to_pods(config))[0].code == 0
+        assert len(asked) == 2
+
+
+@contextlib.contextmanager
+def proxy() -> Iterator[tuple[int, list[str]]]:
+    """One that connects whoever asks; its port, and whom it was asked for."""
+    asked: list[str] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            target = self.rfile.readline().decode().split()[1]
+            while self.rfile.readline().strip():
+                pass
+            asked.append(target)
+            host, _, port = target.rpartition(":")
+            with socket.create_connection((host, int(port))) as there:
+                self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+                pairs = {self.connection: there, there: self.connection}
+                while True:
+                    for each in select.select(list(pairs), [], [])[0]:
+                        if not (data := each.recv(1 << 16)):
+                            return
+                        pairs[each].sendall(data)
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        serving = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        serving.start()
+        try:
+            yield server.server_address[1], asked
+        finally:
+            server.shutdown()
+            serving.join()
+
+
+def test_a_redirected_command_takes_its_token_nowhere(pods: KubeServer, tmp_path: Path, kube: KubeServer) -> None:
+    error = statuses.ApiError({"code": 302, "reason": "Found", "message": "elsewhere"})
+    pods.faults.on("get", "pods/exec").answer(error, Location=f"ws://127.0.0.1:{kube.port}/api/v1")
+    refused(ended(to_pods(access(pods, tmp_path)))[0])
+    assert kube.counts.connections == 0
+
+
+# --- a server that is not well ----------------------------------------------------------------------
+
+
+def test_a_server_that_is_down_is_named(pods: KubeServer, tmp_path: Path) -> None:
+    with pods.down():
+        words = refused(ended(to_pods(access(pods, tmp_path)))[0])
+    assert words == f"no answer from {pods.url}: Connection refused"
+
+
+@pytest.mark.parametrize("what", ["pods", "pods/exec"])
+def test_a_server_that_says_nothing_is_given_up_and_holds_up_nobody(
+    pods: KubeServer, tmp_path: Path, what: str
+) -> None:
+    pods.faults.on("get", what).hang()
+    way = to_pods(access(pods, tmp_path), pace=Pace(answer=0.5))
+
+    async def act() -> None:
+        launch = await way.start(HOST, b"x\n", remark=print)
+        waiting, turns = asyncio.ensure_future(launch.wait()), 0
+        while not waiting.done():
+            await asyncio.sleep(0.01)
+            turns += 1
+        assert refused(waiting.result()) == f"no answer from {pods.url}: it says nothing for 0.5 s"
+        assert turns > 3  # the loop went on
+
+    play(act)
+
+
+@pytest.mark.parametrize("what", ["pods", "pods/exec"])
+def test_a_start_that_is_given_up_while_the_server_says_nothing_ends_at_once(
+    pods: KubeServer, tmp_path: Path, what: str
+) -> None:
+    hang = pods.faults.on("get", what).hang()
+    way = to_pods(access(pods, tmp_path), pace=Pace(answer=3.0))
+
+    async def act() -> None:
+        launch = await way.start(HOST, b"x\n", remark=print)
+        await asyncio.to_thread(hang.wait)
+        launch.close()
+        assert (await launch.wait()).code == 137
+
+    play(act)
+    assert pods.execs.commands == []
+
+
+@pytest.mark.parametrize("what", ["pods", "pods/exec"])
+@pytest.mark.parametrize("how", ["reset", "busy", "html", "garbage"])
+def test_answers_that_are_none_are_told_in_a_line(pods: KubeServer, tmp_path: Path, what: str, how: str) -> None:
+    plan = pods.faults.on("get", what)
+    if how == "html":
+        plan.answer_raw(502, b"<html>\nbad gateway\n</html>")
+    elif how == "garbage":
+        plan.answer_raw(200, b"\x00}{")
+    else:
+        getattr(plan, how)()
+    words = refused(ended(to_pods(access(pods, tmp_path)))[0])
+    expected = {"reset": "no answer from", "busy": "429", "html": "the API server says 502: <html> bad", "garbage": ""}
+    assert expected[how] in words
+
+
+# --- a connection that breaks, or stands still ------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocols", [(V5, V4), (V4,)])
+@pytest.mark.parametrize("how", ["kill", "cut", "restart"])
+def test_a_connection_that_breaks_ends_the_input_and_not_the_agent(
+    pods: KubeServer, tmp_path: Path, agent: Callable[[str], str], how: str, protocols: tuple[str, ...]
+) -> None:
+    pods.execs.protocols = protocols
+    way = to_pods(access(pods, tmp_path), agent(WAITING))
+
+    async def act() -> None:
+        said: asyncio.Queue[str] = asyncio.Queue()
+        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        pid = int((await said.get()).removeprefix("pid "))
+        {"kill": launch.kill, "cut": pods.execs.cut, "restart": pods.restart}[how]()
+        end = await launch.wait()
+        assert (end.code, end.reached) == (137 if how == "kill" else UNREACHABLE, True)
+        assert how == "kill" or end.last_words.startswith("the connection to the pod was lost")
+        assert said.empty()  # it is no news: agents that have joined do without
+        seen = tmp_path / "agent.saw-the-end"
+        await asyncio.to_thread(wait_until, seen.exists, what="the end of the agent's input", timeout=60)
+        assert marks.start_time(pid) is not None
+        marks.kill([pid])
+
+    play(act)
+
+
+def test_a_server_that_hangs_later_is_noticed(pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]) -> None:
+    way = to_pods(access(pods, tmp_path), agent(WAITING), pace=Pace(ping=0.1, unanswered=5))
+
+    async def act() -> None:
+        said: asyncio.Queue[str] = asyncio.Queue()
+        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        pid = int((await said.get()).removeprefix("pid "))
+        (session,) = pods.execs.sessions()
+        session.silent.set()
+        end = await launch.wait()
+        assert (end.code, end.reached) == (UNREACHABLE, True)
+        assert "lost: 5 questions for a sign of life were not answered" in end.last_words
+        marks.kill([pid])
+        session.silent.clear()
+
+    play(act)
+
+
+def test_a_quiet_agent_is_kept_connected_past_balancers_and_past_the_servers_own_patience(
+    pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
+) -> None:
+    pods.execs.idle_s = 2.0
+
+    async def quiet_for(pace: Pace) -> tuple[int, bool]:
+        """How often the server was pinged, and whether it has cut the stream."""
+        way = to_pods(access(pods, tmp_path), agent("read line; echo up; exec cat"), pace=pace)
+        said: asyncio.Queue[str] = asyncio.Queue()
+        launch = await way.start(HOST, b"x\n", remark=said.put_nowait)
+        assert await said.get() == "up"
+        session = pods.execs.sessions()[-1]
+        waiting = asyncio.ensure_future(launch.wait())
+        await asyncio.wait([waiting], timeout=4.0)
+        cut = waiting.done()
+        launch.kill()
+        await waiting
+        session.kill()
+        return session.pings, cut
+
+    async def act() -> None:
+        pings, cut = await quiet_for(Pace(ping=0.2, unanswered=600, nudge=0.4))
+        assert pings >= 3
+        assert not cut
+        pings, cut = await quiet_for(Pace(ping=0.2, unanswered=600, nudge=60.0))
+        assert pings >= 3
+        assert cut  # pings alone do not count
+
+    play(act)
+
+
+def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_nothing(
+    pods: KubeServer, tmp_path: Path, agent: Callable[[str], str]
+) -> None:
+    count = 40_000  # times 1,000 characters: more than all buffers on the way hold
+    way = to_pods(access(pods, tmp_path), agent(f"read line; seq -f %01000g {count}; touch $0.done; exit 5"))
+    lines: list[str] = []
+
+    async def act() -> None:
+        launch = await way.start(HOST, b"x\n", remark=lines.append)
+        await asyncio.to_thread(pods.execs.wait_for, 1)
+        time.sleep(1.0)  # the loop stands still
+        assert not (tmp_path / "agent.done").exists()
+        assert await launch.wait() == Ended(5, reached=True, last_words=f"{count:01000d}")
+
+    play(act)
+    assert lines == [f"{number:01000d}" for number in range(1, count + 1)]
+
+
+# --- no cluster -------------------------------------------------------------------------------------
+
+
+def test_without_a_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=r"no pod, and ~/\.kube/config does not exist; for --rsh pod let KUBECONFIG"):
+        ToPods.found({})
+    with pytest.raises(UsageError, match="/nowhere does not exist"):
+        ToPods.found({"KUBECONFIG": "/nowhere"})
+
+
+def test_credentials_that_are_not_there_yet_are_no_reason_to_give_up(tmp_path: Path) -> None:
+    words = refused(ended(to_pods(Access(account=tmp_path)))[0])
+    assert "credentials cannot be read" in words

@@ -1,0 +1,256 @@
+"""A scheduler and the kubelets of all nodes: what they do with pods, done to containers on test hosts."""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from tests.support.kube import acts, bodies
+from tests.support.kube.clock import unix
+from tests.support.kube.containers import Container
+from tests.support.kube.resources import Key, resource
+from tests.support.kube.server import KubeServer
+from tests.support.nethosts import NetHost, NetHosts
+
+Body = dict[str, Any]
+
+_LOOK_S: Final = 0.1
+_LEAST_S: Final = 2.0
+"""What a kubelet leaves between SIGTERM and SIGKILL, however long the hook took."""
+
+
+@dataclass
+class _Pod:
+    """One life of a pod on its node."""
+
+    name: str
+    uid: str
+    node: str
+    alias: str
+    container: Container | None = None
+    ending: bool = False
+    gone_by: float = math.inf
+    """When its grace is over, by the server's clock; it may become shorter."""
+    thread: threading.Thread | None = None
+    hook: list[int | None] = field(default_factory=list)
+    """How its preStop ended: the exit code, None if it was killed."""
+
+
+class Kubelets:
+    """One node for each bare host (``nethosts(n, sshd=False)``), with room for one pod; a context manager.
+
+    A pod gets a container on a free node and is Running and Ready, with the host's address and a name that the
+    others know, once sshd listens there. One that is deleted gets what a kubelet does: ``pre_stop``, SIGTERM to
+    process 1, SIGKILL when its grace is over; then its object goes. ``ended`` tells when containers did (by the
+    clock of this machine), by UID; ``hooks`` how their ``pre_stop`` ended.
+    """
+
+    def __init__(self, kube: KubeServer, hosts: NetHosts, *, config: Path, pre_stop: Sequence[str] = ()) -> None:
+        self.nodes: Mapping[str, NetHost] = {f"node-{host.name}": host for host in hosts}
+        self.ended: dict[str, float] = {}
+        self.hooks: dict[str, int | None] = {}
+        self.errors: list[BaseException] = []
+        self._kube, self._hosts, self._config, self._pre_stop = kube, hosts, config, list(pre_stop)
+        self._resource = resource("pods")
+        self._pods: dict[str, _Pod] = {}
+        self._lost: set[str] = set()
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kube-kubelets")
+        for name in self.nodes:
+            kube.put("nodes", bodies.node(name))
+
+    def __enter__(self) -> Kubelets:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._kube.store.wake()
+        self._thread.join()
+        pods = list(self._pods.values())
+        for pod in pods:
+            if pod.container is not None:
+                pod.container.kill()
+        for pod in pods:
+            if pod.thread is not None:
+                pod.thread.join()
+            if pod.container is not None:  # it was being started
+                pod.container.kill()
+
+    def container(self, name: str) -> Container:
+        """Of the pod that runs under this name."""
+        with self._lock:
+            found = [pod.container for pod in self._pods.values() if pod.name == name and pod.container is not None]
+        return found[-1]
+
+    def host(self, name: str) -> NetHost:
+        """On which the pod of this name runs."""
+        return self.container(name).host
+
+    # What becomes of nodes
+
+    def lose(self, node: str) -> None:
+        """Pull the node's cable: its kubelet is not heard of any more, and the cluster notices. What runs, runs on."""
+        self._lost.add(node)
+        self.nodes[node].cut()
+        acts.lose_node(self._kube, node)
+
+    def regain(self, node: str) -> None:
+        """Put the cable back."""
+        self.nodes[node].restore()
+        self._lost.discard(node)
+        acts.regain_node(self._kube, node)
+
+    def evict(self, name: str) -> None:
+        """The node is short of something: the pod is killed without a word, and stays as a failed one."""
+        with self._lock:
+            pod = next(each for each in self._pods.values() if each.name == name and not each.ending)
+            pod.ending = True
+        assert pod.container is not None
+        pod.container.kill()
+        self._kube.change("pods", name, {"status": {"conditions": [_terminated()]}})
+        acts.fail(self._kube, name, reason="Evicted")
+        self._forget(pod)
+
+    # The loop
+
+    def _run(self) -> None:
+        store = self._kube.store
+        changed = store.shelf(self._resource).changed
+        while not self._ending.is_set():
+            seen = store.revision
+            there = self._kube.all("pods")
+            for pod in there:
+                if pod["metadata"]["uid"] not in self.ended:
+                    self._tend(pod)
+            self._see_ends({pod["metadata"]["uid"] for pod in there})
+            with store.lock:
+                if store.revision == seen and not self._ending.is_set():
+                    changed.wait(_LOOK_S)
+
+    def _tend(self, body: Body) -> None:
+        metadata, node = body["metadata"], body["spec"].get("nodeName")
+        if not node:
+            self._schedule(body)
+            return
+        if node not in self.nodes or node in self._lost:
+            return
+        pod = self._pods.get(metadata["uid"])
+        if pod is None:
+            if "deletionTimestamp" in metadata:
+                self._remove(metadata["name"], metadata["uid"])
+                return
+            spec = body["spec"]
+            where = [spec.get("hostname", metadata["name"]), spec.get("subdomain", ""), metadata["namespace"], "svc"]
+            pod = _Pod(metadata["name"], metadata["uid"], node, ".".join(filter(None, where)))
+            with self._lock:
+                self._pods[pod.uid] = pod
+            self._begin(pod, self._start)
+        elif at := metadata.get("deletionTimestamp"):
+            pod.gone_by = min(pod.gone_by, unix(at))
+            if not pod.ending and pod.container is not None:
+                pod.ending = True
+                self._begin(pod, self._end)
+
+    def _see_ends(self, there: set[str]) -> None:
+        """Pods whose object is gone by force, and those that have ended by themselves."""
+        for pod in list(self._pods.values()):
+            if pod.ending or pod.container is None or pod.node in self._lost:
+                continue
+            if pod.uid not in there:
+                pod.ending, pod.gone_by = True, 0.0
+                self._begin(pod, self._end)
+            elif pod.container.ended:
+                acts.fail(self._kube, pod.name)
+                self._forget(pod)
+
+    def _begin(self, pod: _Pod, do: Any) -> None:
+        before = pod.thread
+
+        def run() -> None:
+            if before is not None:
+                before.join()
+            try:
+                do(pod)
+            except BaseException as error:
+                if not self._ending.is_set():
+                    self.errors.append(error)
+                    raise
+
+        pod.thread = threading.Thread(target=run, name=f"kube-kubelet-{pod.name}")
+        pod.thread.start()
+
+    def _schedule(self, body: Body) -> None:
+        taken = {pod.node for pod in self._pods.values()}
+        for node in self.nodes:
+            spec = self._kube.get("nodes", node)["spec"]
+            repels = any(each["effect"] != "PreferNoSchedule" for each in spec.get("taints") or ())
+            if not (repels or spec.get("unschedulable") or node in taken or self._assigned(node)):
+                self._kube.change("pods", body["metadata"]["name"], {"spec": {"nodeName": node}})
+                return
+
+    def _assigned(self, node: str) -> bool:
+        pods = [pod for pod in self._kube.all("pods") if pod["spec"].get("nodeName") == node]
+        return any(pod["status"]["phase"] not in ("Failed", "Succeeded") for pod in pods)
+
+    # What is done to one pod
+
+    def _start(self, pod: _Pod) -> None:
+        container = Container(self.nodes[pod.node], pod.name, config=self._config)
+        with self._lock:
+            pod.container = container
+            container.host.aliases = {pod.name: container.host.address}  # its own /etc/hosts has it, nobody else's
+        self._tell_names()
+        ready = [bodies.condition(kind) for kind in ("Ready", "ContainersReady")]
+        status = bodies.container_status(ready=True, state={"running": {"startedAt": bodies.SINCE}})
+        shown = {"phase": "Running", "podIP": container.host.address, "conditions": ready}
+        with self._kube.store.lock:
+            if self._there(pod.name, pod.uid):
+                self._kube.change("pods", pod.name, {"status": {**shown, "containerStatuses": [status]}})
+
+    def _end(self, pod: _Pod) -> None:
+        container = pod.container
+        assert container is not None
+        if self._pre_stop and self._left(pod) > 0:
+            self.hooks[pod.uid] = container.run(self._pre_stop, timeout=self._left(pod))
+        container.signal(signal.SIGTERM)
+        least = self._kube.clock.now() + _LEAST_S
+        while not container.wait(_LOOK_S) and self._kube.clock.now() < max(pod.gone_by, least):
+            pass
+        container.kill()
+        self._forget(pod)
+        self._remove(pod.name, pod.uid)
+
+    def _left(self, pod: _Pod) -> float:
+        return pod.gone_by - self._kube.clock.now()
+
+    def _forget(self, pod: _Pod) -> None:
+        with self._lock:
+            self._pods.pop(pod.uid, None)
+        self.ended[pod.uid] = self._kube.clock.now()
+        self._tell_names()
+
+    def _tell_names(self) -> None:
+        with self._lock:
+            running = [(pod.alias, pod.container) for pod in self._pods.values() if pod.container is not None]
+            self._hosts.call({alias: container.host.address for alias, container in running})
+
+    def _there(self, name: str, uid: str) -> bool:
+        record = self._kube.store.get(self._resource, Key("default", name))
+        return record is not None and record.uid == uid
+
+    def _remove(self, name: str, uid: str) -> None:
+        with self._kube.store.lock:
+            record = self._kube.store.get(self._resource, Key("default", name))
+            if record is not None and record.uid == uid:
+                self._kube.verbs.delete(self._resource, record, {}, grace=0)
+
+
+def _terminated() -> Body:
+    return bodies.condition("DisruptionTarget", True, reason="TerminationByKubelet")
