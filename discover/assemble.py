@@ -6,20 +6,24 @@ import logging
 
 from discover.board import Board
 from discover.companion import Companion
+from discover.configmap import ConfigMap, Delegate
 from discover.daemon import Daemon, Inbox
 from discover.decide import Standing, publication_of
+from discover.events import Teller
 from discover.explain import FollowsPods
-from discover.following import companion, kubernetes_source
+from discover.following import companion, configmap, kubernetes_source, writers
 from discover.metrics import Metrics
 from discover.once import look, render
 from discover.outlets import Outlets
 from discover.overlap import OverlappingHostsFile
 from discover.placement import PlaceCheck
 from discover.publish import HostsFile, Publisher, PublishFailed, Script
+from discover.reaper import Reaper
 from discover.routes import Routes
-from discover.serve import Server
+from discover.serve import servers_at
 from discover.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.source import Source
+from discover.sources.cluster import KubernetesSource
 from discover.sources.file import FileSource
 from discover.sources.static import StaticSource
 from discover.vitals import Vitals
@@ -47,15 +51,17 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
     clock = clock or SystemClock()
     vitals, metrics, board = Vitals(clock), Metrics(clock), Board()
     source = source_of(settings, metrics=metrics, clock=clock)
-    beside = _companion(settings, inbox, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
-    outlets = Outlets([*files, board], metrics)
+    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
+    beyond = [] if kept is None else [Delegate(kept, clock=clock, failed=metrics.failed, owns=metrics.of_writes().owns)]
+    beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
+    outlets = Outlets([*files, board, *beyond], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics)
-    server = None if settings.outputs.listen is None else Server(settings.outputs.listen, routes)
+    servers = servers_at(settings.outputs.listen, routes)
     try:
-        standing = _own(files, life)
+        standing = _own(files, kept, life)
         _resume(source, standing)
-        if server is not None:
+        for server in servers:
             server.start()
             LOG.info("listening: %s", server.address)
         daemon = Daemon(
@@ -68,22 +74,38 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
             next_event=inbox.next,
             changed=inbox.changed,
         )
-        if beside is not None:
-            beside.start()
+        for each in (*beside, *beyond):
+            each.start()
         return daemon.run()
     finally:
-        if beside is not None:
-            beside.stop()
+        for each in beside:
+            each.stop()
         outlets.close()
         routes.close()
-        if server is not None:
+        for server in servers:
             server.close()
 
 
-def _companion(settings: Settings, inbox: Inbox, *, metrics: Metrics, clock: Clock) -> Companion | PlaceCheck | None:
-    if not isinstance(settings.source, KubernetesSettings):
+def _beside(
+    settings: Settings, source: Source, inbox: Inbox, beyond: list[Delegate], *, metrics: Metrics, clock: Clock
+) -> list[Companion | PlaceCheck | Teller | Reaper]:
+    """What works beside the loop, in threads of its own."""
+    if not isinstance(settings.source, KubernetesSettings) or not isinstance(source, KubernetesSource):
+        return []
+
+    def stands_by() -> bool:
+        return any(each.stands_by for each in beyond)
+
+    own = companion(settings.source, metrics=metrics.of_cluster(), clock=clock, end=inbox.end)
+    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.of_writes(), clock=clock)
+    return [*([] if own is None else [own]), *made]
+
+
+def _configmap(settings: Settings, source: Source, *, life: str, metrics: Metrics, clock: Clock) -> ConfigMap | None:
+    name, cluster = settings.outputs.configmap, settings.source
+    if not name or not isinstance(cluster, KubernetesSettings) or not isinstance(source, KubernetesSource):
         return None
-    return companion(settings.source, metrics=metrics.of_cluster(), clock=clock, end=inbox.end)
+    return configmap(cluster, name, source, life=life, metrics=metrics.of_writes(), clock=clock)
 
 
 def look_once(settings: Settings, *, life: str) -> str:
@@ -92,15 +114,17 @@ def look_once(settings: Settings, *, life: str) -> str:
     metrics = Metrics(clock)
     source = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
+    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
+    everywhere = [*files, *filter(None, [kept])]
     try:
-        standing = _own(files, life)
+        standing = _own(files, kept, life)
         _resume(source, standing)
         seen = look(source, clock=clock)
         publication = publication_of(standing, seen.sight)
-        for publisher in files:
+        for publisher in everywhere:
             publisher.publish(publication)
     finally:
-        for publisher in files:
+        for publisher in everywhere:
             publisher.close()
     return render(publication, seen.rows, output=settings.output, wall=clock.wall())
 
@@ -123,8 +147,9 @@ def _resume(source: Source, standing: Standing) -> None:
         source.resume(standing.seniority)
 
 
-def _own(files: list[Publisher], life: str) -> Standing:
-    """Take the hosts file, and from it the order in which an earlier life saw the hosts come."""
+def _own(files: list[Publisher], kept: ConfigMap | None, life: str) -> Standing:
+    """Take the hosts file, and from it the order in which an earlier life saw the hosts come; else the ConfigMap has
+    it."""
     for publisher in files:
         if isinstance(publisher, HostsFile | OverlappingHostsFile):
             try:
@@ -132,4 +157,9 @@ def _own(files: list[Publisher], life: str) -> Standing:
             except PublishFailed as error:
                 LOG.warning("publishing: %s", error)
             return Standing(life, seniority=publisher.standing())
+    if kept is not None:
+        try:
+            return Standing(life, seniority=kept.standing())
+        except PublishFailed as error:
+            LOG.warning("what stands in %s is not known: %s", kept.where, error)
     return Standing(life)

@@ -125,9 +125,17 @@ def build_parser() -> argparse.ArgumentParser:
     _add_kubernetes_options(parser.add_argument_group("with --source kubernetes"))
     outputs = parser.add_argument_group("where they are published")
     outputs.add_argument("--hosts-file", metavar="PATH", help="file to replace whenever the hosts change")
+    outputs.add_argument(
+        "--configmap",
+        metavar="NAME",
+        help="ConfigMap of the job's namespace to keep the hosts in, with --source kubernetes",
+    )
     outputs.add_argument("--script", metavar="PATH", help="executable to write that prints the hosts file")
     outputs.add_argument(
-        "--listen", metavar="ADDRESS", help="serve HTTP on unix:///path, HOST:PORT, or :PORT (127.0.0.1 only)"
+        "--listen",
+        action="append",
+        metavar="ADDRESS",
+        help="serve HTTP on unix:///path, HOST:PORT, or :PORT (127.0.0.1 only); may be repeated",
     )
     return parser
 
@@ -161,6 +169,15 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
         "--exit-with-container", metavar="NAME", help="end with this container of the own pod (no native sidecars)"
     )
     group.add_argument("--own-pod", metavar="NAME", help="the pod this runs in (default: named like this host)")
+    group.add_argument(
+        "--no-events", action="store_true", default=None, help="write no Events about the job (nor does --once)"
+    )
+    group.add_argument(
+        "--reap-failed",
+        action="store_true",
+        default=None,
+        help="delete the job's pods that have failed, so that new ones are made (takes the right to; not with --once)",
+    )
 
 
 def _config_parser() -> argparse.ArgumentParser:
@@ -175,7 +192,7 @@ OWN_OPTIONS = {
     "kubernetes": (
         *("namespace", "job", "operator", "selector", "host_name", "cluster_domain", "container", "kubeconfig"),
         *("gpu_resource", "admission_probe", "signals", "settle", "node_selector"),
-        *("exit_with_container", "own_pod"),
+        *("exit_with_container", "own_pod", "no_events", "reap_failed"),
     ),
 }
 """Options that go with one source only; --slots goes with each."""
@@ -221,15 +238,24 @@ def _kubernetes(options: argparse.Namespace) -> KubernetesSettings:
         node_selector=options.node_selector or "",
         exit_with=options.exit_with_container or "",
         own_pod=options.own_pod or "",
+        events=not options.no_events,
+        reap=bool(options.reap_failed),
     )
 
 
 def _outputs(options: argparse.Namespace) -> Outputs:
     return Outputs(
         hosts_file=None if options.hosts_file is None else _path(options.hosts_file, "--hosts-file"),
+        configmap="" if options.configmap is None else _name(options.configmap, "--configmap"),
         script=None if options.script is None else _path(options.script, "--script"),
-        listen=None if options.listen is None else parse_listen(options.listen),
+        listen=tuple(parse_listen(each) for each in options.listen or ()),
     )
+
+
+def _name(value: str, option: str) -> str:
+    if not value:
+        raise UsageError(f"{option} needs a name")
+    return value
 
 
 def _path(value: str, option: str) -> Path:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import is_, is_not
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -169,8 +174,8 @@ class ClusterSnapshot:
         dropped, and so is the end of an object that another one of its name has followed. A list always wins, even
         with lower versions: the server's own store may have been restored. (Rule R11.)
         """
-        pods = None if self.pods is None else dict(self.pods)
-        nodes = None if self.nodes is None else dict(self.nodes)
+        pods = None if self.pods is None else _copy(self.pods)
+        nodes = None if self.nodes is None else _copy(self.nodes)
         hidden = self.nodes_hidden
         for event in events:
             match event:
@@ -198,6 +203,24 @@ class ClusterSnapshot:
             nodes=None if nodes is None else MappingProxyType(nodes),
             nodes_hidden=hidden,
         )
+
+
+def _copy(known: Mapping[K, V]) -> dict[K, V]:
+    """A proxy copies what is under it at once; made into a ``dict`` it is copied item by item."""
+    return known.copy() if isinstance(known, MappingProxyType) else dict(known)
+
+
+def different(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
+    """Keys that are another object's than before, or nobody's any more.
+
+    Among ten thousand that are the same a few are found in the time that it takes to look at each once.
+    """
+    if before is after:
+        return []
+    if len(before) == len(after) and all(map(is_, before, after)):
+        return list(compress(after, map(is_not, before.values(), after.values())))
+    news = [key for key, value in after.items() if before.get(key) is not value]
+    return [*news, *(key for key in before if key not in after)]
 
 
 def outdated(seen: PodView | NodeView, known: PodView | NodeView | None) -> bool:

@@ -19,12 +19,14 @@ class Standing:
 
     ``life`` names this life of the daemon; ``seniority`` holds the hosts in the
     order they came, from an earlier life until the first publication of this
-    one; ``unsettled_since`` is in seconds of the monotonic clock.
+    one; ``unsettled_since`` is in seconds of the monotonic clock. ``seen`` is
+    the sight that ``last`` was made of.
     """
 
     life: str
     seniority: HostSet = field(default_factory=HostSet)
     last: Publication | None = None
+    seen: Sight | None = None
     unsettled_since: float | None = None
 
 
@@ -66,19 +68,26 @@ def decide(now: float, standing: Standing, seen: Seen, *, limits: Limits = Limit
 def publication_of(standing: Standing, seen: Sight) -> Publication:
     """State what is seen, veterans first, then newcomers by name, under the next sequence number."""
     sequence = 1 if standing.last is None else standing.last.sequence + 1
-    hosts = keep_seniority(standing.seniority, sorted(seen.hosts, key=lambda host: host.name))
+    hosts = keep_seniority(standing.seniority, seen.hosts, newcomers=lambda host: host.name)
     return Publication(standing.life, sequence, hosts, seen.departing)
 
 
 def _follow(standing: Standing, seen: Sight) -> tuple[Decision, str]:
+    if standing.last is not None and _same(seen, standing.seen):
+        return Decision(standing, problem=seen.doubt, followed=True), _size(standing.last.hosts)
     publication = publication_of(standing, seen)
     hosts = publication.hosts
     if publication.says_the_same(standing.last):
-        return Decision(standing, problem=seen.doubt, followed=True), _size(hosts)
+        return Decision(replace(standing, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
     change = diff(standing.seniority, hosts)
     reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication)]))
-    after = replace(standing, seniority=hosts, last=publication)
+    after = replace(standing, seniority=hosts, last=publication, seen=seen)
     return Decision(after, news=True, problem=seen.doubt, followed=True), reason
+
+
+def _same(seen: Sight, before: Sight | None) -> bool:
+    """Whether it takes no looking to say so: a source that sees the same as before may show the same objects."""
+    return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
 
 
 def _size(hosts: HostSet) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from discover.holds import Holding
-from discover.selection import Grade, Selection, Verdict
+from discover.selection import Grade, Selection, Verdict, groups_of
 from discover.source import Source
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
@@ -60,11 +60,11 @@ def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
     ``imminent``: they go; ``advisory``: they stay, and are not added; ``absent``: nothing is heard.
     """
     counts: Counter[tuple[str, str]] = Counter()
-    for verdict in selection.verdicts:
-        if (follows := WARNED.get(verdict.grade)) is not None:
-            counts[_place(verdict.reason), follows] += 1
-        elif verdict.advisory:
-            counts[_place(verdict.advisory), "advisory"] += 1
+    for verdict in groups_of(selection).marked:
+        if verdict.grade is Grade.GONE:
+            continue
+        follows = WARNED.get(verdict.grade, "advisory")
+        counts[_place(verdict.advisory if follows == "advisory" else verdict.reason), follows] += 1
     return counts
 
 
@@ -72,7 +72,7 @@ def word_for(verdict: Verdict, *, published: bool) -> str:
     """``usable``: published. ``waiting``: it could be, and will. ``warned``: it could be, but for a warning.
 
     ``leaving``: it was given notice. ``silent``: nothing is heard of it; ``held``: and it is published still.
-    ``unfit``: it is no host.
+    ``gone``: it has ended after a notice, or by one. ``unfit``: it is no host.
     """
     if verdict.grade is Grade.USABLE:
         return "usable" if published else "warned" if verdict.advisory else "waiting"
@@ -99,7 +99,7 @@ def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
 
 
 def _place(reason: str) -> str:
-    return "node" if reason.startswith("node ") else "pod"
+    return next((place for place in ("node", "job") if reason.startswith(f"{place} ")), "pod")
 
 
 def as_table(rows: Iterable[Row], *, wall: float) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from discover.cluster import Key
-from discover.selection import Grade, Selection, Verdict
+from discover.selection import Grade, Selection, Verdict, groups_of
 from discover.source import Sight
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure
@@ -80,6 +80,8 @@ class Held:
     damped: bool = False
     looking_since: float | None = None
     begun: bool = False
+    sight: Sight | None = None
+    """What was shown last; what is the same in the next one is used again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,85 +108,124 @@ def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimit
     """Decide what is published of a selection: ``(holding, reason)``. ``now`` is in monotonic seconds."""
     found = _Sorted.of(facts, held)
     silent, damped = _dampen(now, held, found, limits=limits)
-    named, clashes = _unique([*found.kept.values(), *damped, *found.addable], held)
-    found.addable = [verdict for verdict in found.addable if verdict.pod.uid in named]
+    named, clashes = _unique(found, damped, held)
+    found.addable = {uid: host for uid, host in found.addable.items() if uid in named}
     since = now if held.looking_since is None else held.looking_since
     gathering = _or(held.gathering, now) if found.addable else None
     ripe = gathering is not None and now >= gathering + limits.settle
     begun = held.begun or found.veterans or now >= since + limits.patience
     begun = begun or (not found.undecided(facts.answers) and (ripe or gathering is None))
     # The first publication takes along who is admitted by then: to add them a moment later would be one more change.
-    added = found.addable if begun and (ripe or not held.begun) else []
-    waiting = {} if added else {verdict.pod.uid: verdict.pod.key for verdict in found.addable}
+    added = found.addable if begun and (ripe or not held.begun) else {}
+    waiting = {} if added else {uid: found.keys[uid] for uid in found.addable}
     hosts = {uid: host for uid, host in named.items() if uid not in waiting} if waiting else named
+    unchanged = hosts == held.published
     after = Held(
         earlier=frozenset() if begun else held.earlier,
-        published=hosts,
+        published=held.published if unchanged else hosts,
         fresh={uid: held.fresh.get(uid, _or(facts.seen_at, now)) for uid in found.usable if uid not in hosts},
         gathering=None if added else gathering,
         silent=silent,
         damped=bool(damped),
         looking_since=since,
         begun=begun,
+        sight=_sight(hosts, found.leaving, held.sight if unchanged else None) if begun else None,
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
     times = [*ends.values(), _after(after.gathering, limits.settle), None if begun else since + limits.patience]
     holding = Holding(
         held=after,
-        sight=Sight(HostSet(tuple(hosts.values())), _departures(found.leaving, hosts.values())) if begun else None,
+        sight=after.sight,
         wanted=tuple(found.wanted),
         notes={**found.notes, **dict.fromkeys(waiting.values(), "gathering additions"), **kept, **clashes},
         again_at=min((time for time in times if time is not None and time > now), default=None),
         relist=bool(damped) and not held.damped,
-        causes=_causes(held, after, facts),
+        causes=() if unchanged else _causes(held, after, facts),
     )
     return holding, _reason(after, found, damped=len(damped))
 
 
+def stands(now: float, holding: Holding, *, of: Facts, facts: Facts) -> bool:
+    """Whether :func:`hold` would come to the same again, if ``holding`` is what it came to for the facts ``of``.
+
+    It says so only where that takes no looking: groups of pods in which nobody has changed are the same objects.
+    """
+    before, groups = of.selection.groups, facts.selection.groups
+    return (
+        before is not None
+        and groups is not None
+        and groups.clear is before.clear
+        and groups.marked is before.marked
+        and facts.answers == of.answers
+        and holding.held.begun
+        and not holding.held.damped  # how long it is held is told
+        and (holding.again_at is None or now < holding.again_at)
+    )
+
+
 @dataclass(slots=True)
 class _Sorted:
-    """The verdicts by what is to be done with them; ``kept``, ``usable`` and ``silent`` by UID.
+    """The pods by what is to be done with them, by UID but for ``leaving``, ``wanted`` and ``notes``.
 
+    ``kept``: published, and usable still. ``usable``: newcomers that are, and what speaks against adding them;
+    ``addable``: those that have answered, with nothing against them. ``silent``: published, and not heard of.
     ``veterans``: something can be said of a host that was published when this life of the daemon began to look.
     """
 
-    kept: dict[str, Verdict]
-    usable: dict[str, Verdict]
-    silent: dict[str, Verdict]
-    addable: list[Verdict]
-    leaving: list[Verdict]
-    wanted: list[Host]
-    notes: dict[Key, str]
+    keys: Mapping[str, Key]
+    kept: dict[str, Host]
+    usable: dict[str, str] = field(default_factory=dict)
+    addable: dict[str, Host] = field(default_factory=dict)
+    silent: dict[str, Verdict] = field(default_factory=dict)
+    leaving: list[Verdict] = field(default_factory=list)
+    wanted: list[Host] = field(default_factory=list)
+    notes: dict[Key, str] = field(default_factory=dict)
     veterans: bool = False
 
     @classmethod
     def of(cls, facts: Facts, held: Held) -> _Sorted:
-        made = cls({}, {}, {}, [], [], [], {})
-        for verdict in facts.selection.verdicts:
-            published = verdict.pod.uid in held.published
-            if held.earlier and verdict.host is not None and verdict.host.name in held.earlier:
-                published, made.veterans = True, made.veterans or verdict.grade is not Grade.UNFIT
-            if verdict.grade is Grade.USABLE and published:
-                made.kept[verdict.pod.uid] = verdict
-            elif verdict.grade is Grade.USABLE:
-                made._newcomer(verdict, facts.answers)
-            elif verdict.grade is Grade.LEAVING:
-                made.leaving.append(verdict)
-            elif verdict.grade is Grade.ABSENT and (published or verdict.pod.uid in held.silent):
-                made.silent[verdict.pod.uid] = verdict
+        """Those that are published and clear, nearly all of them, are not looked at one by one."""
+        groups = groups_of(facts.selection)
+        made = cls(groups.keys, dict(groups.clear))
+        fresh = () if groups.clear.keys() == held.published.keys() else groups.clear.keys() - held.published.keys()
+        for uid in sorted(fresh, key=groups.keys.__getitem__):
+            if not made._known(groups.clear[uid], held):
+                made._newcomer(uid, made.kept.pop(uid), "", facts.answers)
+        for verdict in groups.marked:
+            made._mark(verdict, facts, held)
         return made
 
-    def _newcomer(self, verdict: Verdict, answers: Answers) -> None:
-        pod, host = verdict.pod, _host(verdict)
-        self.usable[pod.uid] = verdict
-        if verdict.advisory:
-            self.notes[pod.key] = f"not added: {verdict.advisory}"
-        elif answers.admit(pod.uid):
-            self.addable.append(verdict)
+    def _known(self, host: Host | None, held: Held) -> bool:
+        """Whether it was published by an earlier life of the daemon."""
+        known = bool(held.earlier) and host is not None and host.name in held.earlier
+        self.veterans = self.veterans or known
+        return known
+
+    def _mark(self, verdict: Verdict, facts: Facts, held: Held) -> None:
+        if verdict.grade is Grade.GONE:
+            self.leaving.append(verdict)
+            return
+        uid = verdict.pod.uid
+        published = self._known(verdict.host, held) or uid in held.published
+        if verdict.grade is Grade.USABLE and published:
+            self.kept[uid] = _host(verdict)
+        elif verdict.grade is Grade.USABLE:
+            self._newcomer(uid, _host(verdict), verdict.advisory, facts.answers)
+        elif verdict.grade is Grade.LEAVING:
+            self.leaving.append(verdict)
+        elif verdict.grade is Grade.ABSENT and (published or uid in held.silent):
+            self.silent[uid] = verdict
+
+    def _newcomer(self, uid: str, host: Host, advisory: str, answers: Answers) -> None:
+        self.usable[uid] = advisory
+        if advisory:
+            self.notes[self.keys[uid]] = f"not added: {advisory}"
+        elif answers.admit(uid):
+            self.addable[uid] = host
         else:
             self.wanted.append(host)
-            self.notes[pod.key] = answers.refused.get(pod.uid, "being probed")
+            self.notes[self.keys[uid]] = answers.refused.get(uid, "being probed")
 
     def undecided(self, answers: Answers) -> bool:
         """Whether a probe has yet to answer for the first time."""
@@ -205,27 +246,37 @@ def _dampen(now: float, held: Held, found: _Sorted, *, limits: HoldLimits) -> tu
     return silent, [found.silent[uid] for uid in silent if uid not in held.silent or uid in held.published]
 
 
-def _unique(verdicts: Iterable[Verdict], held: Held) -> tuple[dict[str, Host], dict[Key, str]]:
+def _unique(found: _Sorted, damped: Iterable[Verdict], held: Held) -> tuple[dict[str, Host], dict[Key, str]]:
     """Hosts by UID, each name once: the first one has it."""
+    silent = {each.pod.uid: held.published[each.pod.uid] if each.host is None else each.host for each in damped}
+    every = {**found.kept, **silent, **found.addable}
+    if every == held.published or len({host.name for host in every.values()}) == len(every):
+        return every, {}
     hosts: dict[str, Host] = {}
     owners: dict[str, Key] = {}
     clashes: dict[Key, str] = {}
-    for verdict in verdicts:
-        host = held.published[verdict.pod.uid] if verdict.host is None else verdict.host
-        owner = owners.setdefault(host.name, verdict.pod.key)
-        if owner == verdict.pod.key:
-            hosts[verdict.pod.uid] = host
+    for uid in (*sorted(found.kept, key=found.keys.__getitem__), *silent, *found.addable):
+        host, key = every[uid], found.keys[uid]
+        owner = owners.setdefault(host.name, key)
+        if owner == key:
+            hosts[uid] = host
         else:
-            clashes[verdict.pod.key] = f"not added: pod {owner} has the host name {host.name}, too"
+            clashes[key] = f"not added: pod {owner} has the host name {host.name}, too"
     return hosts, clashes
 
 
-def _departures(leaving: Iterable[Verdict], staying: Iterable[Host]) -> tuple[Departure, ...]:
+def _sight(hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Sight | None) -> Sight:
+    """``before``: the one with the same hosts, if there was one; what is the same in it is used again."""
+    usable = HostSet(tuple(hosts.values())) if before is None else before.hosts
+    departing = _departures(leaving, usable)
+    return before if before is not None and before.departing == departing else Sight(usable, departing)
+
+
+def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure, ...]:
     """Those who go, each name once (the one that goes first), and none who stays."""
-    names = {host.name for host in staying}
     departures: dict[str, Departure] = {}
     for verdict in leaving:
-        if verdict.host is None or verdict.host.name in names:
+        if verdict.host is None or verdict.host.name in staying:
             continue
         known = departures.get(verdict.host.name)
         if known is None or _or(verdict.deadline, float("inf")) < _or(known.deadline, float("inf")):
@@ -236,12 +287,10 @@ def _departures(leaving: Iterable[Verdict], staying: Iterable[Host]) -> tuple[De
 def _causes(before: Held, after: Held, facts: Facts) -> tuple[tuple[str, float], ...]:
     """What a hold kept back is not counted when it comes through: its time is the hold's."""
     causes = []
-    if facts.seen_at is not None and any(
-        uid not in after.published and uid not in before.silent for uid in before.published
-    ):
+    gone, come = (one.published.keys() - other.published.keys() for one, other in ((before, after), (after, before)))
+    if facts.seen_at is not None and not gone <= before.silent.keys():
         causes.append((REMOVAL, facts.seen_at))
-    came = [uid for uid in after.published if uid not in before.published]
-    since = [at for uid in came if (at := before.fresh.get(uid, facts.seen_at)) is not None]
+    since = [at for uid in come if (at := before.fresh.get(uid, facts.seen_at)) is not None]
     if since and after.begun:
         causes.append((ADDITION, min(since)))
     return tuple(causes)
@@ -251,7 +300,7 @@ def _reason(after: Held, found: _Sorted, *, damped: int) -> str:
     parts = [
         (len(found.wanted), "waiting for the probe"),
         (len(found.addable) if after.gathering is not None else 0, "gathering"),
-        (sum(bool(verdict.advisory) for verdict in found.usable.values()), "not added for a warning"),
+        (sum(map(bool, found.usable.values())), "not added for a warning"),
         (damped, "silent and kept for now"),
         (len(found.leaving), "leaving"),
     ]

@@ -16,11 +16,13 @@ from hvd_elastic_ext.core.hosts import Host
 
 class Grade(Enum):
     """USABLE: a host. LEAVING: there is a notice, it goes at once. ABSENT: nothing is heard of its node (absence of
-    evidence, which an outage of the control plane looks like, too). UNFIT: no host, now or ever."""
+    evidence, which an outage of the control plane looks like, too). GONE: it has ended, after a notice or by one.
+    UNFIT: no host, now or ever."""
 
     USABLE = "usable"
     LEAVING = "leaving"
     ABSENT = "absent"
+    GONE = "gone"
     UNFIT = "unfit"
 
 
@@ -28,7 +30,7 @@ class Grade(Enum):
 class Verdict:
     """What is held of one pod, and why.
 
-    ``host`` is there for USABLE always, for LEAVING and ABSENT where a name is known. ``deadline`` is in Unix
+    ``host`` is there for USABLE always, for LEAVING, ABSENT and GONE where a name is known. ``deadline`` is in Unix
     seconds. ``advisory``: a warning that forbids adding this host, but not keeping it; "" if there is none.
     """
 
@@ -42,7 +44,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, or ``node`` and its name."""
+    """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, ``node`` and its name, or ``job``."""
 
     finding: Finding
     first_seen: float
@@ -53,16 +55,25 @@ class Sign:
 
     def __str__(self) -> str:
         signal, detail = self.finding.signal, self.finding.detail
-        # The reason of a condition tells people more than that it is there; other details are keys' values.
-        return f"{self.subject} {signal.says}" + (f" ({detail})" if signal.kind == "condition" and detail else "")
+        # The reason of a condition tells people more than that it is there, and so do values of the job's annotations;
+        # those of taints and labels do not.
+        telling = detail and (signal.kind == "condition" or signal.object == "job")
+        return f"{self.subject} {signal.says}" + (f" ({detail})" if telling else "")
+
+    @property
+    def note(self) -> str:
+        """As it stands beside the host that it describes."""
+        return str(self) if self.finding.signal.object == "job" else self.finding.signal.says
 
 
 def judge(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
-    """Judge a pod by itself and by the ``signs`` that it and its node show."""
+    """Judge a pod by itself and by the ``signs`` that it, its node and its job show."""
     early = _no_host(pod, signs, rules, job)
-    if early:
+    if early and not _ended_by_notice(pod, signs, job):
         return Verdict(pod, Grade.UNFIT, early)
     host, note, problem = _host(pod, rules, job)
+    if early:  # else whoever learns of the end first would take it for a fault of the pod, or of its node
+        return Verdict(pod, Grade.GONE, early, host)
     serious = [sign for sign in signs if sign.finding.signal.category in (Class.GONE, Class.IMMINENT)]
     notices = [sign for sign in serious if sign.finding.signal.evidence is Evidence.NOTICE]
     if notices:
@@ -75,15 +86,25 @@ def judge(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView 
         return Verdict(pod, grade, reason, host if grade is Grade.ABSENT else None)
     if host is None:
         return Verdict(pod, Grade.UNFIT, problem)
-    notes = [sign.finding.signal.says for sign in signs if sign.finding.signal.category is Class.NOTE]
+    notes = [sign.note for sign in signs if sign.finding.signal.category is Class.NOTE]
     advisory = _joined([sign for sign in signs if sign.finding.signal.category is Class.ADVISORY], when=True)
     reason = "; ".join(dict.fromkeys(filter(None, ["ready", *notes, note])))
     return Verdict(pod, Grade.USABLE, reason, host, advisory=advisory)
 
 
+def _ended_by_notice(pod: PodView, signs: tuple[Sign, ...], job: JobView | None) -> bool:
+    signals = [sign.finding.signal for sign in signs]
+    told = any(signal.category is Class.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
+    return told and pod.phase == "Failed" and not _strange(pod, job)
+
+
+def _strange(pod: PodView, job: JobView | None) -> bool:
+    return job is not None and bool(job.uid) and pod.owner != job.uid
+
+
 def _no_host(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None) -> str:
     """Why a pod is none, whatever else is said of it; "" for one that runs, or did when it was last heard of."""
-    if job is not None and job.uid and pod.owner != job.uid:
+    if _strange(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":
         gone = [sign for sign in signs if sign.finding.signal.category is Class.GONE]

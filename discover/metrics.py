@@ -33,12 +33,19 @@ class Metrics:
         self._refused = self._counter("refused", "Looks at the source that were not followed, the last hosts kept")
         self._failures = self._counter("publish_failures", "Attempts to publish that failed and are repeated")
         self._cluster: ClusterMetrics | None = None
+        self._writing: WriteMetrics | None = None
 
     def of_cluster(self) -> ClusterMetrics:
         """Those about a cluster, which are there only if one is followed."""
         if self._cluster is None:
             self._cluster = ClusterMetrics(self._clock, self._registry)
         return self._cluster
+
+    def of_writes(self) -> WriteMetrics:
+        """Those about what is changed in a cluster."""
+        if self._writing is None:
+            self._writing = WriteMetrics(self._registry)
+        return self._writing
 
     def published(self, publication: Publication) -> None:
         self._published_at = self._clock.mono()
@@ -165,6 +172,49 @@ class ClusterMetrics:
             for change, at in self._pending.items():
                 self._latency.labels(change).observe(max(0.0, now - at))
             self._pending.clear()
+
+
+class WriteMetrics:
+    """What is changed in a cluster; safe from any thread. A ConfigMap's are there only if one is written."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._writes: Counter | None = None
+        self._owner: Gauge | None = None
+        self._events = Counter(
+            _named("events_sent"), "Kubernetes Events that the server took", ["reason"], registry=registry
+        )
+        self._unsent = Counter(
+            _named("events_unsent"), "Kubernetes Events that were refused or given up", ["reason"], registry=registry
+        )
+        self._reaped = Counter(_named("pods_reaped"), "Pods deleted by --reap-failed", ["cause"], registry=registry)
+        self._reap_failures = Counter(
+            _named("reap_failures"), "Deletions that failed and are repeated", registry=registry
+        )
+
+    def configmap(self) -> None:
+        """One is written, by this daemon or another."""
+        self._writes = Counter(_named("configmap_writes"), "Changes of the ConfigMap", registry=self._registry)
+        self._owner = Gauge(
+            _named("configmap_owner"), "1 while this daemon is the one to write", registry=self._registry
+        )
+
+    def wrote(self) -> None:
+        if self._writes is not None:
+            self._writes.inc()
+
+    def owns(self, owns: bool) -> None:
+        if self._owner is not None:
+            self._owner.set(int(owns))
+
+    def event(self, reason: str, *, sent: bool) -> None:
+        (self._events if sent else self._unsent).labels(reason).inc()
+
+    def reaped(self, cause: str) -> None:
+        self._reaped.labels(cause).inc()
+
+    def reap_failed(self) -> None:
+        self._reap_failures.inc()
 
 
 def _named(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from discover.metrics import Metrics
 from discover.publish import Publisher, PublishFailed
@@ -18,6 +19,15 @@ LONGEST_PAUSE = 30.0
 def pause_after(failures: int) -> float:
     """Seconds to wait after that many failures in a row (at least one)."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
+
+
+@runtime_checkable
+class Delegating(Publisher, Protocol):
+    """A publisher that hands its work to others: it takes each publication at once, and never fails."""
+
+    @property
+    def problem(self) -> str:
+        """Why what it took is not out, for people; "" if it is, or may be in a moment."""
 
 
 @dataclass(slots=True)
@@ -59,3 +69,5 @@ class Outlets:
             self._metrics.failed()
         else:
             outlet.failures, outlet.not_before, outlet.problem = 0, 0.0, ""
+            if isinstance(outlet.publisher, Delegating):
+                outlet.problem = outlet.publisher.problem

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
+from typing import Protocol
 
-from discover.publish import HostsFile
+from discover.publish import Publisher
 from discover.selection import Selection
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -66,14 +66,19 @@ def overlap(
     """
     kept: list[Host] = []
     for old in still_valid(now, shown, stand=stand):
-        chosen = {host.name for host in kept} | set(wanted.names)
-        if chosen.isdisjoint(old.hosts.names):
+        if not _share_one(old.hosts, wanted, kept):
             kept += _survivor([host for host in old.hosts if alive(host)], left)
     if not kept:
         return wanted, ""
     names = " ".join(host.name for host in kept)
     why = "there is no other host yet" if not wanted else "the new ones have to stand beside it for a while"
     return HostSet((*kept, *wanted)), f"{names} stays in the hosts file, for stock Horovod: {why}"
+
+
+def _share_one(old: HostSet, wanted: HostSet, kept: list[Host]) -> bool:
+    """Mostly it is the first that they have in common, so the rest need not be looked at."""
+    also = {host.name for host in kept}
+    return any(host.name in wanted or host.name in also for host in old)
 
 
 def still_valid(now: float, shown: tuple[Shown, ...], *, stand: float) -> tuple[Shown, ...]:
@@ -87,15 +92,28 @@ def _survivor(living: list[Host], left: Mapping[str, float]) -> list[Host]:
     return [max(living, key=lambda host: left.get(host.name, -math.inf))] if living else []
 
 
-def still_there(selection: Selection, host: Host) -> bool:
-    """Whether something of ``host`` may still run: its pod is there, by UID if that is known, and has not ended."""
-    for verdict in selection.verdicts:
-        pod = verdict.pod
-        named = verdict.host is not None and verdict.host.name == host.name
-        same = pod.uid == host.uid if host.uid else named or pod.key.name == host.name.partition(".")[0]
-        if same and pod.phase not in OVER:
-            return True
-    return False
+class Living:
+    """Hosts of which something may still run: their pod is there, by UID if that is known, and has not ended."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        there = [verdict for verdict in selection.verdicts if verdict.pod.phase not in OVER]
+        self._uids = {verdict.pod.uid for verdict in there}
+        self._names = {verdict.host.name for verdict in there if verdict.host is not None}
+        self._pods = {verdict.pod.key.name for verdict in there}
+
+    def __contains__(self, host: Host) -> bool:
+        if host.uid:
+            return host.uid in self._uids
+        return host.name in self._names or host.name.partition(".")[0] in self._pods
+
+
+class HoldsHosts(Publisher, Protocol):
+    """A place that is read as a hosts file is, such as :class:`HostsFile`."""
+
+    def own(self) -> None: ...
+
+    def standing(self) -> HostSet: ...
 
 
 class OverlappingHostsFile:
@@ -107,7 +125,7 @@ class OverlappingHostsFile:
 
     def __init__(
         self,
-        file: HostsFile,
+        file: HoldsHosts,
         *,
         alive: Callable[[Host], bool],
         clock: Clock,
@@ -125,8 +143,9 @@ class OverlappingHostsFile:
         return self._file.where
 
     @property
-    def path(self) -> Path:
-        return self._file.path
+    def keeps(self) -> bool:
+        """Whether a survivor stands there now, so that time alone changes what is to stand there."""
+        return bool(self._said)
 
     def own(self) -> None:
         self._file.own()
@@ -139,14 +158,17 @@ class OverlappingHostsFile:
             self._shown = (Shown(self._file.standing(), -math.inf),)
         left = {each.host: _left(each, self._clock.wall()) for each in publication.departing}
         now = self._clock.mono()
-        stand = self._limits.stand(
-            max((left[name] for name in self._shown[-1].hosts.names if name in left), default=math.inf)
-        )
+        shown = self._shown[-1].hosts
+        stand = self._limits.stand(max((time for name, time in left.items() if name in shown), default=math.inf))
         hosts, reason = overlap(now, self._shown, publication.hosts, stand=stand, alive=self._alive, left=left)
         self._file.publish(Publication(publication.source, publication.sequence, hosts))
         past = still_valid(now, self._shown, stand=stand)
         # Counted from when it stands there: a write may take its time.
-        self._shown = past if past[-1].hosts == hosts else (*past, Shown(hosts, self._clock.mono()))
+        if past[-1].hosts != hosts:
+            for each in past:  # in a storm of changes there are hundreds
+                each.hosts.lean()
+            past = (*past, Shown(hosts, self._clock.mono()))
+        self._shown = past
         if reason != self._said:
             self._said = reason
             LOG.info("hosts file: %s", reason or "the last survivor is let go")

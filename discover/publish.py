@@ -118,6 +118,7 @@ class HostsFile:
 
     def __init__(self, path: Path, *, wrote: Callable[[], None] = _nothing) -> None:
         self._file = AtomicFile(path, mode=0o644, wrote=wrote)
+        self._rendered: tuple[HostSet | None, bytes] = (None, b"")
 
     @property
     def where(self) -> str:
@@ -143,12 +144,18 @@ class HostsFile:
 
     def publish(self, publication: Publication) -> None:
         try:
-            self._file.write(render_hosts_text(publication.hosts).encode("ascii"))
+            self._file.write(self._render(publication.hosts))
         except OSError as error:
             raise PublishFailed(self.where, why(error)) from None
 
     def close(self) -> None:
         self._file.close()
+
+    def _render(self, hosts: HostSet) -> bytes:
+        """The same hosts are published every second, and need not be written out again for that."""
+        if self._rendered[0] is not hosts:
+            self._rendered = (hosts, render_hosts_text(hosts).encode("ascii"))
+        return self._rendered[1]
 
 
 class Script:
@@ -175,7 +182,9 @@ class Script:
 def script_text(hosts_file: Path) -> str:
     """Write a shell script that prints ``hosts_file``, or nothing, and succeeds."""
     quoted = shlex.quote(str(hosts_file))
-    return f"#!/bin/sh\n# Written by hvd-discover.\n[ -r {quoted} ] && cat <{quoted} 2>/dev/null\nexit 0\n"
+    # Without "command" a file that goes in this very moment would end the shell, and not well.
+    print_it = f"[ -f {quoted} ] && [ -r {quoted} ] && command exec cat 2>/dev/null <{quoted}"
+    return f"#!/bin/sh\n# Written by hvd-discover.\n{print_it}\nexit 0\n"
 
 
 def why(error: OSError) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from discover.cluster import ClusterSnapshot, Key, NodeView, PodView
+from discover.cluster import ClusterSnapshot, Key, PodView, different
 from discover.judging import Grade, Sign, Verdict, judge
 from discover.operators import HostRules, JobView
-from discover.signals import Finding, Table, judge_node, judge_pod
+from discover.register import Groups, Register
+from discover.signals import Table, judge_job, judge_pod
+from discover.standings import TOLERANCE, Standing, Standings, signs_of
 
-__all__ = ["TOLERANCE", "Grade", "Selection", "Selector", "Verdict"]
-
-TOLERANCE: Final = 10.0
-"""Seconds that a pod's node may be unknown: news of nodes and news of pods come over two connections."""
+__all__ = ["TOLERANCE", "Grade", "Selection", "Selector", "Verdict", "groups_of"]
 
 _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
 
@@ -26,18 +25,17 @@ class Selection:
 
     ``missing``: nodes that pods run on and that have been unknown for longer than :data:`TOLERANCE`. Whether they
     exist is to be asked for, and the answers given to the next selections, for as long as they are missing.
+    ``groups``: :func:`groups_of` returns them even where they are left out.
     """
 
     verdicts: tuple[Verdict, ...] = ()
     again_at: float | None = None
     missing: tuple[str, ...] = ()
+    groups: Groups | None = field(default=None, compare=False, repr=False)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Standing:
-    """What is held of a node. It is the same object for as long as the same is held."""
-
-    signs: tuple[Sign, ...] = ()
+def groups_of(selection: Selection) -> Groups:
+    return Groups.of(selection.verdicts) if selection.groups is None else selection.groups
 
 
 @dataclass(slots=True, eq=False)
@@ -45,11 +43,11 @@ class _Judged:
     """What was held of a pod, and what of: while that is the same, so is the verdict."""
 
     pod: PodView
-    standing: _Standing
+    standing: Standing
     signs: tuple[Sign, ...]
     verdict: Verdict
 
-    def holds(self, pod: PodView, standing: _Standing) -> bool:
+    def holds(self, pod: PodView, standing: Standing) -> bool:
         """Whether it still does. Most pods are the very objects that they were; after a list they equal them."""
         if self.pod is pod and self.standing is standing:
             return True
@@ -59,9 +57,7 @@ class _Judged:
         return True
 
 
-_NOTHING_HELD: Final = _Standing()
-_OUTDATED: Final = _Standing()
-_UNNAMED: Final[tuple[NodeView | None, _Standing]] = (None, _NOTHING_HELD)
+_OUTDATED: Final = Standing()
 _AT_WORK: Final = ("Running", "Unknown")
 
 
@@ -76,11 +72,13 @@ class Selector:
         self._rules = rules
         self._table = table
         self._job: JobView | None = None
+        self._of_job: tuple[Sign, ...] = ()
+        self._pods: Mapping[Key, PodView] = {}
         self._judged: dict[Key, _Judged] = {}
-        self._order: list[Key] = []
+        self._places = _Places()
+        self._standings = Standings(table)
+        self._register = Register()
         self._shared = False
-        self._nodes: dict[str, tuple[NodeView | None, _Standing]] = {}
-        self._missed: dict[str, float] = {}
 
     def select(
         self,
@@ -99,83 +97,90 @@ class Selector:
         """
         if snapshot.pods is None or not snapshot.whole:
             raise ValueError("pods or nodes have not been listed yet: nothing can be said of them")
+        before, pods, self._pods = self._pods, snapshot.pods, snapshot.pods
+        due = set(different(before, pods))
+        moved = {name for key in due for name in self._places.move(key, before.get(key), pods.get(key))}
+        used = self._places.used
+        for name in self._standings.follow(wall_now, snapshot.nodes, used=used, moved=moved, exists=node_exists):
+            due.update(self._places.on(name))
         if job != self._job:
-            self._job = job
-            for each in self._judged.values():
-                each.standing = _OUTDATED
-        self._stand(wall_now, snapshot.pods, snapshot.nodes, node_exists)
-        verdicts = tuple(self._verdict(wall_now, key, snapshot.pods[key]) for key in self._ordered(snapshot.pods))
-        return Selection(_one_per_address(verdicts) if self._shared else verdicts, *self._waiting(wall_now))
+            self._take_in(wall_now, job)
+            due.update(self._outdate())
+        self._register.update({key: self._verdict(wall_now, key, pods.get(key)) for key in due})
+        verdicts, missing = self._register.verdicts, self._standings.missing(wall_now)
+        if self._shared:
+            return Selection(_one_per_address(verdicts), *missing)
+        return Selection(verdicts, *missing, self._register.groups)
 
-    def _ordered(self, pods: Mapping[Key, PodView]) -> list[Key]:
-        """The pods' keys, sorted; pods that are gone are forgotten."""
-        if len(self._order) != len(pods) or not all(map(pods.__contains__, self._order)):
-            self._order = sorted(pods)
-            self._judged = {key: each for key in self._order if (each := self._judged.get(key)) is not None}
-        return self._order
+    def _take_in(self, now: float, job: JobView | None) -> None:
+        same = job is not None and self._job is not None and job.uid == self._job.uid
+        found = () if job is None else judge_job(job.labels, job.annotations, self._table)
+        self._job, self._of_job = job, signs_of(found, "job", now, self._of_job if same else ())
 
-    def _verdict(self, now: float, key: Key, pod: PodView) -> Verdict:
-        _, standing = self._nodes.get(pod.node, _UNNAMED)
+    def _outdate(self) -> Iterable[Key]:
+        """What the job says bears on every pod."""
+        for each in self._judged.values():
+            each.standing = _OUTDATED
+        return self._judged
+
+    def _verdict(self, now: float, key: Key, pod: PodView | None) -> Verdict | None:
         known = self._judged.get(key)
+        if pod is None:
+            self._judged.pop(key, None)
+            return None
+        standing = self._standings.of(pod.node)
         if known is None or not known.holds(pod, standing):
             known = self._judged[key] = self._judge(now, pod, standing, known)
         return known.verdict
 
-    def _judge(self, now: float, pod: PodView, standing: _Standing, known: _Judged | None) -> _Judged:
+    def _judge(self, now: float, pod: PodView, standing: Standing, known: _Judged | None) -> _Judged:
         earlier = known.signs if known is not None and known.pod.uid == pod.uid else ()
-        signs = _signs(judge_pod(pod, self._table), "pod", now, earlier)
+        signs = signs_of(judge_pod(pod, self._table), "pod", now, earlier)
         self._shared = self._shared or pod.host_network
-        verdict = judge(pod, (*signs, *standing.signs), self._rules, self._job)
+        verdict = judge(pod, (*signs, *standing.signs, *self._of_job), self._rules, self._job)
         return _Judged(pod, standing, signs, verdict)
 
-    def _stand(
-        self,
-        now: float,
-        pods: Mapping[Key, PodView],
-        nodes: Mapping[str, NodeView] | None,
-        exists: Mapping[str, bool],
-    ) -> None:
-        """See what is held of each node that pods run on."""
-        before, self._nodes = self._nodes, {}
-        missed: dict[str, float] = {}
-        if nodes is None:
-            self._missed = {}
-            return
-        used = {pod.node for pod in pods.values() if pod.node and pod.phase in _AT_WORK}
-        for name in used:
-            node = nodes.get(name)
-            if node is None:
-                missed[name] = min(now, self._missed.get(name, now))
-                if now < missed[name] + TOLERANCE or exists.get(name) is not False:
-                    # What was last known of it goes on to hold: no host comes back because its node is deleted.
-                    if name in before:
-                        self._nodes[name] = before[name]
-                    continue
-            self._nodes[name] = (node, self._standing(now, name, node, before.get(name, _UNNAMED)))
-        self._missed = missed
 
-    def _standing(
-        self, now: float, name: str, node: NodeView | None, before: tuple[NodeView | None, _Standing]
-    ) -> _Standing:
-        known, standing = before
-        if known is node and before is not _UNNAMED:
-            return standing
-        same = known is not None and node is not None and known.uid == node.uid
-        signs = _signs(judge_node(node, self._table), f"node {name}", now, standing.signs if same else ())
-        if signs == standing.signs:
-            return standing
-        return _Standing(signs)
+class _Places:
+    """Which pods are on which nodes. ``used``: nodes with a pod at work, and how many there are on each."""
 
-    def _waiting(self, now: float) -> tuple[float | None, tuple[str, ...]]:
-        ends = {name: since + TOLERANCE for name, since in self._missed.items()}
-        missing = tuple(sorted(name for name, end in ends.items() if now >= end))
-        return min((end for end in ends.values() if now < end), default=None), missing
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+        self._on: dict[str, set[Key]] = {}
+
+    def on(self, node: str) -> Iterable[Key]:
+        return self._on.get(node, ())
+
+    def move(self, key: Key, before: PodView | None, after: PodView | None) -> set[str]:
+        """Take in where a pod is; return the nodes that are used for the first time, or for the last."""
+        was, now = _place(before), _place(after)
+        if was == now:
+            return set()
+        if was[0]:
+            self._leave(key, *was)
+        if now[0]:
+            self._enter(key, *now)
+        return {name for name in (was[0], now[0]) if name}
+
+    def _leave(self, key: Key, node: str, at_work: bool) -> None:
+        there = self._on[node]
+        there.discard(key)
+        if not there:
+            del self._on[node]
+        if at_work:
+            self.used[node] -= 1
+            if not self.used[node]:
+                del self.used[node]
+
+    def _enter(self, key: Key, node: str, at_work: bool) -> None:
+        self._on.setdefault(node, set()).add(key)
+        if at_work:
+            self.used[node] = self.used.get(node, 0) + 1
 
 
-def _signs(findings: Iterable[Finding], subject: str, now: float, earlier: tuple[Sign, ...]) -> tuple[Sign, ...]:
-    """Findings with the times at which they were first seen; those that were there ``earlier`` keep theirs."""
-    since = {sign.finding.signal.name: sign.first_seen for sign in earlier}
-    return tuple(Sign(finding, since.get(finding.signal.name, now), subject) for finding in findings)
+def _place(pod: PodView | None) -> tuple[str, bool]:
+    """Its node, "" if it has none, and whether it is at work there."""
+    return ("", False) if pod is None else (pod.node, pod.phase in _AT_WORK)
 
 
 def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:

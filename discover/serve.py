@@ -1,4 +1,4 @@
-"""Publications, probes and metrics over HTTP, on a socket file or one TCP address."""
+"""Publications, probes and metrics over HTTP, on socket files and TCP addresses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import socket
 import socketserver
 import stat
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +83,7 @@ class Server:
             return _server_of(family)((address.host, address.port), routes)
         self._lock = Lock(address.path)
         _clear(address.path)
-        # Nobody may connect before the mode is right, so it is right from the start.
-        before = os.umask(0o177)
-        try:
-            server = _UnixServer(str(address.path), routes)
-        finally:
-            os.umask(before)
+        server = _UnixServer(str(address.path), routes)
         self._socket_file = (address.path, address.path.stat())
         return server
 
@@ -101,6 +97,19 @@ class Server:
     def _unlock(self) -> None:
         if self._lock is not None:
             self._lock.release()
+
+
+def servers_at(addresses: Iterable[Address], routes: Routes) -> list[Server]:
+    """One for each address, or none at all. Raises :class:`CannotListen` or :class:`Taken`."""
+    made: list[Server] = []
+    try:
+        for address in addresses:
+            made.append(Server(address, routes))
+    except Permanent:
+        for server in made:
+            server.close()
+        raise
+    return made
 
 
 def _clear(path: Path) -> None:
@@ -197,6 +206,12 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 class _UnixServer(_Server):
     address_family = socket.AF_UNIX
     allow_reuse_address = False
+
+    def server_bind(self) -> None:
+        # Nobody may connect before the mode is right, so the file is made with it: on Linux a socket hands its own mode
+        # down. (The umask is no way: it is the whole process's, and other threads make files meanwhile.)
+        os.fchmod(self.socket.fileno(), 0o600)
+        super().server_bind()
 
 
 class _Tcp6Server(_Server):

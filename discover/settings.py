@@ -105,7 +105,8 @@ class KubernetesSettings:
     file. ``gpu_resources``: whose limits are slots, too. ``probe``: the TCP port that a new host must answer on, None
     for none. ``settle``: seconds that additions gather. ``signals``: a file of further signals. ``node_selector``:
     labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod`` with which the daemon ends.
-    ``own_pod``: the pod it runs in; "" is the one that is called like this host.
+    ``own_pod``: the pod it runs in; "" is the one that is called like this host. ``events``: tell of losses in Events
+    about the job. ``reap``: delete pods of the job that have failed, or are about to be killed with their node.
 
     Raises :class:`UsageError`.
     """
@@ -126,6 +127,8 @@ class KubernetesSettings:
     node_selector: str = ""
     exit_with: str = ""
     own_pod: str = ""
+    events: bool = True
+    reap: bool = False
     kind: ClassVar[str] = "kubernetes"
 
     def __post_init__(self) -> None:
@@ -163,17 +166,24 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Where publications go: ``script`` prints ``hosts_file``; ``listen`` serves them over HTTP."""
+    """Where publications go: ``script`` prints ``hosts_file``; ``listen`` serves them over HTTP, on each address;
+    ``configmap`` is the name of one in the job's namespace, "" for none."""
 
     hosts_file: Path | None = None
+    configmap: str = ""
     script: Path | None = None
-    listen: Address | None = None
+    listen: tuple[Address, ...] = ()
 
     def __post_init__(self) -> None:
         if self.script is not None and self.hosts_file is None:
             raise UsageError("--script prints a hosts file; name it with --hosts-file PATH")
+        if self.configmap and not _NAME.fullmatch(self.configmap):
+            raise UsageError(f"--configmap {self.configmap!r}: small letters, digits and inner '-' or '.', at most 253")
         if self.script is not None and self.script == self.hosts_file:
             raise UsageError(f"--script and --hosts-file both name {self.script}; they are two files")
+        twice = next((each for at, each in enumerate(self.listen) if each in self.listen[:at]), None)
+        if twice is not None:
+            raise UsageError(f"--listen {twice} is given twice; leave one of them out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,11 +197,14 @@ class Settings:
 
     def __post_init__(self) -> None:
         outputs = self.outputs
-        if self.once and outputs.listen is not None:
+        if self.once and outputs.listen:
             raise UsageError("--once serves nobody; leave --listen out, or run without --once")
-        if not self.once and outputs.hosts_file is None and outputs.listen is None:
+        if outputs.configmap and not isinstance(self.source, KubernetesSettings):
+            raise UsageError(f"--configmap does not go with --source {self.source.kind}; leave one of them out")
+        if not self.once and outputs.hosts_file is None and not outputs.configmap and not outputs.listen:
             raise UsageError(
-                "nowhere to publish to; give --hosts-file PATH, --listen ADDRESS or both, or --once to look"
+                "nowhere to publish to; give --hosts-file PATH, --listen ADDRESS or both (or --configmap NAME), "
+                "or --once to look"
             )
         if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):
             raise UsageError(f"--watch {self.source.watch} is also written to; watch one file and publish to another")

@@ -26,12 +26,14 @@ class Ask(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """``version`` is where SINCE and WATCH begin; ``more`` the server's word for a further page of FRESH (or of
-    any list that it cut); ``ends`` after how many seconds the server is to end a WATCH."""
+    any list that it cut); ``ends`` after how many seconds the server is to end a WATCH; ``most`` how many objects of
+    SINCE are wanted at all, 0 for all of them."""
 
     ask: Ask
     version: str = ""
     more: str = ""
     ends: int = 0
+    most: int = 0
 
 
 class Trouble(Enum):

@@ -9,7 +9,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -304,7 +304,13 @@ class Reflector(Generic[V]):
             LOG.log(level, "%s: %s: %s; %s", self._collection.where, state.next.value, reason, then)
 
 
-def read_list(collection: Collection, view: Callable[[object], T], request: Request) -> tuple[list[T], str]:
+class Lists(Protocol):
+    """What a list is read from; see :meth:`discover.transport.Collection.open`."""
+
+    def open(self, request: Request) -> Generator[bytes, None, None]: ...
+
+
+def read_list(collection: Lists, view: Callable[[object], T], request: Request) -> tuple[list[T], str]:
     """Read all pages of a list: ``(views, version)``. All or nothing. Raises :class:`RequestFailed`."""
     views: list[T] = []
     version = ""

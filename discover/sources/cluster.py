@@ -12,12 +12,12 @@ from discover.admission import Admission
 from discover.alarm import Alarm
 from discover.cluster import ClusterEvent, ClusterSnapshot, NodeView, PodView
 from discover.explain import Row, explain, warnings
-from discover.holds import Facts, Held, Holding, HoldLimits, hold
+from discover.holds import Facts, Held, Holding, HoldLimits, hold, stands
 from discover.inquiries import Inquiries
 from discover.operators import HostRules, JobView, job_view, selector_of
-from discover.overlap import still_there
+from discover.overlap import Living
 from discover.recheck import Recheck
-from discover.selection import Selection, Selector
+from discover.selection import Selection, Selector, groups_of
 from discover.source import Sight, Unsettled
 from discover.transport import Collection, RequestFailed, Trouble
 from discover.watch import NODES, PODS, Contact, Reflector, Witness
@@ -34,7 +34,7 @@ SHARE: Final = 0.15
 BURST: Final = 0.5
 """Seconds of looking that may be done at once before that share counts: a few hundred removals, one by one."""
 
-LONGEST_REST: Final = 0.2
+LONGEST_REST: Final = 0.1
 """Seconds from one look to the next."""
 
 JOB_PATIENCE: Final = 5.0
@@ -84,10 +84,15 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What the latest look came to."""
+    """What the latest look came to, and what of."""
 
-    selection: Selection
+    facts: Facts
     holding: Holding
+    reason: str
+
+    @property
+    def selection(self) -> Selection:
+        return self.facts.selection
 
 
 class KubernetesSource:
@@ -116,9 +121,10 @@ class KubernetesSource:
         self._counters = counters
         self._clock = clock
         self._limits = limits
-        self._held = Held()
+        self._earlier: frozenset[str] = frozenset()
         self._snapshot = ClusterSnapshot()
         self._picture: Picture | None = None
+        self._living: Living | None = None
         self._mailbox = _Mailbox(clock)
         self._begun_at: float | None = None
         self._stopped = False
@@ -137,7 +143,7 @@ class KubernetesSource:
 
     def resume(self, earlier: HostSet) -> None:
         """Say before the start what an earlier life of the daemon published: that is kept without being probed."""
-        self._held = Held(earlier=frozenset(earlier.names))
+        self._earlier = frozenset(earlier.names)
 
     def explain(self) -> Sequence[Row]:
         """Say what became of each pod in the last :meth:`read`."""
@@ -146,8 +152,25 @@ class KubernetesSource:
 
     def still_there(self, host: Host) -> bool:
         """Whether something may still run on a host that is published no more. What is not known may."""
-        picture = self._picture
-        return picture is None or still_there(picture.selection, host)
+        picture, living = self._picture, self._living
+        if picture is None:
+            return True
+        if living is None or living.selection is not picture.selection:
+            living = self._living = Living(picture.selection)
+        return host in living
+
+    @property
+    def picture(self) -> Picture | None:
+        """What the latest :meth:`read` came to, None before there is any; another object after each."""
+        return self._picture
+
+    @property
+    def nodes(self) -> Mapping[str, NodeView] | None:
+        return self._snapshot.nodes
+
+    @property
+    def job(self) -> JobView | None:
+        return self._inquiries.job
 
     def start(self, changed: Callable[[], None]) -> None:
         if self._stopped or self._begun_at is not None:
@@ -190,24 +213,35 @@ class KubernetesSource:
     ) -> Sight | Unsettled:
         wall = self._clock.wall()
         selection = self._selector.select(wall, self._snapshot, node_exists=exists, job=job)
-        there = {verdict.pod.uid for verdict in selection.verdicts}
-        waiting = () if self._picture is None else self._picture.holding.wanted
-        answers = self._admission.follow(waiting, there=there)
-        holding, reason = hold(now, self._held, Facts(selection, answers, arrived), limits=self._limits)
-        self._admission.follow(holding.wanted, there=there)
-        self._held, self._picture = holding.held, Picture(selection, holding)
-        self._counters.caused(holding.causes)
         self._inquiries.wonder(selection.missing)
+        picture = self._hold(now, selection, arrived)
+        holding = picture.holding
+        self._mailbox.wake_at(holding.again_at)
+        self._mailbox.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
+        if holding.sight is None:
+            return Unsettled(self._where, picture.reason)
+        doubt = self._doubt(now)
+        return Sight(holding.sight.hosts, holding.sight.departing, doubt) if doubt else holding.sight
+
+    def _hold(self, now: float, selection: Selection, arrived: float | None) -> Picture:
+        """Decide what is published of it. Most news change nothing of that: then what was decided last stands."""
+        last, there = self._picture, groups_of(selection).keys.keys()
+        answers = self._admission.follow(() if last is None else last.holding.wanted, there=there)
+        facts = Facts(selection, answers, arrived)
+        if last is not None and stands(now, last.holding, of=last.facts, facts=facts):
+            self._picture = Picture(facts, last.holding, last.reason)
+            return self._picture
+        holding, reason = hold(
+            now, Held(earlier=self._earlier) if last is None else last.holding.held, facts, limits=self._limits
+        )
+        self._admission.follow(holding.wanted, there=there)
+        self._picture = Picture(facts, holding, reason)
+        self._counters.caused(holding.causes)
         self._counters.warnings(warnings(selection))
         if holding.relist:
             for each in (self._nodes, self._pods):
                 each.distrust("most hosts fell silent at once: looking again")
-        self._mailbox.wake_at(holding.again_at)
-        self._mailbox.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
-        if holding.sight is None:
-            return Unsettled(self._where, reason)
-        doubt = self._doubt(now)
-        return Sight(holding.sight.hosts, holding.sight.departing, doubt) if doubt else holding.sight
+        return self._picture
 
     def _not_yet(self) -> Unsettled:
         """Raises :class:`SourceUnavailable` if the server is known not to answer."""

@@ -1,4 +1,4 @@
-"""The way to an API server, over the official client's transport; the only importer of kubernetes.
+"""The way to an API server, over the official client's transport; the only one in the daemon that imports kubernetes.
 
 Of the client there are used: how it reads credentials, and how it sends one request. Its models, its ``Watch`` and
 its informers are not: they lose versions, or hang, or loop (docs/kubernetes.md).
@@ -7,7 +7,6 @@ its informers are not: they lose versions, or hang, or loop (docs/kubernetes.md)
 from __future__ import annotations
 
 import json
-import os
 import socket
 import ssl
 import threading
@@ -15,35 +14,25 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import urllib3
 from kubernetes import client, config
-from kubernetes.config.incluster_config import InClusterConfigLoader
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
+from discover.sending import JSON
 from discover.transport import Ask, Request, RequestFailed, Trouble, refusal
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.edges.kubeaccess import SOCKET_OPTIONS, Access, Unreadable
 
 PAGE: Final = 500
 """Objects a page of the first list."""
 
 PIECE: Final = 1 << 16
 
-SOCKET_OPTIONS: Final = (
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
-)
-"""A peer that is gone without a word is noticed in 25 seconds (rule R13)."""
-
-ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its own credentials."""
+SENDING: Final = 10.0
+"""Seconds without a byte of the answer to a change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,54 +43,6 @@ class Timeouts:
     connect: float = 5.0
     of_list: float = 30.0
     of_watch: float = 70.0
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Where credentials come from: ``kubeconfig``, a path (or several, as in $KUBECONFIG), or the pod's own
-    ``account`` if that is empty."""
-
-    kubeconfig: str = ""
-    account: Path = ACCOUNT
-
-    @classmethod
-    def found(cls, kubeconfig: Path | None, environ: Mapping[str, str]) -> Access:
-        """The one that is named, else the pod's own, else the user's. Raises :class:`UsageError` if there is none."""
-        if kubeconfig is not None:
-            if not kubeconfig.is_file():
-                raise UsageError(f"--kubeconfig {kubeconfig}: there is no such file")
-            return cls(str(kubeconfig))
-        if environ.get("KUBERNETES_SERVICE_HOST"):
-            return cls()
-        usual = environ.get("KUBECONFIG") or "~/.kube/config"
-        if any(Path(each).expanduser().is_file() for each in usual.split(os.pathsep) if each):
-            return cls(usual)
-        raise UsageError(f"no cluster: this is no pod, and {usual} does not exist; give --kubeconfig FILE")
-
-    @property
-    def namespace(self) -> str:
-        """The one that is meant where none is named."""
-        named = ""
-        if not self.kubeconfig:
-            with suppress(OSError):
-                named = (self.account / "namespace").read_text().strip()
-        else:
-            with _credentials():
-                _, current = config.list_kube_config_contexts(self.kubeconfig)
-                named = current["context"].get("namespace") or ""
-        return named or "default"
-
-    def configuration(self) -> client.Configuration:
-        """Read it all anew. Raises :class:`RequestFailed`."""
-        made = client.Configuration()
-        made.retries = False
-        with _credentials():
-            if not self.kubeconfig:
-                token, authority = self.account / "token", self.account / "ca.crt"
-                InClusterConfigLoader(token_filename=str(token), cert_filename=str(authority)).load_and_set(made)
-            else:
-                config.load_kube_config(self.kubeconfig, client_configuration=made, persist_config=False)
-        return made
 
 
 Call = Callable[[client.ApiClient, Mapping[str, Any]], Any]
@@ -116,7 +57,7 @@ class Cluster:
         self._timeouts = timeouts
         try:
             self.host = access.configuration().host
-        except RequestFailed as error:
+        except Unreadable as error:
             if access.kubeconfig:
                 raise UsageError(f"kubeconfig {access.kubeconfig}: {error}") from None
             self.host = "the cluster of this pod"  # its credentials may be written in a moment
@@ -187,6 +128,11 @@ class Cluster:
                 raise
             return False
         return True
+
+    def sender(self) -> ClientSender:
+        """What changes something there; one for each thread."""
+        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, SENDING))
+        return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
     def _get(self, call: Call, *, where: str) -> object:
         one = ClientCollection(self._access, call, timeouts=self._timeouts, where=where)
@@ -263,6 +209,8 @@ class ClientCollection:
                 raise _refusal(error) from None
             self.renew()  # TLS: the certificates may be new ones
             raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error.reason}") from None
+        except Unreadable as error:
+            raise RequestFailed(Trouble.UNARMED, str(error)) from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
             raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
         except urllib3.exceptions.ReadTimeoutError:
@@ -282,6 +230,68 @@ class ClientCollection:
             raise RequestFailed(Trouble.CUT if begun else Trouble.UNARMED, why) from None
 
 
+class ClientSender:
+    """A :class:`discover.sending.Sender`, over one connection that is kept."""
+
+    def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
+        self._order: tuple[str, str, bytes | None, str] = ("GET", "/", None, JSON)
+        self._way = ClientCollection(access, self._call, timeouts=timeouts, where=where)
+        self._over = False
+
+    def send(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
+    ) -> Mapping[str, Any]:
+        self._order = (method, path, None if body is None else json.dumps(body).encode(), media)
+        try:
+            return self._sent()
+        except RequestFailed as error:
+            if error.trouble is not Trouble.ANSWERED or error.code != 401:
+                raise
+        self._way.renew()  # a token that has been replaced meanwhile (rule R7)
+        return self._sent()
+
+    def interrupt(self) -> None:
+        self._over = True
+        self._way.interrupt()
+
+    def close(self) -> None:
+        self._way.close()
+
+    def _sent(self) -> Mapping[str, Any]:
+        if self._over:
+            raise RequestFailed(Trouble.CUT, "broken off")
+        answer = b"".join(self._way.open(Request(ask=Ask.WHOLE)))
+        try:
+            found = json.loads(answer)
+        except ValueError as error:
+            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+        return found if isinstance(found, dict) else {}
+
+    def _call(self, api: client.ApiClient, options: Mapping[str, Any]) -> Any:
+        """Over the client's pool and with its credentials, but past its calls, which each version makes anew."""
+        method, path, body, media = self._order
+        settings, (connect, read) = api.configuration, options["_request_timeout"]
+        headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
+        for each in settings.auth_settings().values():
+            if each["in"] == "header" and each["value"]:
+                headers[each["key"]] = each["value"]
+        response = api.rest_client.pool_manager.request(
+            method,
+            f"{settings.host}{path}",
+            body=body,
+            headers=headers,
+            timeout=urllib3.Timeout(connect=connect, read=read),
+            preload_content=False,
+            retries=False,
+        )
+        if response.status >= 300:
+            refused = client.ApiException(status=response.status, reason=response.reason)
+            refused.body, refused.headers = response.read(), response.headers
+            response.release_conn()
+            raise refused
+        return response
+
+
 def _options(request: Request) -> dict[str, Any]:
     match request.ask:
         case Ask.FRESH:
@@ -290,7 +300,7 @@ def _options(request: Request) -> dict[str, Any]:
             return {"_continue": request.more}
         case Ask.SINCE:
             since = {"resource_version": request.version, "resource_version_match": "NotOlderThan"}
-            return {"_continue": request.more} if request.more else since
+            return {"_continue": request.more} if request.more else {**since, "limit": request.most}
         case Ask.WATCH:
             return {
                 "watch": True,
@@ -316,15 +326,6 @@ def _no_connection(error: Exception) -> RequestFailed:
     refused = isinstance(cause, ConnectionRefusedError)
     why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
     return RequestFailed(Trouble.REFUSED if refused else Trouble.UNREACHABLE, why.lower())
-
-
-@contextmanager
-def _credentials() -> Iterator[None]:
-    """Whatever is wrong with a file of credentials. The client lets the errors of its YAML parser through, and more."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - see above
-        raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
 
 
 class _Sockets:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 MAX_NAME = 253
 """Longest host name in characters (RFC 1035 §2.3.4, less the root's dot)."""
 
-_LABEL = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
+_ONE = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_LABEL = re.compile(rf"{_ONE}\Z")
+_NAME = re.compile(rf"{_ONE}(?:\.{_ONE})*\Z")
 
 
 def name_error(name: str) -> str | None:
@@ -21,6 +25,8 @@ def name_error(name: str) -> str | None:
     ``host:slots`` at the colon. The rule is also what keeps a host name from
     ever being read as an option of ssh.
     """
+    if len(name) <= MAX_NAME and _NAME.match(name):
+        return None
     if not name:
         return "the host name is empty"
     if len(name) > MAX_NAME:
@@ -76,15 +82,13 @@ class HostSet:
     """
 
     hosts: tuple[Host, ...] = ()
-    _by_name: dict[str, Host] = field(init=False, repr=False, compare=False, hash=False)
+    _by_name: dict[str, Host] | None = field(init=False, repr=False, compare=False, hash=False, default=None)
+    _slots: int | None = field(init=False, repr=False, compare=False, hash=False, default=None)
 
     def __post_init__(self) -> None:
-        by_name: dict[str, Host] = {}
-        for host in self.hosts:
-            if host.name in by_name:
-                raise ValueError(f"host {host.name!r} is listed twice; give each host once, with all its slots")
-            by_name[host.name] = host
-        object.__setattr__(self, "_by_name", by_name)
+        if len(self._index()) < len(self.hosts):
+            name = next(name for name, count in Counter(self.names).items() if count > 1)
+            raise ValueError(f"host {name!r} is listed twice; give each host once, with all its slots")
 
     @classmethod
     def of(cls, slots: dict[str, int]) -> HostSet:
@@ -98,10 +102,10 @@ class HostSet:
         return len(self.hosts)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._by_name
+        return name in self._index()
 
     def get(self, name: str) -> Host | None:
-        return self._by_name.get(name)
+        return self._index().get(name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -110,7 +114,21 @@ class HostSet:
     @property
     def slots(self) -> int:
         """Training processes that all hosts together can run."""
-        return sum(host.slots for host in self.hosts)
+        if self._slots is None:
+            object.__setattr__(self, "_slots", sum([host.slots for host in self.hosts]))
+        return self._slots or 0
+
+    def lean(self) -> HostSet:
+        """Itself, in a quarter of the memory until it is asked for a name: for sets that are kept just in case."""
+        object.__setattr__(self, "_by_name", None)
+        return self
+
+    def _index(self) -> dict[str, Host]:
+        index = self._by_name
+        if index is None:
+            index = {host.name: host for host in self.hosts}
+            object.__setattr__(self, "_by_name", index)
+        return index
 
     def as_slots(self) -> dict[str, int]:
         """Name to slots, in order of seniority: the form Horovod knows."""
@@ -136,12 +154,16 @@ class HostChange:
 def diff(before: HostSet, after: HostSet) -> HostChange:
     """Name what has to change to come from ``before`` to ``after``; order alone is no change."""
     added, removed, grown, shrunk = [], [], [], []
-    for host in before:
-        now = after.get(host.name)
-        if now is None or not host.same_life(now):
+    find = after._index().get
+    for host in before.hosts:
+        now = find(host.name)
+        if now is not host and (now is None or not host.same_life(now)):
             removed.append(host.name)
-    for host in after:
-        was = before.get(host.name)
+    find = before._index().get
+    for host in after.hosts:
+        was = find(host.name)
+        if was is host:
+            continue
         if was is None or not was.same_life(host):
             added.append(host.name)
         elif host.slots > was.slots:
@@ -151,16 +173,25 @@ def diff(before: HostSet, after: HostSet) -> HostChange:
     return HostChange(tuple(added), tuple(removed), tuple(grown), tuple(shrunk))
 
 
-def keep_seniority(before: HostSet, now: Iterable[Host]) -> HostSet:
+def keep_seniority(before: HostSet, now: Iterable[Host], *, newcomers: Callable[[Host], Any] | None = None) -> HostSet:
     """Order ``now``: hosts that were there keep their place, newcomers follow in the order that they are given in.
 
     Ranks follow this order, so the oldest survivor is rank 0. A host recreated
-    under its name is a newcomer: it holds no state.
+    under its name is a newcomer: it holds no state. ``newcomers``: what to sort
+    them by instead.
     """
-    current = HostSet(tuple(now))
-    veterans = [host for old in before if (host := current.get(old.name)) is not None and old.same_life(host)]
-    known = {host.name for host in veterans}
-    return HostSet((*veterans, *(host for host in current if host.name not in known)))
+    current = now if isinstance(now, HostSet) else HostSet(tuple(now))
+    find = current._index().get
+    veterans = [host for old in before.hosts if (host := find(old.name)) is not None and _lives_on(old, host)]
+    if len(veterans) == len(current):
+        return HostSet(tuple(veterans))
+    find = before._index().get
+    come = [host for host in current.hosts if (old := find(host.name)) is None or not _lives_on(old, host)]
+    return HostSet((*veterans, *(come if newcomers is None else sorted(come, key=newcomers))))
+
+
+def _lives_on(old: Host, host: Host) -> bool:
+    return old is host or old.same_life(host)
 
 
 def fit(

@@ -55,6 +55,11 @@ def layered_argv(
             key, where = rest.lower().replace("_", "-"), f"environment variable {name}"
             action = _find(options, key, where=where)
             chosen[action.dest] = _tokens(options, key, environ[name], where=where)
+    # Of an option that is given once the last one counts, which is the flag; one that gathers would gather from all.
+    given = {token.partition("=")[0] for token in argv}
+    for string, action in options.items():
+        if isinstance(action, argparse._AppendAction) and f"--{string}" in given:
+            chosen.pop(action.dest, None)
     return [*(token for tokens in chosen.values() for token in tokens), *argv]
 
 

@@ -75,8 +75,9 @@ class Follower:
     def versions(self) -> list[str]:
         return [request.version for _, request in self.collection.requests]
 
-    def attempts(self, since: float) -> int:
-        return sum(at >= since for at, _ in self.collection.requests)
+    def attempts(self, since: float, seconds: float) -> int:
+        """However late it is by now."""
+        return sum(since <= at < since + seconds for at, _ in self.collection.requests)
 
     @property
     def snapshot(self) -> ClusterSnapshot:

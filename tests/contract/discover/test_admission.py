@@ -129,7 +129,7 @@ def test_one_that_does_not_answer_holds_up_no_other(kind, asking):
     asking.until_admitted(B, A)
 
 
-def test_22_a_new_uid_is_asked_anew_though_its_name_answered(kind, asking):
+def test_rule_22_a_new_uid_is_asked_anew_though_its_name_answered(kind, asking):
     kind.open(A.name)
     asking.until_admitted(A)
     again = Host(A.name, 1, "uid-a2")

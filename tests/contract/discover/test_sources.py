@@ -1,60 +1,144 @@
 """What every source promises; the same suite for each of them."""
 
+import contextlib
+import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from discover.source import Sight
+from discover.admission import Unprobed
+from discover.holds import HoldLimits
+from discover.metrics import Metrics
+from discover.operators import SLOTS_ANNOTATION, HostRules, operator_named
+from discover.selection import Selector
+from discover.signal_table import BUILT_IN
+from discover.source import Sight, Unsettled
+from discover.sources.cluster import KubernetesSource, Wanted
 from discover.sources.file import FileSource
+from discover.sources.kubernetes import Access, Cluster
 from discover.sources.static import StaticSource
+from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
+from tests.support.kube import bodies
+from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
 
 
 class Static:
     """A list that never changes."""
 
+    sees_unstarted = True
+
     def __init__(self, directory: Path) -> None:
         self.source = StaticSource(HostSet.of({"a": 1}))
 
+    def close(self) -> None:
+        self.source.stop()
 
-class File:
+
+class File(Static):
     """A file, changed by renaming another over it."""
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "hosts"
-        self.path.write_text("a:1\n")
+        self.where = str(self.path)
+        self.put({"a": 1})
         self.source = FileSource(self.path)
 
-    def change(self, text: str | None) -> None:
-        if text is None:
-            self.path.unlink()
-            return
+    def put(self, slots: dict[str, int]) -> None:
+        self.write("".join(f"{name}:{count}\n" for name, count in slots.items()))
+
+    def write(self, text: str) -> None:
         new = self.path.with_name("new")
         new.write_text(text)
         new.replace(self.path)
 
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        text = self.path.read_text()
+        self.path.unlink()
+        yield
+        self.write(text)
 
-@pytest.fixture(params=[Static, File])
+
+class Pods:
+    """Pods on an API server."""
+
+    sees_unstarted = False
+
+    def __init__(self, directory: Path) -> None:
+        self.kube = KubeServer()
+        self.kube.start()
+        self.kube.put("nodes", bodies.node("node-0"))
+        self.put({"a": 1})
+        self.where = f"pods of namespace default at {self.kube.url}"
+        clock = SystemClock()
+        rules = HostRules(operator=operator_named("custom"), host_name="{name}")
+        self.source = KubernetesSource(
+            Cluster(Access(str(self.kube.kubeconfig(directory / "kubeconfig")))),
+            Wanted(namespace="default", job="", rules=rules, selector="app=trainer"),
+            selector=Selector(rules, BUILT_IN),
+            admission=Unprobed(),
+            counters=Metrics(clock).of_cluster(),
+            clock=clock,
+            draw=random.random,
+            limits=HoldLimits(settle=0.0),
+        )
+
+    def put(self, slots: dict[str, int]) -> None:
+        for pod in self.kube.all("pods"):
+            if pod["metadata"]["name"] not in slots:
+                self.kube.remove("pods", pod["metadata"]["name"])
+        for name, count in slots.items():
+            said = {SLOTS_ANNOTATION: str(count)}
+            self.kube.put("pods", bodies.pod(name, labels={"app": "trainer"}, annotations=said))
+
+    def away(self) -> contextlib.AbstractContextManager[None]:
+        return self.kube.down()
+
+    def close(self) -> None:
+        self.source.stop()
+        self.kube.stop()
+
+
+@pytest.fixture(params=[Static, File, Pods])
 def case(request, tmp_path):
     made = request.param(tmp_path)
     yield made
-    made.source.stop()
+    made.close()
+
+
+changing = pytest.mark.parametrize("case", [File, Pods], indirect=True)
+
+
+def slots(source) -> dict[str, int] | None:
+    """What is seen, if anything is."""
+    seen = source.read()
+    return None if isinstance(seen, Unsettled) else seen.hosts.as_slots()
+
+
+def sees(case, wanted: dict[str, int]) -> None:
+    wait_until(lambda: slots(case.source) == wanted, what=str(wanted), timeout=60, show=case.source.read)
 
 
 def test_it_can_be_read_before_it_is_started(case):
-    assert case.source.read() == Sight(HostSet.of({"a": 1}))
+    assert slots(case.source) == ({"a": 1} if case.sees_unstarted else None)
 
 
 def test_it_can_be_read_while_it_is_watched(case):
     case.source.start(lambda: None)
-    assert case.source.read() == Sight(HostSet.of({"a": 1}))
+    sees(case, {"a": 1})
 
 
 def test_reading_twice_tells_the_same(case):
-    assert case.source.read() == case.source.read()
+    case.source.start(lambda: None)
+    sees(case, {"a": 1})
+    first, second = case.source.read(), case.source.read()
+    assert isinstance(first, Sight)
+    assert first == second
 
 
 def test_it_can_be_stopped_twice_and_before_it_was_started(case):
@@ -66,35 +150,43 @@ def test_it_leaves_no_thread_when_it_is_stopped(case):
     before = set(threading.enumerate())
     case.source.start(lambda: None)
     case.source.stop()
-    wait_until(lambda: set(threading.enumerate()) <= before, what="the threads of the source to end")
+    # Only its own: those of the server beside it come and go with connections.
+    ours = {thread for thread in threading.enumerate() if not thread.name.startswith("kube-")}
+    wait_until(lambda: ours & set(threading.enumerate()) <= before, what="the threads of the source to end", timeout=60)
 
 
-def test_it_says_when_there_may_be_news_and_reading_then_tells_them(tmp_path):
-    case = File(tmp_path)
+@changing
+def test_it_says_when_there_may_be_news_and_reading_then_tells_them(case):
     changed = threading.Event()
     case.source.start(changed.set)
-    try:
-        for text in ("b:2\n", "b:2\nc:1\n", ""):
-            wait_until(changed.is_set, what="the call for what was there before")
-            changed.clear()
-            case.change(text)
-            assert changed.wait(10)
-            wait_until(lambda text=text: len(case.source.read().hosts) == text.count(":"), what=text)
-    finally:
-        case.source.stop()
+    sees(case, {"a": 1})
+    for wanted in ({"b": 2}, {"b": 2, "c": 1}, {}):
+        wait_until(changed.is_set, what="the call for what was there before", timeout=60)
+        changed.clear()
+        case.put(wanted)
+        assert changed.wait(60)
+        sees(case, wanted)
 
 
-def test_what_cannot_be_seen_is_unavailable_and_comes_back(tmp_path):
-    case = File(tmp_path)
-    case.change(None)
-    with pytest.raises(SourceUnavailable, match=str(case.path)):
-        case.source.read()
-    case.change("c:1\n")
-    assert case.source.read().hosts.names == ("c",)
+@changing
+def test_what_cannot_be_seen_is_unavailable_and_comes_back(case):
+    def unavailable() -> str:
+        try:
+            case.source.read()
+        except SourceUnavailable as error:
+            return str(error)
+        return ""
+
+    with case.away():
+        case.source.start(lambda: None)
+        wait_until(lambda: case.where in unavailable(), what="to be told so", timeout=60, show=unavailable)
+    case.put({"c": 1})
+    wait_until(lambda: not unavailable(), what="it to come back", timeout=60)
+    sees(case, {"c": 1})
 
 
 def test_what_is_no_list_is_refused_with_its_line(tmp_path):
     case = File(tmp_path)
-    case.change("a:1\nb:zwei\nc:\n")
+    case.write("a:1\nb:zwei\nc:\n")
     with pytest.raises(BadHosts, match=r"hosts:2: .* \(and 1 more bad line\)"):
         case.source.read()

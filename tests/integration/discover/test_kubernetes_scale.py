@@ -40,8 +40,7 @@ def crowd(kube):
     return kube
 
 
-def test_ten_thousand_pods_and_a_thousand_changes_a_second(place, crowd):
-    """§7-15"""
+def test_rule_15_ten_thousand_pods_and_a_thousand_changes_a_second(place, crowd):
     kubeconfig = crowd.kubeconfig(place.directory / "kubeconfig")
     source = ["--source", "kubernetes", "--job", "job", "--kubeconfig", kubeconfig, "--admission-probe", "none"]
     with place.serve_as([*source, "--hosts-file", place.hosts, "--settle", "0"]) as daemon:

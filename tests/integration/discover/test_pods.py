@@ -137,7 +137,7 @@ def following(kube, workers, place):
     return Following(kube, workers, place)
 
 
-def test_27_a_restart_after_a_kill_never_shrinks_what_stands_before_it_knows(kube, workers, following):
+def test_rule_27_a_restart_after_a_kill_never_shrinks_what_stands_before_it_knows(kube, workers, following):
     workers.add(1, 2)
     with following.daemon() as daemon:
         following.until(workers.line(1, 2))
@@ -154,7 +154,7 @@ def test_27_a_restart_after_a_kill_never_shrinks_what_stands_before_it_knows(kub
     assert reader.seen == [workers.line(1, 2), workers.line(1), workers.line(1, 3)]
 
 
-def test_27_without_pods_there_is_an_empty_file_and_a_script_that_succeeds(following):
+def test_rule_27_without_pods_there_is_an_empty_file_and_a_script_that_succeeds(following):
     with following.daemon():
         following.until("")
         ran = subprocess.run([following.place.directory / "hosts.sh"], capture_output=True, text=True, check=True)
@@ -162,7 +162,7 @@ def test_27_without_pods_there_is_an_empty_file_and_a_script_that_succeeds(follo
         assert following.place.get("/startupz")[0] == 200
 
 
-def test_22_a_pod_of_the_same_name_is_probed_anew_and_shown_to_wait(kube, workers, following):
+def test_rule_22_a_pod_of_the_same_name_is_probed_anew_and_shown_to_wait(kube, workers, following):
     workers.add(1, 2)
     with following.daemon():
         following.until(workers.line(1, 2))
@@ -180,7 +180,7 @@ def test_22_a_pod_of_the_same_name_is_probed_anew_and_shown_to_wait(kube, worker
         following.until(workers.line(1, 2))
 
 
-def test_21_nodes_that_fall_silent_together_stay_and_are_asked_for_while_deleted_pods_go_at_once(
+def test_rule_21_nodes_that_fall_silent_together_stay_and_are_asked_for_while_deleted_pods_go_at_once(
     kube, workers, following
 ):
     workers.add(1, 2, 3)
@@ -196,7 +196,7 @@ def test_21_nodes_that_fall_silent_together_stay_and_are_asked_for_while_deleted
 
 
 @pytest.mark.soak
-def test_20_the_last_survivor_stays_in_the_file_and_not_in_the_push(kube, workers, following):
+def test_rule_20_the_last_survivor_stays_in_the_file_and_not_in_the_push(kube, workers, following):
     workers.add(1, 2)
     with following.daemon():
         following.until(workers.line(1, 2))
@@ -214,7 +214,7 @@ def test_20_the_last_survivor_stays_in_the_file_and_not_in_the_push(kube, worker
 
 
 @pytest.mark.parametrize("code", [0, 137])
-def test_28_beside_another_container_the_daemon_ends_well_when_that_one_has_ended(kube, following, code):
+def test_rule_28_beside_another_container_the_daemon_ends_well_when_that_one_has_ended(kube, following, code):
     own = pod("launcher-x", labels={})
     own["spec"]["containers"] = [{"name": "launcher"}, {"name": "discover"}]
     own["spec"]["restartPolicy"] = "Never"

@@ -200,6 +200,18 @@ def test_over_tcp_it_listens_on_loopback_only_unless_told_otherwise(place):
         assert refused.value.code == 404
 
 
+def test_it_serves_a_socket_file_and_a_port_at_once(place):
+    place.watched.write_text("a:1\n")
+    with place.serve("--listen", ":0") as daemon:
+        url = _url(daemon)
+        daemon.wait_for("sequence=1")
+        with urllib.request.urlopen(f"{url}/hosts") as over_tcp:
+            assert over_tcp.read().decode() == place.get("/hosts")[1]
+        daemon.terminate()
+        assert daemon.wait() == 0
+    assert not place.socket.exists()
+
+
 def test_an_address_in_use_is_one_clear_line(place):
     place.watched.write_text("a:1\n")
     with socket.socket() as other:

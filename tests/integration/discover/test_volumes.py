@@ -64,7 +64,7 @@ def on_volume(place, *, read_only: bool = False):
         yield OnVolume(place, daemon)
 
 
-def test_26_a_full_volume_keeps_the_old_file_and_the_next_one_gets_through_once_there_is_room(place):
+def test_rule_26_a_full_volume_keeps_the_old_file_and_the_next_one_gets_through_once_there_is_room(place):
     place.watched.write_text("a:1\n")
     with on_volume(place) as volume:
         volume.until_it_says("fresh")
@@ -79,7 +79,7 @@ def test_26_a_full_volume_keeps_the_old_file_and_the_next_one_gets_through_once_
         volume.it_gets_through()
 
 
-def test_26_a_read_only_volume_keeps_the_old_file_and_is_written_once_it_can_be(place):
+def test_rule_26_a_read_only_volume_keeps_the_old_file_and_is_written_once_it_can_be(place):
     place.watched.write_text("a:1\nb:1\n")
     with on_volume(place, read_only=True) as volume:
         volume.it_keeps_the_old_file_and_says("read-only file system")

@@ -145,3 +145,10 @@ def test_the_world_is_filled_from_the_most_senior(hosts, most):
         last, whole = chosen.hosts[-1], hosts.hosts[len(chosen) - 1]
         assert (last.name, last.uid, last.node) == (whole.name, whole.uid, whole.node)
         assert 1 <= last.slots <= whole.slots
+
+
+def test_a_set_that_is_made_lean_answers_as_before():
+    hosts = HostSet.of({"a": 1, "b": 2})
+    assert hosts.lean() is hosts
+    assert (hosts.get("b"), "a" in hosts, "c" in hosts) == (Host("b", 2), True, False)
+    assert hosts.lean() == HostSet.of({"a": 1, "b": 2})

@@ -169,6 +169,12 @@ def test_an_option_that_gathers_takes_a_list_and_the_environment_replaces_it_who
     assert parse(config={"hook": ["a", "b"]}, environ={"HVD_ELASTIC_HOOK": "c"}).hook == ["c"]
 
 
+@pytest.mark.parametrize("flags", [["--hook", "d", "--hook", "e"], ["--hook=d", "--hook=e"]])
+def test_flags_of_an_option_that_gathers_replace_what_the_weaker_layers_say(flags):
+    given = {"config": {"hook": ["a", "b"]}, "environ": {"HVD_ELASTIC_HOOK": "c"}}
+    assert parse(*flags, **given).hook == ["d", "e"]
+
+
 BAD_VALUES = [
     ("hosts-file", None, "needs a value, not nothing"),
     ("hosts-file", {"a": 1}, "needs a value, not a table"),

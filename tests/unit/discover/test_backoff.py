@@ -37,8 +37,8 @@ def test_after_two_quiet_minutes_a_failure_is_a_first_one():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_server_that_is_down_is_tried_few_times(seed):
-    """§7-6, and the issue's bar for ten minutes. Each try is one connection."""
+def test_rule_06_a_server_that_is_down_is_tried_few_times(seed):
+    """And the bar for ten minutes. Each try is one connection."""
     waited = pauses(100, random.Random(seed).random)
     tries = [sum(waited[:number]) for number in range(100)]  # the moment of each of them
     assert sum(at < 300 for at in tries) <= 16

@@ -28,8 +28,7 @@ def read(pieces: list[bytes]) -> tuple[list, dict]:
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 10_000), max_size=30), st.booleans(), st.sampled_from([None, 1]))
-def test_a_list_is_the_same_however_it_is_cut(places, ascii_only, indent):
-    """§7-9"""
+def test_rule_09_a_list_is_the_same_however_it_is_cut(places, ascii_only, indent):
     data = json.dumps(PODS, ensure_ascii=ascii_only, indent=indent).encode()
     assert read(cut(data, places)) == (PODS["items"], PODS["metadata"])
 
@@ -77,16 +76,14 @@ def test_half_a_character_is_no_character():
 
 @settings(max_examples=60)
 @given(st.lists(st.integers(0, 10_000), max_size=30))
-def test_lines_are_the_same_however_they_are_cut(places):
-    """§7-9"""
+def test_rule_09_lines_are_the_same_however_they_are_cut(places):
     lines = [json.dumps(each, ensure_ascii=False).encode() for each in PODS["items"]]
     reader = Lines()
     assert [line for piece in cut(b"\n".join(lines) + b"\n", places) for line in reader.feed(piece)] == lines
     assert not reader.torn
 
 
-def test_a_line_of_a_megabyte_is_a_line():
-    """§7-9"""
+def test_rule_09_a_line_of_a_megabyte_is_a_line():
     reader, line = Lines(), b"x" * (1 << 20)
     assert [found for start in range(0, len(line), 4096) for found in reader.feed(line[start : start + 4096])] == []
     assert reader.torn

@@ -158,6 +158,29 @@ def test_an_unknown_name_in_the_environment_names_its_neighbour():
     assert settings_from(FILE, linked) == settings_from(FILE, {})  # what Kubernetes tells of a Service of that name
 
 
+CLUSTER = ["--source", "kubernetes", "--job", "digits", "--configmap", "digits-hosts"]
+
+
+def test_events_are_written_and_nothing_is_deleted_unless_it_is_said_otherwise():
+    source = settings_from(CLUSTER, {}).source
+    assert (source.events, source.reap) == (True, False)
+    source = settings_from([*CLUSTER, "--no-events", "--reap-failed"], {}).source
+    assert (source.events, source.reap) == (False, True)
+    source = settings_from(CLUSTER, {"HVD_DISCOVER_REAP_FAILED": "true", "HVD_DISCOVER_NO_EVENTS": "false"}).source
+    assert (source.events, source.reap) == (True, True)
+
+
+@pytest.mark.parametrize("option", ["--no-events", "--reap-failed"])
+def test_what_is_for_clusters_does_not_go_with_a_file(option):
+    with pytest.raises(UsageError, match=f"{option} does not go with --source file"):
+        settings_from([*FILE, option], {})
+
+
+def test_a_configmap_without_a_name_is_refused():
+    with pytest.raises(UsageError, match="--configmap needs a name"):
+        settings_from([*CLUSTER, "--configmap", ""], {})
+
+
 def test_one_look_prints_a_table(capsys):
     assert main(["--source", "static", "--hosts", "long-name:1,b:16", "--once"]) == 0
     assert capsys.readouterr().out == "HOST       SLOTS\nb             16\nlong-name      1\n"

@@ -33,14 +33,14 @@ def test_nothing_is_known_until_both_were_listed_whole():
     assert pods.apply([NodesListed(())]).whole
 
 
-def test_a_pod_that_is_added_twice_is_one_pod_in_its_newer_state():
+def test_rule_10_a_pod_that_is_added_twice_is_one_pod_in_its_newer_state():
     seen = picture([FIRST]).apply(
         [PodSeen(FIRST), PodSeen(replace(FIRST, version="11", phase="Failed")), PodSeen(FIRST)]
     )
     assert uids(seen) == {"w-0": ("u1", "11")}
 
 
-def test_a_replayed_change_with_a_lower_version_changes_nothing():
+def test_rule_10_a_replayed_change_with_a_lower_version_changes_nothing():
     old = replace(FIRST, version="9", phase="Pending")
     assert picture([FIRST]).apply([PodSeen(old)]).pods == picture([FIRST]).pods
 
@@ -58,7 +58,7 @@ def test_a_version_that_is_no_number_is_never_too_old(odd):
     assert not older("10", odd)
 
 
-def test_the_end_of_a_pod_that_another_of_its_name_has_followed_is_not_its_end():
+def test_rule_10_the_end_of_a_pod_that_another_of_its_name_has_followed_is_not_its_end():
     second = pod("w-0", uid="u2", version=12)
     seen = picture([FIRST]).apply([PodSeen(second), PodGone(replace(FIRST, version="13"))])
     assert uids(seen) == {"w-0": ("u2", "12")}
@@ -70,13 +70,13 @@ def test_a_pod_that_left_the_selector_is_gone_and_may_come_back():
     assert uids(gone.apply([PodSeen(replace(FIRST, version="12"))])) == {"w-0": ("u1", "12")}
 
 
-def test_a_list_always_wins_even_with_lower_versions_as_after_a_restored_store():
+def test_rule_11_a_list_always_wins_even_with_lower_versions_as_after_a_restored_store():
     seen = picture([FIRST, pod("w-1", version=11)]).apply([PodsListed((replace(FIRST, version="3"),))])
     assert uids(seen) == {"w-0": ("u1", "3")}
     assert uids(seen.apply([PodSeen(replace(FIRST, version="4"))])) == {"w-0": ("u1", "4")}
 
 
-def test_a_pod_that_was_deleted_while_nobody_watched_is_gone_after_the_next_list():
+def test_rule_12_a_pod_that_was_deleted_while_nobody_watched_is_gone_after_the_next_list():
     assert uids(picture([FIRST, pod("w-1")]).apply([PodsListed((FIRST,))])) == {"w-0": ("u1", "10")}
 
 

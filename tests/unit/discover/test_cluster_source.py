@@ -169,8 +169,7 @@ def test_changes_are_called_out_and_folded_in(rig):
     one.sees("b.j.n.svc", "c.j.n.svc")
 
 
-def test_a_departure_comes_with_its_deadline(rig):
-    """§7-17"""
+def test_rule_17_a_departure_comes_with_its_deadline(rig):
     one = rig(pods=[TWO]).start()
     one.sees("a.j.n.svc", "b.j.n.svc")
     going = worker("a", 11)
@@ -180,8 +179,7 @@ def test_a_departure_comes_with_its_deadline(rig):
     assert (departure.host, departure.deadline) == ("a.j.n.svc", 1893456000.0)
 
 
-def test_nodes_that_may_not_be_read_are_done_without(rig):
-    """§7-16"""
+def test_rule_16_nodes_that_may_not_be_read_are_done_without(rig):
     one = rig(pods=[TWO], nodes=[FORBIDDEN, listing(5, healthy())]).start()
     one.sees("a.j.n.svc", "b.j.n.svc")
     assert one.numbers["hvd_discover_node_watch_enabled"] == 0.0
@@ -206,8 +204,7 @@ def test_a_server_that_never_answered_is_said_to_be_away(rig):
     assert text == "pods of namespace n at https://there: connection refused; keeping the hosts known so far"
 
 
-def test_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
-    """§7-6"""
+def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
     one = rig(pods=[TWO]).start()
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
     one.cluster.of_pods.watched.wait(10)

@@ -19,7 +19,7 @@ def test_it_goes_on_while_the_other_one_runs():
 
 
 @pytest.mark.parametrize("code", [0, 1, 137])
-def test_28_it_ends_well_however_the_other_one_ended(code):
+def test_rule_28_it_ends_well_however_the_other_one_ended(code):
     assert ending(own(code), "launcher") == (f"container launcher has ended with exit code {code}", 0)
 
 

@@ -109,6 +109,6 @@ def test_warnings_are_counted_by_where_they_stand_and_what_follows():
     }
 
 
-@pytest.mark.parametrize("verdicts", [(), (VERDICTS[0], VERDICTS[4])])
+@pytest.mark.parametrize("verdicts", [(), (VERDICTS[0], VERDICTS[4]), (verdict("w-8", Grade.GONE, "pod was evicted"),)])
 def test_without_warnings_nothing_is_counted(verdicts):
     assert warnings(Selection(verdicts)) == {}

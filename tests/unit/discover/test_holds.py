@@ -175,7 +175,7 @@ def test_a_probe_that_fails_later_removes_nobody():
     assert publishing.last.wanted == ()
 
 
-def test_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_one():
+def test_rule_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_one():
     publishing = running("a", "b")
     publishing.answers = Answers(admitted={"uid-a", "uid-b"})
     again = verdict("b", uid="uid-b2")
@@ -187,7 +187,7 @@ def test_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_one()
     assert publishing.last.sight.hosts.get("b").uid == "uid-b2"
 
 
-def test_slots_change_at_once():
+def test_rule_23_slots_change_at_once():
     publishing = running("a")
     assert publishing.look(10.0, verdict("a", slots=4)) == {"a": 4}
 
@@ -237,7 +237,7 @@ def test_one_that_lost_its_place_does_not_come_back_under_an_advisory():
 # Removals
 
 
-@pytest.mark.parametrize("grade", [Grade.UNFIT, Grade.LEAVING])
+@pytest.mark.parametrize("grade", [Grade.UNFIT, Grade.LEAVING, Grade.GONE])
 def test_what_is_unfit_or_leaving_goes_at_once_even_if_it_is_all(grade):
     publishing = running("a", "b", "c")
     assert publishing.look(10.0, *[verdict(name, grade) for name in "abc"]) == {}
@@ -251,6 +251,15 @@ def test_a_departure_is_told_with_its_deadline_for_as_long_as_the_pod_is_there()
         assert publishing.look(now, *usable("a"), notice) == {"a": 1}
         assert publishing.departing() == {"b": 1234.5}
     assert publishing.look(501.0, *usable("a")) == {"a": 1}
+    assert publishing.departing() == {}
+
+
+def test_one_that_has_ended_by_a_notice_departs_for_as_long_as_its_pod_is_there():
+    publishing = running("a", "b")
+    for now in (10.0, 500.0):
+        assert publishing.look(now, *usable("a"), verdict("b", Grade.GONE)) == {"a": 1}
+        assert publishing.departing() == {"b": None}
+    publishing.look(501.0, *usable("a"))
     assert publishing.departing() == {}
 
 
@@ -289,7 +298,7 @@ def test_one_silent_host_of_many_goes_at_once():
 # The damper
 
 
-def test_21_all_nodes_silent_at_once_are_held_for_30_seconds_and_a_relist_is_asked_for_once():
+def test_rule_21_all_nodes_silent_at_once_are_held_for_30_seconds_and_a_relist_is_asked_for_once():
     publishing = running("a", "b", "c")
     assert publishing.look(10.0, *absent("a", "b", "c")) == {"a": 1, "b": 1, "c": 1}
     assert publishing.last.relist
@@ -301,7 +310,7 @@ def test_21_all_nodes_silent_at_once_are_held_for_30_seconds_and_a_relist_is_ask
     assert publishing.look(41.0, *absent("a", "b", "c")) == {}, "time that is over is not given twice"
 
 
-def test_21_all_pods_deleted_come_through_at_once():
+def test_rule_21_all_pods_deleted_come_through_at_once():
     publishing = running("a", "b", "c")
     assert publishing.look(10.0) == {}
     assert not publishing.last.relist
@@ -416,7 +425,7 @@ def test_a_thousand_pods_are_looked_at_in_a_moment():
     assert took < 0.05, f"{took * 1000:.1f} ms of processor time a look"
 
 
-GRADES = st.sampled_from([Grade.USABLE, Grade.USABLE, Grade.ABSENT, Grade.LEAVING, Grade.UNFIT, None])
+GRADES = st.sampled_from([Grade.USABLE, Grade.USABLE, Grade.ABSENT, Grade.LEAVING, Grade.UNFIT, Grade.GONE, None])
 PODS = st.fixed_dictionaries({name: st.tuples(GRADES, st.booleans(), st.booleans()) for name in "abcde"})
 STEPS = st.lists(st.tuples(st.floats(0.0, 12.0), PODS), min_size=1, max_size=15)
 

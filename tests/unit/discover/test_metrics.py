@@ -55,7 +55,7 @@ def test_the_age_of_what_is_known_grows_by_itself(numbers):
     assert numbers.value('last_sync_age_seconds{resource="pods"}') == pytest.approx(12.0)
 
 
-def test_16_nodes_that_may_not_be_read_are_told(numbers):
+def test_rule_16_nodes_that_may_not_be_read_are_told(numbers):
     numbers.cluster.nodes_read(False)
     assert numbers.value("node_watch_enabled") == 0.0
     numbers.cluster.nodes_read(True)
@@ -81,3 +81,27 @@ def test_latency_is_counted_once_from_the_oldest_news_to_the_last_way_out(number
     assert numbers.value('event_to_publication_seconds_sum{change="removal"}') == pytest.approx(0.3)
     assert numbers.value('event_to_publication_seconds_sum{change="addition"}') == pytest.approx(1.3)
     assert numbers.value('event_to_publication_seconds_bucket{change="removal",le="0.25"}') == 0.0
+
+
+def test_what_is_written_is_counted_by_kind(numbers):
+    writes = numbers.metrics.of_writes()
+    assert writes is numbers.metrics.of_writes()
+    writes.event("HostsLost", sent=True)
+    writes.event("HostsLost", sent=False)
+    writes.reaped("evicted")
+    writes.reap_failed()
+    assert numbers.value('events_sent_total{reason="HostsLost"}') == 1.0
+    assert numbers.value('events_unsent_total{reason="HostsLost"}') == 1.0
+    assert numbers.value('pods_reaped_total{cause="evicted"}') == 1.0
+    assert numbers.value("reap_failures_total") == 1.0
+
+
+def test_a_configmap_that_nobody_writes_is_not_counted(numbers):
+    writes = numbers.metrics.of_writes()
+    writes.wrote()
+    writes.owns(True)
+    assert b"configmap" not in numbers.metrics.render()
+    writes.configmap()
+    writes.wrote()
+    writes.owns(True)
+    assert numbers.value("configmap_writes_total") == numbers.value("configmap_owner") == 1.0

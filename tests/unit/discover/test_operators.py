@@ -135,7 +135,7 @@ def test_a_pod_is_reached_by_the_first_name_that_it_has(of: HostRules, body: dic
         (rules(host_name="{subdomain}.{name}"), {"subdomain": ""}, "--host-name asks for {subdomain}"),
     ],
 )
-def test_a_pod_without_a_name_that_horovod_can_use_is_told_what_to_do(of: HostRules, body: dict, said: str):
+def test_rule_24_a_pod_without_a_name_that_horovod_can_use_is_told_what_to_do(of: HostRules, body: dict, said: str):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - its words are looked at
         host_name(pod(**body), of)
     assert said in str(caught.value)
@@ -194,7 +194,9 @@ NVIDIA, AMD = {"nvidia.com/gpu": "8"}, {"amd.com/gpu": "4"}
         ),
     ],
 )
-def test_slots_are_the_first_that_anybody_says(of: HostRules, body: dict, job: int | None, slots: int, origin: str):
+def test_rule_23_slots_are_the_first_that_anybody_says(
+    of: HostRules, body: dict, job: int | None, slots: int, origin: str
+):
     found = slots_of(pod(**body), of, JobView(slots_per_worker=job))
     assert (found.count, found.origin, found.note) == (slots, origin, "")
 
@@ -228,7 +230,7 @@ def test_a_default_of_the_server_does_not_outweigh_gpus_and_the_conflict_is_told
         (rules(container="main"), {}, None, "the pod has no container 'main' (--container); it has worker"),
     ],
 )
-def test_slots_that_are_no_number_make_no_host(of: HostRules, body: dict, job: int | None, said: str):
+def test_rule_23_slots_that_are_no_number_make_no_host(of: HostRules, body: dict, job: int | None, said: str):
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - its words are looked at
         slots_of(pod(**body), of, JobView(slots_per_worker=job))
     assert said in str(caught.value)
@@ -279,7 +281,9 @@ TEXTS = st.text(max_size=12) | st.from_regex(r"[a-z0-9.:\- ]{0,70}", fullmatch=T
     ),
     st.sampled_from([rules(), rules("custom"), rules("et"), rules(host_name="{hostname}.{ip}")]),
 )
-def test_whatever_a_cluster_says_a_host_can_be_written_and_read_back_or_there_is_none(body: dict, of: HostRules):
+def test_rule_24_whatever_a_cluster_says_a_host_can_be_written_and_read_back_or_there_is_none(
+    body: dict, of: HostRules
+):
     view = pod(**body)
     try:
         host = Host(host_name(view, of), slots_of(view, of).count)

@@ -73,6 +73,24 @@ def test_a_place_owned_by_another_ends_it(manual_clock):
         Outlets([Way(failing=Taken("x"))], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
 
 
+class Handing(Way):
+    """A way out that takes everything and brings it out elsewhere."""
+
+    problem = ""
+
+
+def test_one_that_hands_over_is_never_left_in_peace_and_its_problem_is_told(manual_clock):
+    way = Handing()
+    outlets = Outlets([way], Metrics(manual_clock))
+    assert outlets.bring_to(NEWS, now=0.0) == ""
+    way.problem = "the server is away"
+    for now in (0.1, 0.2):
+        assert outlets.bring_to(NEWS, now=now) == "the server is away"
+    assert way.calls == 3
+    way.problem = ""
+    assert outlets.bring_to(NEWS, now=0.3) == ""
+
+
 def test_closing_closes_all(manual_clock):
     ways = [Way(), Way()]
     Outlets(ways, Metrics(manual_clock)).close()

@@ -1,6 +1,7 @@
 """The last survivor in the hosts file: what stock Horovod, looking once a second, can come to see."""
 
 import math
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.cluster import Key, PodView
-from discover.overlap import OverlapLimits, OverlappingHostsFile, Shown, overlap, still_there, still_valid
+from discover.overlap import Living, OverlapLimits, OverlappingHostsFile, Shown, overlap, still_valid
 from discover.publish import HostsFile, PublishFailed
 from discover.selection import Grade, Selection, Verdict
 from hvd_elastic_ext.core.clock import ManualClock
@@ -52,7 +53,7 @@ def reading(tmp_path):
     made.file.close()
 
 
-def test_20_all_draining_keep_one_and_it_goes_once_its_replacement_stood_beside_it_for_two_seconds(reading):
+def test_rule_20_all_draining_keep_one_and_it_goes_once_its_replacement_stood_beside_it_for_two_seconds(reading):
     assert reading.publish("a", "b") == ["a", "b"]
     assert len(survivor := reading.publish(after=60.0)) == 1
     assert reading.publish(after=100.0) == survivor
@@ -242,4 +243,21 @@ def test_a_host_is_there_as_long_as_its_own_pod_is_and_has_not_ended(host, there
             verdict("w-2", "u2", host="10.0.0.7"),
         )
     )
-    assert still_there(selection, host) is there
+    assert (host in Living(selection)) is there
+
+
+def test_what_stood_there_in_a_storm_of_changes_takes_little_memory(tmp_path):
+    many = hosts(*(f"w{number}" for number in range(1000))).hosts
+    file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=ManualClock())
+
+    def publish(number: int) -> None:
+        file.publish(Publication("life", number, HostSet(many[number:])))
+
+    publish(1)
+    tracemalloc.start()
+    for number in range(2, 102):
+        publish(number)
+    taken = tracemalloc.get_traced_memory()[0] / 100
+    tracemalloc.stop()
+    file.close()
+    assert taken < 12_000, f"{taken:.0f} bytes for each set of hosts"

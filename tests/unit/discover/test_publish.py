@@ -3,8 +3,10 @@
 import contextlib
 import os
 import resource
+import shutil
 import stat
 import subprocess
+from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
@@ -223,5 +225,33 @@ def test_the_script_is_executable_by_all_and_succeeds_without_the_file(tmp_path)
     assert (ran.returncode, ran.stdout, ran.stderr) == (0, "", "")
 
 
-def test_the_script_starts_one_process_at_most(tmp_path):
-    assert script_text(tmp_path / "hosts").count("cat") == 1
+def test_the_script_becomes_the_one_process_that_it_needs(tmp_path):
+    (tmp_path / "hosts").write_text("a:1\n")
+    (tmp_path / "cat").write_text('#!/bin/sh\necho "$PPID"\n')
+    (tmp_path / "cat").chmod(0o755)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    for script, more in _scripts(tmp_path / "hosts"):
+        ran = subprocess.run(["sh", "-c", script], env={**path, **more}, capture_output=True, text=True)
+        assert int(ran.stdout) == os.getpid()
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash", "dash", "busybox sh"])
+@pytest.mark.parametrize("what", ["a folder", "a link to nothing", "gone since it was looked at"])
+def test_whatever_is_in_the_way_of_the_script_it_prints_nothing_and_succeeds(tmp_path, shell, what):
+    if shutil.which(shell.split()[0]) is None:
+        pytest.skip(f"there is no {shell} here; install it to have it tried")
+    hosts = tmp_path / "hosts"
+    if what == "a folder":
+        hosts.mkdir()
+    elif what == "a link to nothing":
+        hosts.symlink_to(tmp_path / "nothing")
+    for text, more in _scripts(hosts):
+        blind = text.replace("[ -f ", "[ -n ").replace("[ -r ", "[ -n ") if what.startswith("gone") else text
+        ran = subprocess.run([*shell.split(), "-c", blind], env={**os.environ, **more}, capture_output=True, text=True)
+        assert (ran.returncode, ran.stdout) == (0, "")
+
+
+def _scripts(hosts: Path) -> list[tuple[str, dict[str, str]]]:
+    """Both, each with what it needs in the environment."""
+    ready = (Path(__file__).parents[3] / "scripts" / "discover_hosts.sh").read_text()
+    return [(script_text(hosts), {}), (ready, {"HVD_HOSTS_FILE": str(hosts)})]

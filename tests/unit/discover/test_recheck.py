@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from discover.recheck import FEW, GRACE, Listed, Recheck, interval, missed
+from discover.recheck import FEW, GRACE, MANY, Listed, Recheck, between_lists, missed
 from discover.transport import Ask, RequestFailed, Trouble
 from discover.views import pod_view
 from discover.watch import Contact
-from tests.unit.discover.scripted import Scripted, listing, pod
+from tests.unit.discover.scripted import Scripted, bookmark, error, event, listing, pod
 
 
 def compared(*pods):
@@ -48,8 +48,9 @@ def test_from_versions_that_are_no_numbers_nothing_is_concluded():
     assert missed([], "b", known=known(A), known_version="a") == ""
 
 
-def test_few_pods_are_looked_at_often():
-    assert (interval(FEW), interval(FEW + 1)) == (15.0, 60.0)
+@pytest.mark.parametrize(("pods", "seconds"), [(0, 0.0), (FEW, 0.0), (FEW + 1, 60.0), (MANY, 60.0), (10_000, 600.0)])
+def test_the_more_pods_there_are_the_seldomer_they_are_listed(pods, seconds):
+    assert between_lists(pods) == seconds
 
 
 class Watched:
@@ -109,7 +110,11 @@ def test_what_says_the_same_as_before_is_not_read_again(rig):
     for _ in range(4):
         recheck.turn()
     assert watched.confirmed == 4
-    assert len(script.requests) == 5  # the first time twice: once to see that it is new, once to read it
+    assert len(script.requests) == 4
+    script.answers = [listing(70, A, pod("b", 60))]
+    recheck.turn()
+    assert len(script.requests) == 6  # once to see that it is new, once to read it
+    assert len(watched.distrusted) == 1
 
 
 def test_a_watch_that_stays_behind_is_not_trusted(rig):
@@ -140,8 +145,8 @@ def test_nobody_looks_while_the_watch_talks(rig, manual_clock):
     assert watched.confirmed == 1
 
 
-def test_nobody_looks_while_there_is_no_watch(rig):
-    """§7-6: a server that is away is not tried from here as well."""
+def test_rule_06_nobody_looks_while_there_is_no_watch(rig):
+    """A server that is away is not tried from here as well."""
     watched = Watched(A)
     watched.contact = Contact(watching=False)
     recheck, script, _ = rig(watched, listing(50, A))
@@ -158,8 +163,7 @@ def test_a_server_that_refuses_the_list_is_no_reason_to_leave_the_watch(rig, cod
     assert script.renewed == renewed
 
 
-def test_a_server_that_knows_no_such_version_for_long_was_set_back(rig):
-    """§7-11"""
+def test_rule_11_a_server_that_knows_no_such_version_for_long_was_set_back(rig):
     ahead = RequestFailed(Trouble.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
     watched = Watched(A)
     recheck, _, _ = rig(watched, ahead)
@@ -180,3 +184,85 @@ def test_half_a_list_is_no_list(rig):
 def test_what_is_no_object_is_not_compared(raw):
     with pytest.raises(ValueError, match="no metadata"):
         Listed.of(raw)
+
+
+CROWD = [pod(f"w-{number}", 3) for number in range(FEW + 1)]
+ONE = listing(50, A)
+"""The answer to a list of one."""
+
+
+@pytest.fixture
+def crowd(rig, manual_clock):
+    """More pods than are listed often; what is asked for first is a list of one, then a watch."""
+
+    def make(*answers):
+        watched = Watched(*CROWD)
+        recheck, script, hurried = rig(watched, *answers)
+        return watched, recheck, script, hurried
+
+    return make
+
+
+def asked(script) -> list[tuple[Ask, int, int]]:
+    return [(request.ask, request.most, request.ends) for request in script.requests]
+
+
+def test_of_many_pods_a_short_watch_beside_the_first_one_tells_that_there_is_nothing_new(crowd):
+    watched, recheck, script, hurried = crowd(ONE, [bookmark(90)])
+    assert recheck.turn() == 15.0
+    assert (watched.confirmed, watched.distrusted, hurried.waited) == (1, [], [])
+    assert asked(script) == [(Ask.SINCE, 1, 0), (Ask.WATCH, 0, 1)]
+    assert {request.version for request in script.requests} == {"10"}
+
+
+def test_what_a_short_watch_tells_and_the_first_one_does_not_is_looked_into(crowd):
+    news = [event("MODIFIED", pod("w-0", 20))]
+    watched, recheck, script, hurried = crowd(ONE, news, listing(50, pod("w-0", 20), *CROWD[1:]))
+    recheck.turn()
+    assert hurried.waited == [GRACE, GRACE]
+    assert asked(script)[2:] == [(Ask.SINCE, 0, 0)]
+    assert watched.distrusted == ["the watch is deaf: it did not tell of pod n/w-0"]
+
+
+def test_a_first_watch_that_is_only_behind_a_short_one_is_trusted(crowd):
+    watched, recheck, script, hurried = crowd(ONE, [event("DELETED", pod("w-0", 20))])
+
+    def catch_up() -> None:
+        watched.version = "20"
+
+    hurried.meanwhile = catch_up
+    recheck.turn()
+    assert (watched.confirmed, watched.distrusted, len(script.requests)) == (1, [], 2)
+
+
+def test_a_short_watch_that_may_not_begin_where_the_first_one_is_proves_nothing(crowd):
+    watched, recheck, script, _ = crowd(ONE, [error(410)], listing(50, *CROWD))
+    recheck.turn()
+    assert (watched.confirmed, watched.distrusted, len(script.requests)) == (1, [], 3)
+
+
+def test_a_store_that_was_set_back_is_found_out_among_many_pods_too(crowd):
+    watched, recheck, _, _ = crowd(
+        RequestFailed(Trouble.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
+    )
+    recheck.turn()
+    assert watched.distrusted == []
+    recheck.turn()
+    assert len(watched.distrusted) == 1
+
+
+def test_many_pods_are_listed_now_and_then_all_the_same(crowd, manual_clock):
+    watched, recheck, script, _ = crowd(*[ONE, []] * 4, listing(50, *CROWD))
+    for _ in range(5):
+        recheck.turn()
+        manual_clock.advance(15.0)
+        watched.contact = Contact(watching=True, told=0.0)
+    assert asked(script)[-1] == (Ask.SINCE, 0, 0)
+    assert (len(script.requests), watched.confirmed) == (9, 5)
+
+
+@pytest.mark.parametrize("said", [b"{}", b'{"type":"ADDED"}', b"no JSON"])
+def test_a_short_watch_that_cannot_be_read_proves_nothing_and_changes_nothing(crowd, said):
+    watched, recheck, _, _ = crowd(ONE, [said + b"\n"])
+    recheck.turn()
+    assert (watched.confirmed, watched.distrusted) == (0, [])

@@ -117,6 +117,8 @@ def test_pods_of_another_job_are_not_this_ones():
         assert judged(stranger, job=job).grade is Grade.UNFIT
         assert "not this job's" in judged(stranger, job=job).reason
         assert judged(stranger).grade is Grade.USABLE
+    evicted = pod(phase="Failed", status={"reason": "Evicted"}, owner=("MPIJob", "j", "u-earlier"))
+    assert judged(evicted, job=job).grade is Grade.UNFIT
 
 
 def test_a_deletion_is_published_with_its_own_time_as_the_deadline():
@@ -134,7 +136,7 @@ def test_a_pod_that_leaves_is_published_even_if_it_is_not_ready_any_more():
     assert (verdict.grade, verdict.host and verdict.host.name) == (Grade.LEAVING, "w-0.job.default.svc")
 
 
-def test_a_graceful_shutdown_is_seen_on_the_node_while_the_pod_is_still_ready():
+def test_rule_19_a_graceful_shutdown_is_seen_on_the_node_while_the_pod_is_still_ready():
     message = "node is shutting down"
     said = {**condition("Ready", False, reason="KubeletNotReady"), "message": f"[container runtime ok, {message}]"}
     calm = node()
@@ -146,7 +148,8 @@ def test_a_graceful_shutdown_is_seen_on_the_node_while_the_pod_is_still_ready():
     assert after.verdicts[0].reason == "node node-0 is shutting down (KubeletNotReady)"
     dying = pod(version=2, phase="Failed", status={"reason": "Terminated"})
     last = look.select(NOW, picture([dying], [going]))
-    assert grades(last) == {"w-0": Grade.UNFIT}
+    assert grades(last) == {"w-0": Grade.GONE}
+    assert last.verdicts[0].host is not None
 
 
 def node_conditions(said: dict[str, Any]) -> tuple[Any, ...]:
@@ -184,7 +187,7 @@ def test_properties_and_conflicts_are_told_with_the_host():
     assert verdict.reason.startswith("ready; spot node; slotsPerWorker is 1, ")
 
 
-def test_slots_that_change_are_followed():
+def test_rule_23_slots_that_change_are_followed():
     look = selector()
     for version, (said, slots) in enumerate([("2", 2), ("4", 4), ("1", 1)], start=1):
         seen = look.select(NOW, picture([pod(version=version, annotations={SLOTS_ANNOTATION: said})], [node()]))

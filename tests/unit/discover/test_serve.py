@@ -1,5 +1,6 @@
 """The server's sockets: how many, whose, and what is left of them."""
 
+import os
 import socket
 import stat
 
@@ -10,7 +11,7 @@ from discover.board import Board
 from discover.locks import Taken
 from discover.metrics import Metrics
 from discover.routes import Routes
-from discover.serve import CannotListen, Server
+from discover.serve import CannotListen, Server, servers_at
 from discover.settings import TcpAddress, UnixAddress
 from discover.vitals import Vitals
 from tests.support.waiting import wait_until
@@ -109,6 +110,32 @@ def test_a_socket_file_that_is_no_longer_its_own_is_left(routes, tmp_path):
     (tmp_path / "s").write_text("somebody else's")
     server.close()
     assert (tmp_path / "s").read_text() == "somebody else's"
+
+
+def test_the_socket_file_is_for_its_owner_only_and_no_other_thread_notices(routes, tmp_path, monkeypatch):
+    """The umask is the whole process's: a file that another thread made meanwhile would get what is meant for this."""
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("the umask was touched"))
+    server = Server(UnixAddress(tmp_path / "s"), routes)
+    assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+    server.close()
+
+
+def test_several_addresses_are_served_alike(routes, tmp_path):
+    servers = servers_at([UnixAddress(tmp_path / "s"), TcpAddress("127.0.0.1", 0)], routes)
+    for server in servers:
+        server.start()
+    for server in servers:
+        client, answer = ask(server.address)
+        client.close()
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        server.close()
+
+
+def test_of_several_addresses_all_are_had_or_none(routes, tmp_path):
+    with pytest.raises(CannotListen, match="cannot assign requested address"):
+        servers_at([UnixAddress(tmp_path / "s"), TcpAddress("203.0.113.1", 0)], routes)
+    assert not (tmp_path / "s").exists()
+    Server(UnixAddress(tmp_path / "s"), routes).close()
 
 
 def test_a_second_server_on_one_socket_file_is_refused_even_before_the_first_answers(routes, tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from discover.settings import (
     FileSettings,
+    KubernetesSettings,
     Outputs,
     Settings,
     StaticSettings,
@@ -83,13 +84,36 @@ def test_a_daemon_that_publishes_nowhere_is_refused():
         Settings(source=STATIC, outputs=Outputs())
 
 
+CLUSTER = KubernetesSettings(job="digits")
+
+
+def test_a_configmap_is_enough_to_publish_to():
+    assert Settings(source=CLUSTER, outputs=Outputs(configmap="digits-hosts")).outputs.configmap == "digits-hosts"
+
+
+def test_a_configmap_needs_a_cluster():
+    with pytest.raises(UsageError, match="--configmap does not go with --source static"):
+        Settings(source=STATIC, outputs=Outputs(configmap="digits-hosts"))
+
+
+@pytest.mark.parametrize("name", ["../secrets/x", "Digits", "-x", "x" * 254, "a b", "a\n"])
+def test_a_configmap_has_a_name_that_an_object_may_have(name):
+    with pytest.raises(UsageError, match="--configmap"):
+        Outputs(configmap=name)
+
+
 def test_one_look_may_publish_nowhere():
     assert Settings(source=STATIC, outputs=Outputs(), once=True).once
 
 
 def test_one_look_serves_nobody():
     with pytest.raises(UsageError, match="--once serves nobody"):
-        Settings(source=STATIC, outputs=Outputs(listen=parse_listen(":0")), once=True)
+        Settings(source=STATIC, outputs=Outputs(listen=(parse_listen(":0"),)), once=True)
+
+
+def test_one_address_is_served_once():
+    with pytest.raises(UsageError, match=r"--listen http://127\.0\.0\.1:80 is given twice"):
+        Outputs(listen=(parse_listen(":80"), parse_listen("unix:///s"), parse_listen("127.0.0.1:80")))
 
 
 def test_writing_to_the_watched_file_is_refused():

@@ -45,7 +45,7 @@ def tainted(
 
 
 def failed(name: str, reason: str) -> Case:
-    return Case(name, pod={"phase": "Failed", "status": {"reason": reason}}, grade=Grade.UNFIT)
+    return Case(name, pod={"phase": "Failed", "status": {"reason": reason}}, grade=Grade.GONE)
 
 
 def with_condition(kind: str, status: str = "True", *, reason: str = "", message: str = "") -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ CALM = Case("nothing")
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_signal_has_its_consequence_while_it_is_set_and_none_afterwards(case: Case):
+def test_rule_18_a_signal_has_its_consequence_while_it_is_set_and_none_afterwards(case: Case):
     selector = Selector(RULES, BUILT_IN)
     calm = (Grade.USABLE, None, False, "ready")
     assert grade_and_deadline(CALM, selector) == calm
@@ -183,7 +183,7 @@ def test_a_signal_is_the_row_that_it_is_meant_for(case: Case):
     assert findings_of(case)[0].signal.name == case.name
 
 
-def test_no_row_of_the_table_is_without_a_case():
+def test_rule_18_no_row_of_the_table_is_without_a_case():
     tested = {case.name for case in CASES} | {name for name, _, _ in NOTES} | set(JOB_NOTES) | {"node-gone"}
     assert tested == {signal.name for signal in BUILT_IN.signals}
     assert len({signal.name for signal in BUILT_IN.signals}) == len(BUILT_IN.signals)

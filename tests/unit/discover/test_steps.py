@@ -22,8 +22,8 @@ def test_there_is_a_rule_for_every_end_of_every_request():
 
 
 @pytest.mark.parametrize("ask", [Ask.FRESH, Ask.WHOLE, Ask.SINCE])
-def test_a_whole_list_is_watched_from_its_version_at_once_even_if_that_is_a_lower_one(ask):
-    """§7-11: the server's store was restored."""
+def test_rule_11_a_whole_list_is_watched_from_its_version_at_once_even_if_that_is_a_lower_one(ask):
+    """The server's store was restored."""
     done = step(State(ask, "900"), End.DONE, version="12")
     assert (done.state.next, done.state.version, done.pause) == (Ask.WATCH, "12", 0.0)
 
@@ -33,8 +33,7 @@ def test_a_watch_that_ends_in_its_time_goes_on_where_it_was():
     assert (done.state.next, done.state.version, done.pause) == (Ask.WATCH, "9", 0.0)
 
 
-def test_an_expired_page_leads_to_a_list_in_one_piece():
-    """§7-3"""
+def test_rule_03_an_expired_page_leads_to_a_list_in_one_piece():
     assert step(State(), End.EXPIRED).state.next is Ask.WHOLE
     again = step(State(Ask.WHOLE), End.EXPIRED)
     assert again.state.next is Ask.FRESH
@@ -42,16 +41,14 @@ def test_an_expired_page_leads_to_a_list_in_one_piece():
 
 
 @pytest.mark.parametrize("lived", [0.0, 300.0])
-def test_an_expired_watch_lists_from_its_version_and_then_afresh(lived):
-    """§7-1, §7-2"""
+def test_rule_01_02_an_expired_watch_lists_from_its_version_and_then_afresh(lived):
     relist = step(WATCHING, End.EXPIRED, lived=lived)
     assert (relist.state.next, relist.state.version, relist.pause) == (Ask.SINCE, "7", 0.0)
     fresh = step(relist.state, End.EXPIRED)
     assert (fresh.state.next, fresh.state.version, fresh.pause) == (Ask.FRESH, "", 0.0)
 
 
-def test_a_server_that_is_behind_is_asked_for_what_it_has():
-    """§7-14"""
+def test_rule_14_a_server_that_is_behind_is_asked_for_what_it_has():
     for state in (WATCHING, State(Ask.SINCE, "7")):
         fresh = step(state, End.AHEAD)
         assert (fresh.state.next, fresh.state.version, fresh.pause) == (Ask.FRESH, "", 0.0)
@@ -68,16 +65,14 @@ def test_watches_that_expire_as_soon_as_they_are_opened_do_not_become_a_loop():
 
 
 @pytest.mark.parametrize("end", [End.DONE, End.CUT, End.SILENT])
-def test_a_watch_that_does_not_live_a_second_has_failed(end):
-    """§7-5"""
+def test_rule_05_a_watch_that_does_not_live_a_second_has_failed(end):
     short, long = step(WATCHING, end, lived=0.4), step(WATCHING, end, lived=70.0)
     assert (short.state.next, long.state.next) == (Ask.WATCH, Ask.WATCH)
     assert short.pause == 0.8
     assert long.pause == 0.0
 
 
-def test_a_server_that_closes_every_watch_at_once_is_asked_ten_times_a_minute_at_most():
-    """§7-5"""
+def test_rule_05_a_server_that_closes_every_watch_at_once_is_asked_ten_times_a_minute_at_most():
     now, asked, state = 0.0, 0, WATCHING
     while now < 60.0:
         asked += 1
@@ -99,8 +94,8 @@ def test_a_server_is_left_alone_as_long_as_it_asks_within_reason(asked, pause):
     assert step(WATCHING, End.BUSY, retry_after=asked).pause == pause
 
 
-def test_internal_errors_are_borne_for_a_while_and_then_listed_over():
-    """§7-4, R6"""
+def test_rule_04_internal_errors_are_borne_for_a_while_and_then_listed_over():
+    """R6"""
     state, now = WATCHING, 0.0
     asked = []
     while now <= 2 * STUBBORN:
@@ -122,8 +117,7 @@ def test_internal_errors_at_another_version_begin_anew():
 
 
 @pytest.mark.parametrize("ask", list(Ask))
-def test_who_is_not_let_in_reads_the_token_anew_and_tries_once_without_a_pause(ask):
-    """§7-13"""
+def test_rule_13_who_is_not_let_in_reads_the_token_anew_and_tries_once_without_a_pause(ask):
     state = State(ask, "" if ask is Ask.FRESH else "7")
     once = step(state, End.DENIED)
     assert (once.renew, once.pause) == (True, 0.0)
@@ -132,14 +126,12 @@ def test_who_is_not_let_in_reads_the_token_anew_and_tries_once_without_a_pause(a
     assert (twice.renew, twice.pause) == (True, 0.8)
 
 
-def test_a_token_that_cannot_be_read_just_now_is_read_again_later():
-    """§7-13"""
+def test_rule_13_a_token_that_cannot_be_read_just_now_is_read_again_later():
     empty = step(WATCHING, End.UNARMED)
     assert (empty.renew, empty.pause, empty.state.next) == (True, 0.8, Ask.WATCH)
 
 
-def test_what_is_forbidden_and_dispensable_is_hidden_and_tried_every_minute():
-    """§7-16"""
+def test_rule_16_what_is_forbidden_and_dispensable_is_hidden_and_tried_every_minute():
     hidden = step(State(), End.FORBIDDEN, dispensable=True)
     assert hidden.hidden
     assert 0.9 * HIDDEN_PAUSE <= hidden.pause <= 1.1 * HIDDEN_PAUSE
@@ -204,8 +196,7 @@ TOO_LARGE = {"code": 504, "reason": "Timeout", "details": {"causes": [{"reason":
         ({"code": "410", "details": "x", "message": None}, End.ODD),
     ],
 )
-def test_a_status_is_understood_though_half_of_it_is_missing(status, end):
-    """§7-4"""
+def test_rule_04_a_status_is_understood_though_half_of_it_is_missing(status, end):
     assert end_of(refusal(status)) is end
 
 

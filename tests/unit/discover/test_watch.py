@@ -67,8 +67,7 @@ def test_first_a_consistent_list_in_pages_and_then_a_watch_from_its_version(manu
     assert len(rig.batches) == 1  # both pages at once
 
 
-def test_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(manual_clock):
-    """§7-3"""
+def test_rule_03_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(manual_clock):
     gone = RequestFailed(Trouble.ANSWERED, "expired", code=410)
     rig = Rig(manual_clock, listing(10, pod("a", 3), more="next"), gone, TWO, [LIVE])
     rig.turns(1)
@@ -86,8 +85,7 @@ def test_changes_are_told_as_they_come_and_in_order(manual_clock):
     assert rig.pods == {"a": "12", "c": "11"}
 
 
-def test_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
-    """§7-1"""
+def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
     rig.turns(4)
     assert rig.asked == [("FRESH", ""), ("WATCH", "10"), ("SINCE", "10"), ("WATCH", "10")]
@@ -97,8 +95,7 @@ def test_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_c
     assert [a is b for a, b in zip(before, after, strict=True)] == [True, True]  # equal is the very same
 
 
-def test_a_watch_that_is_refused_as_expired_leads_to_one_list(manual_clock):
-    """§7-2"""
+def test_rule_02_a_watch_that_is_refused_as_expired_leads_to_one_list(manual_clock):
     rig = Rig(manual_clock, TWO, RequestFailed(Trouble.ANSWERED, "too old", code=410), TWO, [LIVE])
     assert rig.turns(4) == [0.0] * 4
     assert rig.asked[2:] == [("SINCE", "10"), ("WATCH", "10")]
@@ -107,8 +104,7 @@ def test_a_watch_that_is_refused_as_expired_leads_to_one_list(manual_clock):
 @pytest.mark.parametrize(
     "said", [error(500, reason="InternalError"), error(429), event("ERROR", {"kind": "Status"}), event("ERROR", {})]
 )
-def test_any_other_error_within_the_stream_backs_off(manual_clock, said):
-    """§7-4"""
+def test_rule_04_any_other_error_within_the_stream_backs_off(manual_clock, said):
     rig = Rig(manual_clock, TWO, [said])
     assert rig.turns(2)[1] > 0
     assert rig.pods == {"a": "3", "b": "4"}
@@ -122,8 +118,7 @@ def test_what_came_before_an_error_is_told(manual_clock):
     assert rig.reflector.known()[1] == "11"
 
 
-def test_a_server_that_is_away_for_five_minutes_is_tried_sixteen_times_and_nothing_is_told(manual_clock):
-    """§7-6"""
+def test_rule_06_a_server_that_is_away_for_five_minutes_is_tried_sixteen_times_and_nothing_is_told(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE], REFUSED)
     rig.turns(2)
     start = manual_clock.mono()
@@ -140,16 +135,14 @@ def test_a_server_that_is_away_for_five_minutes_is_tried_sixteen_times_and_nothi
     assert rig.reflector.contact.trouble == ""
 
 
-def test_a_silent_server_is_left_and_watched_again_without_a_list(manual_clock):
-    """§7-7"""
+def test_rule_07_a_silent_server_is_left_and_watched_again_without_a_list(manual_clock):
     silent = [event("MODIFIED", pod("a", 15)), 70.0, RequestFailed(Trouble.SILENT, "70 s without a byte")]
     rig = Rig(manual_clock, TWO, silent, [LIVE])
     assert rig.turns(3)[1] == 0.0
     assert rig.asked == [("FRESH", ""), ("WATCH", "10"), ("WATCH", "15")]
 
 
-def test_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
-    """§7-8"""
+def test_rule_08_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
     rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Trouble.CUT, "reset")], [LIVE])
     rig.turns(3)
     assert rig.asked[2] == ("WATCH", "500")
@@ -158,16 +151,14 @@ def test_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
 
 
 @pytest.mark.parametrize("junk", [b"}{\n", b"\xff\xfe\n", b"null\n", b'{"type":"ADDED"}\n', event("NEW", {}), b'"x"\n'])
-def test_a_line_that_is_no_event_loses_nothing(manual_clock, junk):
-    """§7-9"""
+def test_rule_09_a_line_that_is_no_event_loses_nothing(manual_clock, junk):
     rig = Rig(manual_clock, TWO, [LIVE, event("ADDED", pod("c", 11)), junk], [event("ADDED", pod("d", 12)), LIVE])
     rig.turns(3)
     assert rig.asked[2] == ("WATCH", "11")
     assert set(rig.pods) == {"a", "b", "c", "d"}
 
 
-def test_a_line_that_is_torn_off_loses_nothing(manual_clock):
-    """§7-9"""
+def test_rule_09_a_line_that_is_torn_off_loses_nothing(manual_clock):
     added = event("ADDED", pod("ü", 11))
     half = added.index("ü".encode()) + 1 if "ü".encode() in added else len(added) // 2
     rig = Rig(manual_clock, TWO, [LIVE, added[:half]], [added[:half], added[half:], LIVE])
@@ -176,8 +167,7 @@ def test_a_line_that_is_torn_off_loses_nothing(manual_clock):
     assert set(rig.pods) == {"a", "b", "ü"}
 
 
-def test_repeats_and_stragglers_change_nothing(manual_clock):
-    """§7-10"""
+def test_rule_10_repeats_and_stragglers_change_nothing(manual_clock):
     again = [event("ADDED", pod("a", 3)), event("MODIFIED", pod("a", 2)), event("DELETED", pod("b", 20, uid="old"))]
     rig = Rig(manual_clock, TWO, [*again, LIVE], [LIVE])
     rig.turns(3)
@@ -186,8 +176,7 @@ def test_repeats_and_stragglers_change_nothing(manual_clock):
     assert set(rig.reflector.known()[0]) == set(rig.snapshot.pods)
 
 
-def test_a_list_with_lower_versions_is_what_there_is(manual_clock):
-    """§7-11"""
+def test_rule_11_a_list_with_lower_versions_is_what_there_is(manual_clock):
     restored = listing(5, pod("a", 2), pod("c", 5))
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], restored, [event("MODIFIED", pod("c", 6)), LIVE])
     rig.turns(4)
@@ -195,24 +184,21 @@ def test_a_list_with_lower_versions_is_what_there_is(manual_clock):
     assert rig.asked[3] == ("WATCH", "5")
 
 
-def test_a_pod_deleted_while_nobody_watched_is_gone_after_the_list(manual_clock):
-    """§7-12"""
+def test_rule_12_a_pod_deleted_while_nobody_watched_is_gone_after_the_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], listing(30, pod("b", 4)), [LIVE])
     rig.turns(3)
     assert rig.pods == {"b": "4"}
     assert isinstance(rig.batches[-1][0], PodsListed)
 
 
-def test_a_server_that_lags_behind_is_asked_for_what_it_has(manual_clock):
-    """§7-14"""
+def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(manual_clock):
     ahead = RequestFailed(Trouble.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], ahead, listing(8, pod("a", 3)), [LIVE])
     assert rig.turns(5) == [0.0] * 5
     assert rig.asked[2:] == [("SINCE", "10"), ("FRESH", ""), ("WATCH", "8")]
 
 
-def test_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_clock):
-    """§7-13"""
+def test_rule_13_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_clock):
     denied = RequestFailed(Trouble.ANSWERED, "unauthorized", code=401)
     rig = Rig(manual_clock, TWO, denied, [LIVE])
     assert rig.turns(3) == [0.0] * 3
@@ -220,8 +206,7 @@ def test_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_clock):
     assert rig.asked[1:] == [("WATCH", "10")] * 2
 
 
-def test_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clock):
-    """§7-16"""
+def test_rule_16_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clock):
     rig = Rig(manual_clock, FORBIDDEN, FORBIDDEN, listing(5, node("x", 2)), [LIVE], resource=NODES)
     pauses = rig.turns(2)
     assert rig.batches == [(NodesHidden(),)]  # said once
@@ -232,8 +217,7 @@ def test_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clock):
     assert not rig.reflector.contact.hidden
 
 
-def test_nodes_that_may_no_longer_be_read_are_hidden(manual_clock):
-    """§7-16"""
+def test_rule_16_nodes_that_may_no_longer_be_read_are_hidden(manual_clock):
     rig = Rig(manual_clock, listing(5, node("x", 2)), [LIVE], FORBIDDEN, FORBIDDEN, resource=NODES)
     rig.turns(4)
     assert rig.snapshot.nodes_hidden
@@ -297,8 +281,7 @@ def test_a_defect_does_not_end_the_thread(threaded, caplog):
     assert "a defect" in caplog.text
 
 
-def test_it_ends_at_once_though_the_server_sends_nothing(threaded):
-    """§7-28"""
+def test_rule_28_it_ends_at_once_though_the_server_sends_nothing(threaded):
     threaded.reflector.start()
     wait_until(lambda: len(threaded.script.requests) == 2, what="the watch")
     threaded.reflector.stop()

@@ -76,7 +76,7 @@ def job(tmp_path, monkeypatch):
         each.end()
 
 
-def test_20_without_the_last_survivor_horovod_ends_the_job(job, tmp_path):
+def test_rule_20_without_the_last_survivor_horovod_ends_the_job(job, tmp_path):
     hosts_file = HostsFile(tmp_path / "hosts")
     hosts_file.publish(of("a", "b"))
     running = job()
@@ -87,7 +87,7 @@ def test_20_without_the_last_survivor_horovod_ends_the_job(job, tmp_path):
     hosts_file.close()
 
 
-def test_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_new(job, tmp_path):
+def test_rule_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_new(job, tmp_path):
     clock = ManualClock()
     hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=clock)
     hosts_file.publish(of("a", "b"))
@@ -105,7 +105,7 @@ def test_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_new(job
     hosts_file.close()
 
 
-def test_25_whoever_reads_during_rewrites_sees_one_list_or_the_other(tmp_path):
+def test_rule_25_whoever_reads_during_rewrites_sees_one_list_or_the_other(tmp_path):
     lists = [of(*[f"{letter}{number:03}" for number in range(200)], "common") for letter in "ab"]
     hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=ManualClock())
     seen = _read_a_thousand_times_a_second(tmp_path / "hosts", hosts_file, lists, rewrites=200)
@@ -136,7 +136,7 @@ def _read_a_thousand_times_a_second(path, hosts_file, lists, *, rewrites: int) -
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_25_ten_thousand_rewrites_are_never_seen_empty_or_torn_by_the_script(tmp_path):
+def test_rule_25_ten_thousand_rewrites_are_never_seen_empty_or_torn_by_the_script(tmp_path):
     lists = [of(*[f"{letter}{number:03}" for number in range(200)], "common") for letter in "ab"]
     hosts_file = HostsFile(tmp_path / "hosts")
     script = Script(tmp_path / "discover.sh", hosts_file=hosts_file.path)
@@ -175,7 +175,7 @@ def _drained(process):
     return finish
 
 
-def test_26_what_cannot_be_written_is_counted_and_tried_again_and_its_time_is_not_forgotten(tmp_path, monkeypatch):
+def test_rule_26_what_cannot_be_written_is_counted_and_tried_again_and_its_time_is_not_forgotten(tmp_path, monkeypatch):
     clock = ManualClock()
     metrics = Metrics(clock)
     hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=clock)

@@ -1,0 +1,390 @@
+"""Hosts in a ConfigMap of an API server, and who of several daemons may put them there."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from discover.configmap import LARGEST, OVERLAP, Delegate
+from discover.locks import Taken
+from discover.publish import PublishFailed
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.publication import Departure, from_json
+from tests.contract.discover.writing import NAME, Writing, publication
+from tests.support.kube import statuses
+from tests.support.kube.server import KubeServer
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture
+def writing(kube: KubeServer, tmp_path: Path) -> Iterator[Writing]:
+    made = Writing(kube, tmp_path, "rbac.yaml", "configmap.yaml")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def admin(kube: KubeServer, tmp_path: Path) -> Iterator[Writing]:
+    made = Writing(kube, tmp_path)
+    yield made
+    made.close()
+
+
+def test_under_the_rights_of_the_manifest_hosts_script_and_publication_stand_there(writing: Writing) -> None:
+    departing = Departure("c", "node n is shutting down", 2e9)
+    writing.configmap().publish(published := publication(1, "ab", departing=[departing]))
+    assert sorted(writing.data()) == ["discover_hosts.sh", "hosts", "publication.json"]
+    assert writing.data()["hosts"] == "a:1\nb:1\n"
+    assert from_json(writing.data()["publication.json"], where="it") == published
+    assert writing.kube.counts.answers(403) == 0
+
+
+def test_the_script_prints_the_hosts_wherever_it_is_mounted_and_always_succeeds(
+    writing: Writing, tmp_path: Path
+) -> None:
+    writing.configmap().publish(publication(1, "ab"))
+    mounted = tmp_path / "a mount"
+    mounted.mkdir()
+    for key, text in writing.data().items():
+        (mounted / key).write_text(text)
+    script = mounted / "discover_hosts.sh"
+    script.chmod(0o755)
+    ran = subprocess.run([script], capture_output=True, text=True, check=True, cwd="/")
+    assert (ran.stdout, ran.stderr) == ("a:1\nb:1\n", "")
+    (mounted / "hosts").unlink()
+    ran = subprocess.run([script], capture_output=True, text=True, check=True)
+    assert (ran.stdout, ran.stderr) == ("", "")
+
+
+def test_it_is_written_only_when_it_says_something_else(writing: Writing) -> None:
+    configmap = writing.configmap()
+    for _ in range(5):
+        configmap.publish(publication(1, "ab"))
+        writing.clock.advance(61.0)
+    assert writing.written == writing.kube.counts.of("patch", "configmaps") == 1
+
+
+def test_a_daemon_that_starts_again_writes_nothing_but_its_name_and_knows_what_stood_there(writing: Writing) -> None:
+    writing.configmap().publish(publication(1, "ba"))
+    assert writing.configmap("two").standing().names == ("b", "a")
+
+
+def test_keys_of_others_are_left_alone(writing: Writing) -> None:
+    writing.kube.change("configmaps", NAME, {"data": {"theirs": "x"}})
+    writing.configmap().publish(publication(1, "a"))
+    assert writing.data()["theirs"] == "x"
+
+
+def test_what_others_changed_is_mended(writing: Writing) -> None:
+    configmap, wanted = writing.configmap(), publication(1, "a")
+    configmap.publish(wanted)
+    writing.kube.change("configmaps", NAME, {"data": {"hosts": "evil:1\n"}})
+    writing.clock.advance(61.0)
+    configmap.publish(wanted)
+    assert writing.hosts() == ["a:1"]
+
+
+def test_a_change_that_crosses_another_is_refused_and_made_good(writing: Writing) -> None:
+    configmap = writing.configmap()
+    configmap.publish(publication(1, "a"))
+    writing.kube.change("configmaps", NAME, {"data": {"hosts": "evil:1\n"}})
+    with pytest.raises(PublishFailed, match="somebody else has just changed it"):
+        configmap.publish(publication(2, "ab"))
+    assert writing.hosts() == ["evil:1"]
+    configmap.publish(publication(2, "ab"))
+    assert writing.hosts() == ["a:1", "b:1"]
+
+
+def test_one_that_is_not_there_is_made_where_that_is_allowed(admin: Writing) -> None:
+    admin.configmap().publish(publication(1, "a"))
+    assert admin.hosts() == ["a:1"]
+
+
+def test_one_that_is_not_there_and_may_not_be_made_comes_with_the_remedy(writing: Writing) -> None:
+    writing.kube.remove("configmaps", NAME)
+    configmap = writing.configmap()
+    with pytest.raises(PublishFailed, match="kubectl -n default create configmap digits-hosts"):
+        configmap.publish(publication(1, "a"))
+    writing.kube.put("configmaps", {"metadata": {"name": NAME}})
+    configmap.publish(publication(1, "a"))
+    assert writing.hosts() == ["a:1"]
+
+
+@pytest.mark.parametrize("kind", ["configmaps", "leases"])
+def test_without_the_right_nothing_is_written_and_the_remedy_is_named(
+    kube: KubeServer, tmp_path: Path, kind: str
+) -> None:
+    writing = Writing(kube, tmp_path, "rbac.yaml", "configmap.yaml")
+    (role,) = (each for each in kube.all("roles") if each["metadata"]["name"] == "hvd-discover-configmap-digits")
+    kube.put("roles", {**role, "rules": [each for each in role["rules"] if kind not in each["resources"]]})
+    with pytest.raises(PublishFailed, match=r"forbidden.*docker/manifests/configmap\.yaml gives the right"):
+        writing.configmap().publish(publication(1, "a"))
+    assert writing.hosts() is None
+    writing.close()
+
+
+def test_a_server_that_fails_leaves_what_stands_there(writing: Writing) -> None:
+    configmap = writing.configmap()
+    configmap.publish(publication(1, "ab"))
+    plan = writing.kube.faults.on("patch", "configmaps").answer(statuses.internal("etcd is away"))
+    with pytest.raises(PublishFailed, match="etcd is away"):
+        configmap.publish(publication(2, "abc"))
+    plan.stop()
+    with writing.kube.down(), pytest.raises(PublishFailed, match=r"refused|the connection broke"):
+        configmap.publish(publication(2, "abc"))
+    assert writing.hosts() == ["a:1", "b:1"]
+    configmap.publish(publication(2, "abc"))
+    assert writing.hosts() == ["a:1", "b:1", "c:1"]
+
+
+def test_an_answer_that_was_lost_is_no_harm(writing: Writing) -> None:
+    configmap = writing.configmap()
+    configmap.publish(publication(1, "a"))
+    lost = writing.kube.faults.on("patch", "configmaps", times=1).cut()
+    with pytest.raises(PublishFailed):
+        configmap.publish(publication(2, "ab"))
+    lost.wait()
+    configmap.publish(publication(2, "ab"))
+    assert writing.hosts() == ["a:1", "b:1"]
+
+
+def test_more_than_a_configmap_takes_goes_without_the_publication(admin: Writing) -> None:
+    many = [f"digits-worker-{number}.digits.default.svc" for number in range(12_000)]
+    configmap = admin.configmap()
+    configmap.publish(publication(1, many[:100]))
+    assert "publication.json" in admin.data()
+    configmap.publish(publication(2, many))
+    assert sorted(admin.data()) == ["discover_hosts.sh", "hosts"]
+    with pytest.raises(PublishFailed, match="more than a ConfigMap takes"):
+        configmap.publish(publication(3, [f"{'x' * 60}.{name}" for name in many]))
+    assert len(admin.hosts() or ()) == 12_000
+    assert len(admin.data()["hosts"]) < LARGEST
+
+
+# The last survivor
+
+
+def test_the_last_survivor_stays_for_as_long_as_a_kubelet_may_take(writing: Writing) -> None:
+    configmap = writing.configmap()
+    configmap.publish(publication(1, "ab"))
+    writing.clock.advance(1000.0)
+    wanted = publication(2, "c", departing=[Departure("a", "why", writing.clock.wall() + 20.0)])
+    configmap.publish(wanted)
+    survivor = (writing.hosts() or [])[0]
+    assert writing.hosts() == [survivor, "c:1"]
+    writing.clock.advance(OVERLAP.most - 1.0)
+    configmap.publish(wanted)
+    assert writing.hosts() == [survivor, "c:1"]
+    writing.clock.advance(1.0)
+    configmap.publish(wanted)
+    assert writing.hosts() == ["c:1"]
+
+
+def test_the_publication_is_not_held_back(writing: Writing) -> None:
+    configmap = writing.configmap()
+    configmap.publish(publication(1, "a"))
+    configmap.publish(publication(2, "b"))
+    assert from_json(writing.data()["publication.json"], where="it").hosts.names == ("b",)
+    assert writing.hosts() == ["a:1", "b:1"]
+
+
+def test_a_survivor_of_an_earlier_life_stays_too_and_goes_with_its_pod(writing: Writing) -> None:
+    writing.configmap().publish(publication(1, "a"))
+    writing.clock.advance(60.0)
+    configmap, wanted = writing.configmap("one"), publication(1, "b")
+    configmap.publish(wanted)
+    assert writing.hosts() == ["a:1", "b:1"]
+    writing.dead.add("a")
+    configmap.publish(wanted)
+    assert writing.hosts() == ["b:1"]
+
+
+# Several daemons
+
+
+def test_a_second_daemon_does_not_write_and_says_who_does(writing: Writing) -> None:
+    writing.configmap("one").publish(publication(1, "a"))
+    with pytest.raises(Taken, match="hvd-discover one already writes it"):
+        writing.configmap("two").publish(publication(1, "b"))
+    assert writing.hosts() == ["a:1"]
+
+
+def test_the_holder_renews_it_and_needs_no_more_than_that(writing: Writing) -> None:
+    one, two, wanted = writing.configmap("one"), writing.configmap("two"), publication(1, "a")
+    for _ in range(20):
+        one.publish(wanted)
+        with pytest.raises(Taken):
+            two.publish(publication(1, "b"))
+        writing.clock.advance(5.0)
+    assert writing.kube.counts.of("update", "leases") == 9
+    assert writing.hosts() == ["a:1"]
+
+
+def test_one_that_has_vanished_is_followed_once_its_lease_is_over(writing: Writing) -> None:
+    writing.configmap("one").publish(publication(1, "a"))
+    two, wanted = writing.configmap("two"), publication(1, "ab")
+    with pytest.raises(Taken):
+        two.publish(wanted)
+    writing.clock.advance(29.0)
+    with pytest.raises(Taken):
+        two.publish(wanted)
+    writing.clock.advance(1.0)
+    two.publish(wanted)
+    assert writing.hosts() == ["a:1", "b:1"]
+    assert writing.kube.get("leases", NAME)["spec"]["leaseTransitions"] == 1
+
+
+def test_one_that_ends_is_followed_at_once(writing: Writing) -> None:
+    one = writing.configmap("one")
+    one.publish(publication(1, "a"))
+    one.close()
+    one.close()
+    writing.configmap("two").publish(publication(1, "ab"))
+    assert writing.hosts() == ["a:1", "b:1"]
+
+
+def test_one_that_was_stopped_and_goes_on_overwrites_nobody(writing: Writing) -> None:
+    one, two = writing.configmap("one"), writing.configmap("two")
+    one.publish(publication(1, "a"))
+    writing.clock.advance(15.0)
+    with pytest.raises(Taken):
+        two.publish(publication(1, "ab"))
+    writing.clock.advance(30.0)
+    two.publish(publication(1, "ab"))
+    with pytest.raises(PublishFailed, match="another daemon has just claimed"):
+        one.publish(publication(2, "a"))
+    with pytest.raises(Taken):
+        one.publish(publication(2, "a"))
+    assert writing.hosts() == ["a:1", "b:1"]
+
+
+def test_one_that_gets_it_back_begins_with_what_stands_there_by_then(writing: Writing) -> None:
+    one, two = writing.configmap("one"), writing.configmap("two")
+    one.publish(publication(1, "a"))
+    with pytest.raises(Taken):
+        two.publish(publication(1, "b"))
+    writing.clock.advance(30.0)
+    writing.dead.add("a")
+    two.publish(publication(1, "b"))
+    with pytest.raises(PublishFailed, match="another daemon has just claimed"):
+        one.publish(publication(2, "c"))
+    with pytest.raises(Taken):
+        one.publish(publication(2, "c"))
+    two.close()
+    one.publish(publication(2, "c"))
+    assert writing.hosts() == ["b:1", "c:1"]  # and the survivor is that of the other
+
+
+def test_one_that_was_stopped_in_the_middle_of_a_change_overwrites_nobody(writing: Writing) -> None:
+    """It holds the lease when it begins, and not any more when its change arrives."""
+    one = writing.configmap("one")
+    one.publish(publication(1, "a"))
+    writing.kube.change("configmaps", NAME, {"data": {"hosts": "b:1\n"}})  # its successor's
+    with pytest.raises(PublishFailed, match="somebody else"):
+        one.publish(publication(2, "ac"))
+    assert writing.hosts() == ["b:1"]
+
+
+def test_two_that_want_it_at_once_are_one_that_has_it(kube: KubeServer, tmp_path: Path) -> None:
+    writing = Writing(kube, tmp_path, "rbac.yaml", "configmap.yaml")
+    daemons = [writing.configmap(str(number), clock=SystemClock()) for number in range(4)]
+    together, ends = threading.Barrier(len(daemons)), []
+
+    def race(number: int) -> None:
+        together.wait()
+        try:
+            daemons[number].publish(publication(1, [f"of-{number}"]))
+            ends.append(number)
+        except (PublishFailed, Taken):
+            pass
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(len(daemons))]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    (winner,) = ends
+    assert writing.hosts() == [f"of-{winner}:1"]
+    assert kube.get("leases", NAME)["spec"]["holderIdentity"] == str(winner)
+    writing.close()
+
+
+# In a thread of its own
+
+
+class Outside:
+    """A delegate, what it counts, and its thread."""
+
+    def __init__(self, writing: Writing, me: str = "one") -> None:
+        self.failures = 0
+        self.owns: list[bool] = []
+        self.delegate = Delegate(writing.configmap(me), clock=writing.clock, failed=self._fail, owns=self.owns.append)
+
+    def _fail(self) -> None:
+        self.failures += 1
+
+
+def test_what_is_handed_over_is_brought_out_beside_the_loop_however_slow_the_server(
+    kube: KubeServer, tmp_path: Path
+) -> None:
+    writing = Writing(kube, tmp_path)
+    outside = Outside(writing)
+    outside.delegate.start()
+    hung = kube.faults.on("get", "leases").hang()
+    outside.delegate.publish(publication(1, "a"))
+    hung.wait()
+    outside.delegate.publish(publication(2, "ab"))  # returns, and does not wait for the first
+    hung.stop()
+    outside.delegate.close()
+    wait_until(lambda: "configmap" not in {each.name for each in threading.enumerate()}, what="its end", timeout=60)
+    assert writing.hosts() is None
+    writing.close()
+
+
+def test_the_newest_publication_is_the_one_that_comes_out(kube: KubeServer, tmp_path: Path) -> None:
+    writing = Writing(kube, tmp_path)
+    outside = Outside(writing)
+    outside.delegate.start()
+    for number in range(1, 6):
+        outside.delegate.publish(publication(number, "abcdef"[:number]))
+    wait_until(lambda: writing.hosts() == [f"{each}:1" for each in "abcde"], what="the newest", timeout=60)
+    outside.delegate.close()
+    assert "holderIdentity" not in kube.get("leases", NAME)["spec"]  # its end was its own
+    writing.close()
+
+
+def test_failures_are_told_and_tried_again_with_growing_pauses(admin: Writing) -> None:
+    outside = Outside(admin)
+    outside.delegate.publish(publication(1, "a"))
+    with admin.kube.down():
+        assert [outside.delegate.turn()] == [1.0]
+        assert "trying again" in outside.delegate.problem
+        assert outside.delegate.turn() == 1.0  # not yet
+        admin.clock.advance(1.0)
+        assert outside.delegate.turn() == 2.0
+    assert outside.failures == 2
+    admin.clock.advance(2.0)
+    outside.delegate.turn()
+    assert (outside.delegate.problem, admin.hosts(), outside.owns) == ("", ["a:1"], [True])
+
+
+def test_one_that_stands_by_has_no_problem_and_takes_over(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    one, two = Outside(writing, "one"), Outside(writing, "two")
+    for each in (one, two):
+        each.delegate.publish(publication(1, "a"))
+        each.delegate.turn()
+    assert (two.delegate.problem, two.failures, two.owns) == ("", 0, [False])
+    assert [each.delegate.stands_by for each in (one, two)] == [False, True]
+    for _ in range(3):
+        writing.clock.advance(2.0)
+        two.delegate.turn()
+    assert sum("standing by" in each.message for each in caplog.records) == 1
+    writing.clock.advance(30.0)
+    two.delegate.turn()
+    assert two.owns[-1] is True
+    assert not two.delegate.stands_by

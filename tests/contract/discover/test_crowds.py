@@ -1,0 +1,54 @@
+"""More pods than are listed often: whether a watch still tells all there is, is found out by another one beside it."""
+
+from __future__ import annotations
+
+import pytest
+
+from discover.recheck import FEW
+from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
+from tests.support.kube import bodies
+
+MANY = FEW + 10
+FAST = 6.0
+"""How much faster than the machine's the clock runs; the server's is the machine's."""
+
+
+@pytest.fixture
+def crowd(kube):
+    for number in range(MANY):
+        kube.put("pods", bodies.pod(f"p{number}"))
+    return kube
+
+
+def test_a_deaf_watch_of_many_pods_is_found_out_by_a_short_one_beside_it(crowd, tmp_path):
+    with followed(crowd, tmp_path, clock=HurriedClock(FAST)) as pods:
+        eventually(lambda: crowd.watches("pods"), "the watch")
+        (watch,) = crowd.watches("pods")
+        watch.silence()
+        crowd.put("pods", bodies.pod("late"))
+        with rechecked(pods, tmp_path):
+            eventually(lambda: "late" in pods.names, "the pod that was not told of")
+    assert "deaf" in pods.counted.restarts
+    assert crowd.counts.of("watch", "pods") >= 3  # the first, the short one, the next
+
+
+def test_a_watch_of_many_pods_that_hears_well_is_left_alone_and_nothing_is_listed(crowd, tmp_path):
+    with followed(crowd, tmp_path, clock=HurriedClock(FAST)) as pods:
+        eventually(lambda: crowd.watches("pods"), "the watch")
+        with rechecked(pods, tmp_path):
+            eventually(lambda: crowd.counts.of("watch", "pods") >= 4, "some looks")
+            crowd.put("pods", bodies.pod("late"))
+            eventually(lambda: "late" in pods.names, "the pod")
+        assert pods.asked == ["FRESH", "WATCH"]
+
+
+def test_a_store_of_many_pods_that_was_set_back_is_found_out(crowd, tmp_path):
+    backup = crowd.store.backup()
+    for number in range(20):
+        crowd.put("pods", bodies.pod(f"later-{number}"))
+    with followed(crowd, tmp_path, clock=HurriedClock(25.0)) as pods:
+        eventually(lambda: len(pods.names) == MANY + 20, "all pods")
+        pods.watches()
+        crowd.restore(backup)
+        with rechecked(pods, tmp_path):
+            eventually(lambda: len(pods.names) == MANY, "the pods that are left")

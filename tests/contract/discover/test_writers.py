@@ -1,0 +1,403 @@
+"""Events and reaping on an API server: over the real client, under the rights of the manifests."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from discover.cluster import Key
+from discover.events import KEPT, Context, Regarding, Teller
+from discover.happenings import Item, TellLimits
+from discover.judging import Grade, Verdict
+from discover.reaper import NOT_ALLOWED_PAUSE, Reaper
+from discover.scene import Scene
+from discover.sending import path_of
+from discover.signal_table import BUILT_IN
+from discover.sources.kubernetes import Access, ClientSender, Cluster
+from discover.transport import RequestFailed
+from discover.views import node_view, pod_view
+from hvd_elastic_ext.core.hosts import Host
+from tests.contract.discover.writing import Writing
+from tests.support.kube import acts, bodies, statuses
+from tests.support.kube.server import KubeServer
+from tests.support.manifests import problems
+from tests.support.waiting import wait_until
+
+LIMITS = TellLimits(gather=2.0, pause=30.0, long=300.0)
+JOB = Regarding("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid")
+
+
+@pytest.fixture
+def writing(kube: KubeServer, tmp_path: Path) -> Iterator[Writing]:
+    made = Writing(kube, tmp_path, "rbac.yaml", "reap.yaml")
+    yield made
+    made.close()
+
+
+class Counts:
+    """Who counts."""
+
+    def __init__(self) -> None:
+        self.sent: Counter[tuple[str, bool]] = Counter()
+        self.reaps: list[str] = []
+        self.failures = 0
+
+    def event(self, reason: str, *, sent: bool) -> None:
+        self.sent[reason, sent] += 1
+
+    def reaped(self, cause: str) -> None:
+        self.reaps.append(cause)
+
+    def reap_failed(self) -> None:
+        self.failures += 1
+
+
+class Telling:
+    """A teller, and the looks that it is shown: hosts that are lost, by their names."""
+
+    def __init__(self, writing: Writing, *, sender: ClientSender | None = None, about: Regarding | None = JOB) -> None:
+        self.writing = writing
+        self.counts = Counts()
+        self.scene: Scene | None = None
+        self.sender = sender or writing.sender()
+        self.teller = Teller(
+            self.sender,
+            Context(lambda: self.scene, lambda: about, "machine"),
+            counters=self.counts,
+            clock=writing.clock,
+            draw=lambda: 0.0,
+            limits=LIMITS,
+        )
+        self.show("abcdefgh")
+
+    def show(self, names: str) -> None:
+        """These are the hosts now, and what there is to be told is told when it is due."""
+        self.scene = Scene(published={name: Host(name, 1, name) for name in names})
+        self.teller.turn()
+        self.writing.clock.advance(2.0)
+        self.teller.turn()
+
+    def events(self) -> list[dict[str, Any]]:
+        return self.writing.kube.all("events")
+
+    def texts(self) -> list[str]:
+        return [each["message"] for each in self.events()]
+
+
+def test_an_event_is_one_that_a_server_takes_and_stands_with_the_job(writing: Writing) -> None:
+    telling = Telling(writing)
+    telling.show("abcdefg")
+    (event,) = telling.events()
+    assert problems({**event, "apiVersion": "v1", "kind": "Event"}) == []
+    assert event["involvedObject"] == {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "namespace": "default",
+        "name": "digits",
+        "uid": "job-uid",
+    }
+    assert (event["type"], event["reason"]) == ("Warning", "HostsLost")
+    assert event["message"] == "1 host is lost, 7 left: h (its pod is gone)"
+    assert event["source"] == {"component": "hvd-discover", "host": "machine"}
+    assert event["metadata"]["name"].startswith("digits.")
+    assert telling.counts.sent == {("HostsLost", True): 1}
+
+
+def test_who_may_not_tell_is_told_once_and_asks_no_more(
+    kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    telling = Telling(Writing(kube, tmp_path, "reap.yaml"))
+    for names in ("abc", "ab", "a"):
+        telling.show(names)
+        telling.writing.clock.advance(60.0)
+    assert kube.counts.of("create", "events") == 1
+    assert [each.message for each in caplog.records if "no Events" in each.message] != []
+    assert sum("docker/manifests/rbac.yaml" in each.message for each in caplog.records) == 1
+    telling.writing.close()
+
+
+def test_what_cannot_be_told_is_told_when_the_server_is_back(writing: Writing) -> None:
+    telling = Telling(writing)
+    with writing.kube.down():
+        telling.show("abcdefg")
+        writing.clock.advance(30.0)
+        telling.show("abcdef")
+        assert telling.events() == []
+    writing.clock.advance(60.0)
+    telling.teller.turn()
+    assert sorted(telling.texts()) == [
+        "1 host is lost, 6 left: g (its pod is gone)",
+        "1 host is lost, 7 left: h (its pod is gone)",
+    ]
+
+
+def test_a_server_that_asks_for_peace_is_left_in_peace(writing: Writing) -> None:
+    busy = writing.kube.faults.on("create", "events", times=1).busy(retry_after=20)
+    telling = Telling(writing)
+    telling.show("abcdefg")
+    busy.wait()
+    for _ in range(9):
+        writing.clock.advance(2.0)
+        telling.teller.turn()
+    assert writing.kube.counts.of("create", "events") == 1
+    writing.clock.advance(2.0)
+    telling.teller.turn()
+    assert len(telling.events()) == 1
+
+
+def test_an_event_whose_answer_was_lost_is_not_told_twice(writing: Writing) -> None:
+    telling = Telling(writing)
+    lost = writing.kube.faults.on("create", "events", times=1).cut()
+    telling.show("abcdefg")
+    lost.wait()
+    writing.clock.advance(60.0)
+    telling.teller.turn()
+    assert len(telling.events()) == 1
+    assert telling.counts.sent == {("HostsLost", True): 1}
+
+
+def test_one_that_the_server_refuses_holds_up_no_other(writing: Writing) -> None:
+    refusal = statuses.invalid("Event", "", "x", field="message", why="too odd")
+    telling = Telling(writing)
+    odd = writing.kube.faults.on("create", "events", times=1).answer(refusal)
+    telling.show("abcdefg")
+    odd.wait()
+    writing.clock.advance(30.0)
+    telling.show("abcdef")
+    assert telling.texts() == ["1 host is lost, 6 left: g (its pod is gone)"]
+    assert telling.counts.sent == {("HostsLost", False): 1, ("HostsLost", True): 1}
+
+
+def test_what_waits_for_too_long_is_given_up(writing: Writing) -> None:
+    telling = Telling(writing)
+    with writing.kube.down():
+        for number in range(KEPT + 3):
+            telling.show("abcdefg" if number % 2 == 0 else "abcdefgh")
+            telling.teller.reaped(Item(str(number), str(number), "why"))
+            writing.clock.advance(30.0)
+    assert telling.counts.sent.total() > 0
+    assert not any(sent for _, sent in telling.counts.sent)
+    writing.clock.advance(60.0)
+    telling.teller.turn()
+    assert len(telling.events()) <= KEPT + 1
+
+
+def test_without_anything_to_attach_them_to_there_are_no_events(writing: Writing) -> None:
+    telling = Telling(writing, about=None)
+    telling.show("abcdefg")
+    assert writing.kube.counts.of("create", "events") == 0
+
+
+def test_a_server_that_never_answers_holds_up_nothing_but_events(writing: Writing) -> None:
+    hung = writing.kube.faults.on("create", "events").hang()
+    telling = Telling(writing)
+    telling.scene = Scene(published={"a": Host("a", 1, "a")})
+    telling.teller.turn()
+    writing.clock.advance(2.0)
+    telling.teller.start()
+    hung.wait()
+    telling.teller.stop()
+    wait_until(lambda: "events" not in {each.name for each in threading.enumerate()}, what="its end", timeout=60)
+
+
+# The way to the server
+
+
+def test_a_token_that_was_replaced_is_read_anew(kube: KubeServer, tmp_path: Path) -> None:
+    old, new = kube.access.issue("admin", "system:masters"), kube.access.issue("admin", "system:masters")
+    file = tmp_path / "token"
+    file.write_text(old)
+    sender = Cluster(Access(str(kube.kubeconfig(tmp_path / "kubeconfig", token_file=file)))).sender()
+    pods = path_of("v1", "default", "pods")
+    assert sender.send("GET", pods)["kind"] == "PodList"
+    file.write_text(new)
+    kube.access.revoke(old)
+    assert sender.send("GET", pods)["kind"] == "PodList"
+    assert kube.counts.answers(401) == 1
+    kube.access.revoke(new)
+    with pytest.raises(RequestFailed, match="Unauthorized"):
+        sender.send("GET", pods)
+    sender.close()
+
+
+def test_over_tls_nobody_is_trusted_but_the_cluster(kube_tls: KubeServer, tmp_path: Path) -> None:
+    sender = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "kubeconfig")))).sender()
+    sender.send("POST", path_of("v1", "default", "configmaps"), {"metadata": {"name": "x"}, "data": {"a": "ä"}})
+    assert kube_tls.get("configmaps", "x")["data"] == {"a": "ä"}
+    other = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "other")))).sender()
+    kube_tls.rotate_ca()
+    with pytest.raises(RequestFailed, match="TLS"):
+        other.send("GET", path_of("v1", "default", "configmaps"))
+    for each in (sender, other):
+        each.close()
+
+
+# Reaping
+
+OWNER = ("MPIJob", "job", "job-uid")
+
+
+class Reaping:
+    """A reaper, and a look at what is on the server."""
+
+    def __init__(self, writing: Writing, *, own: Key | None = None) -> None:
+        self.writing, self.kube = writing, writing.kube
+        self.counts = Counts()
+        self.told: list[Item] = []
+        self.scene: Scene | None = None
+        self.reaper = Reaper(
+            writing.sender(),
+            lambda: self.scene,
+            BUILT_IN,
+            own=own,
+            told=self.told.append,
+            counters=self.counts,
+            clock=writing.clock,
+            draw=lambda: 0.0,
+        )
+
+    def worker(self, name: str) -> str:
+        """A worker on ``node-0``, and its UID."""
+        if not any(each["metadata"]["name"] == "node-0" for each in self.kube.all("nodes")):
+            self.kube.put("nodes", bodies.node("node-0"))
+        return str(self.kube.put("pods", bodies.pod(name, owner=OWNER))["metadata"]["uid"])
+
+    def look(self) -> None:
+        """See all there is: failed pods are unfit, all others are leaving."""
+        views = [pod_view(each) for each in self.kube.all("pods")]
+        self.scene = Scene(
+            tuple(
+                Verdict(view, Grade.UNFIT if view.phase == "Failed" else Grade.LEAVING, "pod was evicted")
+                for view in views
+            ),
+            nodes={each["metadata"]["name"]: node_view(each) for each in self.kube.all("nodes")},
+        )
+
+    def turn(self, *, after: float = 0.0) -> None:
+        self.writing.clock.advance(after)
+        self.reaper.turn()
+
+    def names(self) -> list[str]:
+        return sorted(each["metadata"]["name"] for each in self.kube.all("pods"))
+
+
+def test_a_failed_pod_is_gone_after_its_time_and_told(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
+    reaping = Reaping(writing)
+    uid = reaping.worker("w-0")
+    acts.fail(writing.kube, "w-0", reason="Evicted")
+    reaping.look()
+    reaping.turn()
+    assert reaping.names() == ["w-0"]
+    reaping.turn(after=5.0)
+    assert reaping.names() == []
+    assert reaping.told == [Item(uid, "w-0", "pod was evicted")]
+    assert reaping.counts.reaps == ["evicted"]
+    assert "reaping pod default/w-0 (evicted): pod was evicted" in caplog.text
+    assert writing.kube.counts.answers(403) == 0
+
+
+def test_a_pod_that_took_the_name_meanwhile_is_not_deleted(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.worker("w-0")
+    acts.fail(writing.kube, "w-0")
+    reaping.look()
+    reaping.turn()
+    new = acts.recreate(writing.kube, "w-0")
+    reaping.turn(after=5.0)
+    assert writing.kube.get("pods", "w-0")["metadata"]["uid"] == new
+    assert "deletionTimestamp" not in writing.kube.get("pods", "w-0")["metadata"]
+    assert (reaping.counts.reaps, reaping.counts.failures) == ([], 0)
+    reaping.turn(after=5.0)
+    assert writing.kube.counts.of("delete", "pods") == 1
+
+
+def test_a_pod_of_a_node_that_shuts_down_has_its_grace(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.worker("w-0")
+    said = {**bodies.condition("Ready", False), "message": "node is shutting down"}
+    writing.kube.change("nodes", "node-0", {"status": {"conditions": [said]}})
+    reaping.look()
+    reaping.turn()
+    reaping.turn(after=2.0)
+    assert writing.kube.get("pods", "w-0")["metadata"]["deletionGracePeriodSeconds"] == 30
+    assert reaping.counts.reaps == ["shutdown"]
+
+
+def test_one_that_somebody_else_deleted_is_fine(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.worker("w-0")
+    acts.fail(writing.kube, "w-0")
+    reaping.look()
+    reaping.turn()
+    writing.kube.remove("pods", "w-0")
+    reaping.turn(after=5.0)
+    assert (reaping.counts.reaps, reaping.counts.failures) == ([], 0)
+
+
+def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
+    kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writing = Writing(kube, tmp_path, "rbac.yaml")
+    reaping = Reaping(writing)
+    for name in ("w-0", "w-1"):
+        reaping.worker(name)
+        acts.fail(kube, name)
+    reaping.look()
+    reaping.turn()
+    for _ in range(3):
+        reaping.turn(after=NOT_ALLOWED_PAUSE)
+    assert kube.counts.of("delete", "pods") == 3
+    assert sum("docker/manifests/reap.yaml gives the right" in each.message for each in caplog.records) == 1
+    assert sum("reaping pod" in each.message for each in caplog.records) == 1
+    assert reaping.names() == ["w-0", "w-1"]
+    Writing(kube, tmp_path, "reap.yaml").close()
+    reaping.turn(after=NOT_ALLOWED_PAUSE)
+    assert reaping.names() == []
+    writing.close()
+
+
+def test_a_server_that_fails_is_asked_again_with_pauses(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.worker("w-0")
+    acts.fail(writing.kube, "w-0")
+    plan = writing.kube.faults.on("delete", "pods", times=2).answer(statuses.internal("etcd is away"))
+    reaping.look()
+    reaping.turn()
+    reaping.turn(after=5.0)
+    reaping.turn()
+    assert plan.fired == 1
+    reaping.turn(after=1.0)
+    assert plan.fired == 2
+    reaping.turn(after=30.0)
+    assert (reaping.names(), reaping.counts.failures) == ([], 2)
+
+
+def test_the_daemons_own_pod_is_never_deleted(writing: Writing) -> None:
+    reaping = Reaping(writing, own=Key("default", "w-0"))
+    for name in ("w-0", "w-1"):
+        reaping.worker(name)
+        acts.fail(writing.kube, name)
+    reaping.look()
+    reaping.turn()
+    reaping.turn(after=5.0)
+    assert reaping.names() == ["w-0"]
+
+
+def test_a_reaper_ends_while_the_server_hangs(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.worker("w-0")
+    acts.fail(writing.kube, "w-0")
+    hung = writing.kube.faults.on("delete", "pods").hang()
+    reaping.look()
+    reaping.turn()
+    writing.clock.advance(5.0)
+    reaping.reaper.start()
+    hung.wait()
+    reaping.reaper.stop()
+    wait_until(lambda: "reaper" not in {each.name for each in threading.enumerate()}, what="its end", timeout=60)
+    assert reaping.names() == ["w-0"]

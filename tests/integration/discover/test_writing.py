@@ -1,0 +1,195 @@
+"""The daemon as a process, under the rights of the manifests: what it writes to the API server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.integration.discover.conftest import Place
+from tests.support.kube import acts, bodies
+from tests.support.kube.fixtures import kube
+from tests.support.kube.server import KubeServer
+from tests.support.kube.workers import Workers
+from tests.support.manifests import containers, documents, pods
+from tests.support.waiting import wait_until
+
+__all__ = ["kube"]
+
+PATIENCE = 100.0
+
+
+class Job:
+    """An MPIJob ``digits`` whose workers a stand-in for its controller keeps alive, and a daemon that follows it."""
+
+    def __init__(self, place: Place, server: KubeServer, *files: str) -> None:
+        self.place, self.server = place, server
+        for file in ("rbac.yaml", "nodes.yaml", "standalone.yaml", *files):
+            server.apply(each for each in documents(file) if each["kind"] != "Deployment")
+        for number in range(3):
+            server.put("nodes", bodies.node(f"n-{number}"))
+        server.put("mpijobs", bodies.mpi_job("digits", workers=3))
+
+    def workers(self, stop: Callable[[Any], None] = lambda pod: None) -> Workers:
+        return Workers(self.server, "digits", nodes=["n-0", "n-1", "n-2"], stop=stop)
+
+    def options(self, *more: str) -> list[object]:
+        token = self.server.access.issue_for("default", "hvd-launcher")
+        kubeconfig = self.server.kubeconfig(self.place.directory / "kubeconfig", token=token)
+        source = ["--source=kubernetes", "--job=digits", "--admission-probe=none", "--settle=0.1"]
+        return [*source, "--kubeconfig", kubeconfig, *more]
+
+    def publishes(self, *numbers: int) -> None:
+        wanted = {host(number) for number in numbers}
+        wait_until(
+            lambda: set((self.place.published() or "").split()) == wanted,
+            what=f"{wanted}",
+            timeout=PATIENCE,
+            show=self.place.published,
+        )
+
+    def uid(self, number: int) -> str:
+        """Of a worker; "" while there is none."""
+        try:
+            return str(self.server.get("pods", f"digits-worker-{number}")["metadata"]["uid"])
+        except KeyError:
+            return ""
+
+    def events(self, reason: str) -> list[str]:
+        return [each["message"] for each in self.server.all("events") if each["reason"] == reason]
+
+    def hosts(self) -> set[str]:
+        data = self.server.get("configmaps", "digits-hosts").get("data") or {}
+        return set(data.get("hosts", "").split())
+
+    def metric(self, name: str) -> float:
+        _, text = self.place.get("/metrics")
+        found = re.search(rf"^hvd_discover_{re.escape(name)} (\S+)$", text, re.MULTILINE)
+        return 0.0 if found is None else float(found[1])
+
+
+def host(number: int) -> str:
+    return f"digits-worker-{number}.digits.default.svc:1"
+
+
+def test_an_evicted_worker_is_recorded_deleted_made_again_and_a_host_again(place: Place, kube: KubeServer) -> None:
+    """Failed pods are never made again, and so the job would be one worker short for good."""
+    job = Job(place, kube, "reap.yaml")
+    with job.workers(), place.serve_as(job.options("--reap-failed", "--hosts-file", str(place.hosts))) as daemon:
+        job.publishes(0, 1, 2)
+        daemon.wait_for("Events about the hosts stand with MPIJob default/digits", timeout=PATIENCE)
+        before = job.uid(1)
+        acts.fail(kube, "digits-worker-1", reason="Evicted")
+        job.publishes(0, 2)
+        assert job.uid(1) == before  # it is left to be seen for a moment
+        daemon.wait_for(r"reaping pod default/digits-worker-1 \(evicted\): pod was evicted", timeout=PATIENCE)
+        wait_until(lambda: job.uid(1) not in ("", before), what="a new pod", timeout=PATIENCE)
+        job.publishes(0, 1, 2)
+        (told,) = wait_until(lambda: job.events("HostsLost"), what="an Event of the loss", timeout=PATIENCE)
+        assert told == "1 host is lost, 2 left: digits-worker-1 (pod was evicted or shut down with its node)"
+        wait_until(lambda: job.events("WorkersReaped"), what="an Event of the deletion", timeout=PATIENCE)
+        assert {each["involvedObject"]["kind"] for each in kube.all("events")} == {"MPIJob"}
+        assert job.metric('pods_reaped_total{cause="evicted"}') == 1.0
+        assert job.metric('events_sent_total{reason="HostsLost"}') == 1.0
+        assert kube.counts.answers(403) == 0, daemon.stderr
+
+
+def test_workers_of_a_node_that_shuts_down_are_deleted_before_they_are_killed(place: Place, kube: KubeServer) -> None:
+    job = Job(place, kube, "reap.yaml")
+    asked: list[str] = []
+    with (
+        job.workers(stop=lambda pod: asked.append(pod["metadata"]["name"])),
+        place.serve_as(job.options("--reap-failed", "--hosts-file", str(place.hosts))),
+    ):
+        job.publishes(0, 1, 2)
+        node = kube.get("pods", "digits-worker-2")["spec"]["nodeName"]
+        said = {**bodies.condition("Ready", False), "message": "node is shutting down"}
+        kube.change("nodes", node, {"status": {"conditions": [said]}})
+        job.publishes(0, 1)
+        wait_until(lambda: "digits-worker-2" in asked, what="its deletion", timeout=PATIENCE)
+        assert asked[0] == "digits-worker-2"
+        assert {"digits-worker-0", "digits-worker-1"}.isdisjoint(asked)
+        assert kube.counts.of("delete", "pods") >= 1
+
+
+def test_without_being_asked_to_it_deletes_nobody_and_without_events_it_tells_nobody(
+    place: Place, kube: KubeServer
+) -> None:
+    job = Job(place, kube, "reap.yaml")
+    with job.workers(), place.serve_as(job.options("--no-events", "--hosts-file", str(place.hosts))):
+        job.publishes(0, 1, 2)
+        for number in (0, 1):
+            acts.fail(kube, f"digits-worker-{number}", reason="Evicted")
+        job.publishes(2)
+        kube.change(
+            "pods", "digits-worker-0", {"status": {"phase": "Running", "conditions": [bodies.condition("Ready")]}}
+        )
+        job.publishes(0, 2)
+    assert kube.counts.of("delete", "pods") == kube.counts.of("create", "events") == 0
+
+
+def test_alone_as_the_manifest_starts_it_it_keeps_the_configmap_and_a_second_one_stands_by(
+    place: Place, kube: KubeServer
+) -> None:
+    job = Job(place, kube, "configmap.yaml")
+    given = containers(pods("standalone.yaml")["daemon"])["discover"]["args"]
+    own = [each for each in given if not each.startswith(("--listen", "--admission-probe"))]
+    options = [*own, *job.options()[2:]]
+    with job.workers(), place.serve_as(options) as first:
+        wait_until(lambda: job.hosts() == {host(0), host(1), host(2)}, what="the hosts", timeout=PATIENCE)
+        assert "publication.json" in kube.get("configmaps", "digits-hosts")["data"]
+        wait_until(lambda: job.metric("configmap_owner") == 1.0, what="the owner's mark", timeout=PATIENCE)
+        assert job.metric("configmap_writes_total") >= 1.0
+        with place.run_as([*options, "--listen", f"unix://{place.directory}/s2"]) as second:
+            second.wait_for("standing by: configmap default/digits-hosts", timeout=PATIENCE)
+            kube.change("mpijobs", "digits", {"spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 2}}}})
+            wait_until(lambda: job.hosts() == {host(0), host(1)}, what="two hosts", timeout=PATIENCE)
+            first.terminate()
+            assert first.wait(timeout=PATIENCE) == 0
+            second.wait_for("written by this daemon now", timeout=PATIENCE)
+            assert job.hosts() == {host(0), host(1)}
+            assert kube.counts.answers(403) == 0, first.stderr + second.stderr
+
+
+def test_one_look_writes_the_configmap_if_it_is_told_to_and_nothing_else(place: Place, kube: KubeServer) -> None:
+    job = Job(place, kube, "configmap.yaml", "reap.yaml")
+    with job.workers():
+        wait_until(
+            lambda: [each["status"]["phase"] for each in kube.all("pods")] == ["Running"] * 3, what="pods", timeout=60
+        )
+        acts.fail(kube, "digits-worker-1")
+        with place.run_as(job.options("--once", "--reap-failed")) as once:
+            assert once.wait(timeout=PATIENCE) == 0
+        assert job.hosts() == set()
+        with place.run_as(job.options("--once", "--configmap=digits-hosts")) as once:
+            assert once.wait(timeout=PATIENCE) == 0, once.output
+        assert job.hosts() == {host(0), host(2)}
+    assert kube.counts.of("delete", "pods") == kube.counts.of("create", "events") == 0
+
+
+def test_a_server_that_takes_no_writes_makes_no_host_late(place: Place, kube: KubeServer) -> None:
+    job = Job(place, kube, "configmap.yaml", "reap.yaml")
+    hung = [kube.faults.on(verb, kind).hang() for verb, kind in (("get", "leases"), ("create", "events"))]
+    options = job.options("--configmap=digits-hosts", "--reap-failed", "--hosts-file", str(place.hosts))
+    with job.workers(), place.serve_as(options) as daemon:
+        job.publishes(0, 1, 2)
+        hung[0].wait(timeout=PATIENCE)
+        acts.fail(kube, "digits-worker-1", reason="Evicted")
+        job.publishes(0, 2)
+        assert job.hosts() == set()
+        assert place.get("/livez")[0] == 200
+        daemon.terminate()
+        assert daemon.wait(timeout=PATIENCE) == 0
+
+
+@pytest.mark.parametrize("missing", ["reap.yaml", "configmap.yaml"])
+def test_a_right_that_is_missing_is_one_line_with_the_remedy(place: Place, kube: KubeServer, missing: str) -> None:
+    job = Job(place, kube)
+    options = job.options("--configmap=digits-hosts", "--reap-failed", "--hosts-file", str(place.hosts))
+    with job.workers(), place.serve_as(options) as daemon:
+        job.publishes(0, 1, 2)
+        acts.fail(kube, "digits-worker-1")
+        daemon.wait_for(re.escape(f"docker/manifests/{missing} gives the right"), timeout=PATIENCE)
+        job.publishes(0, 2)

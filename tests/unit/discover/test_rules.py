@@ -1,0 +1,37 @@
+"""Each of the thirty rules of following a cluster has a test that is called after it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+ROW = re.compile(r"^\| (\d\d) \| ", re.MULTILINE)
+NAME = re.compile(r"test_rule_((?:\d\d_)+)[a-z]")
+
+
+def written() -> list[str]:
+    """The rules of docs/testing.md."""
+    return ROW.findall((ROOT / "docs/testing.md").read_text())
+
+
+def named_after() -> dict[str, list[str]]:
+    """Names of tests by the rules that they are called after."""
+    found: dict[str, list[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_rule_"):
+                named = NAME.match(node.name)
+                assert named, f"{path.name}: {node.name}: write test_rule_NN_ and then the sentence"
+                for rule in named[1].split("_")[:-1]:
+                    found.setdefault(rule, []).append(node.name)
+    return found
+
+
+def test_there_are_thirty_rules():
+    assert written() == [f"{number:02}" for number in range(1, 31)]
+
+
+def test_every_rule_has_a_test_that_is_called_after_it_and_every_such_test_a_rule():
+    assert set(named_after()) == set(written())
