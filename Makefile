@@ -9,7 +9,7 @@ export TORCH_INDEX REPEAT
 export HVD_DIE_WITH_PARENT = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test soak lint check bench clean
+.PHONY: help setup demo test soak matrix lint check bench clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
@@ -25,6 +25,9 @@ test: setup ## set up, then run the tests
 
 soak: setup ## set up, then the slow tests: real time, repeats, random kills (REPEAT=N)
 	@scripts/soak
+
+matrix: ## what talks to an API server, with each version of the client on each Python that is here
+	@scripts/matrix
 
 lint: setup ## set up, then ruff
 	@scripts/lint

@@ -7,6 +7,7 @@ from typing import Final
 from benchmarks.cases import (
     check,
     cluster,
+    cluster_peers,
     commit,
     crowded,
     growth,
@@ -14,6 +15,7 @@ from benchmarks.cases import (
     kill,
     large_job,
     link_cut,
+    outage,
     removal,
     sync,
     told,
@@ -34,4 +36,6 @@ CASES: Final[tuple[Case, ...]] = (
     *check.CASES,
     sync.CASE,
     *cluster.CASES,
+    cluster_peers.CASE,
+    outage.CASE,
 )

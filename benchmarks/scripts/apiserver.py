@@ -1,11 +1,12 @@
 """The tests' API server in a process of its own, with pods in it, doing what it is told.
 
-    python -m benchmarks.scripts.apiserver FOLDER PODS NODES BYTES
+    python -m benchmarks.scripts.apiserver FOLDER PODS NODES BYTES [tls]
 
 Writes FOLDER/kubeconfig when it is ready. Orders are lines in the FIFO FOLDER/orders:
 
     delete NAME          as `kubectl delete pod` does: the pod has 30 s left
     add NAME             a pod that is ready
+    down 1, up 1         refuses connections from now on, until then
     change RATE SECONDS  so many changes a second, meanwhile, of which nothing follows, of pods whose name ends with 9
 
 FOLDER/done gets a line for each: ORDER NAME MONO, the moment before the object was written (`change`: after the last).
@@ -53,6 +54,10 @@ def obey(server: KubeServer, words: list[str], told: Told, *, nodes: int, size: 
         rate, seconds = float(name), float(words[2])
         threading.Thread(target=change, args=(server, rate, seconds, told), daemon=True).start()
         return
+    elif order == "down":
+        server.refuse()
+    elif order == "up":
+        server.accept()
     told.note(order, name, moment)
 
 
@@ -72,10 +77,10 @@ def pod(name: str, node: int, size: int) -> bodies.Body:
     return bodies.large_pod(name, node=f"node-{node}", labels=LABELS, size=size)
 
 
-def main(folder: Path, pods: int, nodes: int, size: int) -> None:
+def main(folder: Path, pods: int, nodes: int, size: int, *, tls: bool = False) -> None:
     """Serve until killed."""
     orders = os.open(folder / "orders", os.O_RDWR)
-    with KubeServer(history=FOREVER) as server:
+    with KubeServer(history=FOREVER, tls=tls, folder=folder if tls else None) as server:
         for number in range(nodes):
             server.put("nodes", bodies.node(f"node-{number}"))
         for number in range(pods):
@@ -91,4 +96,4 @@ def main(folder: Path, pods: int, nodes: int, size: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:5]), tls=sys.argv[5:] == ["tls"])

@@ -13,7 +13,7 @@ import math
 import os
 import stat
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
 NOTICE: Final = ".notice"
@@ -41,7 +41,7 @@ def read(text: str) -> Going | None:
     text = text.strip()
     if not text:
         return None
-    entry = json.loads(text) if text.startswith("{") else {"reason": text.splitlines()[0]}
+    entry: dict[str, Any] = json.loads(text) if text.startswith("{") else {"reason": text.splitlines()[0]}
     reason, by = entry.get("reason", "no reason given"), entry.get("deadline")
     if not isinstance(reason, str):
         raise ValueError("reason is no text")

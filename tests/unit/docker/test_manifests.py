@@ -28,7 +28,9 @@ def daemon(name: str) -> Body:
 
 
 def test_there_are_these_manifests_and_no_others() -> None:
-    assert names() == sorted([*JOBS, "exec.yaml", "nodes.yaml", "rbac.yaml", "reap.yaml"])
+    assert names() == sorted(
+        [*JOBS, "configmap.yaml", "exec.yaml", "nodes.yaml", "rbac.yaml", "reap.yaml", "standalone.yaml"]
+    )
 
 
 @pytest.mark.parametrize("name", names())
@@ -120,7 +122,7 @@ def test_the_daemon_takes_its_arguments(name: str) -> None:
     settings = cli.settings_from(told(name), environment(name))
     assert isinstance(settings.source, KubernetesSettings)
     assert settings.source.probe == PORTS[name]
-    assert settings.outputs.listen == UnixAddress(Path("/run/hvd/discover.sock"))
+    assert settings.outputs.listen == (UnixAddress(Path("/run/hvd/discover.sock")),)
     job = of_kind(name, "MPIJob", "TrainingJob", "StatefulSet")[0]
     assert settings.source.job == job["metadata"]["name"]
     resource = settings.source.rules.operator.resource
@@ -193,9 +195,10 @@ def test_the_daemon_is_probed_where_it_listens_and_never_for_readiness(name: str
     assert importlib.util.find_spec("discover.probe") is not None
 
 
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", [*JOBS, "standalone.yaml"])
 def test_the_daemon_is_as_poor_as_it_can_be(name: str) -> None:
-    pod, container = pods(name)["launcher"], daemon(name)
+    (pod,) = (found for role, found in pods(name).items() if role in ("launcher", "daemon"))
+    container = containers(pod)["discover"]
     security = {**pod.get("securityContext", {}), **container["securityContext"]}
     security.pop("fsGroup", None)
     if name == "trainingjob.yaml":  # the et-operator's pods are of an API that has no such field
@@ -249,6 +252,38 @@ def test_what_is_published_reaches_the_launcher_through_a_shared_directory(name:
         assert {"name": "hosts", "mountPath": "/run/hvd"} in mounts[of]
         assert all("subPath" not in mount for mount in mounts[of])  # such a mount is never renewed
     assert "emptyDir" in next(each for each in pod["volumes"] if each["name"] == "hosts")
+
+
+# The daemon alone
+
+
+def alone() -> Body:
+    return containers(pods("standalone.yaml")["daemon"])["discover"]
+
+
+def test_alone_it_writes_the_configmap_that_it_has_the_right_to() -> None:
+    settings = cli.settings_from(alone()["args"], {})
+    (configmap,) = of_kind("configmap.yaml", "ConfigMap")
+    assert settings.outputs.configmap == configmap["metadata"]["name"]
+    assert settings.outputs.hosts_file is None
+    assert "data" not in configmap  # or to apply the file once more would take the hosts back
+    assert isinstance(settings.source, KubernetesSettings)
+    assert (settings.source.job, settings.source.probe) == ("digits", 2222)
+
+
+def test_alone_it_is_asked_whether_it_lives_and_nothing_else() -> None:
+    """One that stands by has published nothing, and is not to be started again and again for that."""
+    container = alone()
+    assert {"startupProbe", "readinessProbe"}.isdisjoint(container)
+    *_, module, place, asked = container["livenessProbe"]["exec"]["command"]
+    assert (module, asked) == ("discover.probe", "/livez")
+    assert f"--listen=unix://{place}" in container["args"]
+
+
+def test_alone_its_pods_are_those_of_its_deployment() -> None:
+    (deployment,) = of_kind("standalone.yaml", "Deployment")
+    assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
+    assert pods("standalone.yaml")["daemon"]["serviceAccountName"] == "hvd-launcher"
 
 
 # Workers

@@ -25,6 +25,8 @@ ROLES = {
     "rbac.yaml": rights.DAEMON,
     "nodes.yaml": rights.NODES,
     "reap.yaml": rights.REAP,
+    "configmap.yaml": rights.CONFIGMAP,
+    "standalone.yaml": rights.READ_JOB["mpi"],
     "exec.yaml": rights.EXEC,
     "mpijob.yaml": rights.READ_JOB["mpi"],
     "mpijob-older.yaml": rights.READ_JOB["mpi"],
@@ -86,6 +88,7 @@ def everything() -> Iterator[Right]:
         "roles",
         "mpijobs",
         "trainingjobs",
+        "leases",
     )
     for kind in kinds:
         for verb in ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"):
@@ -137,6 +140,17 @@ def test_each_further_role_adds_only_what_it_is_for(kube: KubeServer) -> None:
     kube.apply([*documents("reap.yaml"), *documents("exec.yaml")])
     after = {right for right in everything() if allowed(kube, "hvd-launcher", right)}
     assert {right._replace(name="") for right in after - before} == (rights.REAP | rights.EXEC) - rights.DAEMON
+
+
+def test_the_right_to_a_configmap_is_to_one_and_to_the_lease_of_its_name(kube: KubeServer) -> None:
+    kube.apply([*documents("rbac.yaml"), *documents("configmap.yaml")])
+    for kind in ("configmaps", "leases"):
+        for verb in ("get", "list", "watch", "create", "update", "patch", "delete"):
+            right = Right(resource(kind).group, kind, verb)
+            named = right._replace(name="digits-hosts")
+            assert allowed(kube, "hvd-launcher", right) is (right in rights.CONFIGMAP), right
+            if verb not in ("create", "list", "watch"):
+                assert allowed(kube, "hvd-launcher", named) is (named in rights.CONFIGMAP), named
 
 
 def test_what_the_launcher_asks_for_where_it_may_not_enter_pods_is_what_the_manifest_gives() -> None:

@@ -1,0 +1,45 @@
+"""The official client's versions, each in an environment of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+MATRIX = ROOT / "scripts/matrix"
+PYTHON = "python{}.{}".format(*sys.version_info)
+
+
+def versions() -> list[str]:
+    """Those that are tried unless others are named."""
+    found = re.search(r'^CLIENTS="\$\{CLIENTS:-(.*)\}"$', MATRIX.read_text(), re.MULTILINE)
+    assert found is not None
+    return found[1].split()
+
+
+def test_rule_30_the_versions_that_are_tried_are_both_ends_of_what_is_allowed_and_the_one_that_is_installed():
+    said = re.search(r'"kubernetes>=(\d+),<(\d+),!=36\.0\.0"', (ROOT / "setup.py").read_text())
+    assert said is not None
+    majors = [int(version.partition(".")[0]) for version in versions()]
+    assert (majors[0], majors[-1] + 1) == (int(said[1]), int(said[2]))
+    assert "36.0.0" not in versions()
+    pinned = re.search(r"^kubernetes==(.+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    assert pinned is not None
+    assert pinned[1] in versions()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("client", [versions()[0], versions()[-1]])
+def test_rule_30_both_ends_follow_an_api_server(client: str):
+    environment = {**os.environ, "CLIENTS": client, "PYTHONS": PYTHON}
+    done = subprocess.run([MATRIX], env=environment, capture_output=True, text=True, check=False)
+    if "NOT INSTALLED" in done.stderr:
+        pytest.skip(f"needs a package index that has kubernetes {client}: {done.stderr[-500:]}")
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-8000:]
+    assert f"{PYTHON}, kubernetes {client}: passed" in done.stderr
