@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from discover.holds import Answers
+from discover.choosing.holds import Answers
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 
-from discover.board import Board
+from discover.acting.events import Teller
+from discover.acting.reaper import Reaper
+from discover.clusters import companion, configmap, kubernetes_source, writers
 from discover.companion import Companion
-from discover.configmap import ConfigMap, Delegate
 from discover.daemon import Daemon, Inbox
 from discover.decide import Standing, publication_of
-from discover.events import Teller
 from discover.explain import FollowsPods
-from discover.following import companion, configmap, kubernetes_source, writers
 from discover.metrics import Metrics
 from discover.once import look, render
-from discover.outlets import Outlets
-from discover.overlap import OverlappingHostsFile
 from discover.placement import PlaceCheck
-from discover.publish import HostsFile, Publisher, PublishFailed, Script
-from discover.reaper import Reaper
-from discover.routes import Routes
-from discover.serve import servers_at
+from discover.publishing.board import Board
+from discover.publishing.configmap import ConfigMap, Delegate
+from discover.publishing.files import HostsFile, Publisher, PublishFailed, Script
+from discover.publishing.outlets import Outlets
+from discover.publishing.overlap import OverlappingHostsFile
+from discover.publishing.routes import Routes
+from discover.publishing.serve import servers_at
 from discover.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.source import Source
 from discover.sources.cluster import KubernetesSource

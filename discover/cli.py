@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from discover import assemble
 from discover.admission import parse_probe
+from discover.choosing.operators import GPUS, OPERATORS
 from discover.daemon import Inbox
-from discover.operators import GPUS, OPERATORS
 from discover.settings import (
     SETTLE,
     FileSettings,

@@ -7,10 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from discover.cluster import ClusterEvent, PodGone, PodSeen, PodsListed, PodView
-from discover.transport import Collection
-from discover.views import pod_view
-from discover.watch import Reflector, Resource, Witness
+from discover.choosing.cluster import ClusterEvent, PodGone, PodSeen, PodsListed, PodView
+from discover.following.transport import Collection
+from discover.following.views import pod_view
+from discover.following.watch import Reflector, Resource, Witness
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")

@@ -11,7 +11,7 @@ from enum import Enum
 
 from discover.decide import Seen, Standing, decide
 from discover.metrics import Metrics
-from discover.outlets import Outlets
+from discover.publishing.outlets import Outlets
 from discover.source import Source
 from discover.vitals import Vitals
 from hvd_elastic_ext.core.clock import Clock
@@ -135,7 +135,7 @@ class Daemon:
     def run(self) -> int:
         """Run until a signal says stop; return the exit code.
 
-        Raises :class:`discover.locks.Taken` if another process owns a place to publish to.
+        Raises :class:`discover.publishing.locks.Taken` if another process owns a place to publish to.
         """
         self._source.start(self._changed)
         try:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from discover.holds import Holding
-from discover.selection import Grade, Selection, Verdict, groups_of
+from discover.choosing.holds import Holding
+from discover.choosing.selection import Grade, Selection, Verdict, groups_of
 from discover.source import Source
 from hvd_elastic_ext.core.hosts import Host, HostSet
 

@@ -89,7 +89,7 @@ class Metrics:
 class ClusterMetrics:
     """How a cluster's API server is followed, and what is made of it; safe from any thread.
 
-    It is the witness of the reflectors (:class:`discover.watch.Witness`).
+    It is the witness of the reflectors (:class:`discover.following.watch.Witness`).
     """
 
     def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
@@ -161,7 +161,7 @@ class ClusterMetrics:
         self._warned.update(counts)
 
     def caused(self, causes: Iterable[tuple[str, float]]) -> None:
-        """Changes were decided: the kind of each, and when its news arrived (:attr:`discover.holds.Holding.causes`)."""
+        """Changes were decided: the kind of each, and when its news arrived; see ``causes`` of a ``Holding``."""
         for change, at in causes:
             self._pending[change] = min(at, self._pending.get(change, at))
 

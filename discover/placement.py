@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Final
 
-from discover.transport import RequestFailed, Trouble
+from discover.following.transport import RequestFailed, Trouble
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")

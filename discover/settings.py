@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Final
 
-from discover.operators import GPUS, HostRules, check_job, operator_named, selector_of
+from discover.choosing.operators import GPUS, HostRules, check_job, operator_named, selector_of
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import MAX_SLOTS, parse_hosts_option

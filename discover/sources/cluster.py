@@ -10,17 +10,17 @@ from typing import Any, Final, Protocol
 
 from discover.admission import Admission
 from discover.alarm import Alarm
-from discover.cluster import ClusterEvent, ClusterSnapshot, NodeView, PodView
+from discover.choosing.cluster import ClusterEvent, ClusterSnapshot, NodeView, PodView
+from discover.choosing.holds import Facts, Held, Holding, HoldLimits, hold, stands
+from discover.choosing.operators import HostRules, JobView, job_view, selector_of
+from discover.choosing.selection import Selection, Selector, groups_of
 from discover.explain import Row, explain, warnings
-from discover.holds import Facts, Held, Holding, HoldLimits, hold, stands
-from discover.inquiries import Inquiries
-from discover.operators import HostRules, JobView, job_view, selector_of
-from discover.overlap import Living
-from discover.recheck import Recheck
-from discover.selection import Selection, Selector, groups_of
+from discover.following.inquiries import Inquiries
+from discover.following.recheck import Recheck
+from discover.following.transport import Collection, RequestFailed, Trouble
+from discover.following.watch import NODES, PODS, Contact, Reflector, Witness
+from discover.publishing.overlap import Living
 from discover.source import Sight, Unsettled
-from discover.transport import Collection, RequestFailed, Trouble
-from discover.watch import NODES, PODS, Contact, Reflector, Witness
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet

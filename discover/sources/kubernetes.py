@@ -21,8 +21,8 @@ from kubernetes import client, config
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from discover.sending import JSON
-from discover.transport import Ask, Request, RequestFailed, Trouble, refusal
+from discover.acting.sending import JSON
+from discover.following.transport import Ask, Request, RequestFailed, Trouble, refusal
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.edges.kubeaccess import SOCKET_OPTIONS, Access, Unreadable
 
@@ -231,7 +231,7 @@ class ClientCollection:
 
 
 class ClientSender:
-    """A :class:`discover.sending.Sender`, over one connection that is kept."""
+    """A :class:`discover.acting.sending.Sender`, over one connection that is kept."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
         self._order: tuple[str, str, bytes | None, str] = ("GET", "/", None, JSON)

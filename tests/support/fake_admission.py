@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 
-from discover.holds import Answers
+from discover.choosing.holds import Answers
 from hvd_elastic_ext.core.hosts import Host
 
 

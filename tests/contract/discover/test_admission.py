@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from discover.admission import TcpProbe
-from discover.holds import Answers
+from discover.choosing.holds import Answers
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.fake_admission import FakeAdmission

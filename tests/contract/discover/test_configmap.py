@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from discover.configmap import LARGEST, OVERLAP, Delegate
-from discover.locks import Taken
-from discover.publish import PublishFailed
+from discover.publishing.configmap import LARGEST, OVERLAP, Delegate
+from discover.publishing.files import PublishFailed
+from discover.publishing.locks import Taken
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.publication import Departure, from_json
 from tests.contract.discover.writing import NAME, Writing, publication

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from discover.board import Board
 from discover.metrics import Metrics
-from discover.overlap import OverlappingHostsFile
-from discover.publish import HostsFile, Publisher, Script
-from discover.routes import Routes
-from discover.serve import Server
+from discover.publishing.board import Board
+from discover.publishing.files import HostsFile, Publisher, Script
+from discover.publishing.overlap import OverlappingHostsFile
+from discover.publishing.routes import Routes
+from discover.publishing.serve import Server
 from discover.settings import UnixAddress
 from discover.vitals import Vitals
 from hvd_elastic_ext.core.clock import SystemClock

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from discover.cluster import NodesHidden, PodsListed
+from discover.choosing.cluster import NodesHidden, PodsListed
+from discover.following.watch import NODES
 from discover.sources.kubernetes import Access, Timeouts
-from discover.watch import NODES
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 

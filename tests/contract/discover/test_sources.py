@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from discover.admission import Unprobed
-from discover.holds import HoldLimits
+from discover.choosing.holds import HoldLimits
+from discover.choosing.operators import SLOTS_ANNOTATION, HostRules, operator_named
+from discover.choosing.selection import Selector
+from discover.choosing.signal_table import BUILT_IN
 from discover.metrics import Metrics
-from discover.operators import SLOTS_ANNOTATION, HostRules, operator_named
-from discover.selection import Selector
-from discover.signal_table import BUILT_IN
 from discover.source import Sight, Unsettled
 from discover.sources.cluster import KubernetesSource, Wanted
 from discover.sources.file import FileSource

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from discover.cluster import Key
-from discover.events import KEPT, Context, Regarding, Teller
-from discover.happenings import Item, TellLimits
-from discover.judging import Grade, Verdict
-from discover.reaper import NOT_ALLOWED_PAUSE, Reaper
-from discover.scene import Scene
-from discover.sending import path_of
-from discover.signal_table import BUILT_IN
+from discover.acting.events import KEPT, Context, Regarding, Teller
+from discover.acting.happenings import Item, TellLimits
+from discover.acting.reaper import NOT_ALLOWED_PAUSE, Reaper
+from discover.acting.scene import Scene
+from discover.acting.sending import path_of
+from discover.choosing.cluster import Key
+from discover.choosing.judging import Grade, Verdict
+from discover.choosing.signal_table import BUILT_IN
+from discover.following.transport import RequestFailed
+from discover.following.views import node_view, pod_view
 from discover.sources.kubernetes import Access, ClientSender, Cluster
-from discover.transport import RequestFailed
-from discover.views import node_view, pod_view
 from hvd_elastic_ext.core.hosts import Host
 from tests.contract.discover.writing import Writing
 from tests.support.kube import acts, bodies, statuses

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.publish import HostsFile
+from discover.publishing.files import HostsFile
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
 from tests.support.processes import run_process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from discover.cluster import ClusterSnapshot, NodesHidden, NodesListed, NodeView, PodsListed, PodView
-from discover.views import node_view, pod_view
+from discover.choosing.cluster import ClusterSnapshot, NodesHidden, NodesListed, NodeView, PodsListed, PodView
+from discover.following.views import node_view, pod_view
 from tests.support.kube import bodies
 
 NOW = 1_767_225_600.0

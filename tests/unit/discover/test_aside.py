@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from discover.aside import Aside
+from discover.acting.aside import Aside
 from hvd_elastic_ext.core.clock import ManualClock
 from tests.support.waiting import wait_until
 

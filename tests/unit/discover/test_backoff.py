@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from discover.backoff import FORGIVEN, LONGEST, Backoff
+from discover.following.backoff import FORGIVEN, LONGEST, Backoff
 
 
 def pauses(count: int, draw) -> list[float]:

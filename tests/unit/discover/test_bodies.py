@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discover.bodies import LONGEST_LINE, Lines, ListBody
+from discover.following.bodies import LONGEST_LINE, Lines, ListBody
 
 PODS = {
     "kind": "PodList",

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from discover.cluster import (
+from discover.choosing.cluster import (
     ClusterSnapshot,
     NodeGone,
     NodeSeen,

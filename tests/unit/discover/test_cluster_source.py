@@ -6,15 +6,15 @@ import threading
 import pytest
 
 from discover.admission import Unprobed
-from discover.holds import HoldLimits
+from discover.choosing.holds import HoldLimits
+from discover.choosing.operators import HostRules, operator_named
+from discover.choosing.selection import Selector
+from discover.choosing.signal_table import BUILT_IN
+from discover.following.transport import RequestFailed, Trouble
+from discover.following.watch import Contact
 from discover.metrics import Metrics
-from discover.operators import HostRules, operator_named
-from discover.selection import Selector
-from discover.signal_table import BUILT_IN
 from discover.source import Sight, Unsettled
 from discover.sources.cluster import LONGEST_REST, SHARE, KubernetesSource, Wanted, _Mailbox, doubtful_at
-from discover.transport import RequestFailed, Trouble
-from discover.watch import Contact
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from tests.support.waiting import wait_until

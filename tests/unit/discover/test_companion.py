@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from discover.cluster import Container, Key, PodGone, PodSeen, PodsListed, PodView
+from discover.choosing.cluster import Container, Key, PodGone, PodSeen, PodsListed, PodView
 from discover.companion import Companion, ending
 from hvd_elastic_ext.core.clock import ManualClock
 

@@ -5,12 +5,12 @@ import signal
 
 import pytest
 
-from discover.board import Board
 from discover.daemon import Daemon, Inbox, Note, Over, Told
 from discover.decide import Standing
 from discover.metrics import Metrics
-from discover.outlets import Outlets
-from discover.publish import PublishFailed
+from discover.publishing.board import Board
+from discover.publishing.files import PublishFailed
+from discover.publishing.outlets import Outlets
 from discover.source import Sight, Unsettled
 from discover.vitals import Vitals
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable

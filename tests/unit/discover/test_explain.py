@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from discover.cluster import Key, PodView
+from discover.choosing.cluster import Key, PodView
+from discover.choosing.holds import Answers, Facts, Held, HoldLimits, hold
+from discover.choosing.selection import Grade, Selection, Verdict
 from discover.explain import Row, as_json, as_table, explain, warnings
-from discover.holds import Answers, Facts, Held, HoldLimits, hold
-from discover.selection import Grade, Selection, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 REFUSED = Answers(refused={"uid-w-5": "w-5 port 22: connection refused"})

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from discover.events import KINDS, Regarding
-from discover.following import _About, _own_pod, _Scenes
-from discover.holds import Held, Holding
-from discover.operators import OPERATORS, JobView
-from discover.selection import Selection
+from discover.acting.events import KINDS, Regarding
+from discover.choosing.holds import Held, Holding
+from discover.choosing.operators import OPERATORS, JobView
+from discover.choosing.selection import Selection
+from discover.clusters import _About, _own_pod, _Scenes
+from discover.following.transport import RequestFailed, Trouble
 from discover.settings import KubernetesSettings
 from discover.source import Sight
-from discover.transport import RequestFailed, Trouble
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
 JOB = KubernetesSettings(job="digits", namespace="jobs")

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from discover.happenings import Item, Kind, Message, TellLimits, Told, tell
-from discover.operators import JobView
-from discover.scene import Scene
-from discover.selection import Grade, Verdict
+from discover.acting.happenings import Item, Kind, Message, TellLimits, Told, tell
+from discover.acting.scene import Scene
+from discover.choosing.operators import JobView
+from discover.choosing.selection import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 from tests.unit.discover import pictures
 

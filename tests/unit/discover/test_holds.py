@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.cluster import Key, PodView
-from discover.holds import ADDITION, REMOVAL, Answers, Facts, Held, Holding, HoldLimits, hold
-from discover.selection import Grade, Selection, Verdict
+from discover.choosing.cluster import Key, PodView
+from discover.choosing.holds import ADDITION, REMOVAL, Answers, Facts, Held, Holding, HoldLimits, hold
+from discover.choosing.selection import Grade, Selection, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 LIMITS = HoldLimits(settle=0.5, damper=30.0, patience=3.0)

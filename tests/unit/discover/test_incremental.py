@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from discover.cluster import (
+from discover.choosing.cluster import (
     ClusterSnapshot,
     Key,
     NodeGone,
@@ -22,13 +22,13 @@ from discover.cluster import (
     PodsListed,
     different,
 )
+from discover.choosing.holds import Answers, Facts, Held, Holding, HoldLimits, hold, stands
+from discover.choosing.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
+from discover.choosing.register import Groups
+from discover.choosing.selection import Selection, Selector, groups_of
+from discover.choosing.signal_table import BUILT_IN
 from discover.decide import Standing, decide
 from discover.explain import warnings
-from discover.holds import Answers, Facts, Held, Holding, HoldLimits, hold, stands
-from discover.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
-from discover.register import Groups
-from discover.selection import Selection, Selector, groups_of
-from discover.signal_table import BUILT_IN
 from discover.source import Sight
 from hvd_elastic_ext.core.hosts import Host, HostSet, diff
 from tests.support.kube.bodies import taint

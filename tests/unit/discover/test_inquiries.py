@@ -2,9 +2,9 @@
 
 import pytest
 
-from discover.inquiries import REFRESH, Inquiries
-from discover.operators import JobView
-from discover.transport import RequestFailed, Trouble
+from discover.choosing.operators import JobView
+from discover.following.inquiries import REFRESH, Inquiries
+from discover.following.transport import RequestFailed, Trouble
 
 AWAY = RequestFailed(Trouble.REFUSED, "connection refused")
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from discover.choosing.operators import OPERATORS, HostRules, JobView
+from discover.choosing.selection import Grade, Selection, Selector, Verdict
+from discover.choosing.signal_rules import with_rules
+from discover.choosing.signal_table import BUILT_IN
 from discover.explain import warnings
-from discover.operators import OPERATORS, HostRules, JobView
-from discover.selection import Grade, Selection, Selector, Verdict
-from discover.signal_rules import with_rules
-from discover.signal_table import BUILT_IN
 from tests.unit.discover.pictures import NOW, node, picture, pod
 
 KEY = "example.com/ends"

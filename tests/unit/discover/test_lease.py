@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.lease import Claim, Held, LeaseLimits, claim, held_in
+from discover.publishing.lease import Claim, Held, LeaseLimits, claim, held_in
 
 LIMITS = LeaseLimits(lasts=30.0, renew=10.0)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.operators import (
+from discover.choosing.operators import (
     OPERATORS,
     SLOTS_ANNOTATION,
     HostRules,
@@ -19,7 +19,7 @@ from discover.operators import (
     selector_of,
     slots_of,
 )
-from discover.views import pod_view
+from discover.following.views import pod_view
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.publication import parse_hosts_text, render_hosts_text

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.transport import Ask, Request, RequestFailed, Trouble
-from discover.watch import PODS, Reflector
+from discover.following.transport import Ask, Request, RequestFailed, Trouble
+from discover.following.watch import PODS, Reflector
 from hvd_elastic_ext.core.clock import ManualClock
 from tests.unit.discover.scripted import Counted, event, listing, pod
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from discover.locks import Taken
 from discover.metrics import Metrics
-from discover.outlets import FIRST_PAUSE, LONGEST_PAUSE, Outlets, pause_after
-from discover.publish import PublishFailed
+from discover.publishing.files import PublishFailed
+from discover.publishing.locks import Taken
+from discover.publishing.outlets import FIRST_PAUSE, LONGEST_PAUSE, Outlets, pause_after
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.cluster import Key, PodView
-from discover.overlap import Living, OverlapLimits, OverlappingHostsFile, Shown, overlap, still_valid
-from discover.publish import HostsFile, PublishFailed
-from discover.selection import Grade, Selection, Verdict
+from discover.choosing.cluster import Key, PodView
+from discover.choosing.selection import Grade, Selection, Verdict
+from discover.publishing.files import HostsFile, PublishFailed
+from discover.publishing.overlap import Living, OverlapLimits, OverlappingHostsFile, Shown, overlap, still_valid
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication

@@ -2,8 +2,8 @@
 
 import pytest
 
+from discover.following.transport import RequestFailed, Trouble
 from discover.placement import LOOKS, PAUSE, SURE, Place, PlaceCheck, place_of
-from discover.transport import RequestFailed, Trouble
 from hvd_elastic_ext.core.clock import ManualClock
 from tests.support.waiting import wait_until
 

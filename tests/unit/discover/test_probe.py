@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from discover import probe
-from discover.board import Board
 from discover.metrics import Metrics
-from discover.routes import Routes
-from discover.serve import Server
+from discover.publishing.board import Board
+from discover.publishing.routes import Routes
+from discover.publishing.serve import Server
 from discover.settings import UnixAddress
 from discover.vitals import Vitals
 from hvd_elastic_ext.core.clock import ManualClock

@@ -12,8 +12,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from discover.locks import Lock, Taken
-from discover.publish import HostsFile, PublishFailed, Script, script_text
+from discover.publishing.files import HostsFile, PublishFailed, Script, script_text
+from discover.publishing.locks import Lock, Taken
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from discover.cluster import NodeView
-from discover.judging import Grade
-from discover.operators import HostRules, JobView, operator_named
-from discover.reaping import DOOMED, EVICTED, FAILED, SHUTDOWN, Deletion, Reaped, ReapLimits, deleted, reap
-from discover.scene import Scene
-from discover.selection import Selector
-from discover.signal_table import BUILT_IN
+from discover.acting.reaping import DOOMED, EVICTED, FAILED, SHUTDOWN, Deletion, Reaped, ReapLimits, deleted, reap
+from discover.acting.scene import Scene
+from discover.choosing.cluster import NodeView
+from discover.choosing.judging import Grade
+from discover.choosing.operators import HostRules, JobView, operator_named
+from discover.choosing.selection import Selector
+from discover.choosing.signal_table import BUILT_IN
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube import bodies
 from tests.unit.discover import pictures

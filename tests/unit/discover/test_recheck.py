@@ -4,10 +4,10 @@ import threading
 
 import pytest
 
-from discover.recheck import FEW, GRACE, MANY, Listed, Recheck, between_lists, missed
-from discover.transport import Ask, RequestFailed, Trouble
-from discover.views import pod_view
-from discover.watch import Contact
+from discover.following.recheck import FEW, GRACE, MANY, Listed, Recheck, between_lists, missed
+from discover.following.transport import Ask, RequestFailed, Trouble
+from discover.following.views import pod_view
+from discover.following.watch import Contact
 from tests.unit.discover.scripted import Scripted, bookmark, error, event, listing, pod
 
 

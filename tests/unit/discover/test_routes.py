@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from discover.board import Board, Known
 from discover.metrics import Metrics
-from discover.routes import MAX_WAITING, Routes
+from discover.publishing.board import Board, Known
+from discover.publishing.routes import MAX_WAITING, Routes
 from discover.vitals import MAX_SILENCE, Vitals
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json

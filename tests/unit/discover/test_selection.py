@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discover.cluster import (
+from discover.choosing.cluster import (
     ClusterEvent,
     ClusterSnapshot,
     NodeGone,
@@ -22,9 +22,9 @@ from discover.cluster import (
     PodsListed,
     PodView,
 )
-from discover.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
-from discover.selection import TOLERANCE, Grade, Selection, Selector, Verdict
-from discover.signal_table import BUILT_IN
+from discover.choosing.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
+from discover.choosing.selection import TOLERANCE, Grade, Selection, Selector, Verdict
+from discover.choosing.signal_table import BUILT_IN
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube.bodies import condition, taint
 from tests.unit.discover.pictures import NOW, node, picture, pod
@@ -281,7 +281,7 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
         calls[a_pod.key.name] += 1
         return ()
 
-    monkeypatch.setattr("discover.selection.judge_pod", counting)
+    monkeypatch.setattr("discover.choosing.selection.judge_pod", counting)
     pods = [pod(f"w-{number}", node=f"node-{number // 4}") for number in range(12)]
     snapshot = picture(pods, [node(f"node-{number}") for number in range(3)])
     look = selector()

@@ -6,12 +6,12 @@ import stat
 
 import pytest
 
-from discover import serve
-from discover.board import Board
-from discover.locks import Taken
 from discover.metrics import Metrics
-from discover.routes import Routes
-from discover.serve import CannotListen, Server, servers_at
+from discover.publishing import serve
+from discover.publishing.board import Board
+from discover.publishing.locks import Taken
+from discover.publishing.routes import Routes
+from discover.publishing.serve import CannotListen, Server, servers_at
 from discover.settings import TcpAddress, UnixAddress
 from discover.vitals import Vitals
 from tests.support.waiting import wait_until

@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 
-from discover.cluster import NodeView
-from discover.operators import OPERATORS, HostRules
-from discover.selection import Grade, Selector
-from discover.signal_rules import as_rule, with_rules
-from discover.signal_table import BUILT_IN
-from discover.signals import Class, Deadline, Evidence, Finding, Signal, Table, judge_job, judge_node, judge_pod
+from discover.choosing.cluster import NodeView
+from discover.choosing.operators import OPERATORS, HostRules
+from discover.choosing.selection import Grade, Selector
+from discover.choosing.signal_rules import as_rule, with_rules
+from discover.choosing.signal_table import BUILT_IN
+from discover.choosing.signals import (
+    Class,
+    Deadline,
+    Evidence,
+    Finding,
+    Signal,
+    Table,
+    judge_job,
+    judge_node,
+    judge_pod,
+)
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.edges.configfile import read_config
 from tests.support.kube.bodies import condition, taint

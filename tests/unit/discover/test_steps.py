@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from discover.backoff import LONGEST
-from discover.steps import HIDDEN_PAUSE, RULES, STUBBORN, End, Outcome, State, after, end_of
-from discover.transport import Ask, RequestFailed, Trouble, refusal
+from discover.following.backoff import LONGEST
+from discover.following.steps import HIDDEN_PAUSE, RULES, STUBBORN, End, Outcome, State, after, end_of
+from discover.following.transport import Ask, RequestFailed, Trouble, refusal
 
 WATCHING = State(Ask.WATCH, "7")
 

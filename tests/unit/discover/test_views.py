@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.cluster import Container, Key, Taint
-from discover.views import LONGEST, node_view, pod_view, unix_seconds
+from discover.choosing.cluster import Container, Key, Taint
+from discover.following.views import LONGEST, node_view, pod_view, unix_seconds
 from tests.support.kube import bodies
 
 BARE = {"metadata": {"name": "w-0", "namespace": "ns"}}

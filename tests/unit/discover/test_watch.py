@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from discover.cluster import ClusterSnapshot, NodesHidden, PodsListed
-from discover.transport import Ask, RequestFailed, Trouble
-from discover.watch import NODES, PODS, Reflector
+from discover.choosing.cluster import ClusterSnapshot, NodesHidden, PodsListed
+from discover.following.transport import Ask, RequestFailed, Trouble
+from discover.following.watch import NODES, PODS, Reflector
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted import Counted, Scripted, bookmark, error, event, listing, node, pod
 

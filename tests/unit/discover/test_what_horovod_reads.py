@@ -8,9 +8,9 @@ from unittest.mock import Mock
 import pytest
 
 from discover.metrics import Metrics
-from discover.outlets import Outlets
-from discover.overlap import OverlappingHostsFile
-from discover.publish import HostsFile, Script
+from discover.publishing.files import HostsFile, Script
+from discover.publishing.outlets import Outlets
+from discover.publishing.overlap import OverlappingHostsFile
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text

@@ -1,0 +1,128 @@
+"""``--reap-failed``: deletes the pods that :mod:`discover.acting.reaping` names, in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from discover.acting.aside import Aside
+from discover.acting.happenings import Item
+from discover.acting.reaping import Deletion, Reaped, ReapLimits, deleted, reap
+from discover.acting.scene import Scene
+from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
+from discover.choosing.cluster import Key
+from discover.choosing.signals import Table
+from discover.following.backoff import Backoff
+from discover.following.transport import RequestFailed
+from hvd_elastic_ext.core.clock import Clock
+
+LOG = logging.getLogger("hvd-discover")
+
+TURN: Final = 0.5
+"""Seconds from one look to the next: a node that shuts down leaves its pods fifteen."""
+
+NOT_ALLOWED_PAUSE: Final = 60.0
+"""Seconds after which a right may have been given."""
+
+
+class Counters(Protocol):
+    """Who counts."""
+
+    def reaped(self, cause: str) -> None: ...
+
+    def reap_failed(self) -> None: ...
+
+
+class Reaper:
+    """``scene``: the latest look, None before the first; another object after each. ``told`` hears of each pod that
+    was deleted. ``own``: the daemon's own pod, which is never deleted."""
+
+    def __init__(
+        self,
+        sender: Sender,
+        scene: Callable[[], Scene | None],
+        table: Table,
+        *,
+        own: Key | None,
+        told: Callable[[Item], None],
+        counters: Counters,
+        clock: Clock,
+        draw: Callable[[], float],
+        limits: ReapLimits | None = None,
+    ) -> None:
+        self._sender = sender
+        self._see = scene
+        self._table = table
+        self._own = own
+        self._tell = told
+        self._counters = counters
+        self._clock = clock
+        self._draw = draw
+        self._limits = limits or ReapLimits()
+        self._reaped = Reaped()
+        self._scene: Scene | None = None
+        self._again_at: float | None = None
+        self._backoff = Backoff()
+        self._not_before = 0.0
+        self._trouble = ""
+        self._logged: set[str] = set()
+        self._aside = Aside("reaper", self.turn, clock=clock, interrupt=sender.interrupt, farewell=sender.close)
+
+    def start(self) -> None:
+        self._aside.start()
+
+    def stop(self) -> None:
+        self._aside.stop()
+
+    def turn(self) -> float:
+        """Look, and delete what is to be deleted; return after how many seconds to look again."""
+        now, scene = self._clock.mono(), self._see()
+        due = self._again_at is not None and now >= self._again_at
+        if scene is None or now < self._not_before or (scene is self._scene and not due):
+            return TURN
+        self._reaped, chosen, self._again_at = reap(now, self._reaped, scene, self._table, limits=self._limits)
+        self._scene = scene
+        self._logged.intersection_update(self._reaped.since)
+        try:
+            for deletion in chosen:
+                if deletion.key != self._own:
+                    self._delete(deletion)
+                self._reaped = deleted(self._clock.mono(), self._reaped, deletion)
+            self._trouble = ""
+        except RequestFailed as error:
+            self._failed(error)
+        return TURN
+
+    def _delete(self, deletion: Deletion) -> None:
+        if deletion.uid not in self._logged:  # before it is done: it is the record of why
+            self._logged.add(deletion.uid)
+            LOG.warning("reaping pod %s (%s): %s", deletion.key, deletion.cause, deletion.why)
+        options: dict[str, Any] = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            # Whatever has taken its name meanwhile is another pod. Its grace is its own: it may have to take its leave.
+            "preconditions": {"uid": deletion.uid},
+        }
+        try:
+            self._sender.send("DELETE", path_of("v1", deletion.key.namespace, "pods", deletion.key.name), options)
+        except RequestFailed as error:
+            if not (said(error, NOT_FOUND) or said(error, CONFLICT)):
+                raise
+            LOG.info("pod %s is gone already", deletion.key)
+            return
+        self._counters.reaped(deletion.cause)
+        self._tell(Item(deletion.uid, deletion.key.name, deletion.why))
+
+    def _failed(self, error: RequestFailed) -> None:
+        self._counters.reap_failed()
+        self._scene = None  # what was not done is to be looked at again
+        self._backoff, pause = self._backoff.failed(self._clock.mono(), self._draw())
+        pause = max(pause, min(error.retry_after or 0.0, 30.0))
+        remedy = ""
+        if said(error, NOT_ALLOWED):
+            remedy, pause = "; docker/manifests/reap.yaml gives the right", NOT_ALLOWED_PAUSE
+        self._not_before = self._clock.mono() + pause
+        if self._trouble != str(error):
+            self._trouble = str(error)
+            LOG.warning("--reap-failed: %s%s", error, remedy)

@@ -1,0 +1,1 @@
+"""What is known of a cluster, and which of its pods are hosts. Pure."""

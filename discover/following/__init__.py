@@ -1,0 +1,1 @@
+"""What an API server is asked, and what its answers come to."""

@@ -1,0 +1,265 @@
+"""Looks whether a watch still tells all there is: a server may take a connection's bytes for ever and send nothing.
+
+A silent watch is found out after 70 seconds at the earliest, for a live one may be silent for 60. A machine's notice
+may be over after 30. So when a watch has been silent for some time the pods are listed beside it, and compared. Where
+they are many, a list is fifty megabytes: then another watch is opened beside it for a second, which tells as well
+whether there is anything that the first one has not told, and lists are seldom.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from typing import Final, NamedTuple, Protocol
+
+from discover.choosing.cluster import Key, PodView, older
+from discover.following.bodies import Lines
+from discover.following.steps import End, end_of
+from discover.following.transport import Ask, Collection, Request, RequestFailed, refusal
+from discover.following.watch import Contact, end_thread, read_list, reading
+from hvd_elastic_ext.core.clock import Clock
+
+LOG = logging.getLogger("hvd-discover")
+
+FEW: Final = 200
+"""Pods up to which listing them at each look costs little."""
+
+OFTEN: Final = 15.0
+"""Seconds from the last word of a watch, or from a look, to the next look."""
+
+SELDOM: Final = 60.0
+"""Seconds between two lists of up to :data:`MANY` pods; of more, in proportion."""
+
+MANY: Final = 1000
+
+GLANCE: Final = 1
+"""Seconds that the watch beside is open."""
+
+GRACE: Final = 2.0
+"""Seconds that a watch may be behind a list."""
+
+_ITEMS: Final = b'"items"'
+
+
+class Listed(NamedTuple):
+    """What is compared of a pod."""
+
+    key: Key
+    uid: str
+    version: str
+
+    @classmethod
+    def of(cls, raw: object) -> Listed:
+        """Raises ``ValueError`` for what is no pod."""
+        metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
+        if not isinstance(metadata, Mapping):
+            raise ValueError("an object of the list has no metadata")
+        namespace, name, uid, version = (str(metadata.get(each) or "") for each in _COMPARED)
+        return cls(Key(namespace, name), uid, version)
+
+
+_COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
+
+
+class Watched(Protocol):
+    """The reflector, as it is seen from here."""
+
+    @property
+    def contact(self) -> Contact: ...
+
+    def known(self) -> tuple[dict[Key, PodView], str]: ...
+
+    def confirm(self) -> None: ...
+
+    def distrust(self, why: str) -> None: ...
+
+
+def between_lists(pods: int) -> float:
+    """Seconds from one list of so many pods to the next, at least: some thousandth of a core goes into them."""
+    return 0.0 if pods <= FEW else SELDOM * max(1.0, pods / MANY)
+
+
+def missed(listed: Iterable[Listed], listed_version: str, *, known: Mapping[Key, PodView], known_version: str) -> str:
+    """Say what a watch has not told of a list, or "".
+
+    Who knows a later version than the list's has been told all of it. Where versions cannot be compared nothing is
+    concluded.
+    """
+    if not older(known_version, listed_version):
+        return ""
+    there = set()
+    for pod in listed:
+        there.add(pod.key)
+        mine = known.get(pod.key)
+        if mine is None or (mine.uid, mine.version) != (pod.uid, pod.version):
+            return f"it did not tell of pod {pod.key}"
+    gone = next((key for key in known if key not in there), None)
+    return "" if gone is None else f"it did not tell of the end of pod {gone}"
+
+
+class Recheck:
+    """Compares now and then, in a thread of its own, while the watch is open; what it finds, the reflector mends.
+
+    ``set_back`` is told when the server's store was restored to an earlier state: watches of anything at later
+    versions are open then, and will say nothing until the server has caught up with them.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        watched: Watched,
+        *,
+        clock: Clock,
+        set_back: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self._collection = collection
+        self._set_back = set_back
+        self._watched = watched
+        self._clock = clock
+        self._settled = b""
+        self._listed_at: float | None = None
+        self._unknown = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recheck-pods", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. May be repeated, and come before :meth:`start`."""
+        self._stop.set()
+        end_thread(self._thread, self._collection)
+
+    def turn(self) -> float:
+        """Look, if the watch has said nothing for long; return how many seconds to wait before the next turn."""
+        contact = self._watched.contact
+        if not contact.watching or contact.told is None:
+            return OFTEN
+        if (left := contact.told + OFTEN - self._clock.mono()) > 0:
+            return left  # who talks is not deaf
+        try:
+            self._look()
+        except RequestFailed as error:
+            self._failed(error)
+        return OFTEN
+
+    def _run(self) -> None:
+        pause = OFTEN
+        while not self._clock.wait(self._stop, pause):
+            try:
+                pause = self.turn()
+            except Exception:
+                LOG.exception("%s: a defect of hvd-discover; looking again later", self._collection.where)
+                pause = SELDOM
+
+    def _look(self) -> None:
+        now, pods = self._clock.mono(), len(self._watched.known()[0])
+        if self._listed_at is None and pods > FEW:
+            self._listed_at = now  # the watch began with a list
+        due = self._listed_at is None or now >= self._listed_at + between_lists(pods)
+        if due or not self._glance():
+            self._listed_at = now
+            if not self._compare():
+                return
+        self._unknown = 0
+        self._watched.confirm()
+
+    def _glance(self) -> bool:
+        """Whether another watch tells nothing that the first one does not. Raises :class:`RequestFailed`."""
+        version = self._watched.known()[1]
+        for _ in self._collection.open(Request(ask=Ask.SINCE, version=version, most=1)):
+            pass  # that the server knows this version is all there is to be learnt
+        try:
+            newest = self._newest(version)
+        except RequestFailed as error:
+            if end_of(error) is not End.EXPIRED:
+                raise
+            return False
+        # The first one may be behind for a moment.
+        behind = older(self._watched.known()[1], newest) and not self._clock.wait(self._stop, GRACE)
+        return not (behind and older(self._watched.known()[1], newest))
+
+    def _newest(self, version: str) -> str:
+        """The latest version that a watch from ``version`` on tells of. Raises :class:`RequestFailed`."""
+        lines = Lines()
+        request = Request(ask=Ask.WATCH, version=version, ends=GLANCE)
+        with closing(self._collection.open(request)) as pieces, reading():
+            for piece in pieces:
+                for line in lines.feed(piece):
+                    version = _version_in(json.loads(line)) or version
+        return version
+
+    def _compare(self) -> bool:
+        """List, and say whether the watch has told all of it; if not, it is not trusted any more."""
+        request, listing = Request(ask=Ask.SINCE, version=self._watched.known()[1]), _Summed(self._collection)
+        if self._settled:
+            # Most of the time nothing has changed. Then the same bytes come as before, and need not be taken apart.
+            with closing(listing.open(request)) as pieces:
+                for _ in pieces:
+                    pass
+            if listing.sum() == self._settled:
+                return True
+        self._settled = b""
+        listed, version = read_list(listing, Listed.of, request)
+        why = self._missed(listed, version) and not self._clock.wait(self._stop, GRACE)
+        if why and (what := self._missed(listed, version)):
+            self._watched.distrust(f"the watch is deaf: {what}")
+            return False
+        self._settled = listing.sum()
+        return True
+
+    def _missed(self, listed: list[Listed], version: str) -> str:
+        known, known_version = self._watched.known()
+        return missed(listed, version, known=known, known_version=known_version)
+
+    def _failed(self, error: RequestFailed) -> None:
+        """A server that does not answer is the watch's business. One that knows no such version was set back."""
+        end = end_of(error)
+        self._unknown = self._unknown + 1 if end is End.AHEAD else 0
+        if end in (End.DENIED, End.UNARMED):
+            self._collection.renew()
+        elif end is End.EXPIRED or self._unknown >= 2:
+            self._unknown = 0
+            why = f"its versions are not the server's: {error}"
+            self._watched.distrust(why)
+            self._set_back(why)
+
+
+class _Summed:
+    """Lists ``collection``, and takes a sum of the objects, and not of what comes first: the list's own version changes
+    with any pod of the cluster."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    def open(self, request: Request) -> Generator[bytes, None, None]:
+        self._digest = self._digest if request.more else hashlib.blake2b(digest_size=16)
+        head, begun = b"", False
+        with closing(self._collection.open(request)) as pieces:
+            for piece in pieces:
+                if begun:
+                    self._digest.update(piece)
+                else:
+                    head += piece
+                    if (at := head.find(_ITEMS)) >= 0:
+                        begun = True
+                        self._digest.update(head[at:])
+                yield piece
+
+    def sum(self) -> bytes:
+        """Of the list that was opened last, with all of its pages."""
+        return self._digest.digest()
+
+
+def _version_in(said: object) -> str:
+    """That of a pod that a line of a watch tells of; "" if it tells of none. Raises :class:`RequestFailed`."""
+    if not isinstance(said, Mapping) or not isinstance(thing := said.get("object"), Mapping):
+        raise ValueError("a line of the watch is no event")
+    if said.get("type") == "ERROR":
+        raise refusal(thing)
+    return "" if said.get("type") == "BOOKMARK" else Listed.of(thing).version

@@ -1,0 +1,1 @@
+"""Where hosts are published, and how each place is kept up to date."""

@@ -1,0 +1,269 @@
+"""Hosts in a ConfigMap, for launchers that no daemon can stand beside: they mount it. Kubelets renew such a volume
+after a minute or more, so this is the slow way out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from discover.acting.aside import Aside
+from discover.acting.sending import CONFLICT, MERGE, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
+from discover.following.transport import RequestFailed
+from discover.publishing.files import Publisher, PublishFailed
+from discover.publishing.lease import Lease
+from discover.publishing.locks import Taken
+from discover.publishing.outlets import pause_after
+from discover.publishing.overlap import OverlapLimits, OverlappingHostsFile
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import BadHosts
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text, to_json
+
+LOG = logging.getLogger("hvd-discover")
+
+HOSTS: Final = "hosts"
+PUSH: Final = "publication.json"
+SCRIPT: Final = "discover_hosts.sh"
+
+SCRIPT_TEXT: Final = """\
+#!/bin/sh
+# Written by hvd-discover: prints the file "hosts" beside it.
+[ -r "${0%/*}/hosts" ] && cat <"${0%/*}/hosts" 2>/dev/null
+exit 0
+"""
+
+LARGEST: Final = 1_000_000
+"""Bytes of data; the API server takes 1 MiB."""
+
+LOOK: Final = 60.0
+"""Seconds after which it is looked whether somebody else has changed what stands there."""
+
+OVERLAP: Final = OverlapLimits(least=150.0, most=150.0)
+"""A reader sees the volume as it was up to 150 seconds ago, and may miss whatever stood there for less."""
+
+TURN: Final = 1.0
+"""Seconds from one look at the time to the next, as for files."""
+
+STAND_BY: Final = 2.0
+"""Seconds between two looks at another daemon's Lease."""
+
+
+class ConfigMap:
+    """Publishes as the keys ``hosts``, ``publication.json`` and ``discover_hosts.sh`` of a ConfigMap; its other keys
+    are left alone. ``hosts`` keeps the last survivor, as a hosts file does; ``alive`` as there.
+
+    Only the holder of ``lease`` writes. Each method may wait for the server; :meth:`publish` and :meth:`standing` may
+    raise :class:`PublishFailed`, and the first :class:`Taken`.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        lease: Lease,
+        *,
+        namespace: str,
+        name: str,
+        alive: Callable[[Host], bool],
+        clock: Clock,
+        wrote: Callable[[], None],
+    ) -> None:
+        self.where = where_of(namespace, name)
+        self._sender = sender
+        self._lease = lease
+        self._namespace, self._name = namespace, name
+        self._clock = clock
+        self._wrote = wrote
+        self._alive = alive
+        self._known: Mapping[str, Any] | None = None
+        self._looked_at = 0.0
+        self._push = ""
+        self._out: Publication | None = None
+        self._hosts = self._beginning()
+
+    class _Hosts:
+        """The key ``hosts`` as a place of its own."""
+
+        def __init__(self, whole: ConfigMap) -> None:
+            self._whole = whole
+            self.where = whole.where
+
+        def own(self) -> None:
+            self._whole.own()
+
+        def standing(self) -> HostSet:
+            return self._whole.standing()
+
+        def publish(self, publication: Publication) -> None:
+            self._whole._bring(render_hosts_text(publication.hosts))
+
+        def close(self) -> None:
+            """The whole is closed."""
+
+    def own(self) -> None:
+        try:
+            self._lease.hold()
+        except Taken:
+            # What stands there is another's now; if it is ever ours again, we begin with that.
+            self._known, self._out, self._hosts = None, None, self._beginning()
+            raise
+
+    def standing(self) -> HostSet:
+        """What an earlier life published, in its order; nothing if there is none, or it cannot be read as hosts."""
+        data = (self._look() or {}).get("data") or {}
+        try:
+            return parse_hosts_text(str(data.get(HOSTS, "")), where=self.where)
+        except BadHosts:
+            return HostSet()
+
+    def publish(self, publication: Publication) -> None:
+        self.own()
+        if publication is self._out and not self._hosts.keeps and self._clock.mono() < self._looked_at + LOOK:
+            return
+        if publication is not self._out:
+            self._push = to_json(publication)
+        self._out = None
+        self._hosts.publish(publication)
+        self._out = publication
+
+    def close(self) -> None:
+        self._lease.release()
+        self._sender.close()
+
+    def interrupt(self) -> None:
+        """Break off what waits for the server, for good; from any thread."""
+        self._sender.interrupt()
+
+    def _beginning(self) -> OverlappingHostsFile:
+        return OverlappingHostsFile(self._Hosts(self), alive=self._alive, clock=self._clock, limits=OVERLAP)
+
+    def _bring(self, hosts: str) -> None:
+        wanted: dict[str, str | None] = {HOSTS: hosts, PUSH: self._push, SCRIPT: SCRIPT_TEXT}
+        if _size(wanted) > LARGEST:
+            wanted[PUSH] = None  # stock Horovod does not read it
+        if _size(wanted) > LARGEST:
+            raise PublishFailed(self.where, f"{len(hosts)} bytes of hosts are more than a ConfigMap takes")
+        known = self._known
+        if known is None or self._clock.mono() >= self._looked_at + LOOK:
+            known = self._look()
+        if known is None:
+            self._create({key: value for key, value in wanted.items() if value is not None})
+        elif any((known.get("data") or {}).get(key) != value for key, value in wanted.items()):
+            self._change(wanted, str((known.get("metadata") or {}).get("resourceVersion", "")))
+
+    def _look(self) -> Mapping[str, Any] | None:
+        try:
+            self._known = self._sender.send("GET", self._path(self._name))
+        except RequestFailed as error:
+            self._known = None
+            if not said(error, NOT_FOUND):
+                raise self._failed(error) from None
+        self._looked_at = self._clock.mono()
+        return self._known
+
+    def _change(self, data: Mapping[str, str | None], version: str) -> None:
+        """Of the very version that was seen: whoever lost the lease meanwhile overwrites nobody."""
+        body = {"metadata": {"resourceVersion": version}, "data": data}
+        self._write("PATCH", self._path(self._name), body, media=MERGE)
+
+    def _create(self, data: Mapping[str, str | None]) -> None:
+        metadata = {"name": self._name, "namespace": self._namespace}
+        self._write("POST", self._path(), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+
+    def _write(self, method: str, path: str, body: Mapping[str, Any], *, media: str = "application/json") -> None:
+        self._known = None  # until it is known that it is as wanted
+        try:
+            self._known = self._sender.send(method, path, body, media=media)
+        except RequestFailed as error:
+            raise self._failed(error, creating=method == "POST") from None
+        self._wrote()
+
+    def _failed(self, error: RequestFailed, *, creating: bool = False) -> PublishFailed:
+        if said(error, CONFLICT):
+            return PublishFailed(self.where, "somebody else has just changed it")
+        remedy = ""
+        if said(error, NOT_ALLOWED):
+            make = f"there is none; make it: kubectl -n {self._namespace} create configmap {self._name}"
+            remedy = f"; {make if creating else 'docker/manifests/configmap.yaml gives the right'}"
+        return PublishFailed(self.where, f"{error}{remedy}")
+
+    def _path(self, name: str = "") -> str:
+        return path_of("v1", self._namespace, "configmaps", name)
+
+
+class Delegate:
+    """A publisher whose work is done in a thread of its own: :meth:`publish` hands over, and never waits or fails.
+
+    ``stands_by``: another daemon does it. ``problem``: why the newest publication is not out, for people; "" if it
+    is, is on its way, or is another daemon's to bring out. ``owns`` is told whether this daemon is the one that writes.
+    """
+
+    def __init__(
+        self, publisher: ConfigMap, *, clock: Clock, failed: Callable[[], None], owns: Callable[[bool], None]
+    ) -> None:
+        self.where = publisher.where
+        self.problem = ""
+        self.stands_by = False
+        self._publisher: Publisher = publisher
+        self._clock = clock
+        self._failed = failed
+        self._owns = owns
+        self._wanted: Publication | None = None
+        self._failures = 0
+        self._not_before = 0.0
+        self._waits_for = ""
+        self._aside = Aside(
+            "configmap", self.turn, clock=clock, interrupt=publisher.interrupt, farewell=publisher.close
+        )
+
+    def start(self) -> None:
+        self._aside.start()
+
+    def publish(self, publication: Publication) -> None:
+        if publication != self._wanted:
+            self._wanted = publication
+            self._aside.poke()
+
+    def close(self) -> None:
+        self._aside.stop(0.6)  # it may have a lease to let go
+
+    def turn(self) -> float:
+        """Bring out what is wanted; return after how many seconds to look again."""
+        wanted, now = self._wanted, self._clock.mono()
+        if wanted is None:
+            return TURN
+        if now < self._not_before:
+            return self._not_before - now
+        try:
+            self._publisher.publish(wanted)
+        except Taken as taken:
+            return self._stand_by(str(taken))
+        except PublishFailed as error:
+            self._failures += 1
+            self._failed()
+            self.problem = str(error)
+            pause = pause_after(self._failures)
+            self._not_before = self._clock.mono() + pause
+            return pause
+        self._stand_by("")
+        return TURN
+
+    def _stand_by(self, why: str) -> float:
+        """``why``: who else writes it; "" if this daemon does."""
+        self._failures, self._not_before, self.problem = 0, 0.0, ""
+        self.stands_by = bool(why)
+        self._owns(not why)
+        if why != self._waits_for:
+            LOG.info("%s", f"standing by: {why}" if why else f"{self.where}: written by this daemon now")
+        self._waits_for = why
+        if why:
+            self._not_before = self._clock.mono() + STAND_BY
+        return STAND_BY
+
+
+def where_of(namespace: str, name: str) -> str:
+    return f"configmap {namespace}/{name}"
+
+
+def _size(data: Mapping[str, str | None]) -> int:
+    return sum(len(key) + len((value or "").encode()) for key, value in data.items())

@@ -1,0 +1,171 @@
+"""One writer among several daemons: who holds a Lease may write, the others stand by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Any, Final
+
+from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
+from discover.following.transport import RequestFailed
+from discover.publishing.files import PublishFailed
+from discover.publishing.locks import Taken
+from hvd_elastic_ext.core.clock import Clock
+
+API: Final = "coordination.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseLimits:
+    """In seconds. ``lasts``: how long a holder that says nothing keeps it. ``renew``: how often it says something."""
+
+    lasts: float = 30.0
+    renew: float = 10.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.renew < self.lasts:
+            raise ValueError("a lease is renewed before it ends")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A Lease as it was found: ``version`` is its resourceVersion, ``since`` when this daemon first saw that very
+    version (monotonic seconds). Clocks of two machines are not compared: what counts is that nothing changed."""
+
+    holder: str
+    version: str
+    lasts: float
+    since: float
+    changes: int = 0
+    acquired: str = ""
+
+
+class Claim(Enum):
+    """KEEP: it is ours and fresh. RENEW: it is ours. TAKE: it is free, or its holder has gone. WAIT: another's."""
+
+    KEEP = 1
+    RENEW = 2
+    TAKE = 3
+    WAIT = 4
+
+
+def claim(now: float, me: str, held: Held | None, *, limits: LeaseLimits) -> tuple[Claim, str]:
+    """Decide about a Lease: ``(claim, reason)``; ``held`` is None where there is none. Pure."""
+    if held is None or not held.holder:
+        return Claim.TAKE, "nobody holds it"
+    if held.holder == me:
+        fresh = now < held.since + limits.renew
+        return (Claim.KEEP, "it is fresh") if fresh else (Claim.RENEW, "it is to be renewed")
+    if now >= held.since + held.lasts:
+        return Claim.TAKE, f"{held.holder} has not renewed it for {now - held.since:.0f} s"
+    return Claim.WAIT, f"{held.holder} holds it"
+
+
+class Lease:
+    """The Lease ``name``. ``me`` is this daemon's identity, which no other may have; ``of``: what it guards.
+
+    Whoever was stopped for longer than it lasts may still believe that it is the holder, for as long as one request
+    takes: what is written under it has to be written under a version, too.
+    """
+
+    def __init__(
+        self, sender: Sender, *, namespace: str, name: str, me: str, of: str, clock: Clock, limits: LeaseLimits
+    ) -> None:
+        self._sender = sender
+        self._namespace, self._name = namespace, name
+        self._me = me
+        self._of = of
+        self._clock = clock
+        self._limits = limits
+        self._known: Held | None = None
+        self._ours = False
+
+    def hold(self) -> None:
+        """Be the holder. Raises :class:`Taken` if another is, :class:`PublishFailed` if that cannot be found out."""
+        now = self._clock.mono()
+        held = self._known if self._ours else self._read(now)
+        what, _ = claim(now, self._me, held, limits=self._limits)
+        if what is Claim.WAIT and held is not None:
+            raise Taken(
+                f"{self._of}: hvd-discover {held.holder} already writes it (Lease {self._namespace}/{self._name}); "
+                "stop that one or name another ConfigMap"
+            )
+        if what is not Claim.KEEP:
+            self._write(held, now)
+
+    def release(self) -> None:
+        """Let the next one have it at once, if it is ours. A server that cannot be told finds out in time."""
+        if not self._ours or self._known is None:
+            return
+        self._ours = False
+        try:
+            self._sender.send("PUT", self._path(), self._body(self._known, holder=None))
+        except RequestFailed:
+            return
+
+    def _read(self, now: float) -> Held | None:
+        try:
+            found = self._sender.send("GET", self._path())
+        except RequestFailed as error:
+            if said(error, NOT_FOUND):
+                self._known = None
+                return None
+            raise self._failed(error) from None
+        self._known = held_in(found, before=self._known, now=now)
+        return self._known
+
+    def _write(self, held: Held | None, now: float) -> None:
+        self._ours = False
+        try:
+            if held is None:
+                found = self._sender.send("POST", path_of(API, self._namespace, "leases"), self._body(None, self._me))
+            else:
+                found = self._sender.send("PUT", self._path(), self._body(held, self._me))
+        except RequestFailed as error:
+            raise self._failed(error) from None
+        self._known = held_in(found, before=None, now=now)  # from when it was asked for: others may see it earlier
+        self._ours = True
+
+    def _failed(self, error: RequestFailed) -> PublishFailed:
+        if said(error, CONFLICT):
+            return PublishFailed(self._of, f"another daemon has just claimed Lease {self._name}")
+        remedy = "; docker/manifests/configmap.yaml gives the right" if said(error, NOT_ALLOWED) else ""
+        return PublishFailed(self._of, f"Lease {self._namespace}/{self._name}: {error}{remedy}")
+
+    def _path(self) -> str:
+        return path_of(API, self._namespace, "leases", self._name)
+
+    def _body(self, before: Held | None, holder: str | None) -> dict[str, Any]:
+        moment = datetime.fromtimestamp(self._clock.wall(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        changes = 0 if before is None else before.changes + (holder not in (None, before.holder))
+        acquired = before.acquired if before is not None and before.holder == holder else ""
+        version = {} if before is None else {"resourceVersion": before.version}
+        spec: dict[str, Any] = {
+            "leaseDurationSeconds": math.ceil(self._limits.lasts),
+            "renewTime": moment,
+            "leaseTransitions": changes,
+        }
+        return {
+            "apiVersion": API,
+            "kind": "Lease",
+            "metadata": {"name": self._name, "namespace": self._namespace, **version},
+            "spec": spec if holder is None else {**spec, "holderIdentity": holder, "acquireTime": acquired or moment},
+        }
+
+
+def held_in(found: Mapping[str, Any], *, before: Held | None, now: float) -> Held:
+    """Read a Lease; one that is as it was ``before`` has stood since then. What is missing is taken to be nothing."""
+    spec, metadata = found.get("spec") or {}, found.get("metadata") or {}
+    version, lasts = str(metadata.get("resourceVersion") or ""), spec.get("leaseDurationSeconds")
+    same = before is not None and before.version == version
+    return Held(
+        holder=str(spec.get("holderIdentity") or ""),
+        version=version,
+        lasts=float(lasts) if isinstance(lasts, (int, float)) and lasts > 0 else LeaseLimits().lasts,
+        since=before.since if same and before is not None else now,
+        changes=int(spec.get("leaseTransitions") or 0),
+        acquired=str(spec.get("acquireTime") or ""),
+    )
