@@ -49,6 +49,8 @@ class Fleet:
         self._rests = Rests()
         self._uids: dict[str, str] = {}
         """Of each pod that was published, by host: the newest one under that name."""
+        self._lost_uids: dict[str, str] = {}
+        """Of the pod under whose name an agent was last cut off: whoever has come since may be its successor's."""
         self._station = station
         self._faults = faults
         self._roster = station.roster
@@ -71,7 +73,11 @@ class Fleet:
         """Another pod has taken the name: nothing of the former one holds for it, and nobody waits for that."""
         self._rests.forget(host.name)
         agent = self._roster.agents.get(host.name)
-        if agent is not None and agent.host.uid not in ("", host.uid):
+        if agent is not None and agent.joined and self._lost_uids.get(host.name) == agent.host.uid:
+            agent.host = host
+            for worker in self._roster.on(host.name):
+                worker.host = host
+        elif agent is not None and agent.host.uid not in ("", host.uid):
             reason = "its pod was recreated"
             self._station.record("fenced", host=host.name, reason=reason)
             self.cut_off(agent, reason, blame=False)
@@ -343,6 +349,7 @@ class Fleet:
     def cut_off(self, agent: Agent, reason: str, *, blame: bool) -> None:
         """Nobody waits for a silent host any more. If its agent comes again, its processes are told to leave."""
         name = agent.host.name
+        self._lost_uids[name] = agent.host.uid
         del self._roster.agents[name]
         for worker in self._roster.on(name):
             del self._roster.workers[worker.seat]

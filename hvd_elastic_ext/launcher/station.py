@@ -106,7 +106,9 @@ class Station:
     @property
     def leaves_by(self) -> Mapping[str, float]:
         """Hosts that are about to go, by whatever word, and when (mono)."""
-        return {**self.departing, **self.roster.going()}
+        told = self.roster.going()
+        both = {host: min(by, told.get(host, by)) for host, by in self.departing.items()}
+        return {**told, **both}
 
     def going(self, host: str) -> Cause | None:
         """Why a host is about to go; None if it is not."""

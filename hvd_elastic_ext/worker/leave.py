@@ -78,13 +78,13 @@ def _told(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
 
 
 def notice_files(pid: int) -> list[Path]:
-    """Where an agent looks for notices: it has that open, so that it can be found."""
+    """Where an agent looks for notices: it has that open, or had it, so that it can be found."""
     opened = []
     with contextlib.suppress(OSError):
         for descriptor in (PROC / str(pid) / "fd").iterdir():
             with contextlib.suppress(OSError):
-                opened.append(descriptor.readlink())
-    return sorted(path for path in opened if path.name.endswith(NOTICE))
+                opened.append(str(descriptor.readlink()).removesuffix(" (deleted)"))
+    return sorted(Path(path) for path in opened if path.endswith(NOTICE))
 
 
 @contextlib.contextmanager

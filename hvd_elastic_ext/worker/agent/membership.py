@@ -111,6 +111,8 @@ class Job:
         self._look_at = agent.now()
         self._going: Going | None = None
         """What the notice files say."""
+        self._warned = False
+        """They have said something at some time."""
         self._channel = Channel(agent, self, key)
         self._channel.aim(order.address)
         self._channel.tick()
@@ -177,9 +179,12 @@ class Job:
         self._look_at = self._agent.now() + LOOK_S
         going = self._notices.look(time.time())
         if going != self._going:
-            self._going = going
-            if self.connected:  # else the next hello says so
-                self.put("staying") if going is None else self.put("going", **self._told())
+            self._going, self._warned = going, True
+            if self.connected:  # else it is told with the next welcome
+                self._tell_notice()
+
+    def _tell_notice(self) -> None:
+        self.put("staying") if self._going is None else self.put("going", **self._told())
 
     def _told(self) -> dict[str, Any]:
         return {"reason": self._going.reason if self._going else "", "in_s": self.left_s}
@@ -237,6 +242,9 @@ class Job:
     def opened(self) -> None:
         self._lost_at, self._failed = None, False
         self._complaints.clear()
+        # The hello is older than the welcome, and what comes after it may be older still: news of before.
+        if self._warned:
+            self._tell_notice()
         for slot in self._agent.slots.values():
             if slot.contact is not None:
                 slot.contact.ask_again()

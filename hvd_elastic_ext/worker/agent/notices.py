@@ -8,6 +8,7 @@ One lies beside the agent's socket, for hooks of the host; another can be named 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -74,18 +75,30 @@ class NoticeFiles:
     def look(self, wall: float) -> Going | None:
         """Say what holds now."""
         for path in self._paths:
-            stamp = _stamp(path)
+            try:
+                stamp = _stamp(path)
+            except OSError as error:
+                self._complain(f"notice file {path}: {error.strerror}; what it said before holds")
+                continue
             if stamp != self._stamps.get(path) or path in self._emptied:
                 self._stamps[path] = stamp
                 self._take(path, there=stamp is not None)
+                if stamp is None and path in self._own:
+                    self._make_again(path)
         return soonest(list(self._held.values()), wall)
+
+    def _make_again(self, path: str) -> None:
+        """So that it can be found, and written to, the next time."""
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            self._stamps[path] = _stamp(path)
 
     def _take(self, path: str, *, there: bool) -> None:
         try:
             found = read(_text(path, own=path in self._own)) if there else None
         except FileNotFoundError:
             found = None
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, ValueError, OverflowError, RecursionError) as error:
             self._complain(f"notice file {path}: {error}; what it said before holds")
             return
         if found is None and there and path not in self._emptied:
@@ -101,9 +114,9 @@ class NoticeFiles:
 def _stamp(path: str) -> tuple[int, ...] | None:
     try:
         status = os.stat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _text(path: str, *, own: bool) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hvd_elastic_ext.core.hosts import HostSet
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.test_driver import running
@@ -82,6 +84,17 @@ def test_a_notice_that_was_lost_with_its_connection_is_in_the_next_hello_and_so_
         cluster.reconnect("b")
         cluster.until(lambda world=world: cluster.world == world and cluster.driver.worlds.formed)
     assert nobody_is_blamed(cluster)
+
+
+def test_of_the_lists_deadline_and_the_agents_the_earlier_one_counts() -> None:
+    cluster = running("a")
+    cluster.run(2.0)
+    now = cluster.clock.mono()
+    for in_s, expected in ((None, 15.0), (5.0, 5.0), (100.0, 15.0)):
+        cluster.publish(HostSet.of({}), {"a": ("spot reclaim", now + 15.0)})
+        cluster.driver.news("a", {"event": "going", "reason": "drained by Ops", "in_s": in_s})
+        assert cluster.driver.station.leaves_by["a"] - now == pytest.approx(expected)
+    assert cluster.world == ["a"]
 
 
 def test_an_agent_that_is_sent_a_signal_as_well_leaves_and_the_notice_says_why() -> None:

@@ -83,6 +83,26 @@ def test_a_pod_that_is_published_again_keeps_its_agent_and_its_processes() -> No
     assert len(cluster.events("resized")) == 1
 
 
+def test_a_successor_that_was_reached_before_it_was_published_is_not_cut_off() -> None:
+    """The source of hosts was away while the pod died and was made again, under the name that was listed still."""
+    cluster = Cluster(Rules(Limits(start=2, settle_s=0.1), cooldown_s=(5.0, 5.0)))
+    cluster.publish(pods(a="0", b="1"))
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(1.0)
+    cluster.kill("b")
+    cluster.lose_agent("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    changes = len(cluster.events("resized"))
+    cluster.publish(pods(a="0", b="2"))
+    cluster.run(20.0)
+    assert len(cluster.events("resized")) == changes
+    assert not [event for event in cluster.events("fenced") if "recreated" in event["reason"]]
+    cluster.kill("b", code=1)
+    cluster.run(1.0)
+    assert [subject.uid for subject in cluster.driver.faults.ledger.records if subject.uid][-1] == "2"
+
+
 def lose(cluster: Cluster, host: str) -> None:
     """The pod is gone with all that it ran, and nobody tells: its connections stay open, as through a cut link."""
     cluster.agents[host].clear()

@@ -31,10 +31,19 @@ def test_a_notice_is_a_line_or_an_object(text: str, notice: Going | None) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["{", '{"deadline": "soon"}', '{"deadline": true}', '{"deadline": NaN}', '{"reason": 3}', "{" * 4000]
+    "text",
+    [
+        "{",
+        '{"deadline": "soon"}',
+        '{"deadline": true}',
+        '{"deadline": NaN}',
+        '{"deadline": 1' + "0" * 400 + "}",
+        '{"reason": 3}',
+        "{" * 4000,
+    ],
 )
 def test_what_is_no_notice_is_refused(text: str) -> None:
-    with pytest.raises((ValueError, RecursionError)):
+    with pytest.raises((ValueError, OverflowError, RecursionError)):
         read(text)
 
 
@@ -106,6 +115,49 @@ def test_what_cannot_be_taken_is_said_once_and_changes_nothing(looking: Looking,
     assert looking.look() == looking.look() == Going("drained")
     (complaint,) = looking.complaints
     assert str(looking.named) in complaint
+
+
+def test_what_can_be_read_at_last_is_read(looking: Looking) -> None:
+    looking.own.mkdir()
+    assert looking.look() is None
+    looking.own.rmdir()
+    looking.own.write_text("drained")
+    assert looking.look() == Going("drained")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
+def test_a_file_that_is_given_to_the_right_user_is_read_though_nothing_else_has_changed(looking: Looking) -> None:
+    looking.own.write_text("drained")
+    os.chown(looking.own, 65534, 65534)
+    assert looking.look() is None
+    os.chown(looking.own, 0, 0)
+    assert looking.look() == Going("drained")
+
+
+def test_where_a_file_may_be_cannot_be_seen_what_it_said_before_holds(
+    looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looking.named.write_text("drained")
+    looking.look()
+    looking.files.look(NOW)
+
+    def refuse(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(os, "stat", refuse)
+    assert looking.look() == Going("drained")
+    monkeypatch.undo()
+    assert looking.complaints
+
+
+def test_the_agents_own_file_is_made_again_when_it_was_taken_away(looking: Looking) -> None:
+    for _ in range(2):
+        looking.own.write_text("drained")
+        assert looking.look() == Going("drained")
+        looking.own.unlink()
+        assert looking.look() is None
+        assert looking.own.read_text() == ""
+    assert not looking.named.exists()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
