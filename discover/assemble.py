@@ -15,7 +15,7 @@ from discover.metrics import Metrics
 from discover.once import look, render
 from discover.placement import PlaceCheck
 from discover.publishing.board import Board
-from discover.publishing.configmap import ConfigMap, Delegate
+from discover.publishing.configmap import ConfigMap, Delegate, own_in_time
 from discover.publishing.files import HostsFile, Publisher, PublishFailed, Script
 from discover.publishing.outlets import Outlets
 from discover.publishing.overlap import OverlappingHostsFile
@@ -25,6 +25,7 @@ from discover.settings import FileSettings, KubernetesSettings, Outputs, Setting
 from discover.source import Source
 from discover.sources.cluster import KubernetesSource
 from discover.sources.file import FileSource
+from discover.sources.recalled import Recalled
 from discover.sources.static import StaticSource
 from discover.vitals import Vitals
 from hvd_elastic_ext.core.clock import Clock, SystemClock
@@ -59,13 +60,13 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
     routes = Routes(board, vitals=vitals, metrics=metrics)
     servers = servers_at(settings.outputs.listen, routes)
     try:
-        standing = _own(files, kept, life)
+        standing = _own(files, life)
         _resume(source, standing)
         for server in servers:
             server.start()
             LOG.info("listening: %s", server.address)
         daemon = Daemon(
-            source,
+            _recalled(settings, source, beyond),
             outlets,
             standing=standing,
             vitals=vitals,
@@ -117,7 +118,11 @@ def look_once(settings: Settings, *, life: str) -> str:
     kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
     everywhere = [*files, *filter(None, [kept])]
     try:
-        standing = _own(files, kept, life)
+        standing = _own(files, life)
+        if kept is not None:
+            own_in_time(kept, clock=clock)
+            if settings.outputs.hosts_file is None:
+                standing = Standing(life, seniority=kept.standing())
         _resume(source, standing)
         seen = look(source, clock=clock)
         publication = publication_of(standing, seen.sight)
@@ -147,9 +152,15 @@ def _resume(source: Source, standing: Standing) -> None:
         source.resume(standing.seniority)
 
 
-def _own(files: list[Publisher], kept: ConfigMap | None, life: str) -> Standing:
-    """Take the hosts file, and from it the order in which an earlier life saw the hosts come; else the ConfigMap has
-    it."""
+def _recalled(settings: Settings, source: Source, beyond: list[Delegate]) -> Source:
+    """Without a hosts file it is the ConfigMap that tells what was published before, and it may be long in coming."""
+    if not beyond or settings.outputs.hosts_file is not None or not isinstance(source, FollowsPods):
+        return source
+    return Recalled(source, beyond[0])
+
+
+def _own(files: list[Publisher], life: str) -> Standing:
+    """Take the hosts file, and from it the order in which an earlier life saw the hosts come."""
     for publisher in files:
         if isinstance(publisher, HostsFile | OverlappingHostsFile):
             try:
@@ -157,9 +168,4 @@ def _own(files: list[Publisher], kept: ConfigMap | None, life: str) -> Standing:
             except PublishFailed as error:
                 LOG.warning("publishing: %s", error)
             return Standing(life, seniority=publisher.standing())
-    if kept is not None:
-        try:
-            return Standing(life, seniority=kept.standing())
-        except PublishFailed as error:
-            LOG.warning("what stands in %s is not known: %s", kept.where, error)
     return Standing(life)

@@ -160,7 +160,8 @@ def writers(
     if settings.reap:
         reaper = Reaper(
             cluster.sender(),
-            _Scenes(source, advice, stands_by=stands_by),
+            # Which pods are the job's is not guessed by their labels while it may still say so itself.
+            _Scenes(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
             _table(settings),
             own=Key(cluster.namespace, own) if own else None,
             told=tell,
@@ -234,7 +235,8 @@ class _About:
 
 def _own_pod(settings: KubernetesSettings, environ: Mapping[str, str]) -> str:
     """The name of the pod that this runs in; "" if it runs in none."""
-    in_a_pod = settings.kubeconfig is None and environ.get("KUBERNETES_SERVICE_HOST")
+    elsewhere = settings.kubeconfig is not None or environ.get("KUBECONFIG")
+    in_a_pod = not elsewhere and environ.get("KUBERNETES_SERVICE_HOST")
     return settings.own_pod or (socket.gethostname() if in_a_pod else "")
 
 

@@ -62,7 +62,8 @@ def decide(now: float, standing: Standing, seen: Seen, *, limits: Limits = Limit
         return Decision(waiting, problem=problem), problem
     if isinstance(seen, ElasticError):
         return Decision(replace(standing, unsettled_since=None), problem=str(seen)), str(seen)
-    return _follow(replace(standing, unsettled_since=None), seen)
+    seniority = seen.earlier if standing.last is None and seen.earlier else standing.seniority
+    return _follow(replace(standing, unsettled_since=None, seniority=seniority), seen)
 
 
 def publication_of(standing: Standing, seen: Sight) -> Publication:

@@ -36,7 +36,7 @@ class FollowsPods(Source, Protocol):
     """A source whose hosts are pods: it knows more than hosts. It has to be started before it sees anything."""
 
     def resume(self, earlier: HostSet) -> None:
-        """Say before the start what an earlier life of the daemon published: that is kept without being probed."""
+        """Say before the first look what an earlier life of the daemon published: that is kept without being probed."""
 
     def explain(self) -> Sequence[Row]:
         """Say what became of each pod in the last :meth:`read`."""

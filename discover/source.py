@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from hvd_elastic_ext.core.hosts import HostSet
@@ -14,12 +14,14 @@ from hvd_elastic_ext.core.publication import Departure
 class Sight:
     """All a source sees at one look: hosts that can be used, hosts about to go. Order says nothing.
 
-    ``doubt``: why this may be outdated, though it is still followed; empty while it is not.
+    ``doubt``: why this may be outdated, though it is still followed; empty while it is not. ``earlier``: what an
+    earlier life of the daemon published, in its order, if that was found out only now; counts in the first sight only.
     """
 
     hosts: HostSet
     departing: tuple[Departure, ...] = ()
     doubt: str = ""
+    earlier: HostSet = field(default_factory=HostSet)
 
 
 @dataclass(frozen=True, slots=True)

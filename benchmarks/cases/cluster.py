@@ -41,6 +41,10 @@ MANY, QUICK_MANY = 10_000, 200
 RATE: Final = 1000.0
 RATE_S, QUICK_RATE_S = 60.0, 3.0
 IDLE_S, QUICK_IDLE_S = 30.0, 3.0
+GRACE_S: Final = 30.0
+"""Between the deletion of a pod and its end."""
+LATER: Final = 1.05
+"""So many times as long as they should the changes may take."""
 SETTLE_S: Final = 0.1
 BYTES: Final = 5000
 READY_S: Final = 120.0
@@ -205,17 +209,32 @@ def measure_many(trial: Trial) -> Values:
             pid, lags = pid_of(one), []
             began, before = time.monotonic(), cpu_s(pid)
             at.tell("change", f"{RATE:g}", f"{rate_s:g}")
+            last = began
             for number in range(int(rate_s) - 1):
                 lags.append(removal(at, one, f"p{10 * number}"))
+                last = time.monotonic()
                 time.sleep(max(0.0, began + number + 1.0 - time.monotonic()))
-            at.done("change", f"{RATE:g}")
+            took = at.done("change", f"{RATE:g}") - began
+            if not trial.quick:
+                refuse_slow(took, rate_s)
             busy = Timing(100 * (cpu_s(pid) - before) / (time.monotonic() - began))
-            time.sleep(2.0)
+            # The pods that were deleted have yet to end: while they do, something happens.
+            grace = 0.0 if trial.quick else GRACE_S
+            time.sleep(max(0.0, last + grace - time.monotonic()) + 2.0)
             began, before = time.monotonic(), cpu_s(pid)
             time.sleep(idle_s)
             idle = Timing(100 * (cpu_s(pid) - before) / (time.monotonic() - began))
             peak = Timing(peak_mb(pid))
     return {SYNCED: [synced], MEMORY: [peak], LAG: lags, BUSY: [busy], IDLE: [idle]}
+
+
+def refuse_slow(took: float, wanted: float) -> None:
+    """Raises :class:`BenchmarkError` if changes ``took`` clearly longer (s) than is ``wanted``: they were fewer."""
+    if took > LATER * wanted:
+        raise BenchmarkError(
+            f"the API server made {RATE * wanted / took:,.0f} changes a second instead of {RATE:,.0f}: "
+            "the machine is too slow or too busy to measure at that rate; try again when nothing else runs"
+        )
 
 
 def peak_mb(pid: int) -> float:

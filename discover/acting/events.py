@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from discover.acting.aside import Aside
 from discover.acting.happenings import Item, Message, TellLimits, Told, tell
 from discover.acting.scene import Scene
-from discover.acting.sending import CONFLICT, NOT_ALLOWED, Sender, path_of, said
+from discover.acting.sending import CONFLICT, NOT_ALLOWED, Sender, lacks_right, path_of, said
 from discover.following.backoff import Backoff
 from discover.following.transport import RequestFailed, Trouble
 from hvd_elastic_ext.core.clock import Clock
@@ -26,6 +26,9 @@ TURN: Final = 1.0
 
 KEPT: Final = 16
 """Events that wait for the server; when there are more, the oldest are given up."""
+
+NOT_ALLOWED_PAUSE: Final = 60.0
+"""Seconds after which a right may have been given, or a quota has room again."""
 
 COMPONENT: Final = "hvd-discover"
 
@@ -68,7 +71,7 @@ class Context:
 class Teller:
     """Tells, in a thread of its own, and at its leisure: what cannot be sent is kept for a while, and then given up.
 
-    A server that does not allow it is asked once.
+    A server that does not allow it is asked once in a minute.
     """
 
     def __init__(
@@ -95,7 +98,6 @@ class Teller:
         self._backoff = Backoff()
         self._not_before = 0.0
         self._trouble = ""
-        self._off = False
         self._aside = Aside("events", self.turn, clock=clock, interrupt=sender.interrupt, farewell=sender.close)
 
     def start(self) -> None:
@@ -110,8 +112,6 @@ class Teller:
 
     def turn(self) -> float:
         """Look, and tell what there is to be told; return after how many seconds to look again."""
-        if self._off:
-            return 60.0
         now, scene = self._clock.mono(), self._context.scene()
         due = self._again_at is not None and now >= self._again_at
         if scene is not None and (scene is not self._scene or due or self._reaped):
@@ -139,23 +139,32 @@ class Teller:
         try:
             about = self._context.regarding()
             if about is None:
-                LOG.info("no Events: there is neither a job that may be read nor a pod of this daemon's for them")
-                self._give_up()
+                line = "Events wait: there is neither a job that may be read nor a pod of this daemon's for them"
+                self._wait(NOT_ALLOWED_PAUSE, line, line, level=logging.INFO)
                 return
             while self._queue:
                 self._send_one(about, *self._queue[0])
                 self._queue.popleft()
             self._trouble = ""
         except RequestFailed as error:
-            if said(error, NOT_ALLOWED):
-                LOG.warning("no Events from now on: %s; docker/manifests/rbac.yaml gives the right", error)
-                self._give_up()
-                return
-            if self._trouble != str(error):
-                LOG.warning("Events wait: %s", error)
-            self._trouble = str(error)
-            self._backoff, pause = self._backoff.failed(now, self._draw())
-            self._not_before = self._clock.mono() + max(pause, min(error.retry_after or 0.0, 30.0))
+            self._failed(now, error)
+
+    def _failed(self, now: float, error: RequestFailed) -> None:
+        if said(error, NOT_ALLOWED):
+            remedy = "; docker/manifests/rbac.yaml gives the right" if lacks_right(error) else ""
+            line = f"Events wait: {error}{remedy}"
+            self._wait(NOT_ALLOWED_PAUSE, remedy or "not allowed", line, level=logging.WARNING)
+            return
+        self._backoff, pause = self._backoff.failed(now, self._draw())
+        pause = max(pause, min(error.retry_after or 0.0, 30.0))
+        self._wait(pause, str(error), f"Events wait: {error}", level=logging.WARNING)
+
+    def _wait(self, pause: float, trouble: str, line: str, *, level: int) -> None:
+        """The same ``trouble`` is told once, until something was sent."""
+        self._not_before = self._clock.mono() + pause
+        if self._trouble != trouble:
+            self._trouble = trouble
+            LOG.log(level, "%s", line)
 
     def _send_one(self, about: Regarding, name: str, message: Message, at: float) -> None:
         """Raises :class:`RequestFailed` if it may be sent later."""
@@ -171,10 +180,6 @@ class Teller:
             self._counters.event(message.kind.value, sent=arrived)
         else:
             self._counters.event(message.kind.value, sent=True)
-
-    def _give_up(self) -> None:
-        self._off = True
-        self._queue.clear()
 
 
 def _for_now(error: RequestFailed) -> bool:

@@ -8,13 +8,13 @@ from typing import Any, Final, Protocol
 
 from discover.acting.aside import Aside
 from discover.acting.happenings import Item
-from discover.acting.reaping import Deletion, Reaped, ReapLimits, deleted, reap
+from discover.acting.reaping import DOOMED, Deletion, Reaped, ReapLimits, deleted, reap, refused
 from discover.acting.scene import Scene
-from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
+from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, lacks_right, path_of, said
 from discover.choosing.cluster import Key
 from discover.choosing.signals import Table
 from discover.following.backoff import Backoff
-from discover.following.transport import RequestFailed
+from discover.following.transport import RequestFailed, Trouble
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -23,7 +23,7 @@ TURN: Final = 0.5
 """Seconds from one look to the next: a node that shuts down leaves its pods fifteen."""
 
 NOT_ALLOWED_PAUSE: Final = 60.0
-"""Seconds after which a right may have been given."""
+"""Seconds after which a right may have been given, or a webhook may have changed its mind."""
 
 
 class Counters(Protocol):
@@ -66,6 +66,7 @@ class Reaper:
         self._backoff = Backoff()
         self._not_before = 0.0
         self._trouble = ""
+        self._refusals: dict[str, str] = {}
         self._logged: set[str] = set()
         self._aside = Aside("reaper", self.turn, clock=clock, interrupt=sender.interrupt, farewell=sender.close)
 
@@ -84,17 +85,26 @@ class Reaper:
         self._reaped, chosen, self._again_at = reap(now, self._reaped, scene, self._table, limits=self._limits)
         self._scene = scene
         self._logged.intersection_update(self._reaped.since)
-        try:
-            for deletion in chosen:
+        self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._reaped.since}
+        for deletion in chosen:
+            if deletion.cause == DOOMED and self._see() is not scene:
+                self._scene = None  # the node may be well by now: others are deleted slowly at times
+                return 0.0
+            try:
                 if deletion.key != self._own:
                     self._delete(deletion)
                 self._reaped = deleted(self._clock.mono(), self._reaped, deletion)
-            self._trouble = ""
-        except RequestFailed as error:
-            self._failed(error)
+            except RequestFailed as error:
+                self._counters.reap_failed()
+                self._scene = None  # what was not done is to be looked at again
+                if _for_all(error):
+                    self._rest(deletion, error)
+                    return TURN
+                self._refuse(deletion, error)
         return TURN
 
     def _delete(self, deletion: Deletion) -> None:
+        """Raises :class:`RequestFailed` if it is neither done nor done with."""
         if deletion.uid not in self._logged:  # before it is done: it is the record of why
             self._logged.add(deletion.uid)
             LOG.warning("reaping pod %s (%s): %s", deletion.key, deletion.cause, deletion.why)
@@ -109,20 +119,36 @@ class Reaper:
         except RequestFailed as error:
             if not (said(error, NOT_FOUND) or said(error, CONFLICT)):
                 raise
+            self._trouble = ""
             LOG.info("pod %s is gone already", deletion.key)
             return
+        self._trouble = ""
         self._counters.reaped(deletion.cause)
         self._tell(Item(deletion.uid, deletion.key.name, deletion.why))
 
-    def _failed(self, error: RequestFailed) -> None:
-        self._counters.reap_failed()
-        self._scene = None  # what was not done is to be looked at again
-        self._backoff, pause = self._backoff.failed(self._clock.mono(), self._draw())
+    def _refuse(self, deletion: Deletion, error: RequestFailed) -> None:
+        """One pod is not deleted for now; that holds up no other."""
+        least = max(NOT_ALLOWED_PAUSE if said(error, NOT_ALLOWED) else 0.0, min(error.retry_after or 0.0, 30.0))
+        self._reaped = refused(self._clock.mono(), self._reaped, deletion, jitter=self._draw(), least=least)
+        if self._refusals.get(deletion.uid) != str(error):
+            self._refusals[deletion.uid] = str(error)
+            LOG.warning("--reap-failed: pod %s is not deleted for now: %s", deletion.key, error)
+
+    def _rest(self, deletion: Deletion, error: RequestFailed) -> None:
+        """Nobody is deleted for now."""
+        now, remedy = self._clock.mono(), ""
+        self._backoff, pause = self._backoff.failed(now, self._draw())
         pause = max(pause, min(error.retry_after or 0.0, 30.0))
-        remedy = ""
-        if said(error, NOT_ALLOWED):
+        if lacks_right(error):
             remedy, pause = "; docker/manifests/reap.yaml gives the right", NOT_ALLOWED_PAUSE
-        self._not_before = self._clock.mono() + pause
+        else:  # it may be this pod's doing, say a webhook that hangs: others first, the next time
+            self._reaped = refused(now, self._reaped, deletion, jitter=0.0)
+        self._not_before = now + pause
         if self._trouble != str(error):
             self._trouble = str(error)
             LOG.warning("--reap-failed: %s%s", error, remedy)
+
+
+def _for_all(error: RequestFailed) -> bool:
+    """Whether the same is to be expected for every pod, or tells us not to go on. RBAC knows no single pods here."""
+    return error.trouble is not Trouble.ANSWERED or error.code in (401, 429, 503) or lacks_right(error)

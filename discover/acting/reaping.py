@@ -15,6 +15,7 @@ from discover.acting.scene import Scene
 from discover.choosing.cluster import Key
 from discover.choosing.selection import Grade, Verdict
 from discover.choosing.signals import Table, judge_node
+from discover.following.backoff import Backoff
 
 SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
 """Rows of the table of signals that say that a kubelet is about to kill all pods of its node. There is no such row for
@@ -52,20 +53,24 @@ class Deletion:
 @dataclass(frozen=True, slots=True)
 class Reaped:
     """What is remembered; times in monotonic seconds. ``since``: since when pods have been due, by UID. ``done``: UIDs
-    whose deletion was asked for. ``recent``: when, within the last minute. ``names``: how often and when last."""
+    whose deletion was asked for. ``recent``: when, within the last minute. ``names``: how often and when last.
+    ``refused``: of pods whose deletion came to nothing, and not before when it is asked for again, by UID."""
 
     since: Mapping[str, float] = field(default_factory=dict)
     done: frozenset[str] = frozenset()
     recent: tuple[float, ...] = ()
     names: Mapping[Key, tuple[int, float]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[Backoff, float]] = field(default_factory=dict)
 
 
 def reap(
     now: float, reaped: Reaped, scene: Scene, table: Table, *, limits: ReapLimits = ReapLimits()
 ) -> tuple[Reaped, tuple[Deletion, ...], float | None]:
-    """Say what to delete now: ``(memory, deletions, when time alone changes that)``; the most urgent come first.
+    """Say what to delete now: ``(memory, deletions, when time alone changes that)``; the most urgent come first, and
+    of them those that were never refused.
 
-    What was deleted is to be told by :func:`deleted`; what was not is named again the next time.
+    What was deleted is to be told by :func:`deleted`, what was refused by :func:`refused`; all else is named again
+    the next time.
     """
     worth = list(_worth(scene, table))
     since = {each.uid: reaped.since.get(each.uid, now) for each in worth}
@@ -76,11 +81,13 @@ def reap(
         done=frozenset(uid for uid in reaped.done if uid in there),
         recent=tuple(at for at in reaped.recent if now < at + 60.0),
         names={key: (count, at) for key, (count, at) in reaped.names.items() if now < at + 2 * limits.longest},
+        refused={uid: refusal for uid, refusal in reaped.refused.items() if uid in since},
     )
-    due = {each.uid: max(_patience(each, since[each.uid], limits), _rest(memory, each.key, limits)) for each in worth}
+    due = {each.uid: max(_patience(each, since[each.uid], limits), _rest(memory, each, limits)) for each in worth}
     waiting = [each for each in worth if each.uid not in memory.done]
     ripe = sorted(
-        (each for each in waiting if now >= due[each.uid]), key=lambda each: (each.cause != DOOMED, since[each.uid])
+        (each for each in waiting if now >= due[each.uid]),
+        key=lambda each: (each.cause != DOOMED, each.uid in memory.refused, since[each.uid]),
     )
     chosen = ripe[: max(0, limits.per_minute - len(memory.recent))]
     ends = [due[each.uid] for each in waiting if now < due[each.uid]]
@@ -100,7 +107,19 @@ def deleted(now: float, reaped: Reaped, deletion: Deletion) -> Reaped:
     )
 
 
+def refused(now: float, reaped: Reaped, deletion: Deletion, *, jitter: float, least: float = 0.0) -> Reaped:
+    """Take in that a pod's deletion came to nothing: it is not asked for again before ``least`` seconds.
+
+    ``jitter`` is drawn from [0, 1).
+    """
+    backoff, _ = reaped.refused.get(deletion.uid, (Backoff(), now))
+    backoff, pause = backoff.failed(now, jitter)
+    return replace(reaped, refused={**reaped.refused, deletion.uid: (backoff, now + max(pause, least))})
+
+
 def _worth(scene: Scene, table: Table) -> Iterator[Deletion]:
+    if scene.job is not None and scene.job.finished:
+        return  # nobody makes new ones, and people want to see the logs of these
     going: dict[str, bool] = {}
     for verdict in scene.verdicts:
         pod = verdict.pod
@@ -131,9 +150,11 @@ def _patience(deletion: Deletion, since: float, limits: ReapLimits) -> float:
     return since + (limits.handed if deletion.cause == DOOMED else limits.linger)
 
 
-def _rest(memory: Reaped, key: Key, limits: ReapLimits) -> float:
-    """When a pod of this name may be deleted again: one that fails as soon as it is there is not made all the time."""
-    if key not in memory.names:
-        return float("-inf")
-    count, at = memory.names[key]
-    return at + min(limits.longest, limits.again * 2.0 ** min(count - 1, 16))
+def _rest(memory: Reaped, deletion: Deletion, limits: ReapLimits) -> float:
+    """When its deletion may be asked for after an earlier one that was refused, or of another pod of its name: one that
+    fails as soon as it is there is not made all the time."""
+    _, rest = memory.refused.get(deletion.uid, (None, float("-inf")))
+    if deletion.key in memory.names:
+        count, at = memory.names[deletion.key]
+        rest = max(rest, at + min(limits.longest, limits.again * 2.0 ** min(count - 1, 16)))
+    return rest

@@ -43,3 +43,9 @@ def path_of(version: str, namespace: str, plural: str, name: str = "") -> str:
 def said(error: RequestFailed, code: int) -> bool:
     """Whether the server answered, and with ``code``."""
     return error.trouble is Trouble.ANSWERED and error.code == code
+
+
+def lacks_right(error: RequestFailed) -> bool:
+    """Whether a right is missing. Quotas, webhooks and namespaces that end say 403, too, and manifests help with none
+    of those; only authorization says what a user "cannot" do."""
+    return said(error, NOT_ALLOWED) and " cannot " in str(error) and " resource " in str(error)

@@ -169,4 +169,7 @@ def _with(what: str, said: str) -> str:
 
 
 def _time(moment: float) -> str:
-    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    try:
+        return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):  # the labels of nodes are anybody's, and so are their times
+        return f"{moment:.0f} s after 1970"

@@ -92,13 +92,15 @@ OPERATORS: Final[Mapping[str, Operator]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What is kept of the object above the pods. ``selector`` is a StatefulSet's own."""
+    """What is kept of the object above the pods. ``selector`` is a StatefulSet's own. ``finished``: it has succeeded or
+    failed for good."""
 
     uid: str = ""
     slots_per_worker: int | None = None
     selector: str = ""
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    finished: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +199,7 @@ def job_view(raw: object, operator: Operator) -> JobView:
         selector=_match_labels(raw) if operator.name == "statefulset" else "",
         labels=_texts(metadata.get("labels")),
         annotations=_texts(metadata.get("annotations")),
+        finished=_finished(raw.get("status")),
     )
 
 
@@ -322,6 +325,17 @@ def _match_labels(raw: Mapping[str, Any]) -> str:
             return ""
         terms.append(written[operator])
     return ",".join(terms)
+
+
+def _finished(status: object) -> bool:
+    """MPI Operator says ``Failed`` of a job with an evicted worker, too, which goes on; but then there is no time."""
+    if not isinstance(status, dict) or not status.get("completionTime"):
+        return False
+    conditions = status.get("conditions")
+    return isinstance(conditions, list) and any(
+        isinstance(each, dict) and each.get("type") in ("Succeeded", "Failed") and each.get("status") == "True"
+        for each in conditions
+    )
 
 
 def _texts(value: object) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from discover.choosing.cluster import ClusterSnapshot, Key, PodView, different
+from discover.choosing.cluster import ClusterSnapshot, Key, NodeView, PodView, different
 from discover.choosing.judging import Grade, Sign, Verdict, judge
 from discover.choosing.operators import HostRules, JobView
 from discover.choosing.register import Groups, Register
@@ -71,12 +71,15 @@ class Selector:
     def __init__(self, rules: HostRules, table: Table) -> None:
         self._rules = rules
         self._table = table
+        self._forget()
+
+    def _forget(self) -> None:
         self._job: JobView | None = None
         self._of_job: tuple[Sign, ...] = ()
         self._pods: Mapping[Key, PodView] = {}
         self._judged: dict[Key, _Judged] = {}
         self._places = _Places()
-        self._standings = Standings(table)
+        self._standings = Standings(self._table)
         self._register = Register()
         self._shared = False
 
@@ -93,21 +96,37 @@ class Selector:
         ``wall_now`` is in Unix seconds. ``node_exists``: what was found out about :attr:`Selection.missing` nodes;
         False means that the server knows of none (404). ``job``: the object above the pods, where it may be read.
 
-        Raises ``ValueError`` for a snapshot that is not whole: of that nothing can be said.
+        Raises ``ValueError`` for a snapshot that is not whole: of that nothing can be said. Whatever else is raised,
+        the next selection judges every pod anew.
         """
         if snapshot.pods is None or not snapshot.whole:
             raise ValueError("pods or nodes have not been listed yet: nothing can be said of them")
-        before, pods, self._pods = self._pods, snapshot.pods, snapshot.pods
+        try:
+            return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
+        except BaseException:
+            # What was remembered as seen may not have been judged, and would never be: it does not change again.
+            self._forget()
+            raise
+
+    def _select(
+        self,
+        now: float,
+        pods: Mapping[Key, PodView],
+        nodes: Mapping[str, NodeView] | None,
+        node_exists: Mapping[str, bool],
+        job: JobView | None,
+    ) -> Selection:
+        before, self._pods = self._pods, pods
         due = set(different(before, pods))
         moved = {name for key in due for name in self._places.move(key, before.get(key), pods.get(key))}
         used = self._places.used
-        for name in self._standings.follow(wall_now, snapshot.nodes, used=used, moved=moved, exists=node_exists):
+        for name in self._standings.follow(now, nodes, used=used, moved=moved, exists=node_exists):
             due.update(self._places.on(name))
         if job != self._job:
-            self._take_in(wall_now, job)
+            self._take_in(now, job)
             due.update(self._outdate())
-        self._register.update({key: self._verdict(wall_now, key, pods.get(key)) for key in due})
-        verdicts, missing = self._register.verdicts, self._standings.missing(wall_now)
+        self._register.update({key: self._verdict(now, key, pods.get(key)) for key in due})
+        verdicts, missing = self._register.verdicts, self._standings.missing(now)
         if self._shared:
             return Selection(_one_per_address(verdicts), *missing)
         return Selection(verdicts, *missing, self._register.groups)

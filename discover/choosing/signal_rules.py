@@ -12,7 +12,6 @@ node-cordoned: false                # a built-in one, left out
 from __future__ import annotations
 
 import difflib
-import math
 import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -36,6 +35,9 @@ _KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "job": ("label", "annotation"),
 }
 _DEADLINE: Final = re.compile(r"(?P<base>[a-z-]+)(\+(?P<more>grace|\d+(\.\d+)?))?", re.ASCII)
+LONGEST: Final = 30 * 24 * 3600
+"""Seconds that a deadline may be away from what it is counted from."""
+
 _E = TypeVar("_E", bound=Enum)
 
 
@@ -155,8 +157,8 @@ def _deadline(text: object, kind: str, place: str) -> Deadline | None:
         )
     more = found["more"] or "0"
     seconds = 0.0 if more == "grace" else float(more)
-    if not math.isfinite(seconds):
-        raise UsageError(f"{place}: deadline {_shown(text)} is too far away")
+    if seconds > LONGEST:
+        raise UsageError(f"{place}: deadline {_shown(text)} is too far away; write at most +{LONGEST} (30 days)")
     return Deadline(found["base"], seconds, grace=more == "grace")
 
 

@@ -4,6 +4,10 @@ A silent watch is found out after 70 seconds at the earliest, for a live one may
 may be over after 30. So when a watch has been silent for some time the pods are listed beside it, and compared. Where
 they are many, a list is fifty megabytes: then another watch is opened beside it for a second, which tells as well
 whether there is anything that the first one has not told, and lists are seldom.
+
+A server tells its watches what it keeps in memory, and that may stand still: then all of them are deaf. So the version
+of the store itself is asked for, too. If a watch does not come to it in the time in which it should hear as much, by a
+bookmark at the latest, the pods are listed from the store.
 """
 
 from __future__ import annotations
@@ -17,9 +21,9 @@ from contextlib import closing
 from typing import Final, NamedTuple, Protocol
 
 from discover.choosing.cluster import Key, PodView, older
-from discover.following.bodies import Lines
+from discover.following.bodies import Lines, ListBody
 from discover.following.steps import End, end_of
-from discover.following.transport import Ask, Collection, Request, RequestFailed, refusal
+from discover.following.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
 from discover.following.watch import Contact, end_thread, read_list, reading
 from hvd_elastic_ext.core.clock import Clock
 
@@ -42,6 +46,9 @@ GLANCE: Final = 1
 GRACE: Final = 2.0
 """Seconds that a watch may be behind a list."""
 
+BOOKMARK: Final = 75.0
+"""Seconds after which a watch has said that it is as far as the store was, even if there is nothing to tell."""
+
 _ITEMS: Final = b'"items"'
 
 
@@ -63,6 +70,13 @@ class Listed(NamedTuple):
 
 
 _COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
+
+
+class Owed(NamedTuple):
+    """A version of the store that the watch has not come to, and when it was read there (monotonic seconds)."""
+
+    version: str
+    at: float
 
 
 class Watched(Protocol):
@@ -122,6 +136,9 @@ class Recheck:
         self._clock = clock
         self._settled = b""
         self._listed_at: float | None = None
+        self._stored_at: float | None = None
+        self._owed: Owed | None = None
+        self._patience = BOOKMARK
         self._unknown = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recheck-pods", daemon=True)
@@ -160,19 +177,32 @@ class Recheck:
         now, pods = self._clock.mono(), len(self._watched.known()[0])
         if self._listed_at is None and pods > FEW:
             self._listed_at = now  # the watch began with a list
+        if self._stored_at is None:
+            self._stored_at = now
         due = self._listed_at is None or now >= self._listed_at + between_lists(pods)
-        if due or not self._glance():
+        late = self._owed is not None and now >= self._owed.at + self._patience and self._behind(self._owed.version)
+        if due or late or not self._glance():
             self._listed_at = now
-            if not self._compare():
+            stored = late or now >= self._stored_at + SELDOM
+            agreed = self._compare(now, stored=stored)
+            if stored or not agreed:
+                self._owed = None
+            if late:  # there are servers that tell their watches how far they are once in ten minutes
+                most = max(BOOKMARK, between_lists(pods))
+                self._patience = min(2 * self._patience, most) if agreed else BOOKMARK
+            if not agreed:
                 return
         self._unknown = 0
-        self._watched.confirm()
+        if self._owed is None:
+            self._watched.confirm()
+
+    def _behind(self, version: str) -> bool:
+        return older(self._watched.known()[1], version)
 
     def _glance(self) -> bool:
         """Whether another watch tells nothing that the first one does not. Raises :class:`RequestFailed`."""
         version = self._watched.known()[1]
-        for _ in self._collection.open(Request(ask=Ask.SINCE, version=version, most=1)):
-            pass  # that the server knows this version is all there is to be learnt
+        self._reckon(self._store_version(), version)
         try:
             newest = self._newest(version)
         except RequestFailed as error:
@@ -180,8 +210,25 @@ class Recheck:
                 raise
             return False
         # The first one may be behind for a moment.
-        behind = older(self._watched.known()[1], newest) and not self._clock.wait(self._stop, GRACE)
-        return not (behind and older(self._watched.known()[1], newest))
+        behind = self._behind(newest) and not self._clock.wait(self._stop, GRACE)
+        return not (behind and self._behind(newest))
+
+    def _reckon(self, store: str, version: str) -> None:
+        """Note whether the store is further than the watch was just before. Raises :class:`RequestFailed`."""
+        _check(store, version)
+        if self._owed is None or not self._behind(self._owed.version):
+            if self._owed is not None:
+                self._patience = BOOKMARK
+            self._owed = Owed(store, self._clock.mono()) if self._behind(store) else None
+
+    def _store_version(self) -> str:
+        """How far the store itself is, by a list of one that asks for no version. Raises :class:`RequestFailed`."""
+        body = ListBody()
+        with closing(self._collection.open(Request(ask=Ask.FRESH, most=1))) as pieces, reading():
+            for piece in pieces:
+                body.feed(piece)
+            body.finish()
+        return str(body.metadata.get("resourceVersion") or "")
 
     def _newest(self, version: str) -> str:
         """The latest version that a watch from ``version`` on tells of. Raises :class:`RequestFailed`."""
@@ -193,9 +240,12 @@ class Recheck:
                     version = _version_in(json.loads(line)) or version
         return version
 
-    def _compare(self) -> bool:
-        """List, and say whether the watch has told all of it; if not, it is not trusted any more."""
-        request, listing = Request(ask=Ask.SINCE, version=self._watched.known()[1]), _Summed(self._collection)
+    def _compare(self, now: float, *, stored: bool) -> bool:
+        """List, and say whether the watch has told all of it; if not, it is not trusted any more. ``stored``: what the
+        store holds, and not what the server has in memory."""
+        since = Request(ask=Ask.SINCE, version=self._watched.known()[1])
+        request, listing = Request(ask=Ask.WHOLE) if stored else since, _Summed(self._collection)
+        self._stored_at = now if stored else self._stored_at
         if self._settled:
             # Most of the time nothing has changed. Then the same bytes come as before, and need not be taken apart.
             with closing(listing.open(request)) as pieces:
@@ -205,6 +255,7 @@ class Recheck:
                 return True
         self._settled = b""
         listed, version = read_list(listing, Listed.of, request)
+        _check(version, since.version)
         why = self._missed(listed, version) and not self._clock.wait(self._stop, GRACE)
         if why and (what := self._missed(listed, version)):
             self._watched.distrust(f"the watch is deaf: {what}")
@@ -227,6 +278,13 @@ class Recheck:
             why = f"its versions are not the server's: {error}"
             self._watched.distrust(why)
             self._set_back(why)
+
+
+def _check(store: str, version: str) -> None:
+    """What was known before the store was asked cannot be later than the store. Raises :class:`RequestFailed`."""
+    if older(store, version):
+        why = f"the store is at version {store}, and {version} is known"
+        raise RequestFailed(Trouble.ANSWERED, why, causes=("ResourceVersionTooLarge",))
 
 
 class _Summed:

@@ -145,7 +145,7 @@ RULES: Final[Mapping[tuple[Ask, End], Rule]] = MappingProxyType(
         (Ask.WATCH, End.DONE): Rule(Ask.WATCH, Wait.NOT),
         (Ask.WATCH, End.EXPIRED): Rule(Ask.SINCE, Wait.ONCE),
         (Ask.WATCH, End.AHEAD): Rule(Ask.FRESH, Wait.ONCE),
-        (Ask.WATCH, End.DEAF): Rule(Ask.SINCE, Wait.ONCE),
+        (Ask.WATCH, End.DEAF): Rule(Ask.FRESH, Wait.ONCE),
         (Ask.WATCH, End.DENIED): Rule(Ask.WATCH, Wait.ONCE, renew=True),
         (Ask.WATCH, End.UNARMED): Rule(Ask.WATCH, Wait.BACK_OFF, renew=True),
         # Whether the objects are hidden altogether is seen when they are listed.

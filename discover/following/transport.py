@@ -27,7 +27,7 @@ class Ask(Enum):
 class Request:
     """``version`` is where SINCE and WATCH begin; ``more`` the server's word for a further page of FRESH (or of
     any list that it cut); ``ends`` after how many seconds the server is to end a WATCH; ``most`` how many objects of
-    SINCE are wanted at all, 0 for all of them."""
+    a page of FRESH are wanted, 0 for as many as is usual."""
 
     ask: Ask
     version: str = ""

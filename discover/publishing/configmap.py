@@ -4,13 +4,14 @@ after a minute or more, so this is the slow way out."""
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from discover.acting.aside import Aside
 from discover.acting.sending import CONFLICT, MERGE, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
 from discover.following.transport import RequestFailed
-from discover.publishing.files import Publisher, PublishFailed
+from discover.publishing.files import PublishFailed
 from discover.publishing.lease import Lease
 from discover.publishing.locks import Taken
 from discover.publishing.outlets import pause_after
@@ -47,6 +48,17 @@ TURN: Final = 1.0
 
 STAND_BY: Final = 2.0
 """Seconds between two looks at another daemon's Lease."""
+
+
+WRITE: Final = 3.0
+"""Seconds from one change to the next. Readers see one in a minute, and each is up to 1 MB for the API server."""
+
+REFUSALS: Final = 3
+"""After so many in a row a right is missing; a server that has only just started may not know it yet."""
+
+
+class Refused(PublishFailed):
+    """The server says that this is not allowed."""
 
 
 class ConfigMap:
@@ -107,6 +119,12 @@ class ConfigMap:
             # What stands there is another's now; if it is ever ours again, we begin with that.
             self._known, self._out, self._hosts = None, None, self._beginning()
             raise
+
+    @property
+    def others_until(self) -> float | None:
+        """When it is no longer another's to write, unless that one shows that it lives (monotonic seconds); None if it
+        is nobody else's."""
+        return self._lease.others_until
 
     def standing(self) -> HostSet:
         """What an earlier life published, in its order; nothing if there is none, or it cannot be read as hosts."""
@@ -185,6 +203,7 @@ class ConfigMap:
         if said(error, NOT_ALLOWED):
             make = f"there is none; make it: kubectl -n {self._namespace} create configmap {self._name}"
             remedy = f"; {make if creating else 'docker/manifests/configmap.yaml gives the right'}"
+            return Refused(self.where, f"{error}{remedy}")
         return PublishFailed(self.where, f"{error}{remedy}")
 
     def _path(self, name: str = "") -> str:
@@ -196,6 +215,7 @@ class Delegate:
 
     ``stands_by``: another daemon does it. ``problem``: why the newest publication is not out, for people; "" if it
     is, is on its way, or is another daemon's to bring out. ``owns`` is told whether this daemon is the one that writes.
+    ``stood``: what stood there before, None while that is not known; it is asked for by :meth:`recall`.
     """
 
     def __init__(
@@ -204,11 +224,15 @@ class Delegate:
         self.where = publisher.where
         self.problem = ""
         self.stands_by = False
-        self._publisher: Publisher = publisher
+        self.stood: HostSet | None = None
+        self._publisher = publisher
         self._clock = clock
         self._failed = failed
         self._owns = owns
+        self._told: Callable[[], None] | None = None
         self._wanted: Publication | None = None
+        self._out: Publication | None = None
+        self._next_write = 0.0
         self._failures = 0
         self._not_before = 0.0
         self._waits_for = ""
@@ -218,6 +242,11 @@ class Delegate:
 
     def start(self) -> None:
         self._aside.start()
+
+    def recall(self, told: Callable[[], None]) -> None:
+        """Find out what stands there before anything is brought out, and call ``told`` then, from the own thread."""
+        self._told = told
+        self._aside.poke()
 
     def publish(self, publication: Publication) -> None:
         if publication != self._wanted:
@@ -229,24 +258,46 @@ class Delegate:
 
     def turn(self) -> float:
         """Bring out what is wanted; return after how many seconds to look again."""
-        wanted, now = self._wanted, self._clock.mono()
-        if wanted is None:
-            return TURN
+        wanted, told, now = self._wanted, self._told, self._clock.mono()
         if now < self._not_before:
             return self._not_before - now
+        if told is not None:
+            return self._recall(told)
+        if wanted is None:
+            return TURN
+        if wanted is not self._out and now < self._next_write:
+            return self._next_write - now  # and then it is the newest that comes out
         try:
             self._publisher.publish(wanted)
         except Taken as taken:
             return self._stand_by(str(taken))
         except PublishFailed as error:
-            self._failures += 1
-            self._failed()
-            self.problem = str(error)
-            pause = pause_after(self._failures)
-            self._not_before = self._clock.mono() + pause
-            return pause
+            return self._fail(error)
+        if wanted is not self._out:
+            self._out, self._next_write = wanted, self._clock.mono() + WRITE
         self._stand_by("")
         return TURN
+
+    def _recall(self, told: Callable[[], None]) -> float:
+        try:
+            stood = self._publisher.standing()
+        except PublishFailed as error:
+            if not isinstance(error, Refused) or self._failures + 1 < REFUSALS:
+                return self._fail(error)
+            LOG.warning("what stands in %s cannot be known: %s", self.where, error)
+            stood = HostSet()
+        self.stood, self._told = stood, None
+        self._failures, self.problem = 0, ""
+        told()
+        return TURN
+
+    def _fail(self, error: PublishFailed) -> float:
+        self._failures += 1
+        self._failed()
+        self.problem = str(error)
+        pause = pause_after(self._failures)
+        self._not_before = self._clock.mono() + pause
+        return pause
 
     def _stand_by(self, why: str) -> float:
         """``why``: who else writes it; "" if this daemon does."""
@@ -259,6 +310,29 @@ class Delegate:
         if why:
             self._not_before = self._clock.mono() + STAND_BY
         return STAND_BY
+
+
+def own_in_time(configmap: ConfigMap, *, clock: Clock) -> None:
+    """Be the one that writes, even if the last one was killed: wait until its Lease is over.
+
+    Raises :class:`Taken` if that one still lives, :class:`PublishFailed` if that cannot be found out.
+    """
+    due: float | None = None
+    while True:
+        try:
+            return configmap.own()
+        except Taken:
+            until, now = configmap.others_until, clock.mono()
+            if until is None or due not in (None, until):
+                raise
+            if due is None:
+                LOG.warning(
+                    "%s: another daemon holds its Lease; waiting %.0f s at most to see whether it still lives",
+                    configmap.where,
+                    until - now,
+                )
+            due = until
+        clock.wait(threading.Event(), min(STAND_BY, max(0.1, due - now)))
 
 
 def where_of(namespace: str, name: str) -> str:

@@ -96,6 +96,12 @@ class Lease:
         if what is not Claim.KEEP:
             self._write(held, now)
 
+    @property
+    def others_until(self) -> float | None:
+        """When another's ends unless it is renewed (monotonic seconds); None if it is nobody else's."""
+        held = self._known
+        return None if held is None or self._ours or held.holder in ("", self._me) else held.since + held.lasts
+
     def release(self) -> None:
         """Let the next one have it at once, if it is ours. A server that cannot be told finds out in time."""
         if not self._ours or self._known is None:

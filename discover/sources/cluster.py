@@ -142,7 +142,7 @@ class KubernetesSource:
         self._recheck = Recheck(beside, self._pods, clock=clock, set_back=self._nodes.distrust)
 
     def resume(self, earlier: HostSet) -> None:
-        """Say before the start what an earlier life of the daemon published: that is kept without being probed."""
+        """Say before the first look what an earlier life of the daemon published: that is kept without being probed."""
         self._earlier = frozenset(earlier.names)
 
     def explain(self) -> Sequence[Row]:
@@ -172,6 +172,11 @@ class KubernetesSource:
     def job(self) -> JobView | None:
         return self._inquiries.job
 
+    @property
+    def job_settled(self) -> bool:
+        """Whether ``job`` is all that is to be had for now: it was read, there is none, or it may not be read."""
+        return self._inquiries.settled
+
     def start(self, changed: Callable[[], None]) -> None:
         if self._stopped or self._begun_at is not None:
             return
@@ -196,8 +201,12 @@ class KubernetesSource:
             return Unsettled(self._where, "nobody looks yet")
         began = self._clock.mono()
         batches, arrived = self._mailbox.take()
-        if batches:
-            self._snapshot = self._snapshot.apply(event for batch in batches for event in batch)
+        try:
+            if batches:
+                self._snapshot = self._snapshot.apply(event for batch in batches for event in batch)
+        except BaseException:
+            self._mailbox.put_back(batches)  # nobody tells it again
+            raise
         if not self._snapshot.whole:
             return self._not_yet()
         if not self._inquiries.settled and began < self._begun_at + JOB_PATIENCE:
@@ -336,6 +345,12 @@ class _Mailbox:
             self._batches.clear()
             self._called = False
         return [batch for _, batch in taken], min((at for at, batch in taken if batch), default=None)
+
+    def put_back(self, batches: Iterable[tuple[ClusterEvent, ...]]) -> None:
+        """They were taken, and could not be taken in: the next look has them again, before what came since."""
+        now = self._clock.mono()
+        with self._lock:
+            self._batches.extendleft((now, batch) for batch in reversed(tuple(batches)))
 
     def looked(self, took: float) -> None:
         """A look took so many seconds. After many, the next is not to follow at once."""

@@ -295,12 +295,12 @@ class ClientSender:
 def _options(request: Request) -> dict[str, Any]:
     match request.ask:
         case Ask.FRESH:
-            return {"limit": PAGE, "_continue": request.more}
+            return {"limit": request.most or PAGE, "_continue": request.more}
         case Ask.WHOLE:
             return {"_continue": request.more}
         case Ask.SINCE:
             since = {"resource_version": request.version, "resource_version_match": "NotOlderThan"}
-            return {"_continue": request.more} if request.more else {**since, "limit": request.most}
+            return {"_continue": request.more} if request.more else since
         case Ask.WATCH:
             return {
                 "watch": True,

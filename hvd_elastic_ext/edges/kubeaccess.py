@@ -142,18 +142,22 @@ class Access:
     def found(
         cls, kubeconfig: Path | None, environ: Mapping[str, str], *, remedy: str = "give --kubeconfig FILE"
     ) -> Access:
-        """The one that is named, else the pod's own, else the user's.
+        """The one that is named, else that of $KUBECONFIG, else the pod's own, else the user's.
 
-        Raises :class:`UsageError` if there is none; ``remedy`` is what it says to do about that.
+        As with kubectl, $KUBECONFIG counts if a file that it names is there. Raises :class:`UsageError` if there is
+        none; ``remedy`` is what it says to do about that.
         """
         if kubeconfig is not None:
             if not kubeconfig.is_file():
                 raise UsageError(f"--kubeconfig {kubeconfig}: there is no such file")
             return cls(str(kubeconfig))
+        told = environ.get("KUBECONFIG") or ""
+        if _is_there(told):
+            return cls(told)
         if environ.get("KUBERNETES_SERVICE_HOST"):
             return cls()
-        usual = environ.get("KUBECONFIG") or "~/.kube/config"
-        if any(Path(each).expanduser().is_file() for each in usual.split(os.pathsep) if each):
+        usual = told or "~/.kube/config"
+        if _is_there(usual):
             return cls(usual)
         raise UsageError(f"no cluster: this is no pod, and {usual} does not exist; {remedy}")
 
@@ -185,6 +189,11 @@ class Access:
         if made.proxy and not made.no_proxy:  # versions up to 35 forget what they have read of it
             made.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
         return made
+
+
+def _is_there(paths: str) -> bool:
+    """Whether any of them is; as in $KUBECONFIG."""
+    return any(Path(each).expanduser().is_file() for each in paths.split(os.pathsep) if each)
 
 
 @contextmanager

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, Protocol
@@ -56,7 +58,7 @@ class Exec:
 
     ``start`` runs it; it may wait, and raise :class:`NotRun`. ``line`` goes to its input, which stays open.
     ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop. Raises
-    ``ValueError`` for a line longer than ``LONGEST_INPUT``.
+    ``OSError`` if no thread can be started for it, and ``ValueError`` for a line longer than ``LONGEST_INPUT``.
     """
 
     _numbers = itertools.count(1)
@@ -77,7 +79,10 @@ class Exec:
         self._stream: Stream | None = None
         self._over = False
         name = f"pod-exec-{next(self._numbers)}"
-        threading.Thread(target=self._serve, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError:  # a limit on processes: it is this command's trouble, as a fork's would be
+            raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
 
     def kill(self) -> None:
         """End what carries it. A command that runs goes on; its input ends."""

@@ -12,12 +12,14 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import websocket
 from websocket import ABNF
 
+from hvd_elastic_ext.core.clock import Clock, SystemClock
 from hvd_elastic_ext.edges.kubeaccess import SOCKET_OPTIONS, Access, Door, Refused, Unanswered, Unreadable, read_pod
 from hvd_elastic_ext.launcher import pods
 from hvd_elastic_ext.launcher.podexec import NotRun
@@ -33,7 +35,8 @@ class Pace:
     ``ping``: of quiet after which the server is asked for a sign of life: balancers before it cut what is quiet for 20
     to 350. ``unanswered``: how often in a row, not in seconds, until it counts as gone; a pause of our own is none of
     its. ``nudge``: how often an input of no bytes is sent, since servers themselves count neither pings nor their
-    answers, and cut what is quiet for four hours.
+    answers, and cut what is quiet for four hours. ``keep``: for how long credentials that were read are used again,
+    unless they are refused: those of many pods that start together need not be read one after the other.
     """
 
     connect: float = 10.0
@@ -41,32 +44,74 @@ class Pace:
     ping: float = 10.0
     unanswered: int = 5
     nudge: float = 1800.0
+    keep: float = 5.0
+
+
+class Unauthorized(NotRun):
+    """The server does not take these credentials, or not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Credentials:
+    """What was read, and when."""
+
+    configuration: Any
+    door: Door
+    namespace: str
+    at: float
 
 
 class Cluster:
-    """An API server. Credentials are read anew for each command: tokens last for an hour."""
+    """An API server. Credentials are read anew every few seconds, if there are commands: tokens last for an hour."""
 
-    def __init__(self, access: Access, *, pace: Pace = Pace()) -> None:
+    def __init__(self, access: Access, *, pace: Pace = Pace(), clock: Clock | None = None) -> None:
         self._access = access
         self._pace = pace
+        self._clock = clock or SystemClock()
         self._reading = threading.Lock()
+        self._kept: _Credentials | None = None
 
     def open(self, pod: Pod, words: Sequence[str]) -> WebSocketStream:
         """Run ``words`` in the pod's default container. Raises :class:`NotRun`."""
+        began = self._clock.mono()
+        while True:
+            known = self._credentials()
+            try:
+                return self._run(known, pod, words)
+            except Unauthorized:
+                if self._kept is known:
+                    self._kept = None
+                if known.at >= began:  # else there may be newer ones
+                    raise
+
+    def _credentials(self) -> _Credentials:
+        """Raises :class:`NotRun`."""
+        # One at a time: the client keeps the files that it makes of a kubeconfig in one table. It may have to run a
+        # program for them, which may hang.
+        if not self._reading.acquire(timeout=self._pace.answer):
+            waited = f"what reads them has not ended for {self._pace.answer:g} s"
+            raise NotRun(f"credentials cannot be read: {waited}")
         try:
-            with self._reading:  # the client keeps the files that it makes of a kubeconfig in one table
+            kept = self._kept
+            if kept is None or self._clock.mono() - kept.at >= self._pace.keep:
                 configuration = self._access.configuration()
-                door = Door.of(configuration)
-                space = pod.namespace or self._access.namespace
+                door, space = Door.of(configuration), self._access.namespace
+                self._kept = kept = _Credentials(configuration, door, space, self._clock.mono())
+            return kept
         except Unreadable as error:
             raise NotRun(str(error)) from None
+        finally:
+            self._reading.release()
+
+    def _run(self, known: _Credentials, pod: Pod, words: Sequence[str]) -> WebSocketStream:
+        door, space = known.door, pod.namespace or known.namespace
         times = (self._pace.connect, self._pace.answer)
         try:
-            container = pods.container_of(read_pod(configuration, space, pod.name, timeout=times))
+            container = pods.container_of(read_pod(known.configuration, space, pod.name, timeout=times))
         except Unanswered as error:
             raise NotRun(f"no answer from {door.url}: {error}") from None
         except Refused as error:
-            raise NotRun(pods.refusal(error.code, error.body)) from None
+            raise _refused(error.code, error.body) from None
         except ValueError as error:
             raise NotRun(f"pod {space}/{pod.name}: {error}") from None
         return connected(door, pods.exec_path(space, pod.name, container, words), pace=self._pace)
@@ -143,12 +188,20 @@ def connected(door: Door, path: str, *, pace: Pace) -> WebSocketStream:
             **_proxied(door),
         )
     except websocket.WebSocketBadStatusException as error:
-        raise NotRun(pods.refusal(error.status_code, error.resp_body or b"")) from None
+        raise _refused(error.status_code, error.resp_body or b"") from None
     except websocket.WebSocketTimeoutException:
         raise NotRun(f"no answer from {door.url}: it says nothing for {pace.answer:g} s") from None
     except (websocket.WebSocketException, OSError, ValueError) as error:
         raise NotRun(f"no answer from {door.url}: {_reason(error)}") from None
-    return WebSocketStream(made, pace)
+    stream = WebSocketStream(made, pace)
+    if (status := made.getstatus()) != HTTPStatus.SWITCHING_PROTOCOLS:  # old versions take a redirect for a connection
+        stream.close()
+        raise _refused(status or 0, b"")
+    return stream
+
+
+def _refused(code: int, body: bytes) -> NotRun:
+    return (Unauthorized if code == HTTPStatus.UNAUTHORIZED else NotRun)(pods.refusal(code, body))
 
 
 def _tls(door: Door) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class _Carried(abc.ABC):
         await self._room.acquire()
         try:
             launch = _Begun(functools.partial(way, line), remark=remark, carrier=True)
-        except ValueError:
+        except BaseException:
             self._room.release()
             raise
         launch.when_under_way(self._room.release)
@@ -173,7 +173,7 @@ class ToPods(_Carried):
 
     @classmethod
     def found(cls, environ: Mapping[str, str] = os.environ) -> ToPods:
-        """In the cluster that this machine belongs to, or that ``$KUBECONFIG`` names.
+        """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to.
 
         Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
         """
@@ -206,7 +206,11 @@ class ByName:
         problem = name_error(host)
         if problem is not None:
             return _Failed(problem)
-        near = await asyncio.get_running_loop().run_in_executor(None, self.is_near, host)
+        try:
+            looked_up = asyncio.get_running_loop().run_in_executor(None, self.is_near, host)
+        except RuntimeError as error:  # a limit on processes: there is no thread for it
+            return _Failed(str(error))
+        near = await looked_up
         return await (self.near if near else self.far).start(host, line, remark=remark)
 
 
@@ -259,7 +263,7 @@ class _Begun:
             self._child = begin(on_line=self._hear)
         except OSError as error:
             self.reached = False
-            self._words["stderr"] = f"{error.filename}: {error.strerror}"
+            self._words["stderr"] = ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
 
     async def wait(self) -> Ended:
         code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)

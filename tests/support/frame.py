@@ -29,6 +29,8 @@ FRESH = {
     "HVD_TEST_GRACE_S": "0.1",
 }
 """Environment of a pytest of its own."""
+CLUSTER = ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
+"""What a test starts finds the cluster that the test names: never the one that it runs in, or the user's."""
 ALLOWED_SKIPS = ("needs a GPU", "needs a cluster", "needs a memory cgroup")
 
 
@@ -70,6 +72,8 @@ _FRAME = pytest.StashKey[Frame]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for name in CLUSTER:
+        os.environ.pop(name, None)
     config.stash[_FRAME] = Frame()
     config.add_cleanup(leaks.watch_thread_starts())
 

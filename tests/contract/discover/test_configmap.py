@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from discover.publishing.configmap import LARGEST, OVERLAP, Delegate
+from discover.publishing.configmap import LARGEST, OVERLAP, WRITE, Delegate, own_in_time
 from discover.publishing.files import PublishFailed
 from discover.publishing.locks import Taken
-from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.publication import Departure, from_json
 from tests.contract.discover.writing import NAME, Writing, publication
 from tests.support.kube import statuses
@@ -322,7 +322,8 @@ class Outside:
     def __init__(self, writing: Writing, me: str = "one") -> None:
         self.failures = 0
         self.owns: list[bool] = []
-        self.delegate = Delegate(writing.configmap(me), clock=writing.clock, failed=self._fail, owns=self.owns.append)
+        self.configmap = writing.configmap(me)
+        self.delegate = Delegate(self.configmap, clock=writing.clock, failed=self._fail, owns=self.owns.append)
 
     def _fail(self) -> None:
         self.failures += 1
@@ -351,10 +352,146 @@ def test_the_newest_publication_is_the_one_that_comes_out(kube: KubeServer, tmp_
     outside.delegate.start()
     for number in range(1, 6):
         outside.delegate.publish(publication(number, "abcdef"[:number]))
-    wait_until(lambda: writing.hosts() == [f"{each}:1" for each in "abcde"], what="the newest", timeout=60)
+
+    def newest() -> bool:
+        writing.clock.advance(0.5)
+        return writing.hosts() == [f"{each}:1" for each in "abcde"]
+
+    wait_until(newest, what="the newest", timeout=60)
     outside.delegate.close()
-    assert "holderIdentity" not in kube.get("leases", NAME)["spec"]  # its end was its own
     writing.close()
+
+
+def test_whoever_ends_lets_the_next_one_have_it(admin: Writing) -> None:
+    outside = Outside(admin)
+    outside.delegate.publish(publication(1, "a"))
+    outside.delegate.turn()
+    assert admin.kube.get("leases", NAME)["spec"]["holderIdentity"] == "one"
+    outside.configmap.close()
+    assert "holderIdentity" not in admin.kube.get("leases", NAME)["spec"]
+
+
+def test_of_many_changes_the_first_comes_out_at_once_and_then_the_newest_in_due_time(writing: Writing) -> None:
+    outside = Outside(writing)
+    outside.delegate.publish(publication(1, "a"))
+    outside.delegate.turn()
+    assert (writing.hosts(), writing.written) == (["a:1"], 1)
+    for number in range(2, 32):  # ten in a second
+        outside.delegate.publish(publication(number, ["a", f"h-{number}"]))
+        assert outside.delegate.turn() == pytest.approx(WRITE - (number - 2) * 0.1)
+        writing.clock.advance(0.1)
+    assert writing.written == 1
+    writing.clock.advance(0.01)
+    outside.delegate.turn()
+    assert (writing.hosts(), writing.written) == (["a:1", "h-31:1"], 2)
+    writing.clock.advance(WRITE)
+    outside.delegate.publish(publication(32, "ab"))
+    outside.delegate.turn()
+    assert (writing.hosts(), writing.written) == (["a:1", "b:1"], 3)
+
+
+# What stood there before
+
+
+def test_what_stood_there_is_found_out_however_long_the_server_is_away(writing: Writing) -> None:
+    writing.configmap("before").publish(publication(1, "ba"))
+    outside, told = Outside(writing), []
+    outside.delegate.recall(lambda: told.append(outside.delegate.stood))
+    with writing.kube.down():
+        for _ in range(6):
+            outside.delegate.turn()
+            writing.clock.advance(30.0)
+        assert outside.delegate.stood is None
+        assert "trying again" in outside.delegate.problem
+        assert told == []
+    outside.delegate.turn()
+    assert outside.delegate.problem == ""
+    (stood,) = told
+    assert stood is not None
+    assert stood.names == ("b", "a")
+    outside.delegate.turn()
+    assert len(told) == 1
+
+
+def test_where_none_stood_there_that_is_known_at_once(admin: Writing) -> None:
+    outside = Outside(admin)
+    outside.delegate.recall(lambda: None)
+    outside.delegate.turn()
+    assert outside.delegate.stood is not None
+    assert outside.delegate.stood.names == ()
+
+
+def test_nothing_is_brought_out_before_it_is_known(admin: Writing) -> None:
+    outside = Outside(admin)
+    failing = admin.kube.faults.on("get", "configmaps").answer(statuses.internal("etcd is away"))
+    outside.delegate.recall(lambda: None)
+    outside.delegate.publish(publication(1, "a"))
+    outside.delegate.turn()
+    assert (outside.delegate.stood, admin.hosts()) == (None, None)
+    failing.stop()
+    admin.clock.advance(10.0)
+    outside.delegate.turn()
+    outside.delegate.turn()
+    assert admin.hosts() == ["a:1"]
+
+
+def test_where_the_right_is_missing_that_is_believed_after_some_tries(
+    kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    writing = Writing(kube, tmp_path, "rbac.yaml")
+    outside = Outside(writing)
+    outside.delegate.recall(lambda: None)
+    for _ in range(2):
+        outside.delegate.turn()
+        assert outside.delegate.stood is None
+        writing.clock.advance(30.0)
+    outside.delegate.turn()
+    assert outside.delegate.stood is not None
+    assert outside.delegate.stood.names == ()
+    assert "docker/manifests/configmap.yaml gives the right" in caplog.text
+    writing.close()
+
+
+# One look
+
+
+class Sleeper(ManualClock):
+    """Whoever waits is there at once; ``meanwhile`` happens after each wait."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        self.advance(timeout or 0.0)
+        self.meanwhile()
+        return event.is_set()
+
+
+def test_one_look_waits_until_the_lease_of_one_that_was_killed_is_over(
+    admin: Writing, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.configmap("killed").own()
+    clock = Sleeper()
+    began, mine = clock.mono(), admin.configmap("mine", clock=clock)
+    own_in_time(mine, clock=clock)
+    assert clock.mono() - began == pytest.approx(30.0)
+    assert sum("waiting 30 s at most" in each.message for each in caplog.records) == 1
+    mine.publish(publication(1, "a"))
+    assert admin.hosts() == ["a:1"]
+
+
+def test_one_look_leaves_it_to_one_that_lives_as_soon_as_that_shows(admin: Writing) -> None:
+    lives, clock = admin.configmap("lives"), Sleeper()
+    lives.own()
+
+    def renew() -> None:
+        admin.clock.advance(2.0)
+        lives.own()
+
+    clock.meanwhile = renew
+    began, mine = clock.mono(), admin.configmap("mine", clock=clock)
+    with pytest.raises(Taken, match="hvd-discover lives already writes it"):
+        own_in_time(mine, clock=clock)
+    assert clock.mono() - began == pytest.approx(10.0)
 
 
 def test_failures_are_told_and_tried_again_with_growing_pauses(admin: Writing) -> None:

@@ -28,8 +28,8 @@ def test_a_deaf_watch_of_many_pods_is_found_out_by_a_short_one_beside_it(crowd, 
         crowd.put("pods", bodies.pod("late"))
         with rechecked(pods, tmp_path):
             eventually(lambda: "late" in pods.names, "the pod that was not told of")
+            eventually(lambda: crowd.counts.of("watch", "pods") >= 3, "the first watch, the short one, the next")
     assert "deaf" in pods.counted.restarts
-    assert crowd.counts.of("watch", "pods") >= 3  # the first, the short one, the next
 
 
 def test_a_watch_of_many_pods_that_hears_well_is_left_alone_and_nothing_is_listed(crowd, tmp_path):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,12 +17,17 @@ from discover.acting.reaper import NOT_ALLOWED_PAUSE, Reaper
 from discover.acting.scene import Scene
 from discover.acting.sending import path_of
 from discover.choosing.cluster import Key
+from discover.choosing.holds import Held, Holding
 from discover.choosing.judging import Grade, Verdict
+from discover.choosing.selection import Selection
 from discover.choosing.signal_table import BUILT_IN
+from discover.clusters import writers
 from discover.following.transport import RequestFailed
 from discover.following.views import node_view, pod_view
+from discover.settings import KubernetesSettings
+from discover.source import Sight
 from discover.sources.kubernetes import Access, ClientSender, Cluster
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from tests.contract.discover.writing import Writing
 from tests.support.kube import acts, bodies, statuses
 from tests.support.kube.server import KubeServer
@@ -37,6 +43,10 @@ def writing(kube: KubeServer, tmp_path: Path) -> Iterator[Writing]:
     made = Writing(kube, tmp_path, "rbac.yaml", "reap.yaml")
     yield made
     made.close()
+
+
+QUOTA = statuses.ApiError(statuses.status(403, "Forbidden", 'events "x" is forbidden: exceeded quota: small'))
+WEBHOOK = statuses.ApiError(statuses.status(403, "Forbidden", 'admission webhook "guard" denied the request: not this'))
 
 
 class Counts:
@@ -63,11 +73,12 @@ class Telling:
     def __init__(self, writing: Writing, *, sender: ClientSender | None = None, about: Regarding | None = JOB) -> None:
         self.writing = writing
         self.counts = Counts()
+        self.about = about
         self.scene: Scene | None = None
         self.sender = sender or writing.sender()
         self.teller = Teller(
             self.sender,
-            Context(lambda: self.scene, lambda: about, "machine"),
+            Context(lambda: self.scene, lambda: self.about, "machine"),
             counters=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
@@ -108,17 +119,47 @@ def test_an_event_is_one_that_a_server_takes_and_stands_with_the_job(writing: Wr
     assert telling.counts.sent == {("HostsLost", True): 1}
 
 
-def test_who_may_not_tell_is_told_once_and_asks_no_more(
+def test_who_may_not_tell_says_so_once_asks_seldom_and_goes_on_when_the_right_is_given(
     kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     telling = Telling(Writing(kube, tmp_path, "reap.yaml"))
-    for names in ("abc", "ab", "a"):
-        telling.show(names)
-        telling.writing.clock.advance(60.0)
-    assert kube.counts.of("create", "events") == 1
-    assert [each.message for each in caplog.records if "no Events" in each.message] != []
-    assert sum("docker/manifests/rbac.yaml" in each.message for each in caplog.records) == 1
+    telling.show("abc")
+    for _ in range(3 * 60):
+        telling.teller.reaped(Item("x", "x", "why"))
+        telling.writing.clock.advance(1.0)
+        telling.teller.turn()
+        assert not telling.teller._reaped  # what waits is bounded
+    assert kube.counts.of("create", "events") == 1 + 3
+    assert sum("docker/manifests/rbac.yaml gives the right" in each.message for each in caplog.records) == 1
+    assert sum("Events wait" in each.message for each in caplog.records) == 1
+    Writing(kube, tmp_path, "rbac.yaml").close()
+    telling.writing.clock.advance(60.0)
+    telling.teller.turn()
+    assert any("5 hosts are lost, 3 left" in each for each in telling.texts())
     telling.writing.close()
+
+
+def test_a_quota_delays_events_and_nobody_is_told_to_give_a_right(
+    writing: Writing, caplog: pytest.LogCaptureFixture
+) -> None:
+    telling = Telling(writing)
+    writing.kube.faults.on("create", "events", times=1).answer(QUOTA)
+    telling.show("abcdefg")
+    assert telling.events() == []
+    assert "exceeded quota" in caplog.text
+    assert "docker/manifests" not in caplog.text
+    writing.clock.advance(60.0)
+    telling.teller.turn()
+    assert telling.texts() == ["1 host is lost, 7 left: h (its pod is gone)"]
+
+
+def test_what_events_are_about_may_come_to_be_known(writing: Writing) -> None:
+    telling = Telling(writing, about=None)
+    telling.show("abcdefg")
+    telling.about = JOB
+    writing.clock.advance(60.0)
+    telling.teller.turn()
+    assert len(telling.events()) == 1
 
 
 def test_what_cannot_be_told_is_told_when_the_server_is_back(writing: Writing) -> None:
@@ -249,13 +290,14 @@ class Reaping:
         self.writing, self.kube = writing, writing.kube
         self.counts = Counts()
         self.told: list[Item] = []
+        self.hear: Callable[[Item], None] = self.told.append
         self.scene: Scene | None = None
         self.reaper = Reaper(
             writing.sender(),
             lambda: self.scene,
             BUILT_IN,
             own=own,
-            told=self.told.append,
+            told=lambda item: self.hear(item),
             counters=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
@@ -375,6 +417,95 @@ def test_a_server_that_fails_is_asked_again_with_pauses(writing: Writing) -> Non
     assert plan.fired == 2
     reaping.turn(after=30.0)
     assert (reaping.names(), reaping.counts.failures) == ([], 2)
+
+
+@pytest.mark.parametrize("refusal", [WEBHOOK, statuses.internal("failed calling webhook")], ids=["403", "500"])
+def test_one_pod_that_is_refused_holds_up_no_other(
+    writing: Writing, caplog: pytest.LogCaptureFixture, refusal: statuses.ApiError
+) -> None:
+    reaping = Reaping(writing)
+    for name in ("w-0", "w-1"):
+        reaping.worker(name)
+        acts.fail(writing.kube, name)
+    plan = writing.kube.faults.on("delete", "pods", times=1).answer(refusal)
+    reaping.look()
+    reaping.turn()
+    reaping.turn(after=5.0)
+    assert plan.fired == 1
+    assert reaping.names() == ["w-0"]
+    assert "pod default/w-0 is not deleted for now: the server says" in caplog.text
+    assert "docker/manifests" not in caplog.text
+    reaping.turn(after=NOT_ALLOWED_PAUSE)
+    assert reaping.names() == []
+    assert (reaping.counts.reaps, reaping.counts.failures) == (["failed", "failed"], 1)
+
+
+@pytest.mark.parametrize(
+    "refusal", [statuses.unauthorized(), statuses.too_many_requests("slowly", retry_after=1)], ids=["401", "429"]
+)
+def test_a_server_that_is_busy_or_knows_us_not_is_left_alone(writing: Writing, refusal: statuses.ApiError) -> None:
+    reaping = Reaping(writing)
+    for name in ("w-0", "w-1"):
+        reaping.worker(name)
+        acts.fail(writing.kube, name)
+    plan = writing.kube.faults.on("delete", "pods").answer(refusal)
+    reaping.look()
+    reaping.turn()
+    reaping.turn(after=5.0)
+    asked = plan.fired
+    reaping.turn()
+    assert plan.fired == asked
+    assert reaping.counts.failures == 1
+    plan.stop()
+    reaping.turn(after=60.0)
+    assert reaping.names() == []
+
+
+def test_a_shutdown_that_is_called_off_while_others_are_deleted_deletes_nobody_more(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    for name in ("w-0", "w-1", "w-2"):
+        reaping.worker(name)
+    said = {**bodies.condition("Ready", False), "message": "node is shutting down"}
+    writing.kube.change("nodes", "node-0", {"status": {"conditions": [said]}})
+    reaping.look()
+    reaping.turn()
+
+    def told(item: Item) -> None:
+        reaping.told.append(item)
+        writing.kube.change("nodes", "node-0", {"status": {"conditions": [bodies.condition("Ready")]}})
+        reaping.look()
+
+    reaping.hear = told
+    reaping.turn(after=2.0)
+    for _ in range(3):
+        reaping.turn(after=10.0)
+    assert reaping.counts.reaps == ["shutdown"]
+    assert writing.kube.counts.of("delete", "pods") == 1
+
+
+@pytest.mark.parametrize("settled", [False, True])
+def test_nobody_is_deleted_by_labels_alone_while_the_job_may_still_say_whose_they_are(
+    writing: Writing, tmp_path: Path, settled: bool
+) -> None:
+    other = writing.kube.put("pods", bodies.pod("w-0", owner=("MPIJob", "other", "another-uid")))
+    acts.fail(writing.kube, "w-0")
+    verdict = Verdict(pod_view(writing.kube.get("pods", "w-0")), Grade.UNFIT, "pod has failed")
+    picture = SimpleNamespace(
+        selection=Selection((verdict,)),
+        holding=Holding(Held(), Sight(HostSet(()))),  # by its labels it is the job's
+    )
+    source: Any = SimpleNamespace(picture=picture, nodes=None, job=None, job_settled=settled)
+    settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
+    counts: Any = Counts()
+    made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
+    (reaper,) = (each for each in made if isinstance(each, Reaper))
+    reaper.turn()
+    writing.clock.advance(60.0)
+    reaper.turn()
+    there = [each["metadata"]["uid"] for each in writing.kube.all("pods")]
+    assert there == ([] if settled else [other["metadata"]["uid"]])
+    for each in made:
+        each.stop()
 
 
 def test_the_daemons_own_pod_is_never_deleted(writing: Writing) -> None:

@@ -91,7 +91,7 @@ def test_rule_29_stock_horovod_is_scaled_from_two_to_four_to_one_and_takes_a_hos
     options += ["--admission-probe", "none", "--settle", "0.1", "--hosts-file", place.hosts, "--script", script]
     with Workers(kube, "job", nodes=["n-0"]) as operator, place.serve_as(options):
         wait_until(lambda: (place.published() or "").count("\n") == 2, what="two hosts", timeout=DEADLINE)
-        job = Job(str(script), cooldown=(1, 2))
+        job = Job(str(script), cooldown=(5, 6))  # the world without it is looked at before
         try:
             job.start(2)
             assert job.world == set(hosts(0, 1))

@@ -61,6 +61,7 @@ class Container:
             self._outside = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
+        self._seen = psutil.Process(self._outside.pid)
         try:
             self.first = wait_until(self._first, what=f"process 1 of {name}", timeout=_TAKES_S)
             wait_until(self._listens, what=f"sshd of {name}", timeout=_TAKES_S, show=self._log.read_text)
@@ -92,6 +93,8 @@ class Container:
 
     def signal(self, number: int) -> None:
         """To its process 1."""
+        if self.ended:  # its number may be somebody else's
+            return
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.first, number)
 
@@ -105,7 +108,7 @@ class Container:
 
     def kill(self) -> None:
         """SIGKILL to process 1, and so to all."""
-        if (first := self._first()) is not None:
+        if not self.ended and (first := self._first()) is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
         if not self.wait(_TAKES_S):
@@ -114,8 +117,8 @@ class Container:
 
     def _first(self) -> int | None:
         assert self._outside.poll() is None or hasattr(self, "first"), self._log.read_text()
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return next((child.pid for child in psutil.Process(self._outside.pid).children()), None)
+        with contextlib.suppress(psutil.NoSuchProcess):  # also if the number is another process's meanwhile
+            return next((child.pid for child in self._seen.children()), None)
         return None
 
     def _listens(self) -> bool:

@@ -121,6 +121,14 @@ class Kubelets:
     # The loop
 
     def _run(self) -> None:
+        try:
+            self._look_after()
+        except BaseException as error:
+            if not self._ending.is_set():
+                self.errors.append(error)
+            raise
+
+    def _look_after(self) -> None:
         store = self._kube.store
         changed = store.shelf(self._resource).changed
         while not self._ending.is_set():

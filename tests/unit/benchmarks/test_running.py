@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import cli, jobs, runner
-from benchmarks.cases import CASES, growth, hosts_change
+from benchmarks.cases import CASES, cluster, growth, hosts_change
 from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial
 from benchmarks.steps import Stamp
 
@@ -206,3 +206,9 @@ def test_a_host_may_say_how_many_processes_it_takes() -> None:
     shape = jobs.Shape(hosts=("localhost:15", "127.0.0.1"), max_np=16)
     assert jobs.lines(shape.hosts) == ["localhost:15", "127.0.0.1:1"]
     assert shape.num_proc == 16
+
+
+def test_changes_that_came_slower_than_they_should_are_no_measurement() -> None:
+    cluster.refuse_slow(62.0, 60.0)
+    with pytest.raises(BenchmarkError, match="750 changes a second instead of 1,000: the machine is too slow or too"):
+        cluster.refuse_slow(80.0, 60.0)

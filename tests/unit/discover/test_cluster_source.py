@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from discover.admission import Unprobed
+from discover.choosing.cluster import ClusterSnapshot
 from discover.choosing.holds import HoldLimits
 from discover.choosing.operators import HostRules, operator_named
 from discover.choosing.selection import Selector
@@ -150,6 +151,24 @@ def rig(manual_clock):
 TWO = listing(10, worker("a", 3), worker("b", 4))
 
 
+def test_news_that_could_not_be_taken_in_are_not_lost(rig, monkeypatch):
+    one = rig(pods=[TWO]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+
+    def fails(*_):
+        raise RuntimeError("a defect")
+
+    one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
+    wait_until(lambda: one.source._pods.known()[1] == "12", what="the news")
+    wait_until(lambda: one.source._mailbox._batches, what="the news in the mailbox")
+    with monkeypatch.context() as broken:
+        broken.setattr(ClusterSnapshot, "apply", fails)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                one.source.read()
+    one.sees("b.j.n.svc", "c.j.n.svc")
+
+
 def test_nothing_is_said_before_pods_and_nodes_were_listed(rig):
     one = rig(pods=[TWO])
     assert isinstance(one.source.read(), Unsettled)
@@ -230,6 +249,16 @@ def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
     assert isinstance(one.source.read(), Unsettled)
     one.clock.advance(6.0)
     one.sees("a.j.n.svc", "b.j.n.svc")
+    assert not one.source.job_settled  # hosts are published; but whose they are may still be said
+    one.cluster.of_job = {"metadata": {"name": "j", "uid": "u"}}
+    wait_until(lambda: one.source.job_settled or one.clock.advance(1.0), what="the job")
+    assert one.source.job.uid == "u"
+
+
+def test_a_job_that_may_not_be_read_is_done_without(rig):
+    one = rig(pods=[TWO], job=RequestFailed(Trouble.ANSWERED, "no", code=403)).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    assert (one.source.job_settled, one.source.job) == (True, None)
 
 
 def test_a_statefulset_says_itself_which_pods_are_its(rig):

@@ -73,6 +73,7 @@ def test_a_pod_is_ones_own_only_in_a_cluster() -> None:
     inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
     assert _own_pod(JOB, {}) == ""
     assert _own_pod(JOB, inside) != ""
+    assert _own_pod(JOB, {**inside, "KUBECONFIG": "/of/another"}) == ""
     assert _own_pod(KubernetesSettings(job="digits", own_pod="x"), {}) == "x"
 
 

@@ -251,6 +251,29 @@ def test_of_a_job_its_uid_and_its_slots_are_kept():
     assert job_view(raw, OPERATORS["pytorch"]).slots_per_worker is None
 
 
+SUCCEEDED, FAILED = ({"type": kind, "status": "True"} for kind in ("Succeeded", "Failed"))
+ENDED = "2026-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("status", "finished"),
+    [
+        ({"completionTime": ENDED, "conditions": [{"type": "Created", "status": "True"}, SUCCEEDED]}, True),
+        ({"completionTime": ENDED, "conditions": [FAILED]}, True),
+        ({"conditions": [{**FAILED, "reason": "MPIJobEvicted"}]}, False),  # a worker was; the launcher runs on
+        ({"completionTime": None, "conditions": [SUCCEEDED]}, False),
+        ({"completionTime": ENDED, "conditions": [{"type": "Failed", "status": "False"}]}, False),
+        ({"completionTime": ENDED, "conditions": [{"type": "Running", "status": "True"}, "odd"]}, False),
+        ({"completionTime": ENDED, "conditions": {"Failed": "True"}}, False),
+        ({}, False),
+        (None, False),
+        ("odd", False),
+    ],
+)
+def test_a_job_has_finished_when_it_says_so_and_when(status: Any, finished: bool):
+    assert job_view({**bodies.mpi_job("j"), "status": status}, OPERATORS["mpi"]).finished is finished
+
+
 @pytest.mark.parametrize("slots", [None, "4", True, 1.5, {}])
 def test_slots_of_a_job_that_are_no_whole_number_are_not_said(slots: Any):
     assert job_view({"metadata": {}, "spec": {"slotsPerWorker": slots}}, OPERATORS["et"]).slots_per_worker is None

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from discover.acting.reaping import DOOMED, EVICTED, FAILED, SHUTDOWN, Deletion, Reaped, ReapLimits, deleted, reap
+from discover.acting.reaping import (
+    DOOMED,
+    EVICTED,
+    FAILED,
+    SHUTDOWN,
+    Deletion,
+    Reaped,
+    ReapLimits,
+    deleted,
+    reap,
+    refused,
+)
 from discover.acting.scene import Scene
 from discover.choosing.cluster import NodeView
 from discover.choosing.judging import Grade
@@ -49,6 +61,7 @@ class Job:
         self.now = 1000.0
         self.reaped = Reaped()
         self.again_at: float | None = None
+        self.chosen: tuple[Deletion, ...] = ()
         self.why: list[str] = []
 
     def scene(self, pods: Iterable[Any], nodes: Iterable[NodeView] | None) -> Scene:
@@ -66,10 +79,17 @@ class Job:
         listed = None if nodes is None else {"node-0": pictures.node(), **{each.key.name: each for each in nodes}}
         return self.see(self.scene(pods, None if listed is None else listed.values()), works=works)
 
+    def refuse(self, *names: str, least: float = 0.0) -> None:
+        """All deletions of the last look came to nothing, or those of these pods."""
+        for each in self.chosen:
+            if not names or each.key.name in names:
+                self.reaped = refused(self.now, self.reaped, each, jitter=0.0, least=least)
+
     def see(self, scene: Scene, *, works: bool = True) -> list[tuple[str, str]]:
         self.reaped, chosen, self.again_at = reap(self.now, self.reaped, scene, BUILT_IN, limits=LIMITS)
         for each in chosen if works else ():
             self.reaped = deleted(self.now, self.reaped, each)
+        self.chosen = chosen
         self.why = [each.why for each in chosen]
         return [(each.key.name, each.cause) for each in chosen]
 
@@ -127,6 +147,13 @@ def test_where_the_job_may_not_be_read_labels_decide_but_nobodys_pods_are_left_a
     pods = [failed("w-0"), failed("w-1", owner=None)]
     job.look(*pods)
     assert job.look(*pods, after=5.0) == [("w-0", FAILED)]
+
+
+@pytest.mark.parametrize("pod", [failed("w-0"), worker("w-0")], ids=["failed", "shut down"])
+def test_of_a_job_that_has_finished_nobody_is_deleted(pod: Any) -> None:
+    job = Job(job=replace(KNOWN, finished=True))
+    for _ in range(3):
+        assert job.look(pod, nodes=[shutting_down()], after=60.0) == []
 
 
 # Before the kubelet kills them
@@ -210,6 +237,50 @@ def test_where_nodes_may_not_be_read_only_failed_pods_are_deleted() -> None:
     pods = [failed("w-0"), worker("w-1")]
     job.look(*pods, nodes=None)
     assert job.look(*pods, nodes=None, after=5.0) == [("w-0", FAILED)]
+
+
+# What is refused
+
+
+def test_those_who_are_refused_take_nobodys_place() -> None:
+    job = Job()
+    pods = [failed(f"w-{number}") for number in range(4)]
+    job.look(*pods)
+    assert len(job.look(*pods, after=5.0, works=False)) == LIMITS.per_minute == 3
+    job.refuse()
+    assert job.look(*pods) == [("w-3", FAILED)]
+    assert job.again_at == job.now + 0.8
+
+
+def test_who_is_refused_waits_longer_each_time() -> None:
+    job = Job()
+    job.look(failed("w-0"))
+    assert job.look(failed("w-0"), after=5.0, works=False) == [("w-0", FAILED)]
+    for pause in (0.8, 1.6, 3.2):
+        job.refuse()
+        assert job.look(failed("w-0"), after=pause - 0.1) == []
+        assert job.look(failed("w-0"), after=0.11, works=False) == [("w-0", FAILED)]
+
+
+def test_who_was_refused_comes_after_those_who_were_not_but_before_nobody_who_is_less_urgent() -> None:
+    job = Job()
+    pods = [failed("a"), failed("b"), worker("y"), worker("z")]
+    nodes = [shutting_down()]
+    job.look(*pods, nodes=nodes)
+    job.look(*pods, nodes=nodes, after=5.0, works=False)
+    job.refuse("a", "y")
+    assert [name for name, _ in job.look(*pods, nodes=nodes, after=5.0)] == ["z", "y", "b"]
+
+
+def test_a_refusal_may_ask_for_a_longer_pause_and_is_forgotten_with_its_pod() -> None:
+    job = Job()
+    job.look(failed("w-0"))
+    job.look(failed("w-0"), after=5.0, works=False)
+    job.refuse(least=60.0)
+    assert job.look(failed("w-0"), after=59.0) == []
+    assert job.look(failed("w-0"), after=1.0) == [("w-0", FAILED)]
+    job.look(after=600.0)
+    assert job.reaped == Reaped()
 
 
 # Not too many

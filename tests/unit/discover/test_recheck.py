@@ -187,7 +187,7 @@ def test_what_is_no_object_is_not_compared(raw):
 
 
 CROWD = [pod(f"w-{number}", 3) for number in range(FEW + 1)]
-ONE = listing(50, A)
+ONE = listing(10, A)
 """The answer to a list of one."""
 
 
@@ -211,8 +211,8 @@ def test_of_many_pods_a_short_watch_beside_the_first_one_tells_that_there_is_not
     watched, recheck, script, hurried = crowd(ONE, [bookmark(90)])
     assert recheck.turn() == 15.0
     assert (watched.confirmed, watched.distrusted, hurried.waited) == (1, [], [])
-    assert asked(script) == [(Ask.SINCE, 1, 0), (Ask.WATCH, 0, 1)]
-    assert {request.version for request in script.requests} == {"10"}
+    assert asked(script) == [(Ask.FRESH, 1, 0), (Ask.WATCH, 0, 1)]
+    assert [request.version for request in script.requests] == ["", "10"]
 
 
 def test_what_a_short_watch_tells_and_the_first_one_does_not_is_looked_into(crowd):
@@ -242,9 +242,7 @@ def test_a_short_watch_that_may_not_begin_where_the_first_one_is_proves_nothing(
 
 
 def test_a_store_that_was_set_back_is_found_out_among_many_pods_too(crowd):
-    watched, recheck, _, _ = crowd(
-        RequestFailed(Trouble.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
-    )
+    watched, recheck, _, _ = crowd(listing(9, A))
     recheck.turn()
     assert watched.distrusted == []
     recheck.turn()
@@ -257,7 +255,7 @@ def test_many_pods_are_listed_now_and_then_all_the_same(crowd, manual_clock):
         recheck.turn()
         manual_clock.advance(15.0)
         watched.contact = Contact(watching=True, told=0.0)
-    assert asked(script)[-1] == (Ask.SINCE, 0, 0)
+    assert asked(script)[-1] == (Ask.WHOLE, 0, 0)
     assert (len(script.requests), watched.confirmed) == (9, 5)
 
 
@@ -266,3 +264,79 @@ def test_a_short_watch_that_cannot_be_read_proves_nothing_and_changes_nothing(cr
     watched, recheck, _, _ = crowd(ONE, [said + b"\n"])
     recheck.turn()
     assert (watched.confirmed, watched.distrusted) == (0, [])
+
+
+def looks(recheck, watched, clock, *, until) -> list[float]:
+    """Look every 15 seconds, under a watch that says nothing; return when, in seconds, each was certain of it all."""
+    begun, certain = clock.mono(), []
+    while clock.mono() < begun + until:
+        before = watched.confirmed
+        recheck.turn()
+        certain += [clock.mono() - begun] if watched.confirmed > before else []
+        clock.advance(15.0)
+        watched.contact = Contact(watching=True, told=0.0)
+    return certain
+
+
+FURTHER = listing(40, A)
+"""What a list of one says when something has happened, to these pods or to others."""
+
+MORE = [pod(f"w-{number}", 3) for number in range(5 * MANY)]
+"""So many that they are listed once in 300 seconds."""
+
+
+@pytest.fixture
+def store(rig):
+    """A server with more pods still, whose watches tell nothing; answers are by what is asked."""
+
+    def make(*pods, first=FURTHER):
+        watched = Watched(*MORE)
+        recheck, script, _ = rig(watched, first)
+        answers = {Ask.FRESH: first, Ask.WATCH: [], Ask.WHOLE: listing(41, *pods)}
+
+        def opened(request):
+            script.requests.append(request)
+            yield from answers[request.ask]
+
+        script.open = opened
+        return watched, recheck, script, answers
+
+    return make
+
+
+def whole_lists(script) -> int:
+    return sum(request.ask is Ask.WHOLE for request in script.requests)
+
+
+def test_a_server_whose_watches_have_all_stopped_is_found_out_by_its_store_in_two_minutes(store, manual_clock):
+    watched, recheck, script, _ = store(*MORE[1:])
+    assert looks(recheck, watched, manual_clock, until=90.0) == []  # and no word that all is known
+    assert watched.distrusted == ["the watch is deaf: it did not tell of the end of pod n/w-0"]
+    assert whole_lists(script) == 1
+
+
+def test_a_watch_that_comes_to_where_the_store_was_is_trusted(store, manual_clock):
+    watched, recheck, script, answers = store(*MORE)
+    assert looks(recheck, watched, manual_clock, until=60.0) == []
+    watched.version = "40"
+    assert looks(recheck, watched, manual_clock, until=30.0) == [0.0, 15.0]
+    answers[Ask.FRESH] = listing(45, A)
+    assert looks(recheck, watched, manual_clock, until=60.0) == []  # it counts from here
+    assert (watched.distrusted, whole_lists(script)) == ([], 0)
+
+
+def test_bookmarks_that_seldom_come_make_lists_no_more_frequent_but_at_first(store, manual_clock):
+    """Of what other objects have made of its store, a quiet server need not tell a watch for ten minutes."""
+    watched, recheck, script, _ = store(*MORE)
+    looks(recheck, watched, manual_clock, until=1800.0)
+    assert watched.distrusted == []
+    assert whole_lists(script) <= 1800 / between_lists(len(MORE)) + 3
+
+
+def test_few_pods_are_listed_from_the_store_once_a_minute(rig, manual_clock):
+    watched = Watched(A)
+    recheck, script, _ = rig(watched, listing(10, A))
+    looks(recheck, watched, manual_clock, until=150.0)
+    whole = [number for number, request in enumerate(script.requests) if request.ask is Ask.WHOLE]
+    assert whole == [4, 8]
+    assert {request.version for request in script.requests if request.ask is Ask.SINCE} == {"10"}

@@ -24,6 +24,7 @@ from discover.choosing.cluster import (
 )
 from discover.choosing.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
 from discover.choosing.selection import TOLERANCE, Grade, Selection, Selector, Verdict
+from discover.choosing.signal_rules import with_rules
 from discover.choosing.signal_table import BUILT_IN
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube.bodies import condition, taint
@@ -381,3 +382,33 @@ def test_whatever_way_events_came_what_is_true_follows_from_the_last_state(
     # What was last known of a node goes on to hold while it is missing; only who looked then knows it.
     assert [v for v in followed.verdicts if v.pod.node in known] == [v for v in fresh.verdicts if v.pod.node in known]
     assert (followed.missing, followed.again_at) == (fresh.missing, fresh.again_at)
+
+
+@pytest.mark.parametrize("what", ["pod", "node", "job"])
+def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, what):
+    """A pod that is deleted meanwhile must not stay a host because another one could not be judged."""
+    one, labels = selector(), {"job": JobView(labels={"l": "1"})}
+    there = picture([pod("a"), pod("b")], [node()])
+    assert set(grades(one.select(NOW, there))) == {"a", "b"}
+    gone = picture([pod("b", version=9, annotations={"x": "y"})], [node(version=9, unschedulable=True)])
+
+    def fails(*_: Any) -> Any:
+        raise OverflowError("too far away")
+
+    where = "standings" if what == "node" else "selection"
+    with monkeypatch.context() as broken:
+        broken.setattr(f"discover.choosing.{where}.judge_{what}", fails)
+        for _ in range(2):  # it goes on to be seen for as long as it is there
+            with pytest.raises(OverflowError):
+                one.select(NOW, gone, job=labels["job"])
+    after = one.select(NOW, gone, job=labels["job"])
+    assert after == selector().select(NOW, gone, job=labels["job"])
+    assert (list(grades(after)), after.verdicts[0].advisory != "") == (["b"], True)
+
+
+def test_a_time_that_no_calendar_has_is_told_all_the_same():
+    far = taint("DeletionCandidateOfClusterAutoscaler", "1", "PreferNoSchedule")
+    rules = {"far": {"object": "node", "taint": far["key"], "class": "advisory", "deadline": "now+2592000"}}
+    one = Selector(HostRules(operator=OPERATORS["mpi"]), with_rules(BUILT_IN, rules, where="f"))
+    [verdict] = one.select(1e15, picture([pod()], [node(taints=[far])])).verdicts
+    assert verdict.advisory.endswith(", 1000000002592000 s after 1970")

@@ -375,6 +375,10 @@ def test_every_built_in_row_is_what_it_says_in_the_words_of_a_user():
         ),
         ({"mine": {**OWN, "deadline": "taint-time-5"}}, "deadline 'taint-time-5' is none of a taint"),
         (
+            {"mine": {**OWN, "deadline": "now+2592001"}},
+            "deadline 'now+2592001' is too far away; write at most +2592000 (30 days)",
+        ),
+        (
             {"mine": {**OWN, "deadline": 60}},
             "deadline 60 is none of a taint; write none, or epoch-value or taint-time or now",
         ),

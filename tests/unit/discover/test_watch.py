@@ -236,7 +236,7 @@ def test_a_watch_that_others_found_deaf_lists_anew(manual_clock):
     rig = Rig(manual_clock, TWO)
     rig.script.answers += [[LIVE, lambda: rig.reflector.distrust("deaf: it did not tell of pod n/c")], TWO, [LIVE]]
     rig.turns(4)
-    assert rig.asked[2] == ("SINCE", "10")
+    assert rig.asked[2] == ("FRESH", "")
     assert rig.witness.restarts == ["deaf", "done"]
 
 

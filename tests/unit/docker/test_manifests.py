@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from discover import cli
+from discover.publishing.configmap import SCRIPT, SCRIPT_TEXT
 from discover.settings import KubernetesSettings, UnixAddress
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher import run
@@ -266,7 +267,8 @@ def test_alone_it_writes_the_configmap_that_it_has_the_right_to() -> None:
     (configmap,) = of_kind("configmap.yaml", "ConfigMap")
     assert settings.outputs.configmap == configmap["metadata"]["name"]
     assert settings.outputs.hosts_file is None
-    assert "data" not in configmap  # or to apply the file once more would take the hosts back
+    # With the script, or Horovod would end a job that starts first; with hosts, to apply it again would take them back.
+    assert configmap["data"] == {SCRIPT: SCRIPT_TEXT}
     assert isinstance(settings.source, KubernetesSettings)
     assert (settings.source.job, settings.source.probe) == ("digits", 2222)
 

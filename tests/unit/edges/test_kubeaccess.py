@@ -11,15 +11,23 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.edges.kubeaccess import Access, Door, Unreadable
 
 
-def test_the_file_that_is_named_comes_before_the_pods_account_and_that_before_the_users_file(tmp_path: Path) -> None:
-    named, usual = tmp_path / "named", tmp_path / "usual"
-    for each in (named, usual):
+def test_a_file_that_is_named_comes_before_the_pods_account_and_that_before_the_users_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    named, told, users = tmp_path / "named", tmp_path / "told", tmp_path / ".kube/config"
+    users.parent.mkdir()
+    for each in (named, told, users):
         each.touch()
-    in_a_pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBECONFIG": str(usual)}
-    assert Access.found(named, in_a_pod) == Access(str(named))
-    assert Access.found(None, in_a_pod) == Access()
-    several = f"/nowhere:{usual}"
+    in_a_pod = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+    assert Access.found(named, {**in_a_pod, "KUBECONFIG": str(told)}) == Access(str(named))
+    several = f"/nowhere:{told}"
+    assert Access.found(None, {**in_a_pod, "KUBECONFIG": several}) == Access(several)
     assert Access.found(None, {"KUBECONFIG": several}) == Access(several)
+    for nothing in ("", "/nowhere"):
+        assert Access.found(None, {**in_a_pod, "KUBECONFIG": nothing}) == Access()
+    assert Access.found(None, in_a_pod) == Access()
+    assert Access.found(None, {}) == Access("~/.kube/config")
 
 
 def test_where_there_is_nothing_it_is_said_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

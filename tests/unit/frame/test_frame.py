@@ -44,6 +44,16 @@ def pid_said(process: RunningProcess) -> int:
     return int(process.wait_for(r"pid=(\d+)").group(1))
 
 
+def test_what_a_test_starts_finds_no_cluster_but_the_tests_own(pytest_on):
+    text = """
+        def test_looks():
+            assert "KUBECONFIG" not in os.environ
+            assert "KUBERNETES_SERVICE_HOST" not in os.environ
+    """
+    with pytest_on(text, KUBECONFIG="/the/users", KUBERNETES_SERVICE_HOST="10.96.0.1") as process:
+        assert process.wait() == 0, process.output
+
+
 def test_a_leaked_process_fails_the_test_and_is_ended(pytest_on):
     text = """
         def test_leaks():

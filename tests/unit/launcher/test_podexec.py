@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -108,6 +109,20 @@ def test_what_cannot_be_started_says_why() -> None:
     async def act() -> None:
         heard = Heard(Scripted(), start=start)
         assert (await heard.exec.code, heard.exec.why) == (LOST, "the API server says 403")
+
+    play(act)
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def act() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(OSError, match="no thread can be started") as told:
+                Heard(Scripted())
+        assert told.value.errno == errno.EAGAIN
 
     play(act)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+import threading
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,8 +19,10 @@ import pytest
 from hvd_elastic_ext.core.agent_command import agent_command
 from hvd_elastic_ext.launcher import child, transports
 from hvd_elastic_ext.launcher.child import Child
+from hvd_elastic_ext.launcher.podexec import Stream
+from hvd_elastic_ext.launcher.pods import Pod
 from hvd_elastic_ext.launcher.ssh import Ssh
-from hvd_elastic_ext.launcher.transports import ByName, Ended, Local, OverSsh, end_line, join_line
+from hvd_elastic_ext.launcher.transports import ByName, Ended, Local, OverSsh, ToPods, end_line, join_line
 from tests.support import marks
 from tests.support.waiting import wait_until
 
@@ -313,6 +317,54 @@ def test_the_name_says_which_way(agent: str, ssh: Callable[[str], None]) -> None
         far = await both.start("far", b"x\n", remark=print)
         assert (await near.wait()).code == 0
         assert (await far.wait()).code == 255
+
+    play(act)
+
+
+def test_a_limit_on_processes_is_one_hosts_trouble_and_keeps_nobody_elses_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transports, "AT_ONCE", 1)
+
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    def run(pod: Pod, words: Sequence[str]) -> Stream:
+        raise AssertionError
+
+    async def act() -> None:
+        pods, ssh = ToPods(run), OverSsh()
+        way = ByName(Local(), pods, is_near=lambda _: False)
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            for transport in (pods, pods, way):
+                launch = await transport.start("w-0", b"x\n", remark=print)
+                ended = await launch.wait()
+                assert (ended.code, ended.reached) == (255, False)
+                assert "start" in ended.last_words
+            patched.setattr(subprocess.Popen, "_execute_child", refuse_to_fork)
+            launch = await ssh.start("w-0", b"x\n", remark=print)
+            assert (await launch.wait()).last_words == "Resource temporarily unavailable"
+
+    play(act)
+
+
+def refuse_to_fork(*_: object) -> None:
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+
+def test_a_defect_in_a_start_keeps_nobody_elses_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transports, "AT_ONCE", 1)
+
+    def defect(*_: object, **__: object) -> None:
+        raise LookupError
+
+    async def act() -> None:
+        way = OverSsh()
+        monkeypatch.setattr(transports, "_Begun", defect)
+        for _ in range(2):
+            with pytest.raises(LookupError):
+                await way.start("w-0", b"x\n", remark=print)
 
     play(act)
 
