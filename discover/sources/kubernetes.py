@@ -24,7 +24,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 from discover.acting.sending import JSON
 from discover.following.transport import Ask, Request, RequestFailed, Trouble, refusal
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.edges.kubeaccess import SOCKET_OPTIONS, Access, Unreadable
+from hvd_elastic_ext.edges.kubeaccess import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
 """Objects a page of the first list."""
@@ -204,11 +204,14 @@ class ClientCollection:
         """``begun``: the answer has begun to come."""
         try:
             yield
-        except client.ApiException as error:
-            if error.status:
-                raise _refusal(error) from None
+        except (client.ApiException, AttributeError) as error:
+            said = refused_by(error)
+            if said is None:
+                raise
+            if said.status:
+                raise _refusal(said) from None
             self.renew()  # TLS: the certificates may be new ones
-            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error.reason}") from None
+            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {said.reason}") from None
         except Unreadable as error:
             raise RequestFailed(Trouble.UNARMED, str(error)) from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:

@@ -92,6 +92,13 @@ class Door:
         )
 
 
+def refused_by(error: Exception) -> client.ApiException | None:
+    """The client's own error, if it is one. Release 36 fails with an AttributeError in passing on one without a body,
+    as all are that have to do with TLS."""
+    context = error if isinstance(error, client.ApiException) else error.__context__
+    return context if isinstance(context, client.ApiException) else None
+
+
 def read_pod(
     configuration: client.Configuration, namespace: str, name: str, *, timeout: tuple[float, float]
 ) -> dict[str, Any]:
@@ -105,11 +112,14 @@ def read_pod(
                 name, namespace, _preload_content=False, _request_timeout=timeout
             )
             pod = json.loads(answer.data)
-        except client.ApiException as error:
-            if error.status:
-                body = error.body or b""
-                raise Refused(error.status, body if isinstance(body, bytes) else body.encode()) from None
-            raise Unanswered(" ".join(str(error.reason).split())) from None  # of TLS
+        except (client.ApiException, AttributeError) as error:
+            said = refused_by(error)
+            if said is None:
+                raise
+            if said.status:
+                body = said.body or b""
+                raise Refused(said.status, body if isinstance(body, bytes) else body.encode()) from None
+            raise Unanswered(" ".join(str(said.reason).split())) from None  # of TLS
         except urllib3.exceptions.ReadTimeoutError:
             raise Unanswered(f"it says nothing for {timeout[1]:g} s") from None
         except urllib3.exceptions.NewConnectionError as error:

@@ -8,7 +8,7 @@ import pytest
 from kubernetes import client
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.edges.kubeaccess import Access, Door, Unreadable
+from hvd_elastic_ext.edges.kubeaccess import Access, Door, Unreadable, refused_by
 
 
 def test_a_file_that_is_named_comes_before_the_pods_account_and_that_before_the_users_file(
@@ -95,3 +95,11 @@ def test_a_token_that_no_header_can_hold_is_none_and_not_told(token: str) -> Non
     with pytest.raises(Unreadable) as told:
         Door.of(made)
     assert token not in str(told.value)
+
+
+def test_what_the_client_says_is_found_also_where_it_stumbles_in_saying_it() -> None:
+    told = client.ApiException(status=0, reason="SSLError")
+    stumbled = AttributeError("'NoneType' object has no attribute 'decode'")
+    stumbled.__context__ = told
+    assert refused_by(told) is refused_by(stumbled) is told
+    assert refused_by(AttributeError("a defect")) is None
