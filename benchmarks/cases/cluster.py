@@ -96,6 +96,8 @@ class Follower:
         self.folder.mkdir()
         in_memory = IN_MEMORY.is_dir() and not on_disk
         self._place = Path(tempfile.mkdtemp(prefix="hvd-bench-", dir=IN_MEMORY)) if in_memory else self.folder
+        # Open while it is used, so that whoever clears up shared memory sees that it is somebody's.
+        self._held = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
         self.file = self._place / "followed"
         self.job = jobs.Job(trial.side, self.folder)
 
@@ -103,6 +105,7 @@ class Follower:
         self.job.end()
         if self._place != self.folder:
             shutil.rmtree(self._place)
+        os.close(self._held)
 
     def when(self, host: str, *, there: bool) -> float | None:
         """When the file was first seen with or without a host (mono); None if that takes too long."""

@@ -99,9 +99,16 @@ def remove_leaks(mark: str, *, since: Snapshot, but: Snapshot = NOTHING, grace: 
             shutil.rmtree(path, ignore_errors=True)  # the keys of these hosts
     for name in _leaked_memory(mark, known=known):
         lines.append(f"shared memory {SHARED_MEMORY / name}")
-        with contextlib.suppress(OSError):
-            (SHARED_MEMORY / name).unlink()
+        _remove(SHARED_MEMORY / name)
     return lines
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _carries(value: str, mark: str) -> bool:

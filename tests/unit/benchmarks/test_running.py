@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -212,3 +214,15 @@ def test_changes_that_came_slower_than_they_should_are_no_measurement() -> None:
     cluster.refuse_slow(62.0, 60.0)
     with pytest.raises(BenchmarkError, match="750 changes a second instead of 1,000: the machine is too slow or too"):
         cluster.refuse_slow(80.0, 60.0)
+
+
+def test_a_hosts_file_in_memory_lies_in_a_folder_that_no_clear_up_takes_for_a_leak(tmp_path: Path) -> None:
+    one = cluster.Follower(Trial(side="ours", number=0, folder=tmp_path, quick=True), "daemon")
+    try:
+        look = "import sys; from tests.support import leaks; print(int(sys.argv[1]) in leaks._held_by_strangers('x'))"
+        number = str(one.file.parent.stat().st_ino)
+        seen = subprocess.run([sys.executable, "-c", look, number], capture_output=True, text=True, check=True)
+        assert seen.stdout == "True\n"
+    finally:
+        one.end()
+    assert not one.file.parent.exists()

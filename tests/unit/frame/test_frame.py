@@ -135,11 +135,12 @@ def test_a_leaked_daemon_thread_fails_the_test_only_if_it_is_ours(pytest_on):
         assert "thread 'foreign'" not in process.output
 
 
-def test_leaked_shared_memory_fails_the_test_and_is_removed(pytest_on):
+@pytest.mark.parametrize("how", ["open({path!r}, 'w').close()", "os.makedirs({path!r} + '/inner')"])
+def test_leaked_shared_memory_fails_the_test_and_is_removed(pytest_on, how):
     name = f"hvd-frame-{os.getpid()}"
     text = f"""
         def test_leaks():
-            open("/dev/shm/{name}", "w").close()
+            {how.format(path="/dev/shm/" + name)}
     """
     with pytest_on(text) as process:
         assert process.wait() == 1
@@ -149,6 +150,7 @@ def test_leaked_shared_memory_fails_the_test_and_is_removed(pytest_on):
 
 HOLDERS = {
     "an open file": "f = open({path!r}, 'w')",
+    "an open folder": "import os; os.mkdir({path!r}); f = os.open({path!r}, os.O_RDONLY)",
     # A semaphore has no open file, and is mapped under another name than its own.
     "a semaphore": "import multiprocessing; e = multiprocessing.get_context('spawn').Event(); open({path!r}, 'w')",
 }
@@ -175,7 +177,7 @@ def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path, holder):
                 assert process.wait() == 0, process.output
                 assert theirs <= set(os.listdir("/dev/shm"))
     finally:
-        came.unlink(missing_ok=True)
+        came.rmdir() if came.is_dir() else came.unlink(missing_ok=True)
         for name in theirs:  # a killed process leaves its semaphores
             Path("/dev/shm", name).unlink(missing_ok=True)
 
