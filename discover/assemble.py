@@ -59,6 +59,11 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
     outlets = Outlets([*files, board, *beyond], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics)
     servers = servers_at(settings.outputs.listen, routes)
+
+    def leaving() -> None:
+        for each in (*beside, *beyond):
+            each.hurry()  # all at once: each may wait for the server
+
     try:
         standing = _own(files, life)
         _resume(source, standing)
@@ -74,9 +79,11 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
             clock=clock,
             next_event=inbox.next,
             changed=inbox.changed,
+            leaving=leaving,
         )
         for each in (*beside, *beyond):
             each.start()
+        inbox.attend()
         return daemon.run()
     finally:
         for each in beside:

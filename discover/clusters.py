@@ -13,10 +13,11 @@ from discover.acting.events import KINDS, Context, Regarding, Teller
 from discover.acting.happenings import Item
 from discover.acting.reaper import Reaper
 from discover.acting.scene import Scene
-from discover.acting.sending import NOT_FOUND, said
+from discover.acting.sending import NOT_FOUND, Sender, path_of, said
 from discover.admission import Admission, TcpProbe, Unprobed
 from discover.choosing.cluster import Key
 from discover.choosing.holds import HoldLimits
+from discover.choosing.operators import JobView, job_view
 from discover.choosing.selection import Selector
 from discover.choosing.signal_rules import with_rules
 from discover.choosing.signal_table import BUILT_IN
@@ -163,6 +164,7 @@ def writers(
             # Which pods are the job's is not guessed by their labels while it may still say so itself.
             _Scenes(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
             _table(settings),
+            job=_JobNow(cluster, settings),
             own=Key(cluster.namespace, own) if own else None,
             told=tell,
             counters=metrics,
@@ -203,6 +205,27 @@ class _Scenes:
                 advice=self._advice,
             )
         return self._scene
+
+
+class _JobNow:
+    """Reads the job past what is known of it."""
+
+    def __init__(self, cluster: Cluster, settings: KubernetesSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+
+    def __call__(self, sender: Sender) -> JobView | None:
+        """Raises :class:`RequestFailed`."""
+        operator = self._settings.rules.operator
+        if operator.resource is None or not self._settings.job:
+            return None
+        group, version, plural = operator.resource
+        space = self._settings.namespace or self._cluster.namespace
+        found = sender.send("GET", path_of(f"{group}/{version}", space, plural, self._settings.job))
+        try:
+            return job_view(found, operator)
+        except ValueError:
+            return None
 
 
 class _About:

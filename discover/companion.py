@@ -54,6 +54,10 @@ class Companion:
     def start(self) -> None:
         self._reflector.start()
 
+    def hurry(self) -> None:
+        """Begin to stop, and do not wait for it."""
+        self._reflector.hurry()
+
     def stop(self) -> None:
         """May be repeated, and come before :meth:`start`."""
         self._reflector.stop()

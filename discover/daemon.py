@@ -70,6 +70,11 @@ class Inbox:
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._waiting = False
+        self._attended = False
+
+    def attend(self) -> None:
+        """Somebody is about to read: from now on a signal is an event like others."""
+        self._attended = True
 
     def changed(self) -> None:
         if not self._waiting:
@@ -77,7 +82,12 @@ class Inbox:
             self._queue.put(Note.CHANGED)
 
     def signalled(self, signal_number: int, _frame: object) -> None:
-        self._queue.put(Told(signal_number))
+        """Raises ``SystemExit`` if nobody reads yet: what is put together until then may wait for others, say for a
+        program that brings credentials."""
+        told = Told(signal_number)
+        if told.stops and not self._attended:
+            raise SystemExit(told.exit_code)
+        self._queue.put(told)
 
     def end(self, why: str, exit_code: int) -> None:
         self._queue.put(Over(why, exit_code))
@@ -105,6 +115,10 @@ class Reasons:
             LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "well again")
 
 
+def _nothing() -> None:
+    """There is nobody else to be told."""
+
+
 class Daemon:
     """Follows one source, until it is told to stop, whatever becomes of the source."""
 
@@ -119,7 +133,9 @@ class Daemon:
         clock: Clock,
         next_event: Callable[[float], Event],
         changed: Callable[[], None],
+        leaving: Callable[[], None] = _nothing,
     ) -> None:
+        """``leaving`` is called once at the end, before anything is waited for."""
         self._source = source
         self._outlets = outlets
         self._standing = standing
@@ -128,6 +144,7 @@ class Daemon:
         self._clock = clock
         self._next_event = next_event
         self._changed = changed
+        self._leaving = leaving
         self._reasons = Reasons()
         self._problem = ""
         self._published_at = clock.mono()
@@ -141,6 +158,7 @@ class Daemon:
         try:
             return self._loop()
         finally:
+            self._leaving()
             self._source.stop()
 
     def _loop(self) -> int:

@@ -13,6 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from discover.following.transport import RequestFailed, Trouble
+from discover.leave import Leave
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -67,16 +68,22 @@ class PlaceCheck:
         self._clock = clock
         self._found = 0
         self._stop = threading.Event()
+        self._leave = Leave(0.2)
         self._thread = threading.Thread(target=self._run, name="own-place", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Begin to stop, and do not wait for it."""
+        self._leave.begin()
+        self._stop.set()
+
     def stop(self) -> None:
         """May be repeated, and come before :meth:`start`."""
-        self._stop.set()
+        self.hurry()
         if self._thread.is_alive():
-            self._thread.join(0.2)
+            self._thread.join(self._leave.left)
 
     def _run(self) -> None:
         for _ in range(LOOKS):

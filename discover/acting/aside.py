@@ -7,12 +7,20 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from discover.leave import Leave
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
 AFTER_A_DEFECT: Final = 60.0
 """Seconds."""
+
+
+PATIENCE: Final = 0.1
+"""Seconds that a request may take at the end."""
+
+BROKEN_OFF: Final = 0.1
+"""Seconds until one that was broken off has noticed."""
 
 
 def _nothing() -> None:
@@ -22,7 +30,8 @@ def _nothing() -> None:
 class Aside:
     """Calls ``turn`` again and again, each time after as many seconds as it returned, or when it is poked.
 
-    ``farewell`` is called at the end, in the same thread; ``interrupt`` from another one, if the thread does not end.
+    ``farewell`` is called at the end, in the same thread; ``interrupt`` from another one, if the thread has not ended
+    ``patience`` seconds after it was told to.
     """
 
     def __init__(
@@ -33,6 +42,7 @@ class Aside:
         clock: Clock,
         interrupt: Callable[[], None],
         farewell: Callable[[], None] = _nothing,
+        patience: float = PATIENCE,
     ) -> None:
         self._name = name
         self._turn = turn
@@ -40,7 +50,7 @@ class Aside:
         self._interrupt = interrupt
         self._farewell = farewell
         self._poke = threading.Event()
-        self._stopping = False
+        self._leave = Leave(patience)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -50,27 +60,28 @@ class Aside:
         """Let the next turn come at once."""
         self._poke.set()
 
-    def stop(self, patience: float = 0.1) -> None:
-        """End the thread, or let it end with its request; wait for it so many seconds at most.
-
-        May be repeated, and come before :meth:`start`.
-        """
-        self._stopping = True
+    def hurry(self) -> None:
+        """Begin to stop, and do not wait for it. May be repeated."""
+        self._leave.begin()
         self._poke.set()
+
+    def stop(self) -> None:
+        """End the thread, or let it end with its request. May be repeated, and come before :meth:`start`."""
+        self.hurry()
         if self._thread.is_alive():
-            self._thread.join(patience)
+            self._thread.join(self._leave.left)
             if self._thread.is_alive():
                 self._interrupt()
-                self._thread.join(0.1)
+                self._thread.join(BROKEN_OFF)
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._leave.begun:
             self._poke.clear()
             try:
                 pause = self._turn()
             except Exception:
                 LOG.exception("%s: a defect of hvd-discover; going on with it later", self._name)
                 pause = AFTER_A_DEFECT
-            if not self._stopping:
+            if not self._leave.begun:
                 self._clock.wait(self._poke, pause)
         self._farewell()

@@ -103,6 +103,9 @@ class Teller:
     def start(self) -> None:
         self._aside.start()
 
+    def hurry(self) -> None:
+        self._aside.hurry()
+
     def stop(self) -> None:
         self._aside.stop()
 

@@ -12,6 +12,7 @@ from discover.acting.reaping import DOOMED, Deletion, Reaped, ReapLimits, delete
 from discover.acting.scene import Scene
 from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, lacks_right, path_of, said
 from discover.choosing.cluster import Key
+from discover.choosing.operators import JobView
 from discover.choosing.signals import Table
 from discover.following.backoff import Backoff
 from discover.following.transport import RequestFailed, Trouble
@@ -34,9 +35,13 @@ class Counters(Protocol):
     def reap_failed(self) -> None: ...
 
 
+ReadJob = Callable[[Sender], JobView | None]
+"""Reads the job as it is now; None if there is none to be read. Raises :class:`RequestFailed`."""
+
+
 class Reaper:
-    """``scene``: the latest look, None before the first; another object after each. ``told`` hears of each pod that
-    was deleted. ``own``: the daemon's own pod, which is never deleted."""
+    """``scene``: the latest look, None before the first; another object after each. ``job`` is asked before failed pods
+    are deleted. ``told`` hears of each pod that was deleted. ``own``: the daemon's own pod, which is never deleted."""
 
     def __init__(
         self,
@@ -44,6 +49,7 @@ class Reaper:
         scene: Callable[[], Scene | None],
         table: Table,
         *,
+        job: ReadJob,
         own: Key | None,
         told: Callable[[Item], None],
         counters: Counters,
@@ -54,6 +60,7 @@ class Reaper:
         self._sender = sender
         self._see = scene
         self._table = table
+        self._read_job = job
         self._own = own
         self._tell = told
         self._counters = counters
@@ -67,11 +74,15 @@ class Reaper:
         self._not_before = 0.0
         self._trouble = ""
         self._refusals: dict[str, str] = {}
+        self._over = ""
         self._logged: set[str] = set()
         self._aside = Aside("reaper", self.turn, clock=clock, interrupt=sender.interrupt, farewell=sender.close)
 
     def start(self) -> None:
         self._aside.start()
+
+    def hurry(self) -> None:
+        self._aside.hurry()
 
     def stop(self) -> None:
         self._aside.stop()
@@ -86,10 +97,15 @@ class Reaper:
         self._scene = scene
         self._logged.intersection_update(self._reaped.since)
         self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._reaped.since}
+        over: bool | None = None
         for deletion in chosen:
             if deletion.cause == DOOMED and self._see() is not scene:
                 self._scene = None  # the node may be well by now: others are deleted slowly at times
                 return 0.0
+            if deletion.cause != DOOMED:
+                over = self._is_over(scene) if over is None else over
+                if over:
+                    break  # none of those that follow is more urgent
             try:
                 if deletion.key != self._own:
                     self._delete(deletion)
@@ -102,6 +118,22 @@ class Reaper:
                     return TURN
                 self._refuse(deletion, error)
         return TURN
+
+    def _is_over(self, scene: Scene) -> bool:
+        """Whether the job has finished since it was read for ``scene``, which may be a minute ago. Its failed pods stay
+        then, for who wants to know why. Where that cannot be found out, what was known of the job holds."""
+        if scene.job is None:
+            return False
+        if scene.job.uid != self._over or not self._over:
+            try:
+                job = self._read_job(self._sender)
+            except RequestFailed as error:
+                return said(error, NOT_FOUND)  # then its pods go with it
+            if job is None or not job.finished:
+                return False
+            self._over = job.uid
+            LOG.info("--reap-failed: the job has finished; its failed pods stay")
+        return scene.job.uid == self._over
 
     def _delete(self, deletion: Deletion) -> None:
         """Raises :class:`RequestFailed` if it is neither done nor done with."""

@@ -71,17 +71,21 @@ class Selector:
     def __init__(self, rules: HostRules, table: Table) -> None:
         self._rules = rules
         self._table = table
-        self._forget()
-
-    def _forget(self) -> None:
         self._job: JobView | None = None
         self._of_job: tuple[Sign, ...] = ()
         self._pods: Mapping[Key, PodView] = {}
         self._judged: dict[Key, _Judged] = {}
         self._places = _Places()
-        self._standings = Standings(self._table)
+        self._standings = Standings(table)
         self._register = Register()
         self._shared = False
+
+    def _look_anew(self) -> None:
+        """Compare with nothing the next time. Since when signs are there is not forgotten: nobody tells it again."""
+        self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
+        self._pods, self._places, self._register = {}, _Places(), Register()
+        self._standings.look_anew()
+        self._outdate()
 
     def select(
         self,
@@ -105,7 +109,7 @@ class Selector:
             return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
         except BaseException:
             # What was remembered as seen may not have been judged, and would never be: it does not change again.
-            self._forget()
+            self._look_anew()
             raise
 
     def _select(

@@ -60,8 +60,13 @@ class Standings:
             changed = [name for name, (_, standing) in self._held.items() if standing is not NOTHING_HELD]
             self._held, self._missed = {}, {}
             return changed
-        due = used if before is None else {*different(before, nodes), *moved, *self._missed}
+        of_nodes = [*used, *self._held] if before is None else [*different(before, nodes), *moved]
+        due = {*of_nodes, *self._missed}
         return [name for name in due if self._look(now, name, nodes.get(name), used=name in used, exists=exists)]
+
+    def look_anew(self) -> None:
+        """Look at all nodes the next time; what is remembered of them goes on to be."""
+        self._nodes = None
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
         """When the next one has been missing for too long (None: none will), and which ones have been."""

@@ -12,6 +12,7 @@ from discover.choosing.operators import JobView
 from discover.following.backoff import Backoff
 from discover.following.steps import End, end_of
 from discover.following.transport import RequestFailed
+from discover.leave import Leave
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -50,6 +51,7 @@ class Inquiries:
         self._nodes_trouble = ""
         self._poke = threading.Event()
         self._stopping = False
+        self._leave = Leave(0.5)
         self._thread = threading.Thread(target=self._run, name="inquiries", daemon=True)
 
     @property
@@ -77,12 +79,17 @@ class Inquiries:
             self._missing = wanted
             self._poke.set()
 
-    def stop(self) -> None:
-        """End the thread, or let it end with its request. May be repeated, and come before :meth:`start`."""
+    def hurry(self) -> None:
+        """Begin to stop, and do not wait for it. May be repeated."""
+        self._leave.begin()
         self._stopping = True
         self._poke.set()
+
+    def stop(self) -> None:
+        """End the thread, or let it end with its request. May be repeated, and come before :meth:`start`."""
+        self.hurry()
         if self._thread.is_alive():
-            self._thread.join(0.5)
+            self._thread.join(self._leave.left)
 
     def turn(self) -> float | None:
         """Ask what there is to ask now; return how many seconds to wait before the next turn, None for ever."""

@@ -24,7 +24,8 @@ from discover.choosing.cluster import Key, PodView, older
 from discover.following.bodies import Lines, ListBody
 from discover.following.steps import End, end_of
 from discover.following.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
-from discover.following.watch import Contact, end_thread, read_list, reading
+from discover.following.watch import LAST_TURN, Contact, end_thread, read_list, reading
+from discover.leave import Leave
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -141,15 +142,22 @@ class Recheck:
         self._patience = BOOKMARK
         self._unknown = 0
         self._stop = threading.Event()
+        self._leave = Leave(LAST_TURN)
         self._thread = threading.Thread(target=self._run, name="recheck-pods", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def hurry(self) -> None:
+        """Begin to stop, and do not wait for it. May be repeated."""
+        self._leave.begin()
+        self._stop.set()
+        self._collection.interrupt()
+
     def stop(self) -> None:
         """End the thread. May be repeated, and come before :meth:`start`."""
-        self._stop.set()
-        end_thread(self._thread, self._collection)
+        self.hurry()
+        end_thread(self._thread, self._collection, self._leave)
 
     def turn(self) -> float:
         """Look, if the watch has said nothing for long; return how many seconds to wait before the next turn."""
@@ -183,6 +191,8 @@ class Recheck:
         late = self._owed is not None and now >= self._owed.at + self._patience and self._behind(self._owed.version)
         if due or late or not self._glance():
             self._listed_at = now
+            if late and self._owed is not None:
+                self._owed = self._owed._replace(at=now)  # a list that fails is not repeated at the next look
             stored = late or now >= self._stored_at + SELDOM
             agreed = self._compare(now, stored=stored)
             if stored or not agreed:
@@ -245,16 +255,17 @@ class Recheck:
         store holds, and not what the server has in memory."""
         since = Request(ask=Ask.SINCE, version=self._watched.known()[1])
         request, listing = Request(ask=Ask.WHOLE) if stored else since, _Summed(self._collection)
-        self._stored_at = now if stored else self._stored_at
         if self._settled:
             # Most of the time nothing has changed. Then the same bytes come as before, and need not be taken apart.
             with closing(listing.open(request)) as pieces:
                 for _ in pieces:
                     pass
             if listing.sum() == self._settled:
+                self._stored_at = now if stored else self._stored_at
                 return True
         self._settled = b""
         listed, version = read_list(listing, Listed.of, request)
+        self._stored_at = now if stored else self._stored_at
         _check(version, since.version)
         why = self._missed(listed, version) and not self._clock.wait(self._stop, GRACE)
         if why and (what := self._missed(listed, version)):

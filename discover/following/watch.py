@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from discover.following.bodies import Lines, ListBody
 from discover.following.steps import End, Outcome, State, Step, after, end_of
 from discover.following.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
 from discover.following.views import node_view, pod_view
+from discover.leave import Leave
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -44,7 +44,8 @@ NOTEWORTHY: Final = 0.5
 """Seconds after which a further sign of life of a watch is noted."""
 
 LAST_TURN: Final = 0.4
-"""Seconds to wait for a thread at the end; it is a daemon thread, and ends with the process if it does not end."""
+"""Seconds to wait for a thread, once it was told to end; it is a daemon thread, and ends with the process if it does
+not."""
 
 T = TypeVar("T")
 V = TypeVar("V", PodView, NodeView)
@@ -125,6 +126,7 @@ class Reflector(Generic[V]):
         self._distrusted = ""
         self._lived = 0.0
         self._stop = threading.Event()
+        self._leave = Leave(LAST_TURN)
         self._thread = threading.Thread(target=self.run, name=f"watch-{resource.name}", daemon=True)
 
     @property
@@ -154,14 +156,15 @@ class Reflector(Generic[V]):
         self._thread.start()
 
     def hurry(self) -> None:
-        """Begin to stop, and do not wait for it."""
+        """Begin to stop, and do not wait for it. May be repeated."""
+        self._leave.begin()
         self._stop.set()
         self._collection.interrupt()
 
     def stop(self) -> None:
         """End the thread, whatever it waits for. May be repeated, and come before :meth:`start`."""
-        self._stop.set()
-        end_thread(self._thread, self._collection)
+        self.hurry()
+        end_thread(self._thread, self._collection, self._leave)
 
     def run(self) -> None:
         """Take turns until :meth:`stop`."""
@@ -327,10 +330,9 @@ def read_list(collection: Lists, view: Callable[[object], T], request: Request) 
         request = replace(request, more=more)
 
 
-def end_thread(thread: threading.Thread, collection: Collection) -> None:
-    """Wait for ``thread``, which was told to stop and may be waiting for ``collection``."""
-    deadline = time.monotonic() + LAST_TURN
-    while thread.is_alive() and thread is not threading.current_thread() and time.monotonic() < deadline:
+def end_thread(thread: threading.Thread, collection: Collection, leave: Leave) -> None:
+    """Wait for ``thread``, which was told to stop and may be waiting for ``collection``, until its leave is over."""
+    while thread.is_alive() and thread is not threading.current_thread() and leave.left > 0:
         collection.interrupt()  # more than once: a request may be on its way to be sent
         thread.join(0.05)
     if not thread.is_alive():

@@ -53,6 +53,9 @@ STAND_BY: Final = 2.0
 WRITE: Final = 3.0
 """Seconds from one change to the next. Readers see one in a minute, and each is up to 1 MB for the API server."""
 
+FAREWELL: Final = 0.6
+"""Seconds that the last request may take, and letting the Lease go."""
+
 REFUSALS: Final = 3
 """After so many in a row a right is missing; a server that has only just started may not know it yet."""
 
@@ -233,11 +236,16 @@ class Delegate:
         self._wanted: Publication | None = None
         self._out: Publication | None = None
         self._next_write = 0.0
-        self._failures = 0
+        self._failures = self._refusals = 0
         self._not_before = 0.0
         self._waits_for = ""
         self._aside = Aside(
-            "configmap", self.turn, clock=clock, interrupt=publisher.interrupt, farewell=publisher.close
+            "configmap",
+            self.turn,
+            clock=clock,
+            interrupt=publisher.interrupt,
+            farewell=publisher.close,
+            patience=FAREWELL,
         )
 
     def start(self) -> None:
@@ -253,8 +261,12 @@ class Delegate:
             self._wanted = publication
             self._aside.poke()
 
+    def hurry(self) -> None:
+        """Begin to close, and do not wait for it."""
+        self._aside.hurry()
+
     def close(self) -> None:
-        self._aside.stop(0.6)  # it may have a lease to let go
+        self._aside.stop()
 
     def turn(self) -> float:
         """Bring out what is wanted; return after how many seconds to look again."""
@@ -282,7 +294,8 @@ class Delegate:
         try:
             stood = self._publisher.standing()
         except PublishFailed as error:
-            if not isinstance(error, Refused) or self._failures + 1 < REFUSALS:
+            self._refusals = self._refusals + 1 if isinstance(error, Refused) else 0
+            if self._refusals < REFUSALS:
                 return self._fail(error)
             LOG.warning("what stands in %s cannot be known: %s", self.where, error)
             stood = HostSet()

@@ -191,9 +191,9 @@ class KubernetesSource:
 
     def stop(self) -> None:
         self._stopped = True
-        for reflector in (self._pods, self._nodes):
-            reflector.hurry()
-        for each in (self._mailbox, self._pods, self._nodes, self._recheck, self._inquiries, self._admission):
+        for waiting in (self._pods, self._nodes, self._recheck, self._inquiries):
+            waiting.hurry()  # all at once: each may wait for the server
+        for each in (self._mailbox, self._admission, self._pods, self._nodes, self._recheck, self._inquiries):
             each.stop()
 
     def read(self) -> Sight | Unsettled:

@@ -452,6 +452,24 @@ def test_where_the_right_is_missing_that_is_believed_after_some_tries(
     writing.close()
 
 
+def test_a_server_that_refuses_at_first_after_it_was_away_is_not_taken_at_its_word(writing: Writing) -> None:
+    """One that has only just started may not know its rules yet; and whoever forgets what stood there drops hosts."""
+    writing.configmap("before").publish(publication(1, "ba"))
+    outside = Outside(writing)
+    outside.delegate.recall(lambda: None)
+    with writing.kube.down():
+        for _ in range(6):
+            outside.delegate.turn()
+            writing.clock.advance(30.0)
+    forbidden = statuses.ApiError(statuses.status(403, "Forbidden", "configmaps is forbidden"))
+    writing.kube.faults.on("get", "configmaps", times=2).answer(forbidden)
+    for _ in range(3):
+        outside.delegate.turn()
+        writing.clock.advance(30.0)
+    assert outside.delegate.stood is not None
+    assert outside.delegate.stood.names == ("b", "a")
+
+
 # One look
 
 

@@ -42,6 +42,19 @@ def test_a_watch_of_many_pods_that_hears_well_is_left_alone_and_nothing_is_liste
         assert pods.asked == ["FRESH", "WATCH"]
 
 
+def test_a_watch_cache_of_many_pods_that_stands_still_is_found_out_by_the_store(crowd, tmp_path):
+    """The short watch beside the first one is as deaf as that one."""
+    with followed(crowd, tmp_path, clock=HurriedClock(25.0)) as pods:
+        eventually(lambda: crowd.watches("pods"), "the watch")
+        with crowd.stalls("pods"), rechecked(pods, tmp_path):
+            crowd.put("pods", bodies.pod("late"))
+            crowd.remove("pods", "p0")
+            eventually(lambda: "late" in pods.names and "p0" not in pods.names, "what was not told")
+        crowd.put("pods", bodies.pod("later"))
+        eventually(lambda: "later" in pods.names, "what comes afterwards")
+    assert "deaf" in pods.counted.restarts
+
+
 def test_a_store_of_many_pods_that_was_set_back_is_found_out(crowd, tmp_path):
     backup = crowd.store.backup()
     for number in range(20):

@@ -408,6 +408,24 @@ def test_a_deaf_watch_is_found_out_by_a_list_beside_it(two, tmp_path):
     assert "deaf" in pods.counted.restarts
 
 
+def test_a_watch_cache_that_stands_still_is_found_out_by_the_store_again_and_again(two, tmp_path):
+    """Lists beside the watch come from there as well, and every new watch is as deaf as the one before."""
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a", "b")
+        pods.watches()
+        with two.stalls("pods"):
+            put(two, "c")
+            two.remove("pods", "a")
+            with rechecked(pods, tmp_path):
+                pods.waits_for("b", "c")
+                put(two, "d")
+                pods.waits_for("b", "c", "d")
+        put(two, "e")
+        pods.waits_for("b", "c", "d", "e")
+    assert pods.counted.restarts[0] == "deaf"
+    assert set(pods.asked) == {"FRESH", "WATCH"}
+
+
 def test_a_watch_that_hears_well_is_left_alone(two, tmp_path):
     with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
         pods.waits_for("a", "b")

@@ -15,10 +15,11 @@ from discover.acting.events import KEPT, Context, Regarding, Teller
 from discover.acting.happenings import Item, TellLimits
 from discover.acting.reaper import NOT_ALLOWED_PAUSE, Reaper
 from discover.acting.scene import Scene
-from discover.acting.sending import path_of
+from discover.acting.sending import Sender, path_of
 from discover.choosing.cluster import Key
 from discover.choosing.holds import Held, Holding
 from discover.choosing.judging import Grade, Verdict
+from discover.choosing.operators import JobView, job_view, operator_named
 from discover.choosing.selection import Selection
 from discover.choosing.signal_table import BUILT_IN
 from discover.clusters import writers
@@ -40,7 +41,7 @@ JOB = Regarding("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid"
 
 @pytest.fixture
 def writing(kube: KubeServer, tmp_path: Path) -> Iterator[Writing]:
-    made = Writing(kube, tmp_path, "rbac.yaml", "reap.yaml")
+    made = Writing(kube, tmp_path, "rbac.yaml", "reap.yaml", "standalone.yaml")
     yield made
     made.close()
 
@@ -292,10 +293,12 @@ class Reaping:
         self.told: list[Item] = []
         self.hear: Callable[[Item], None] = self.told.append
         self.scene: Scene | None = None
+        self.job: JobView | None = None
         self.reaper = Reaper(
             writing.sender(),
             lambda: self.scene,
             BUILT_IN,
+            job=self.read_job,
             own=own,
             told=lambda item: self.hear(item),
             counters=self.counts,
@@ -318,7 +321,17 @@ class Reaping:
                 for view in views
             ),
             nodes={each["metadata"]["name"]: node_view(each) for each in self.kube.all("nodes")},
+            job=self.job,
         )
+
+    def read_job(self, sender: Sender) -> JobView | None:
+        found = sender.send("GET", path_of("kubeflow.org/v2beta1", "default", "mpijobs", "digits"))
+        return job_view(found, operator_named("mpi"))
+
+    def known(self) -> None:
+        """The job is there, and was read."""
+        self.kube.put("mpijobs", {**bodies.mpi_job("digits"), "metadata": {"name": "digits", "uid": OWNER[2]}})
+        self.job = self.read_job(self.writing.sender())
 
     def turn(self, *, after: float = 0.0) -> None:
         self.writing.clock.advance(after)
@@ -506,6 +519,94 @@ def test_nobody_is_deleted_by_labels_alone_while_the_job_may_still_say_whose_the
     assert there == ([] if settled else [other["metadata"]["uid"]])
     for each in made:
         each.stop()
+
+
+OVER = {
+    "completionTime": "2026-01-01T00:00:00Z",
+    "conditions": [{"type": "Succeeded", "status": "True", "reason": "MPIJobSucceeded"}],
+}
+
+
+def test_of_a_job_that_finished_after_it_was_read_failed_pods_stay_and_it_is_asked_no_more(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.known()
+    reaping.worker("w-0")
+    acts.fail(writing.kube, "w-0")
+    reaping.look()
+    reaping.turn()
+    writing.kube.change("mpijobs", "digits", {"status": OVER})
+    asked = writing.kube.counts.of("get", "mpijobs")
+    for _ in range(4):
+        reaping.turn(after=5.0)
+        reaping.look()
+    assert reaping.names() == ["w-0"]
+    assert writing.kube.counts.of("get", "mpijobs") == asked + 1
+    assert writing.kube.counts.of("delete", "pods") == 0
+
+
+def test_of_a_job_that_goes_on_they_are_deleted_and_it_is_asked_once_for_all_of_them(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.known()
+    for name in ("w-0", "w-1"):
+        reaping.worker(name)
+        acts.fail(writing.kube, name)
+    reaping.look()
+    reaping.turn()
+    asked = writing.kube.counts.of("get", "mpijobs")
+    reaping.turn(after=5.0)
+    assert reaping.names() == []
+    assert writing.kube.counts.of("get", "mpijobs") == asked + 1
+
+
+@pytest.mark.parametrize("over", [False, True])
+def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_path: Path, over: bool) -> None:
+    job = JobView(uid=OWNER[2])
+    writing.kube.put("pods", bodies.pod("w-0", owner=OWNER))
+    acts.fail(writing.kube, "w-0")
+    metadata = {"name": "digits", "uid": OWNER[2]}
+    body = {**bodies.mpi_job("digits"), "metadata": metadata, **({"status": OVER} if over else {})}
+    writing.kube.put("mpijobs", body)
+    verdict = Verdict(pod_view(writing.kube.get("pods", "w-0")), Grade.UNFIT, "pod has failed")
+    picture = SimpleNamespace(selection=Selection((verdict,)), holding=Holding(Held(), Sight(HostSet(()))))
+    source: Any = SimpleNamespace(picture=picture, nodes=None, job=job, job_settled=True)
+    kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
+    settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
+    counts: Any = Counts()
+    (reaper,) = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
+    reaper.turn()
+    writing.clock.advance(5.0)
+    reaper.turn()
+    assert [each["metadata"]["name"] for each in writing.kube.all("pods")] == (["w-0"] if over else [])
+    reaper.stop()
+
+
+@pytest.mark.parametrize(("refusal", "stays"), [(403, False), (500, False), (404, True)])
+def test_where_the_job_cannot_be_read_any_more_what_was_known_of_it_holds_unless_it_is_gone(
+    writing: Writing, refusal: int, stays: bool
+) -> None:
+    reaping = Reaping(writing)
+    reaping.known()
+    reaping.worker("w-0")
+    acts.fail(writing.kube, "w-0")
+    reaping.look()
+    reaping.turn()
+    writing.kube.faults.on("get", "mpijobs").answer(statuses.ApiError(statuses.status(refusal, "No", "no")))
+    reaping.turn(after=5.0)
+    assert reaping.names() == (["w-0"] if stays else [])
+
+
+def test_for_pods_of_a_node_that_shuts_down_nobody_is_asked(writing: Writing) -> None:
+    reaping = Reaping(writing)
+    reaping.known()
+    reaping.worker("w-0")
+    said = {**bodies.condition("Ready", False), "message": "node is shutting down"}
+    writing.kube.change("nodes", "node-0", {"status": {"conditions": [said]}})
+    asked = writing.kube.counts.of("get", "mpijobs")
+    reaping.look()
+    reaping.turn()
+    reaping.turn(after=2.0)
+    assert reaping.counts.reaps == ["shutdown"]
+    assert writing.kube.counts.of("get", "mpijobs") == asked
 
 
 def test_the_daemons_own_pod_is_never_deleted(writing: Writing) -> None:

@@ -374,3 +374,87 @@ def test_a_token_lasts_as_long_as_it_was_issued_for(fake: KubeServer, inside: Sp
     fake.clock.advance(601)
 
     assert inside.api.as_user(token).ask("GET", inside.pods).code == 401
+
+
+def test_lists_from_a_watch_cache_that_stands_still_are_old_and_those_of_no_version_are_not(
+    fake: KubeServer, inside: Space
+) -> None:
+    inside.pod("a")
+    old = inside.version()
+    with fake.stalls("pods"):
+        inside.pod("b")
+        inside.delete("a", grace=0)
+        for query in ({"resourceVersion": "0"}, {"resourceVersion": old, "resourceVersionMatch": "NotOlderThan"}):
+            reply = inside.api.done("GET", inside.pods, **query)
+            assert (reply.names, reply.version) == (["a"], old)
+        fresh = inside.api.done("GET", inside.pods, limit=1)
+
+        assert fresh.names == ["b"]
+        assert int(fresh.version) > int(old)
+        assert inside.api.ask("GET", inside.path("pods", "b"), resourceVersion="0").code == 404
+        assert inside.api.ask("GET", inside.path("pods", "b")).code == 200
+        assert inside.api.done("GET", inside.pods, resourceVersion=old, resourceVersionMatch="Exact").names == ["a"]
+
+    assert inside.api.done("GET", inside.pods, resourceVersion="0").names == ["b"]
+
+
+def test_a_watch_cache_that_stands_still_refuses_what_is_later_and_says_where_it_stands(
+    fake: KubeServer, inside: Space
+) -> None:
+    old = inside.version()
+    with fake.stalls("pods"):
+        inside.pod("a")
+        later = inside.version()
+        since = {"resourceVersion": later, "resourceVersionMatch": "NotOlderThan"}
+        replies = [
+            inside.api.ask("GET", inside.pods, **since),
+            inside.api.ask("GET", inside.path("pods", "a"), **since),
+        ]
+
+    for reply in replies:
+        assert reply.code == 504
+        assert reply.body["message"] == f"Timeout: Too large resource version: {later}, current: {old}"
+        assert reply.body["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
+    assert inside.api.done("GET", inside.pods, **since).names == ["a"]
+
+
+def test_watches_of_a_cache_that_stands_still_stay_open_and_are_told_all_of_it_afterwards(
+    fake: KubeServer, inside: Space
+) -> None:
+    first, deaf = (inside.watch(resourceVersion=inside.version()) for _ in range(2))
+    with fake.stalls("pods"):
+        inside.pod("a")
+        later = inside.watch(resourceVersion=inside.version())
+        inside.pod("b")
+        assert inside.watch(resourceVersion="0", timeoutSeconds=1).until_end() == []
+        deaf.patience(0.3)
+        with pytest.raises(TimeoutError):
+            deaf.raw()
+        nodes = inside.watch("/api/v1/nodes", resourceVersion=inside.version())
+        fake.put("nodes", bodies.node("another-kind"))
+        assert nodes.next()[1]["metadata"]["name"] == "another-kind"
+
+    assert later.code == 200
+    assert [first.next()[1]["metadata"]["name"] for _ in range(2)] == ["a", "b"]
+    assert later.next()[1]["metadata"]["name"] == "b"
+
+
+def test_bookmarks_of_a_cache_that_stands_still_stand_still_too(fake: KubeServer, inside: Space) -> None:
+    before = inside.version()
+    inside.pod("a")
+    stands = inside.version()
+    with fake.stalls("pods"):
+        inside.pod("b")
+        behind = inside.watch(resourceVersion=before, allowWatchBookmarks="true")
+        assert behind.next()[1]["metadata"]["name"] == "a"
+        ahead = inside.watch(resourceVersion=inside.version(), allowWatchBookmarks="true")
+        for _ in range(2):
+            for each in fake.watches("pods"):
+                each.bookmark()
+            kind, body = behind.next()
+            assert (kind, body["metadata"]["resourceVersion"]) == ("BOOKMARK", stands)
+        ahead.patience(0.3)
+        with pytest.raises(TimeoutError):
+            ahead.raw()
+
+    assert behind.next()[1]["metadata"]["name"] == "b"

@@ -16,13 +16,15 @@ import pytest
 from hvd_elastic_ext.core.journal import Record
 from tests.faults.launcher.kit import Training
 from tests.support import manifests, namespaces
-from tests.support.kube.containers import sshd_config
+from tests.support.kube.containers import Main, sshd
 from tests.support.kube.kubelets import Kubelets
 from tests.support.kube.server import KubeServer
 from tests.support.kube.workers import Workers
 from tests.support.nethosts import NetHosts
 from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
+
+Body = dict[str, Any]
 
 MANIFEST: Final = "mpijob.yaml"
 NAME: Final = "digits"
@@ -37,6 +39,7 @@ class ClusterJob(Training):
     kubelets: Kubelets
     workers: Workers
     daemon: RunningProcess
+    rights: tuple[str, ...] = ("rbac.yaml", "nodes.yaml")
 
     def __init__(self, directory: Path, hosts: NetHosts) -> None:
         super().__init__(directory)
@@ -45,16 +48,33 @@ class ClusterJob(Training):
         self._run = directory / "run"
         self.file = self._run / "hosts"
         self._run.mkdir()
-        pods = manifests.pods(MANIFEST)
+        self.manifest = self.written()
+        pods = {role: pod["spec"] for each in self.manifest for role, pod in manifests.pod_templates(each)}
         self._launcher = manifests.containers(pods["launcher"])
-        self._worker = manifests.containers(pods["worker"])["worker"]
+        self.worker = manifests.containers(pods["worker"])["worker"]
+
+    # What other set-ups have instead
+
+    def written(self) -> list[Body]:
+        """The job's file."""
+        return manifests.documents(MANIFEST)
+
+    def main(self) -> Main:
+        """Process 1 of workers."""
+        return sshd(self.network)
+
+    def environment(self) -> dict[str, str]:
+        """The launcher's, beside what it has anyway."""
+        return {}
+
+    # It runs
 
     @contextlib.contextmanager
     def run_on(self, *options: str) -> Iterator[None]:
         """Cluster and ``hvd-elastic run``, with the manifest's arguments and these after them."""
         arguments = self._launcher["launcher"]["args"]
         own = [self._moved(each) for each in arguments[: arguments.index("python")]]
-        with self.cluster(), self.train(*own, *options, source=("--verbose",)):
+        with self.cluster(), self.train(*own, *options, source=("--verbose",), env=self.environment()):
             yield
 
     @contextlib.contextmanager
@@ -66,11 +86,11 @@ class ClusterJob(Training):
         with contextlib.ExitStack() as stack:
             server = KubeServer(tls=True, folder=folder, kubelet=False, open_=lambda: namespaces.socket_in(space))
             self.kube = stack.enter_context(server)
-            for name in ("rbac.yaml", "nodes.yaml", MANIFEST):
+            for name in self.rights:
                 self.kube.apply(manifests.documents(name))
-            hook = _here(self._worker["lifecycle"]["preStop"]["exec"]["command"])
-            config = sshd_config(self.network)
-            self.kubelets = stack.enter_context(Kubelets(self.kube, self.network, config=config, pre_stop=hook))
+            self.kube.apply(self.manifest)
+            hook = _here(self.worker["lifecycle"]["preStop"]["exec"]["command"])
+            self.kubelets = stack.enter_context(Kubelets(self.kube, self.network, main=self.main(), pre_stop=hook))
             self.workers = stack.enter_context(Workers(self.kube, NAME))
             self.daemon = stack.enter_context(self._discover())
             yield

@@ -205,8 +205,9 @@ def test_it_serves_a_socket_file_and_a_port_at_once(place):
     with place.serve("--listen", ":0") as daemon:
         url = _url(daemon)
         daemon.wait_for("sequence=1")
-        with urllib.request.urlopen(f"{url}/hosts") as over_tcp:
-            assert over_tcp.read().decode() == place.get("/hosts")[1]
+        # The log is a moment ahead of what is served: "after" waits for that.
+        with urllib.request.urlopen(f"{url}/hosts?after=0") as over_tcp:
+            assert over_tcp.read().decode() == place.get("/hosts?after=0")[1]
         daemon.terminate()
         assert daemon.wait() == 0
     assert not place.socket.exists()

@@ -1,4 +1,4 @@
-"""A pod's container on a test host: process numbers, shared memory and a name of its own, and sshd as process 1."""
+"""A pod's container on a test host: process numbers, shared memory and a name of its own, and a process 1."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,15 +28,40 @@ mount -t tmpfs -o mode=755 run /run
 mkdir /run/sshd
 mkdir -m 700 /run/home
 mount -t tmpfs shm /dev/shm
-exec "$2" -D -e -f "$3"
+shift
+exec "$@"
 """
 
 """The first line: whoever signals what it sees in /proc must not see the machine's processes."""
 
+_LIKE_TINI = """shift; trap 'kill $!' TERM; "$@" & wait"""
+
 _TAKES_S = 60.0
 
 
-def sshd_config(hosts: NetHosts) -> Path:
+@dataclass(frozen=True)
+class Main:
+    """Process 1 of containers. ``port``: on which it listens once they are ready, if on any."""
+
+    words: tuple[str, ...]
+    port: int | None = None
+
+
+def sshd(hosts: NetHosts) -> Main:
+    """As the manifests have it."""
+    program = which("sshd")
+    assert program is not None
+    return Main((program, "-D", "-e", "-f", str(_sshd_config(hosts))), PORT)
+
+
+def command(words: Sequence[str]) -> Main:
+    """Of an image. Where this machine has no tini, a shell does what counts of it: it ends when it is told to."""
+    if words[0] == "tini" and which("tini") is None:
+        return Main(("sh", "-c", _LIKE_TINI, *words))
+    return Main(tuple(words))
+
+
+def _sshd_config(hosts: NetHosts) -> Path:
     """As ``docker/sshd_config_trainer`` has it, for root: one key lets the launcher in, and is every pod's own."""
     path = hosts.directory / "sshd_config"
     if not path.exists():
@@ -50,21 +77,19 @@ def sshd_config(hosts: NetHosts) -> Path:
 class Container:
     """Starts in the namespace of a host without an sshd. When its process 1 ends, so does everything in it."""
 
-    def __init__(self, host: NetHost, name: str, *, config: Path) -> None:
+    def __init__(self, host: NetHost, name: str, *, main: Main, log: Path) -> None:
         self.host = host
-        self._log = config.with_name(f"{name}.log")
-        sshd = which("sshd")
-        assert sshd is not None
+        self._main, self._log = main, log
         spaces = ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        command = ["ip", "netns", "exec", host.namespace, *spaces, "sh", "-c", _BOOT, "sh", name, sshd, str(config)]
-        with self._log.open("ab") as log:
+        words = ["ip", "netns", "exec", host.namespace, *spaces, "sh", "-c", _BOOT, "sh", name, *main.words]
+        with self._log.open("ab") as output:
             self._outside = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         self._seen = psutil.Process(self._outside.pid)
         try:
             self.first = wait_until(self._first, what=f"process 1 of {name}", timeout=_TAKES_S)
-            wait_until(self._listens, what=f"sshd of {name}", timeout=_TAKES_S, show=self._log.read_text)
+            wait_until(self._ready, what=f"{main.words[0]} of {name}", timeout=_TAKES_S, show=self._log.read_text)
         except BaseException:
             self.kill()
             raise
@@ -77,12 +102,17 @@ class Container:
         """What runs in it, by the machine's numbers."""
         return [pid for pid in namespaces.processes(self.host.namespace) if _space(pid) == _space(self.first)]
 
+    def command(self, argv: Sequence[str]) -> list[str]:
+        """``argv`` as it is to be started from outside so that it runs in it, with an image's environment."""
+        spaces = ["--net", "--uts", "--mount", "--pid"]
+        path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
+        own = [f"PATH={path}", "HOME=/run/home", "XDG_RUNTIME_DIR=/run/home", f"{marks.MARK}={os.environ[marks.MARK]}"]
+        return ["nsenter", "--target", str(self.first), *spaces, "--", "env", "-i", *own, *argv]
+
     def run(self, argv: Sequence[str], *, timeout: float) -> int | None:
         """Run a command in it; its exit code, None if it took too long and was killed."""
-        spaces = ["--net", "--uts", "--mount", "--pid"]
-        command = ["nsenter", "--target", str(self.first), *spaces, "--", *argv]
         with self._log.open("ab") as log:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            process = subprocess.Popen(self.command(argv), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             return process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -121,11 +151,14 @@ class Container:
             return next((child.pid for child in self._seen.children()), None)
         return None
 
-    def _listens(self) -> bool:
-        # In state LISTEN (0A), as its own /proc/net/tcp shows it.
+    def _ready(self) -> bool:
         assert not self.ended
+        if self._main.port is None:
+            return Path(f"/proc/{self.first}/cmdline").read_bytes().decode().split("\0")[:-1] == [*self._main.words]
+        # In state LISTEN (0A), as its own /proc/net/tcp shows it.
         table = Path(f"/proc/{self.first}/net/tcp").read_text().splitlines()[1:]
-        return any(line.split()[1].endswith(f":{PORT:04X}") and line.split()[3] == "0A" for line in table)
+        listens = f":{self._main.port:04X}"
+        return any(line.split()[1].endswith(listens) and line.split()[3] == "0A" for line in table)
 
 
 def _space(pid: int) -> str:

@@ -7,12 +7,11 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from tests.support.kube import acts, bodies
 from tests.support.kube.clock import unix
-from tests.support.kube.containers import Container
+from tests.support.kube.containers import Container, Main
 from tests.support.kube.resources import Key, resource
 from tests.support.kube.server import KubeServer
 from tests.support.nethosts import NetHost, NetHosts
@@ -45,23 +44,26 @@ class Kubelets:
     """One node for each bare host (``nethosts(n, sshd=False)``), with room for one pod; a context manager.
 
     A pod gets a container on a free node and is Running and Ready, with the host's address and a name that the
-    others know, once sshd listens there. One that is deleted gets what a kubelet does: ``pre_stop``, SIGTERM to
+    others know, once ``main`` is up there. One that is deleted gets what a kubelet does: ``pre_stop``, SIGTERM to
     process 1, SIGKILL when its grace is over; then its object goes. ``ended`` tells when containers did (by the
-    clock of this machine), by UID; ``hooks`` how their ``pre_stop`` ended.
+    clock of this machine), by UID; ``hooks`` how their ``pre_stop`` ended; ``killed`` whose grace was too short.
+    Commands that the server is to run in pods run in their containers.
     """
 
-    def __init__(self, kube: KubeServer, hosts: NetHosts, *, config: Path, pre_stop: Sequence[str] = ()) -> None:
+    def __init__(self, kube: KubeServer, hosts: NetHosts, *, main: Main, pre_stop: Sequence[str] = ()) -> None:
         self.nodes: Mapping[str, NetHost] = {f"node-{host.name}": host for host in hosts}
         self.ended: dict[str, float] = {}
         self.hooks: dict[str, int | None] = {}
+        self.killed: set[str] = set()
         self.errors: list[BaseException] = []
-        self._kube, self._hosts, self._config, self._pre_stop = kube, hosts, config, list(pre_stop)
+        self._kube, self._hosts, self._main, self._pre_stop = kube, hosts, main, list(pre_stop)
         self._resource = resource("pods")
         self._pods: dict[str, _Pod] = {}
         self._lost: set[str] = set()
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kube-kubelets")
+        kube.execs.place = lambda pod, _, words: self.container(pod.name).command(words)
         for name in self.nodes:
             kube.put("nodes", bodies.node(name))
 
@@ -210,7 +212,8 @@ class Kubelets:
     # What is done to one pod
 
     def _start(self, pod: _Pod) -> None:
-        container = Container(self.nodes[pod.node], pod.name, config=self._config)
+        log = self._hosts.directory / f"{pod.name}.log"
+        container = Container(self.nodes[pod.node], pod.name, main=self._main, log=log)
         with self._lock:
             pod.container = container
             container.host.aliases = {pod.name: container.host.address}  # its own /etc/hosts has it, nobody else's
@@ -231,6 +234,8 @@ class Kubelets:
         least = self._kube.clock.now() + _LEAST_S
         while not container.wait(_LOOK_S) and self._kube.clock.now() < max(pod.gone_by, least):
             pass
+        if not container.ended:
+            self.killed.add(pod.uid)
         container.kill()
         self._forget(pod)
         self._remove(pod.name, pod.uid)

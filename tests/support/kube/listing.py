@@ -7,7 +7,7 @@ import binascii
 import bisect
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tests.support.kube import selectors, statuses
@@ -116,22 +116,39 @@ def _page(
         if page.revision < shelf.compacted:
             raise statuses.continue_expired(_encoded(_Page(-1, page.after)))
         return page
-    if not asked:
+    if asked is None:
+        # What has to be fresh waits for the cache, and is read from the store if that does not come so far.
+        _wait(shelf, lambda: shelf.standstill is None, patience)
         return _Page(store.revision, None)
+    if match == "Exact" or (asked and not match and limit > 0):
+        _wait(shelf, lambda: store.revision >= asked, patience)
+        if asked > store.revision:
+            raise statuses.too_large(asked, store.revision)
+        return _Page(asked, None)
+    return _Page(not_older(store, shelf, asked, patience=patience), None)
+
+
+def not_older(store: Store, shelf: Shelf, asked: int, *, patience: float) -> int:
+    """How far the watch cache is, once that is ``asked`` at least. The store's lock is held. Raises ApiError 504."""
+    _wait(shelf, lambda: shelf.cached(store.revision) >= asked, patience)
+    cached = shelf.cached(store.revision)
+    if asked > cached:
+        raise statuses.too_large(asked, cached)
+    return cached
+
+
+def _wait(shelf: Shelf, condition: Callable[[], bool], patience: float) -> None:
+    """Until it is so, ``patience`` seconds at most."""
     until = time.monotonic() + patience
-    while asked > store.revision and (left := until - time.monotonic()) > 0:
+    while not condition() and (left := until - time.monotonic()) > 0:
         shelf.changed.wait(left)
-    if asked > store.revision:
-        raise statuses.too_large(asked, store.revision)
-    exact = match == "Exact" or (not match and limit > 0)
-    return _Page(asked if exact else store.revision, None)
 
 
 def _render(
     call: Call,
     page: _Page,
     keys: list[Key],
-    records: dict[Key, Record],
+    records: Mapping[Key, Record],
     *,
     test: Callable[[Record], bool],
     limit: int,

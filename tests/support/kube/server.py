@@ -280,9 +280,24 @@ class KubeServer:
         finally:
             self.hanging = False
 
+    @contextlib.contextmanager
+    def stalls(self, *kinds: str | Resource) -> Iterator[None]:
+        """Let the watch caches of these kinds, or of all, stand still meanwhile, as where a server's own watch of its
+        store is dead. Whatever need not be fresh is answered from there: lists of any version and not older than one,
+        and watches, which are accepted at any version, stay open, and tell nothing but bookmarks of where the cache
+        stands. What names no version comes from the store, and what names a later one is refused after a while (504).
+        Afterwards watches are told what they have missed."""
+        chosen = [resource(each) for each in kinds]
+        self.store.stall(*chosen)
+        try:
+            yield
+        finally:
+            self.store.catch_up(*chosen)
+
     def restart(self) -> None:
         """Reset connections; the history is lost, as a server's watch cache is."""
         self.refuse()
+        self.store.catch_up()
         self.store.compact()
         self.accept()
 

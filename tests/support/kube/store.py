@@ -112,8 +112,20 @@ _SELECTABLE: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """What a watch cache holds that has heard nothing of its store since ``revision``."""
+
+    revision: int
+    keys: list[Key]
+    records: Mapping[Key, Record]
+
+
 class Shelf:
-    """All objects of one kind, and what happened to them after ``compacted``. The store's lock guards it."""
+    """All objects of one kind, and what happened to them after ``compacted``. The store's lock guards it.
+
+    ``standstill``: the watch cache of this kind stands still; None while it is as far as the store.
+    """
 
     def __init__(self, resource: Resource, lock: threading.RLock, *, first: int, history: int) -> None:
         self.resource = resource
@@ -122,6 +134,7 @@ class Shelf:
         self.keys: list[Key] = []
         self.events: list[Event] = []
         self.compacted = first
+        self.standstill: Standstill | None = None
         self._history = history
 
     def apply(self, event: Event) -> None:
@@ -147,11 +160,22 @@ class Shelf:
         """What happened after ``revision``. Raises ApiError 410 if that is forgotten."""
         if revision < self.compacted:
             raise statuses.too_old(revision, self.compacted)
-        start = self._after(revision)
-        return self.events[start : start + most]
+        start, end = self._after(revision), self._end()
+        return self.events[start : min(end, start + most)]
 
-    def at(self, revision: int) -> tuple[list[Key], dict[Key, Record]]:
+    def newest(self) -> int:
+        """The version of the newest event that watches may tell of, 0 if there is none."""
+        end = self._end()
+        return self.events[end - 1].revision if end else 0
+
+    def cached(self, revision: int) -> int:
+        """How far the watch cache is while the store is at ``revision``."""
+        return revision if self.standstill is None else self.standstill.revision
+
+    def at(self, revision: int) -> tuple[list[Key], Mapping[Key, Record]]:
         """What there was as of ``revision``. Raises ApiError 410 if that is forgotten."""
+        if self.standstill is not None and revision == self.standstill.revision:
+            return self.standstill.keys, self.standstill.records
         if revision < self.compacted:
             raise statuses.list_too_old()
         later = self.events[self._after(revision) :]
@@ -164,6 +188,9 @@ class Shelf:
             else:
                 records[event.before.key] = event.before
         return sorted(records), records
+
+    def _end(self) -> int:
+        return len(self.events) if self.standstill is None else self._after(self.standstill.revision)
 
     def _after(self, revision: int) -> int:
         return bisect.bisect_right(self.events, revision, key=lambda event: event.revision)
@@ -222,6 +249,20 @@ class Store:
         with self.lock:
             self.revision += versions
 
+    def stall(self, *resources: Resource) -> None:
+        """Let the watch caches of these kinds, or of all, stand still from here on."""
+        with self.lock:
+            for shelf in self._chosen(resources):
+                if shelf.standstill is None:
+                    shelf.standstill = Standstill(self.revision, list(shelf.keys), dict(shelf.records))
+
+    def catch_up(self, *resources: Resource) -> None:
+        """Let them tell what they have missed, and go on."""
+        with self.lock:
+            for shelf in self._chosen(resources):
+                shelf.standstill = None
+                shelf.changed.notify_all()
+
     def backup(self) -> Backup:
         with self.lock:
             return Backup(self.revision, {each: dict(shelf.records) for each, shelf in self._shelves.items()})
@@ -235,6 +276,7 @@ class Store:
                 shelf.keys = sorted(shelf.records)
                 shelf.events = []
                 shelf.compacted = backup.revision
+                shelf.standstill = None
                 shelf.changed.notify_all()
 
     def wake(self) -> None:

@@ -21,7 +21,8 @@ Answer = tuple[int, bytes]
 
 
 class Verbs:
-    """``patience``: how long a list waits for a version that is not there yet (3 s in a real server)."""
+    """``patience``: how long a read waits for a version that is not there yet, or for a watch cache that is not as
+    far as the store (3 s in a real server)."""
 
     def __init__(self, store: Store, clock: ServerClock, access: Access, *, patience: float) -> None:
         self.store, self.clock, self.access, self.patience = store, clock, access, patience
@@ -32,7 +33,7 @@ class Verbs:
             return subresources.answer(self, call)
         match call.verb:
             case "get":
-                return 200, listing.alone(call.resource, self.existing(call))
+                return 200, listing.alone(call.resource, self.read(call))
             case "list":
                 return 200, listing.answer(self.store, call, patience=self.patience)
             case "create" if not call.subresource and not call.name:
@@ -44,6 +45,18 @@ class Verbs:
             case "deletecollection" if not call.subresource:
                 return self._delete_all(call)
         raise statuses.method_not_allowed()
+
+    def read(self, call: Call) -> Record:
+        """As it is; for whoever names a version, as the watch cache has it. Raises ApiError."""
+        asked = listing.version(call)
+        if asked is None:
+            return self.existing(call)
+        shelf = self.store.shelf(call.resource)
+        with self.store.lock:
+            _, records = shelf.at(listing.not_older(self.store, shelf, asked, patience=self.patience))
+            if (record := records.get(call.key)) is None:
+                raise statuses.not_found(call.resource, call.name)
+            return record
 
     def existing(self, call: Call) -> Record:
         record = self.store.get(call.resource, call.key)

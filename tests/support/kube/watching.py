@@ -107,11 +107,12 @@ class Watch:
             self.position = self.position or self._store.revision
             return
         with self._store.lock:
-            if self._asked and self._asked > self._store.revision:
-                raise statuses.too_large(self._asked, self._store.revision)
-            keys, records = self._shelf.at(self._store.revision)
+            cached = self._shelf.cached(self._store.revision)
+            if self._asked and self._asked > cached:
+                raise statuses.too_large(self._asked, cached)
+            keys, records = self._shelf.at(cached)
             found = [records[key] for key in keys if self._wanted(records[key])]
-            self.position = self._store.revision
+            self.position = cached
         self._send(line, [event_line("ADDED", self._head, each) for each in found])
         if self._initial:
             self._send(line, [self._bookmark_line({INITIAL_EVENTS_END: "true"})])
@@ -133,22 +134,25 @@ class Watch:
             return True
         if self._silent:
             return False
-        events = self._shelf.events
-        return bool(self._says) or (bool(events) and events[-1].revision > self.position)
+        return bool(self._says) or self._shelf.newest() > self.position
 
     def _tell(self, line: Line) -> None:
         while self._says:
             line.send(self._says.popleft())
         with self._store.lock:
             events = self._shelf.since(self.position)
-            latest = events[-1].revision if len(events) == 1000 else max(self._store.revision, self.position)
+            cached = self._shelf.cached(self._store.revision)
+            latest = events[-1].revision if len(events) == 1000 else max(cached, self.position)
+            # To whoever is as far as it is itself, or further, a cache that stands still says nothing at all.
+            mute = self._shelf.standstill is not None and latest <= (self._asked or 0)
         lines = [each for event in events if (each := self._line(event))]
         if lines:
             self._send(line, lines)
         self.position, self._told = latest, True
         if self._bookmarks and self._clock.now() >= self._next_bookmark:
             self._next_bookmark = self._bookmark_time()
-            self._send(line, [self._bookmark_line()])
+            if not mute:
+                self._send(line, [self._bookmark_line()])
 
     def _line(self, event: Event) -> bytes:
         kind = event.seen(self._wanted)

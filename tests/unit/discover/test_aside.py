@@ -63,10 +63,10 @@ def test_one_that_waits_for_others_is_broken_off(manual_clock: ManualClock) -> N
         over.wait()
         return 1.0
 
-    aside = Aside("test", turn, clock=manual_clock, interrupt=over.set)
+    aside = Aside("test", turn, clock=manual_clock, interrupt=over.set, patience=0.01)
     aside.start()
     assert begun.wait(30)
-    aside.stop(0.01)
+    aside.stop()
     assert over.is_set()
 
 

@@ -52,6 +52,10 @@ class Rig:
         self.vitals = Vitals(clock)
         self.metrics = Metrics(clock)
         self.outlets = Outlets([*publishers, self.board], self.metrics)
+        self.told_before_the_source = False
+
+    def left(self) -> None:
+        self.told_before_the_source = not self.source.stopped
 
     def run(self, *events: object) -> int:
         """Feed ``events``; a number lets that many seconds pass, a function is called, between turns."""
@@ -76,12 +80,20 @@ class Rig:
             clock=self.clock,
             next_event=next_event,
             changed=lambda: None,
+            leaving=self.left,
         )
         return daemon.run()
 
     @property
     def hosts(self):
         return None if self.board.current is None else self.board.current.hosts.names
+
+
+def test_whatever_works_beside_it_is_told_of_the_end_before_the_source_is_waited_for(manual_clock):
+    rig = Rig(manual_clock, A)
+    rig.run(STOP)
+    assert rig.told_before_the_source
+    assert rig.source.stopped
 
 
 def test_the_first_look_needs_no_event(manual_clock):
@@ -217,9 +229,19 @@ def test_refusals_are_counted(manual_clock):
 
 def test_the_inbox_hands_out_events_in_order_and_a_tick_when_empty():
     inbox = Inbox()
+    inbox.attend()
     inbox.changed()
     inbox.signalled(signal.SIGTERM, None)
     assert [inbox.next(0.0), inbox.next(0.0), inbox.next(0.0)] == [Note.CHANGED, STOP, Note.TICK]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_signal_that_nobody_reads_yet_ends_whatever_is_waited_for(number, code):
+    inbox = Inbox()
+    inbox.signalled(signal.SIGHUP, None)
+    with pytest.raises(SystemExit) as ended:
+        inbox.signalled(number, None)
+    assert ended.value.code == code
 
 
 def test_changes_that_come_before_the_look_are_looked_at_once():

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from discover.following.recheck import FEW, GRACE, MANY, Listed, Recheck, between_lists, missed
+from discover.following.recheck import BOOKMARK, FEW, GRACE, MANY, Listed, Recheck, between_lists, missed
 from discover.following.transport import Ask, RequestFailed, Trouble
 from discover.following.views import pod_view
 from discover.following.watch import Contact
@@ -296,6 +296,8 @@ def store(rig):
 
         def opened(request):
             script.requests.append(request)
+            if isinstance(answers[request.ask], Exception):
+                raise answers[request.ask]
             yield from answers[request.ask]
 
         script.open = opened
@@ -331,6 +333,27 @@ def test_bookmarks_that_seldom_come_make_lists_no_more_frequent_but_at_first(sto
     looks(recheck, watched, manual_clock, until=1800.0)
     assert watched.distrusted == []
     assert whole_lists(script) <= 1800 / between_lists(len(MORE)) + 3
+
+
+def test_a_server_that_cannot_list_so_many_is_not_asked_to_at_every_look(store, manual_clock):
+    """A cache that stands still is a server in trouble, and such a list is fifty megabytes of its store's."""
+    watched, recheck, script, answers = store(*MORE[1:])
+    answers[Ask.WHOLE] = RequestFailed(Trouble.SILENT, "not a byte comes")
+    looks(recheck, watched, manual_clock, until=900.0)
+    assert 900 / between_lists(len(MORE)) <= whole_lists(script) <= 900 / BOOKMARK
+    answers[Ask.WHOLE] = listing(41, *MORE[1:])
+    looks(recheck, watched, manual_clock, until=90.0)
+    assert len(watched.distrusted) == 1
+
+
+def test_a_look_into_the_store_that_failed_is_repeated_at_the_next_where_pods_are_few(rig, manual_clock):
+    watched = Watched(A)
+    no = RequestFailed(Trouble.ANSWERED, "busy", code=429)
+    old, new = listing(10, A), listing(20, pod("a", 20))
+    recheck, script, _ = rig(watched, old, old, old, old, no, new, new)
+    looks(recheck, watched, manual_clock, until=90.0)
+    assert [request.ask for request in script.requests[4:]] == [Ask.WHOLE, Ask.WHOLE, Ask.WHOLE]
+    assert len(watched.distrusted) == 1
 
 
 def test_few_pods_are_listed_from_the_store_once_a_minute(rig, manual_clock):

@@ -406,6 +406,31 @@ def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, w
     assert (list(grades(after)), after.verdicts[0].advisory != "") == (["b"], True)
 
 
+def test_a_look_that_fails_makes_nothing_be_forgotten_that_nobody_tells_again(monkeypatch):
+    """Since when a notice is there, and what stood on a node that is gone since."""
+    spot = taint("aws-node-termination-handler/spot-itn")
+    pods = [pod("a", node="n-0"), pod("b", node="n-1"), pod("c", node="n-2")]
+    left = node("n-0", taints=[spot])
+    one = selector()
+    before = one.select(NOW, picture(pods, [left, node("n-1", taints=[GOING]), node("n-2")]))
+    assert grades(before) == {"a": Grade.LEAVING, "b": Grade.LEAVING, "c": Grade.USABLE}
+    later = picture([pods[0], pods[1], pod("d", node="n-3")], [left, node("n-3")])
+
+    def fails(*_: Any) -> Any:
+        raise OverflowError("too far away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("discover.choosing.selection.judge_pod", fails)
+        with pytest.raises(OverflowError):
+            one.select(NOW + 30.0, later)
+    after = one.select(NOW + 60.0, later)
+    assert grades(after) == {"a": Grade.LEAVING, "b": Grade.LEAVING, "d": Grade.USABLE}
+    assert after.verdicts[0].deadline == before.verdicts[0].deadline
+    assert after.missing == ("n-1",)
+    ended = one.select(NOW + 70.0, picture([pod("d", node="n-3")], [node("n-3")]))
+    assert (ended.missing, ended.again_at) == ((), None)
+
+
 def test_a_time_that_no_calendar_has_is_told_all_the_same():
     far = taint("DeletionCandidateOfClusterAutoscaler", "1", "PreferNoSchedule")
     rules = {"far": {"object": "node", "taint": far["key"], "class": "advisory", "deadline": "now+2592000"}}

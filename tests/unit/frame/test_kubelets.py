@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from tests.support.kube.containers import Container
+from tests.support.kube.containers import Container, command
 from tests.support.kube.fixtures import kube as kube  # a fixture
 from tests.support.kube.kubelets import Kubelets
 from tests.support.kube.server import KubeServer
@@ -26,15 +25,13 @@ class NoHosts(NetHosts):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_error_in_the_kubelets_loop_is_kept(
-    kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_the_kubelets_loop_is_kept(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     error = LookupError("a defect")
 
     def fail(*_: object) -> None:
         raise error
 
-    with Kubelets(kube, NoHosts(), config=tmp_path / "config") as kubelets:
+    with Kubelets(kube, NoHosts(), main=command(["true"])) as kubelets:
         assert kubelets.errors == []
         monkeypatch.setattr(kube, "all", fail)
         wait_until(lambda: kubelets.errors, what="the error")
