@@ -1,0 +1,184 @@
+"""The port that a stand-in answers at, and all that can go wrong there."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+from tests.support.metadata.service import Call, Reply, Service, call
+
+S = TypeVar("S", bound=Service)
+Misbehave = Callable[["_Handler"], None]
+
+PAUSE_S = 0.05
+"""Between two bytes of what comes slowly."""
+
+
+class Faults:
+    """What happens to requests instead of an answer: to the next so many, or to all until :meth:`clear`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: list[tuple[Misbehave, int | None]] = []
+        self.fired = 0
+
+    def take(self) -> Misbehave | None:
+        with self._lock:
+            if not self._next:
+                return None
+            misbehave, left = self._next[0]
+            if left == 1:
+                self._next.pop(0)
+            elif left is not None:
+                self._next[0] = (misbehave, left - 1)
+            self.fired += 1
+            return misbehave
+
+    def clear(self) -> None:
+        with self._lock:
+            self._next.clear()
+
+    def answer(self, status: int, body: str = "", *, times: int | None = None, **headers: str) -> None:
+        self.do(lambda handler: handler.reply(Reply(status, body, headers)), times)
+
+    def raw(self, data: bytes, *, times: int | None = None) -> None:
+        """These bytes, and then the end of the connection."""
+        self.do(lambda handler: handler.say(data), times)
+
+    def hang(self, *, times: int | None = None) -> None:
+        """The request is taken, and never answered."""
+        self.do(lambda handler: handler.wait(), times)
+
+    def drip(self, data: bytes, *, times: int | None = None) -> None:
+        """A byte at a time, for ever."""
+        self.do(lambda handler: handler.drip(data), times)
+
+    def do(self, misbehave: Misbehave, times: int | None) -> None:
+        with self._lock:
+            self._next.append((misbehave, times))
+
+
+class MetadataServer(Generic[S]):
+    """Answers for ``service`` from when it is entered. ``calls`` are all requests that came; ``ahead_s`` is how far its
+    clock is ahead of this machine's. The port is ours before: until then, and after :meth:`refuse`, it refuses.
+    ``open_`` makes the socket that listens, in another network than this process's, say."""
+
+    def __init__(
+        self, service: S, *, at: tuple[str, int] = ("127.0.0.1", 0), open_: Callable[[], socket.socket] = socket.socket
+    ) -> None:
+        self.service = service
+        self.faults = Faults()
+        self.calls: list[Call] = []
+        self.ahead_s = 0.0
+        self._open = open_
+        self._held = _bound(open_(), at)
+        self._at: tuple[str, int] = self._held.getsockname()
+        self.port = self._at[1]
+        self.url = f"http://{at[0]}:{self.port}"
+        self._server: ThreadingHTTPServer | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> MetadataServer[S]:
+        self.listen()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.refuse()
+        self._held.close()
+
+    def listen(self) -> None:
+        """Answer, until :meth:`refuse`."""
+        self.service.closing.clear()
+        self._server = _Server(self._at, _Handler, bind_and_activate=False)
+        self._server.told = self  # type: ignore[attr-defined]
+        self._server.socket.close()
+        self._server.socket = _bound(self._open(), self._at)
+        self._server.server_activate()
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), name="metadata")
+        self._thread.start()
+
+    def refuse(self) -> None:
+        """Refuse connections, as where there is nobody."""
+        if self._server is not None and self._thread is not None:
+            self.service.closing.set()
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()  # which waits for those that answer
+            self._server = self._thread = None
+
+    def asked(self, path: str) -> list[Call]:
+        return [each for each in list(self.calls) if each.path == path]
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False
+
+
+def _bound(made: socket.socket, at: tuple[str, int]) -> socket.socket:
+    """A port that is nobody else's, and refuses until it listens."""
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    made.bind(at)
+    return made
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    timeout = 10
+
+    @property
+    def _told(self) -> MetadataServer[Any]:
+        found: MetadataServer[Any] = self.server.told  # type: ignore[attr-defined]
+        return found
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        asked = call(self.command, self.path, dict(self.headers.items()), body)
+        self._told.calls.append(asked)
+        misbehave = self._told.faults.take()
+        if misbehave is None:
+            self.reply(self._told.service.answer(asked))
+        else:
+            self.close_connection = True
+            misbehave(self)
+
+    do_GET = do_PUT = do_POST = do_DELETE = _serve
+
+    def reply(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        for name, value in {"Content-Type": "text/plain", **reply.headers}.items():
+            self.send_header(name, value)
+        data = reply.body.encode()
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def say(self, data: bytes) -> None:
+        self.wfile.write(data)
+
+    def wait(self) -> None:
+        self._told.service.closing.wait(60)
+
+    def drip(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # whoever asked has given up
+            while not self._told.service.closing.wait(PAUSE_S):
+                for byte in data:
+                    self.wfile.write(bytes([byte]))
+                    self._told.service.closing.wait(PAUSE_S)
+
+    def handle(self) -> None:
+        with contextlib.suppress(ConnectionError):  # as above
+            super().handle()
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return formatdate((time.time() if timestamp is None else timestamp) + self._told.ahead_s, usegmt=True)
+
+    def log_message(self, format: str, *_: object) -> None:
+        """Nowhere."""

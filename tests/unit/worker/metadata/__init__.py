@@ -1,0 +1,1 @@
+"""How clouds are asked whether they take this machine back."""
