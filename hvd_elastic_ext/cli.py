@@ -25,6 +25,9 @@ COMMANDS: Final = {
     "demo": Command("hvd_elastic_ext.demo.main", "watch a real elastic job on this machine lose and regain hosts"),
     "events": Command("hvd_elastic_ext.report.main", "what happened in a job and why, from its journal"),
     "hosts": Command("hvd_elastic_ext.launcher.hosts_cli", "see and change which hosts a job may use"),
+    "checkpoints": Command(
+        "hvd_elastic_ext.checkpoint.cli", "list, verify, export and prune what a job left on storage"
+    ),
     "doctor": Command("hvd_elastic_ext.launcher.doctor", "what on this machine would break a job, and the remedy"),
 }
 

@@ -135,12 +135,12 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_alive() -> bool:
-    """False once this process has been told to leave: it will not be in the next world. Cheap enough for every batch.
+    """False once this process has been told to leave. Cheap enough for every batch.
 
+    It will not be in the next world then; or its host is about to go, or the whole job, as too few would be left.
     ``commit`` and ``check_host_updates`` end the training function then; nothing has to be done about it.
     """
-    _WAY.link.vitals.progress += 1
-    return not _WAY.leaving
+    return _WAY.alive()
 
 
 def heartbeat() -> None:

@@ -11,6 +11,8 @@ NOT_STARTED: Final = 125
 """What counts as the exit code of a process that could not be started; an agent ends with it too."""
 SSH_FAILED: Final = 255
 """What ssh itself ends with when it could not connect, or lost the connection."""
+HEEDED: Final = 255
+"""What scripts written for Alibaba's SDK end with, as -1, when they have to leave."""
 SIGNALLED: Final = 128
 """Exit codes above this are 128 + the number of the signal that ended the process."""
 
@@ -90,6 +92,7 @@ def ending(
     going: Cause | None = None,
     peer_lost: bool = False,
     oom: bool = False,
+    warned: bool = False,
 ) -> Ending:
     """Tell why a training process ended.
 
@@ -99,12 +102,16 @@ def ending(
     ``peer_lost``: a world that it was in, or about to enter, had just lost
     somebody else. ``oom``: evidence that the kernel ended something for want of
     memory there meanwhile. The exit code alone cannot
-    tell that from any other SIGKILL.
+    tell that from any other SIGKILL. ``warned``: ``check_alive()`` has told its script that it
+    has to leave; one that ends with -1 then has saved what it wanted to, as Alibaba's SDK has it.
     """
     number = -code if code < 0 else code - SIGNALLED if SIGNALLED < code < SSH_FAILED else 0
     how = _how(code, number)
     if done:
         return Ending(Cause.DONE, "done" if code == 0 else f"done, then {how}")
+    if warned and code == HEEDED:
+        why = going or Cause.PREEMPTED
+        return Ending(why, f"{why}: it ended by itself after check_alive() was False")
     if told_to_leave:
         return Ending(Cause.TOLD, Cause.TOLD.value)
     if going is not None:

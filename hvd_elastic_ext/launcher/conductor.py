@@ -205,7 +205,8 @@ class Job:
         await self._reach.begin(self._hosts.names[0])
         hook = str(Path(__file__).parents[1] / "worker" / "hook")
         beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
-        tuning = {**settings.env, **beats, **({"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {})}
+        adopts = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
+        tuning = {**settings.env, **beats, **settings.notices.env(), **adopts}
         self.environment = job_env(os.environ, tuning, hook=hook)
         self._transport = self._make_transport()
 

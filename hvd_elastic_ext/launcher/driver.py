@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher import membership
@@ -24,12 +24,16 @@ from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.isolation import Isolation
 from hvd_elastic_ext.launcher.laggards import Laggards
+from hvd_elastic_ext.launcher.last_call import LastCall
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.notices import Notices
 from hvd_elastic_ext.launcher.patience import Patience
+from hvd_elastic_ext.launcher.reclaims import Reclaims
 from hvd_elastic_ext.launcher.rendezvous import Question, Seat
+from hvd_elastic_ext.launcher.resuming import Resuming
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat, take_word
+from hvd_elastic_ext.launcher.sealing import Sealing
 from hvd_elastic_ext.launcher.station import Hands, Rules, Station
 from hvd_elastic_ext.launcher.taking_back import TakingBack
 from hvd_elastic_ext.launcher.worlds import Worlds
@@ -41,6 +45,9 @@ LOOK_S: Final = 1.0
 CALM_EACH_S: Final = 0.004
 """What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
 CALM_S: Final = 20.0
+
+LAST_CHECKPOINT_S: Final = 20.0
+"""How long the end of a job that is told to end waits for a last checkpoint: pods have 30 s in all."""
 
 
 class Driver:
@@ -71,6 +78,12 @@ class Driver:
         self.farewell = Farewell(self.station, self.fleet, self.worlds, self.back)
         self._isolation = Isolation(self.station, self.worlds)
         self._laggards = Laggards(self.station, self.faults, self.fleet, self.worlds)
+        self._reclaims = Reclaims(self.station, self.worlds)
+        self.sealing = Sealing(self.station, self.worlds, rules.durability)
+        self._last_call = LastCall(self.sealing)
+        self._call_at: float | None = None
+        self._resuming = Resuming(self.station, self.worlds, self.sealing, rules.durability, fleet=self.fleet)
+        self.fleet.may_start = self._resuming.ready
         self.over = False
         """The job has ended: with :attr:`outcome`, or well if that is None."""
         self.outcome: JobFailed | None = None
@@ -83,6 +96,8 @@ class Driver:
         """A world stands, and nothing has to be done about it."""
         self._held = False
         """Nothing is decided for now."""
+        self._last_words: tuple[JobFailed, float] | None = None
+        """With what it ends once what was trained is durable, or at that time (mono)."""
         self._again_at: float | None = None
 
     # --- the look
@@ -96,6 +111,7 @@ class Driver:
         self._held = self._isolation.look(now)
         if not self._held:
             self.fleet.notice_silence(blame=not self._ending)
+        self._see_last_checkpoint(now)
         if self._ending:
             self.over = self.farewell.look(now, everything=self.outcome is not None)
             return None if self.over else now + LOOK_S
@@ -107,11 +123,17 @@ class Driver:
             wanted = self._wanted()
             self._see_what_never_begins(wanted)
             self.fleet.tend_agents(wanted)
+            self._resuming.look(now, wanted)
+            self._end_for(self._resuming.failure)
             self.fleet.tend_processes(wanted, self.worlds.members)
             decision = membership.decide(now, self.worlds.situation(wanted), station.rules.limits)
+            decision = self._resuming.held_back(decision, wanted)
             self._act(decision, wanted)
             self.worlds.deal(wanted)
             self.worlds.tell_again()
+            self._reclaims.look(now, wanted)
+            self._call_at = self._last_call.look(now, self._reclaims.all_by)
+            self.sealing.look(now)
             if decision.members is None:  # who was called just now is not late yet
                 self._laggards.look(now)
         return self._next_look(now)
@@ -119,6 +141,16 @@ class Driver:
     @property
     def _ending(self) -> bool:
         return self.outcome is not None or self._finishing
+
+    def _see_last_checkpoint(self, now: float) -> None:
+        """Go on with the end that a last checkpoint has held up."""
+        if self._last_words is None or self.outcome is not None:
+            return  # to tell it to end again would be to hurry it
+        if self.sealing.asked and now < self._last_words[1]:
+            return
+        if self.sealing.asked:
+            log.warning("no last checkpoint in %g s; what was trained since the newest one is lost", LAST_CHECKPOINT_S)
+        self.end(self._last_words[0])
 
     def _wanted(self) -> tuple[Seat, ...]:
         usable = self._notices.staying(self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun))
@@ -140,7 +172,7 @@ class Driver:
             self._reason = decision.reason
             log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
         if decision.members is None:
-            self._end_for(self._patience.lost(decision, wanted))
+            self._end_for(self._resuming.explained(self._patience.lost(decision, wanted)))
             return
         limit = self.station.rules.reset_limit
         if limit is not None and self.worlds.begun and self.worlds.changes >= limit:
@@ -157,6 +189,12 @@ class Driver:
             return now + LOOK_S
         pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if self.calm else 0.0
         times = [now + max(LOOK_S, pause), self._again_at, self.worlds.next_look()]
+        times += [None if self._last_words is None else self._last_words[1]]
+        times += [
+            self.sealing.next_look(now),
+            self._resuming.next_look(),
+            self._call_at,
+        ]
         times += [station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
         times += [at for worker in station.roster.workers.values() if (at := worker.stopping_at) is not None]
         return max(now, min(time for time in times if time is not None))
@@ -178,6 +216,7 @@ class Driver:
         self._notices.joined(host, hello)
         for worker, code in ended:
             self._exited(worker, {"code": code})  # its end was not told
+        self.sealing.came(host)
         self.back.came(host)
         self.farewell.came(host)
 
@@ -188,6 +227,8 @@ class Driver:
             return
         log.info("connection to %s lost: %s", host, reason)
         agent.joined = False
+        self._resuming.lost(host)
+        self.sealing.lost(host)
         if agent.finishing and not self.station.roster.on(host):
             del self.station.roster.agents[host]
 
@@ -240,7 +281,7 @@ class Driver:
         if news.get("event") == "beats":
             self._beats(agent, news.get("slots"), part=news.get("part") is True)
             return
-        if self._notices.take(agent, news):
+        if self._notices.take(agent, news) or self.sealing.take(agent, news) or self._resuming.take(agent, news):
             return
         handler = _NEWS.get(str(news.get("event")))
         worker = self.station.roster.of(host, news.get("slot"), news.get("life"))
@@ -333,6 +374,7 @@ class Driver:
             going=station.going(worker.seat.host),
             peer_lost=member and len(station.roster.present(members)) < len(members) - 1,
             oom=bool(news.get("oom")),
+            warned=worker.warned,
         )
         cause = worker.killed or found.cause
         how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
@@ -359,8 +401,14 @@ class Driver:
     # --- the end
 
     def end(self, why: JobFailed) -> None:
-        """End everything, with this outcome; the first one holds. Told again: at once."""
-        if self.outcome is None:
+        """End everything, with this outcome; the first one holds. Told again: at once.
+
+        Somebody who ends it from outside means to lose nothing: what was trained is made durable first.
+        """
+        if isinstance(why, Interrupted) and self._last_words is None and not self._ending and self.sealing.now_please():
+            self._last_words = why, self.station.now() + LAST_CHECKPOINT_S
+            log.warning("%s: a last checkpoint comes first; told again, it ends without", why)
+        elif self.outcome is None:
             self.outcome = why
         else:
             for worker in self.station.roster.workers.values():
@@ -394,6 +442,8 @@ _SAID: Final[Mapping[Any, Callable[[Driver, Worker, Mapping[str, Any]], None]]] 
     "parked": Driver._parked,
     "entered": Driver._entered,
     "record": Driver._worker_record,
+    "kept": lambda driver, worker, message: driver.sealing.kept(worker, message),
+    "not_kept": lambda driver, worker, message: driver.sealing.not_kept(worker, message),
     "going_on": lambda driver, worker, message: driver.worlds.accounts.going_on(
         worker.life, worker.generation, message
     ),

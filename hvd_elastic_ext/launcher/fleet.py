@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -49,8 +49,11 @@ class Fleet:
         self._rests = Rests()
         self._uids: dict[str, str] = {}
         """Of each pod that was published, by host: the newest one under that name."""
-        self._lost_uids: dict[str, str] = {}
-        """Of the pod under whose name an agent was last cut off: whoever has come since may be its successor's."""
+        self._lost: dict[str, tuple[str, str]] = {}
+        """The pod under whose name an agent was last cut off, by its UID, and that agent itself: any other one that has
+        come since may be its successor's."""
+        self.may_start: Callable[[str], bool] = lambda host: True
+        """Whether a host is ready for processes."""
         self._station = station
         self._faults = faults
         self._roster = station.roster
@@ -73,8 +76,9 @@ class Fleet:
         """Another pod has taken the name: nothing of the former one holds for it, and nobody waits for that."""
         self._rests.forget(host.name)
         agent = self._roster.agents.get(host.name)
-        if agent is not None and agent.joined and self._lost_uids.get(host.name) == agent.host.uid:
-            agent.host = host
+        uid, lost = self._lost.get(host.name, ("", ""))
+        if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.itself:
+            agent.host, agent.inherited_at = host, self._station.now()
             for worker in self._roster.on(host.name):
                 worker.host = host
         elif agent is not None and agent.host.uid not in ("", host.uid):
@@ -121,6 +125,7 @@ class Fleet:
         if agent is None:
             agent = self._roster.agents[name] = Agent(self.hosts.get(name) or Host(name, 1), now)
         agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
+        agent.itself = str(hello.get("agent") or "")
         # It may be another one; what is to end is told so again, and what is about to go says so again.
         agent.finishing, agent.leaves_by, agent.going = False, None, None
         missed = self._take_stock(agent, hello.get("seats") or {}, now)
@@ -161,6 +166,7 @@ class Fleet:
             elif worker.started or status is not None:
                 code = (status or {}).get("code")
                 worker.done = worker.done or bool((status or {}).get("done"))
+                worker.warned = worker.warned or bool((status or {}).get("warned"))
                 gone.append((worker, code if isinstance(code, int) else KILLED))
             else:  # the order to start it never came
                 del self._roster.workers[worker.seat]
@@ -171,6 +177,7 @@ class Fleet:
         now, generation = self._station.now(), status.get("generation")
         worker.started = True
         worker.done = worker.done or bool(status.get("done"))
+        worker.warned = worker.reclaimed = bool(status.get("warned"))
         if status.get("parked") and worker.stage is Stage.BOOTING:
             worker.stage, worker.since = Stage.PARKED, now
         if isinstance(generation, int) and worker.generation < generation <= self._station.generation:
@@ -195,7 +202,7 @@ class Fleet:
         for seat, place, neighbours in _plans(wanted, self._roster.workers, joining=bool(members)):
             agent = self._roster.agents.get(seat.host)
             free = self._rests.over(seat, now)
-            if free and agent is not None and agent.joined and not agent.finishing:
+            if free and agent is not None and agent.joined and not agent.finishing and self.may_start(seat.host):
                 self._start(agent, seat, place, neighbours=neighbours, standby=bool(members))
         for worker in list(self._roster.workers.values()):
             # One that is live without being a member is of a world that went on without it, behind a link that was cut.
@@ -349,7 +356,9 @@ class Fleet:
     def cut_off(self, agent: Agent, reason: str, *, blame: bool) -> None:
         """Nobody waits for a silent host any more. If its agent comes again, its processes are told to leave."""
         name = agent.host.name
-        self._lost_uids[name] = agent.host.uid
+        self._lost[name] = agent.host.uid, agent.itself
+        # One that has said nothing as the successor's was none: it died with its pod.
+        blame = blame and agent.heard > agent.inherited_at
         del self._roster.agents[name]
         for worker in self._roster.on(name):
             del self._roster.workers[worker.seat]
@@ -373,6 +382,7 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
     worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=True)
     worker.done = bool(status.get("done"))
+    worker.warned = worker.reclaimed = bool(status.get("warned"))
     note = str(status.get("note"))
     worker.local_rank = int(note) if note.isdigit() else life.seat.slot
     if isinstance(status.get("beat"), dict):

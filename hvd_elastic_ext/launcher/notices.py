@@ -20,14 +20,16 @@ class Notices:
     """Takes in what agents say of themselves.
 
     An agent that was sent a signal starts nothing any more, and ends when its
-    processes have, or its grace is over. One whose notice file says that the host
-    is about to go stays, and is given no work until that is taken back. Both are
-    departures, and nobody's fault.
+    processes have, or its grace is over. One whose notice file or cloud says that
+    the host is about to go stays, and is given no work until that is taken back.
+    Both are departures, and nobody's fault.
     """
 
     def __init__(self, station: Station, fleet: Fleet) -> None:
         self._station, self._fleet = station, fleet
         self._listed: frozenset[str] = frozenset()
+        self._deaf_to: set[str] = set()
+        """Clouds of which was said that a host cannot ask them."""
 
     def published(self, departing: Mapping[str, tuple[str, float | None]]) -> None:
         """What the newest list says: by host, why it goes, and when (mono) if that is known."""
@@ -86,8 +88,20 @@ class Notices:
     def _staying(self, agent: Agent, _: Mapping[str, Any]) -> None:
         if agent.going is not None and not agent.finishing:
             agent.going = agent.leaves_by = None
-            self._station.record("notice_over", host=agent.host.name, reason="its notice file says so no more")
+            self._station.record("notice_over", host=agent.host.name, reason="what said so says it no more")
             log.info("%s is not about to go any more", agent.host.name)
+
+    def _advised(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        """It may go, or not soon: nothing follows from that."""
+        self._station.record("advised", host=agent.host.name, reason=news.get("reason"))
+
+    def _deaf(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        source, problem = str(news.get("source")), news.get("reason")
+        self._station.record("deaf", host=agent.host.name, source=source, reason=problem)
+        if problem is not None and source not in self._deaf_to:  # or else each of a thousand hosts says so
+            self._deaf_to.add(source)
+            said = "its cloud does not tell whether it is taken back (--notices-from)"
+            log.warning("%s: %s: %s; it is asked again. Of others the journal tells", agent.host.name, said, problem)
 
     def _refused(self, agent: Agent, news: Mapping[str, Any]) -> None:
         self._fleet.refused(agent.host.name, news.get("slot"), str(news.get("reason")))
@@ -116,6 +130,8 @@ _OF_AGENTS: Final[Mapping[str, Callable[[Notices, Agent, Mapping[str, Any]], Non
     "notice": Notices._give_notice,
     "going": Notices._going,
     "staying": Notices._staying,
+    "advised": Notices._advised,
+    "deaf": Notices._deaf,
     "refused": Notices._refused,
     "left": Notices._left,
     "dropped": Notices._dropped,

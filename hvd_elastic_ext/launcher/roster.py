@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,10 @@ class Agent:
     beats_at: float = 0.0
     """When it last told of its processes' beats."""
     facts: Mapping[str, Any] = field(default_factory=dict)
+    itself: str = ""
+    """Which process it is, by its own word; empty until it has joined."""
+    inherited_at: float = -math.inf
+    """When it was last taken for the agent of its pod's successor (mono)."""
     finishing: bool = False
     leaves_by: float | None = None
     """When it or its host will be gone by its own account (mono; infinite if unknown); None if that is to stay."""
@@ -72,6 +77,10 @@ class Worker:
     """What its training function raised: a digest, the error, the traceback."""
     leaving: str | None = None
     """Why it was told to leave; None if it was not."""
+    reclaimed: bool = False
+    """It was told that its host, or the whole job, is about to be taken away."""
+    warned: bool = False
+    """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
     stopping_at: float | None = None
     """When it is ended if it has not gone by itself; infinite as long as it holds nobody up."""
     killed: Cause | None = None
@@ -198,5 +207,7 @@ def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
         case "failed":
             digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
             worker.failure = (digest, error, traceback)
+        case "warned":
+            worker.warned = message.get("leaving") is True
         case "beat":
             take_beat(worker, message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.settings import RunSettings
 
@@ -24,6 +25,7 @@ class JobRules:
     progress_timeout_s: float | None
     restart_stalled: bool
     drain_stragglers: bool
+    durability: Durability | None = None
 
     @classmethod
     def of(cls, settings: RunSettings) -> JobRules:
@@ -41,4 +43,5 @@ class JobRules:
             progress_timeout_s=s.progress_timeout_s,
             restart_stalled=s.restart_stalled,
             drain_stragglers=s.drain_stragglers,
+            durability=s.durability,
         )

@@ -22,11 +22,19 @@ from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
 from hvd_elastic_ext.launcher import statedir
+from hvd_elastic_ext.launcher.cadence import AUTO, Durability, parse_checkpoint_every
 from hvd_elastic_ext.launcher.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.output import Log, Outlets
-from hvd_elastic_ext.launcher.settings import ELASTIC_TIMEOUT_S, RunSettings, Sources, job_name
+from hvd_elastic_ext.launcher.settings import (
+    CLOUDS,
+    ELASTIC_TIMEOUT_S,
+    CloudNotices,
+    RunSettings,
+    Sources,
+    job_name,
+)
 from hvd_elastic_ext.launcher.sources import (
     FixedSource,
     HostsFileSource,
@@ -191,6 +199,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--drain-stragglers", action="store_true", help="send away, once, a process that stays slower than the others"
     )
+    group.add_argument(
+        "--notices-from",
+        choices=CLOUDS,
+        default="none",
+        help="cloud that hosts ask whether they are taken back; auto finds out which (none)",
+    )
+    group.add_argument("--metadata-url", metavar="URL", help="where they ask it (default: the cloud's usual address)")
     group.add_argument("--allowed-sizes", metavar="N,N,…", help="sizes that a world may have (default: any)")
     group.add_argument(
         "--below-min",
@@ -206,6 +221,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--adopt", action="store_true", help="give plain hvd.elastic scripts our State, sampler and loop, unedited"
+    )
+    group.add_argument(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="where durable checkpoints go, a folder or a URL; also turns them on (default: STATE_DIR/checkpoints)",
+    )
+    group.add_argument(
+        "--checkpoint-every",
+        metavar="auto|N|Ns|notice",
+        help="how often: by itself, in steps, in seconds, or on notice only; also turns them on (auto)",
+    )
+    group.add_argument(
+        "--checkpoint-keep", type=int, default=3, metavar="N", help="how many of the newest checkpoints are left (3)"
     )
     group.add_argument("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
 
@@ -261,6 +289,8 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         progress_timeout_s=args.progress_timeout,
         restart_stalled=args.restart_stalled,
         drain_stragglers=args.drain_stragglers,
+        durability=_durability(args, state_dir),
+        notices=CloudNotices(args.notices_from, args.metadata_url or None),
         env=env,
     )
 
@@ -284,6 +314,17 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
         script=args.host_discovery_script,
         hosts=fixed,
     )
+
+
+def _durability(args: argparse.Namespace, state_dir: Path) -> Durability | None:
+    """Checkpoints are made where one of their options is given: they take a disk's time, and room on it."""
+    if args.checkpoint_dir is None and args.checkpoint_every is None:
+        return None
+    if args.checkpoint_keep < 1:
+        raise UsageError(f"--checkpoint-keep is {args.checkpoint_keep}; keep at least 1, or leave checkpoints off")
+    place = args.checkpoint_dir or str(state_dir / "checkpoints")
+    every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)
+    return Durability(place if "://" in place else str(Path(place).absolute()), every, args.checkpoint_keep)
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:

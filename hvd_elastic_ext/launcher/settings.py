@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 
 ELASTIC_TIMEOUT_S = 600.0
@@ -35,6 +36,31 @@ class Sources:
                 f"{len(given)} sources of hosts were given; give exactly one of --hosts-file, --discovery, "
                 "--host-discovery-script, --hosts or --hostfile"
             )
+
+
+CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
+"""Whose word hosts may go by; ``auto`` is the one that they are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudNotices:
+    """Whose metadata service each host asks whether it is taken back; ``url``: where that is, if not as usual.
+
+    Raises :class:`UsageError`.
+    """
+
+    source: str = "none"
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.source not in CLOUDS:
+            raise UsageError(f"--notices-from {self.source!r} is none of {', '.join(CLOUDS)}")
+        if self.url is not None and not re.fullmatch(r"http://[^\s/?#@]+(/[^\s?#]*)?", self.url):
+            raise UsageError(f"--metadata-url {self.url!r} is no address; write it as http://host:port")
+
+    def env(self) -> dict[str, str]:
+        """What agents learn it from; without a ``url``, each host's own environment may name one."""
+        return {"HVD_ELASTIC_NOTICES_FROM": self.source, **({"HVD_ELASTIC_METADATA_URL": self.url} if self.url else {})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +105,8 @@ class RunSettings:
     progress_timeout_s: float | None = None
     restart_stalled: bool = False
     drain_stragglers: bool = False
+    durability: Durability | None = None
+    notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -11,6 +12,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.causes import Cause, announced
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Answer, Rendezvous, Seat
@@ -84,6 +86,9 @@ class Rules(Protocol):
     def restart_stalled(self) -> bool: ...
     @property
     def drain_stragglers(self) -> bool: ...
+    @property
+    def durability(self) -> Durability | None:
+        """How checkpoints are made; None if they are not."""
 
 
 @dataclass
@@ -102,6 +107,14 @@ class Station:
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
     departing: Mapping[str, float] = field(default_factory=dict)
     announced: Mapping[str, Cause] = field(default_factory=dict)
+    errands: int = field(default_factory=lambda: secrets.randbelow(1 << 48))
+    """Number of the last errand that an agent was sent on. An answer that another launcher waited for has none of
+    them."""
+
+    def new_errand(self) -> int:
+        """A number for what agents are to see to beside training."""
+        self.errands += 1
+        return self.errands
 
     @property
     def leaves_by(self) -> Mapping[str, float]:

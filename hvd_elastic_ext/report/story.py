@@ -116,7 +116,7 @@ def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
 
 
 def _without_repeats(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Make one row of what is said over and over: a list that stays unreadable, a roll-back of every rank."""
+    """Make one row of what comes over and over: an unreadable list, a roll-back of every rank, checkpoints."""
     kept: list[Row] = []
     times = 1
     for row in rows:
@@ -130,14 +130,18 @@ def _without_repeats(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def _is_same(one: Row, other: Row) -> bool:
-    if one.event != other.event or one.event not in ("refused", "rolled back"):
+    if one.event != other.event or one.event not in ("refused", "rolled back", "sealed"):
         return False
+    if one.event == "sealed":
+        return True
     return one.cause == other.cause and (one.event == "refused" or other.at - one.at < TOGETHER_S)
 
 
 def _merged(one: Row, other: Row, *, times: int) -> Row:
     if one.event == "refused":
         return replace(one, note=f"{times} times")
+    if one.event == "sealed":
+        return replace(other, note=f"{_path(other)} ({times} in a row)")
     lost = [n for n in (one.steps_lost, other.steps_lost) if n is not None]
     return replace(one, hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))), steps_lost=max(lost, default=None))
 
@@ -176,7 +180,7 @@ def _resizes_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[
             (
                 replace(
                     _resize(moment, resized[i - 1] if i else None),
-                    downtime_s=pauses[i] if pause is None else pause,
+                    downtime_s=pauses[i] if pause is None or pause < 0 else pause,
                     steps_lost=max(lost, default=None),
                     note=_faults_note(faults[i]) or _start_note(moment, steps),
                 ),
@@ -331,6 +335,10 @@ def _with_reason(moment: Moment) -> Row:
     return Row(moment.at, record.event.replace("_", " "), text(record.get("reason")), (host,) if host else ())
 
 
+def _unless_over(moment: Moment) -> Row | None:
+    return None if moment.record.get("reason") is None else _with_reason(moment)
+
+
 def _with_hosts(moment: Moment) -> Row:
     record = moment.record
     return Row(moment.at, record.event, text(record.get("reason")), names(record.get("hosts")))
@@ -338,6 +346,11 @@ def _with_hosts(moment: Moment) -> Row:
 
 def _sealed(moment: Moment) -> Row:
     return Row(moment.at, "sealed", f"step {text(moment.record.get('step'))}", note=text(moment.record.get("path")))
+
+
+def _path(row: Row) -> str:
+    """That of the newest checkpoint, without how many there were."""
+    return row.note.partition(" (")[0]
 
 
 def _finished(moment: Moment) -> Row:
@@ -355,6 +368,8 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "rolled_back": _rolled_back,
     "notice": _with_reason,
     "notice_over": _with_reason,
+    "advised": _unless_over,
+    "deaf": _unless_over,
     "fenced": _with_reason,
     "isolated": _with_hosts,
     "stalled": _with_hosts,
@@ -364,6 +379,10 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "slept": _with_reason,
     "resumed": _with_reason,
     "sealed": _sealed,
+    "not_sealed": _with_reason,
+    "interval": _with_reason,
+    "passed_over": _with_reason,
+    "not_resumed": _with_reason,
     "finished": _finished,
 }
 """Events that are rows of their own unless a resize has told them already. All others are detail."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from enum import Enum
 
-from hvd_elastic_ext.worker.commits.memory import Identity, Record
+from hvd_elastic_ext.core.side import Identity, Record
 
 
 class Send(Enum):

@@ -7,8 +7,8 @@ import secrets
 import torch
 from torch import Tensor
 
+from hvd_elastic_ext.core.side import Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, digest_of
-from hvd_elastic_ext.worker.commits.memory import Record
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.election import WIDTH, Candidate, from_rows, row
 

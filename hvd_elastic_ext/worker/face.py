@@ -28,6 +28,7 @@ from hvd_elastic_ext.worker.comms.choose import comms_for
 from hvd_elastic_ext.worker.handlers import HandlerPart
 from hvd_elastic_ext.worker.inbox import Inbox
 from hvd_elastic_ext.worker.inventory import Inventory
+from hvd_elastic_ext.worker.keeping import Keeping
 from hvd_elastic_ext.worker.report import reporter_for
 from hvd_elastic_ext.worker.settings import WorkerSettings
 from hvd_elastic_ext.worker.snapshot import SnapshotPart
@@ -201,14 +202,18 @@ def keeper_for(
     world.use(library)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
     names.models = inventory.models
-    clock, link = SystemClock(), standby.current().link
+    clock, way = SystemClock(), standby.current()
+    link, buffer = way.link, CommitBuffer(open_sides(_descriptors()))
+    keeping = Keeping(buffer, link) if buffer.can_keep else None
+    way.keep = way.keep if keeping is None else keeping.asked
     keeper = Keeper(
         inventory,
-        buffer=CommitBuffer(open_sides(_descriptors())),
+        buffer=buffer,
         comms=library,
         reporter=reporter_for(settings, clock, link),
         clock=clock,
         vitals=link.vitals,
+        keeping=keeping,
         limits=Limits(
             incarnation=settings.incarnation,
             keep_rng=choices.rng,

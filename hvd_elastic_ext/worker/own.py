@@ -26,8 +26,8 @@ def write(program: str, *, keep_rng: bool) -> bytes:
 
 
 def read(commit: Commit) -> Own:
-    """What :func:`write` wrote. Only memory of this slot's own processes is read like this."""
-    own = manifest.read(commit.local, _no_tensor, admitted=None)
+    """What :func:`write` wrote. Memory of this slot's own processes is trusted; what was on storage is not."""
+    own = manifest.read(commit.local, _no_tensor, admitted=frozenset() if commit.record.stored else None)
     return Own(own["program"], own["rng"])
 
 

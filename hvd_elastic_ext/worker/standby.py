@@ -50,11 +50,15 @@ class Standby:
         """Of the world this process is in."""
         self.updated: Callable[[Tell], None] = _ignore
         """Called on the link's thread when hosts will change."""
+        self.keep: Callable[[Tell], None] = _ignore
+        """Called there when a commit is to be kept for whoever makes it durable."""
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
         """What user code is to see as its local rank for good: by it a script finds its device. None: the real one."""
         self._fence = fence
         self._environ = environ
+        self._reclaimed = False
+        self._warned = False
         self._shown: set[Place] = set()
         self._alone = False
         self._live = ADDRESS in environ
@@ -74,6 +78,17 @@ class Standby:
     def parks(self) -> bool:
         """Whether this process is in a world of its own and has yet to be told to go."""
         return self._alone and not self._live
+
+    def alive(self) -> bool:
+        """Whether this process has not been told to leave. Scripts ask before every batch; they may end by themselves
+        when they see that it has, so that the launcher hears of that, and of what they see when it is withdrawn.
+        """
+        self.link.vitals.progress += 1
+        leaving = self.leaving or self._reclaimed
+        if leaving != self._warned:
+            self._warned = leaving
+            self.link.say("warned", leaving=leaving)
+        return not leaving
 
     def on_removed(self, callback: Callable[[], object]) -> None:
         """Call ``callback`` when this process has left its world for good."""
@@ -222,6 +237,8 @@ class Standby:
             "update": self._told_update,
             "fence": self._told_fence,
             "env": self._told_env,
+            "keep": self.keep,
+            "reclaim": self._told_reclaim,
         }.get(message["tell"])
         if act is None:
             log.debug("the agent says %r, which this version does not know", message["tell"])
@@ -252,6 +269,10 @@ class Standby:
         if stuck:
             self._leave_from_here()
         self.updated(message)
+
+    def _told_reclaim(self, message: Tell) -> None:
+        """The host, or the whole job, is about to be taken away, and there is no world to leave for; or it is not."""
+        self._reclaimed = message.get("leaving") is True
 
     def _told_fence(self, message: Tell) -> None:
         addresses = message.get("addresses")

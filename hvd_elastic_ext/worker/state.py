@@ -9,15 +9,16 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.side import Identity
 from hvd_elastic_ext.worker import exchange, own, rng
 from hvd_elastic_ext.worker.commits import manifest
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.limits import memory_warning
-from hvd_elastic_ext.worker.commits.memory import Identity
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.election import Candidate, Election, Send, elect
 from hvd_elastic_ext.worker.fingerprint import fingerprint
 from hvd_elastic_ext.worker.inventory import Difference, Inventory, Mark, Written
+from hvd_elastic_ext.worker.keeping import Keeping
 from hvd_elastic_ext.worker.link import Vitals
 from hvd_elastic_ext.worker.reductions import accumulating
 from hvd_elastic_ext.worker.report import Reporter, plain
@@ -64,6 +65,7 @@ class Keeper:
         clock: Clock,
         limits: Limits,
         vitals: Vitals | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self._inventory = inventory
         self._buffer = buffer
@@ -73,6 +75,7 @@ class Keeper:
         self._incarnation = limits.incarnation
         self._vitals = vitals if vitals is not None else Vitals()
         self._vitals.own_step = True
+        self._keeping = keeping
         self.seal: Callable[[], None] = self.save
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
         self._stopping = Stopping(comms, clock)
@@ -98,6 +101,8 @@ class Keeper:
         if last is not None and last.step == self._steps.done and self._mark is not None:
             self._by_hand |= self._mark.firm_differs(written)  # no step of a world's did that
         self._take(self._next_identity(), written)
+        if self._keeping is not None:
+            self._keeping.committed(self._identity(), self._steps.done)
         if self._reporter.due("committed") and self._comms.rank() == 0:
             self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
 
@@ -186,6 +191,8 @@ class Keeper:
         commit = self._buffer.last()
         if commit is None:
             return False
+        if commit.record.stored:
+            return True  # the user has named the checkpoint, or the job that it is of
         if own.read(commit).program != self._limits.program:
             log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
             return False
@@ -198,9 +205,15 @@ class Keeper:
 
     def _inherit(self) -> None:
         """Go on where an earlier process of this slot ended."""
+        record = self._buffer.record
         try:
             self._put_back_last()
         except Permanent as error:
+            if record is not None and record.stored:
+                raise Permanent(
+                    f"the checkpoint is not of this program's State: {error}; "
+                    "name another --checkpoint-dir to begin anew, or resume with the code that made it"
+                ) from error
             log.warning("the commit of this slot's last process is of no use here, training starts anew: %s", error)
             self._begin()
             return
@@ -360,7 +373,7 @@ class Keeper:
         return commit.record.step
 
     def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:
-        admitted = self._admitted() if commit.record.foreign else None
+        admitted = self._admitted() if commit.record.foreign or commit.record.stored else None
         self._inventory.put_back(
             commit.tree, commit.layout, views=commit.views, admitted=admitted, only_reloaded=only_reloaded
         )

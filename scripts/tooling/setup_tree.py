@@ -26,7 +26,7 @@ UNFINISHED = ROOT / ".venv.unfinished"
 WHEEL_RECORD = VENV / "hvd-horovod-wheel"
 LOCK = ROOT / ".venv.lock"
 OWN_NAME = "hvd-elastic-ext"
-EXTRAS = "dev,torch,mpi,kubernetes"
+EXTRAS = "dev,torch,mpi,kubernetes,checkpoint"
 """mpi4py comes always: its wheel needs no compiler, and no MPI until it is used."""
 HOROVOD_NEEDS = ("cffi", "cloudpickle", "numpy", "packaging", "psutil", "pyyaml")
 

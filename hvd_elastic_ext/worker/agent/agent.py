@@ -8,12 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.worker.agent import tree
+from hvd_elastic_ext.worker.agent.errand import Errand
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.holder import STOP_SIGNALS
 from hvd_elastic_ext.worker.agent.oom import OutOfMemory
 from hvd_elastic_ext.worker.agent.orders import (
     MAX_LINE,
     Answer,
+    Drop,
     End,
     Finish,
     Forget,
@@ -29,6 +31,7 @@ from hvd_elastic_ext.worker.agent.orders import (
     entry_of,
     read,
 )
+from hvd_elastic_ext.worker.agent.orders import Errand as ErrandOrder
 from hvd_elastic_ext.worker.agent.slot import NOT_STARTED, Slot
 from hvd_elastic_ext.worker.agent.watches import Act, Watches
 from hvd_elastic_ext.worker.agent.ways import Leaving, Membership, Way
@@ -69,6 +72,7 @@ class Agent:
         self._rested_at: float | None = None
         self._strays: tree.Strays | None = None
         self._refused = False
+        self._errand: Errand | None = None
 
     # --- what slots need: see Desk ------------------------------------------------------------------
 
@@ -137,6 +141,7 @@ class Agent:
         except Leaving as leaving:
             return int(leaving.args[0])
         finally:
+            self.drop_errand()
             if self._membership is not None:
                 self._membership.close()
         codes = [slot.code for _, slot in sorted(self._slots.items()) if slot.code]
@@ -232,6 +237,13 @@ class Agent:
             if self._membership is not None:  # who may be gone has no standard error for anybody to write to
                 order = order._replace(output="frames")
             self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
+        elif isinstance(order, ErrandOrder):
+            self._run_errand(order)
+        elif isinstance(order, Drop):
+            self.drop_errand()
+            for number in order.slots:
+                if number in self._slots:
+                    self._slots[number].drop_kept()
         elif isinstance(order, Tell):
             for number, life in order.to.items():
                 contact = slot.contact if (slot := self._slots.get(number)) is not None else None
@@ -239,6 +251,23 @@ class Agent:
                     contact.tell(life, order.message)
         else:
             self._change(order)
+
+    def _run_errand(self, order: ErrandOrder) -> None:
+        """One at a time: another one means that nobody waits for the one before."""
+        self.drop_errand()
+        env = {} if self._membership is None else self._membership.env
+        try:
+            memory = {number: self._slots.setdefault(number, Slot(number, self)).memory() for number in order.slots}
+            self._errand = Errand(self, order, memory=memory, env=env, tell=self.tell)
+        except OSError as error:
+            self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
+
+    def drop_errand(self) -> None:
+        """End what works on commits."""
+        if self._errand is not None:
+            self._errand.kill()
+            self._errand.close()
+            self._errand = None
 
     def _join(self, order: Join | End) -> None:
         if not self._first:
@@ -300,12 +329,15 @@ class Agent:
                 return
             for slot in self._slots.values():
                 slot.reaped(pid, os.waitstatus_to_exitcode(status))
+            if self._errand is not None:
+                self._errand.reaped(pid, os.waitstatus_to_exitcode(status))
 
     def _sweep(self) -> None:
         """Kill what killed holders left to us; then their slots can go on."""
         if self._strays is not None:
             self._reap()
             holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]
+            holders += [] if self._errand is None or self._errand.pid is None else [self._errand.pid]
             if self._strays.gone(self._clock(), holders, complain=self.complain):
                 self._strays = None
                 for slot in list(self._slots.values()):

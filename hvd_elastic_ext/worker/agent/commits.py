@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from hvd_elastic_ext.core.side import KEPT_AT
+
 _MFD_NOEXEC_SEAL: Final = 8
 """Machines may be set to refuse memory that could be executed; kernels before 6.3 do not know the flag."""
 
@@ -20,6 +22,12 @@ class CommitMemory:
         except OSError:
             self.close()
             raise
+
+    def drop_kept(self) -> None:
+        """No commit has to stay where it is any more."""
+        for descriptor in self.descriptors:
+            if os.fstat(descriptor).st_size > KEPT_AT:
+                os.pwrite(descriptor, b"\0", KEPT_AT)
 
     def close(self) -> None:
         for descriptor in self.descriptors:

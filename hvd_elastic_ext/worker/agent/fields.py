@@ -120,6 +120,12 @@ class Fields:
             raise self.wrong(name, "an object of lives by slot")
         return {int(slot): life for slot, life in value.items()}
 
+    def slots(self, name: str) -> tuple[int, ...]:
+        value = self.take(name)
+        if not isinstance(value, list) or not all(type(slot) is int and 0 <= slot <= MAX_SLOT for slot in value):
+            raise self.wrong(name, "a list of slots")
+        return tuple(value)
+
     def words(self, name: str) -> tuple[str, ...]:
         value = self.take(name)
         if not isinstance(value, list) or not value or not _is_word(value[0]) or not all(map(_is_text, value)):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
 from hvd_elastic_ext.worker.agent import adoption, facts
@@ -15,11 +15,23 @@ from hvd_elastic_ext.worker.agent.channel import Channel
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.lease import Orphan, decide
 from hvd_elastic_ext.worker.agent.lookup import Found, Lookup
-from hvd_elastic_ext.worker.agent.notices import LOOK_S, VARIABLE, Going, NoticeFiles
+from hvd_elastic_ext.worker.agent.notices import (
+    CLOUD,
+    CLOUD_URL,
+    LOOK_S,
+    NONE,
+    VARIABLE,
+    Going,
+    NoticeFiles,
+    soonest_of,
+)
 from hvd_elastic_ext.worker.agent.orders import End, Join, Pace, completed, read_welcome
 from hvd_elastic_ext.worker.agent.reception import Reception
 from hvd_elastic_ext.worker.agent.ways import Leaving
 from hvd_elastic_ext.worker.agent.wires import complain
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.worker.agent.metadata.watch import CloudWatch
 
 TRANSIENT: Final = ("asked", "unasked")
 """News that mean nothing to a launcher that was not there: what is open is asked again."""
@@ -110,7 +122,8 @@ class Job:
         self._notices = self._notice_files()
         self._look_at = agent.now()
         self._going: Going | None = None
-        """What the notice files say."""
+        """What the notice files and the cloud say."""
+        self._cloud: CloudWatch | None = None
         self._warned = False
         """They have said something at some time."""
         self._channel = Channel(agent, self, key)
@@ -120,6 +133,7 @@ class Job:
         self._reception = None
         if claim.listener is not None:
             self._reception = Reception(agent, claim.listener, key, obey=self._obey_newcomer)
+        self._ask_cloud()
 
     # --- what the agent needs ----------------------------------------------------------------------
 
@@ -139,12 +153,17 @@ class Job:
         return self._channel.full
 
     @property
+    def env(self) -> dict[str, str]:
+        """What every process of the job gets."""
+        return self._order.env
+
+    @property
     def connected(self) -> bool:
         return self._channel.open
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until the host is gone, by the notice files; None if they do not say."""
+        """Seconds until the host is gone, by the notice files and the cloud; None if they do not say."""
         return None if self._going is None or self._going.by is None else self._going.by - time.time()
 
     def notice(self, reason: str, grace_s: float) -> None:
@@ -155,6 +174,7 @@ class Job:
     def due(self) -> float | None:
         moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
         moments += [None if self._reception is None else self._reception.due(), self._look_at]
+        moments += [None if self._cloud is None else self._cloud.due()]
         if self._lost_at is not None:
             end = self._lost_at + self._grace_s
             moments.append(end if end > self._agent.now() else None)
@@ -165,6 +185,8 @@ class Job:
             self._lookup.tick()
         if self._agent.now() >= self._look_at:
             self.look_for_notices()
+        if self._cloud is not None:
+            self._cloud.tick()
         self._channel.tick()
         if self._reception is not None:
             self._reception.tick()
@@ -175,9 +197,10 @@ class Job:
                 self._agent.end_all(reason)
 
     def look_for_notices(self) -> None:
-        """See what the notice files say, and pass it on if it is news."""
+        """See what the notice files and the cloud say, and pass it on if it is news."""
         self._look_at = self._agent.now() + LOOK_S
-        going = self._notices.look(time.time())
+        said = (self._notices.look(time.time()), None if self._cloud is None else self._cloud.going)
+        going = soonest_of([each for each in said if each is not None])
         if going != self._going:
             self._going, self._warned = going, True
             if self.connected:  # else it is told with the next welcome
@@ -190,10 +213,39 @@ class Job:
         return {"reason": self._going.reason if self._going else "", "in_s": self.left_s}
 
     def _notice_files(self) -> NoticeFiles:
-        own, named = self._claim.notice_file, self._order.env.get(VARIABLE) or os.environ.get(VARIABLE)
+        own, named = self._claim.notice_file, self._setting(VARIABLE)
         return NoticeFiles([own] if own else [], [named] if named else [], complain=self.complain)
 
+    def _ask_cloud(self) -> None:
+        """Have the cloud asked that the job names, if it names one, and no other."""
+        source = self._setting(CLOUD) or NONE
+        wanted = None if source == NONE else (source, self._setting(CLOUD_URL))
+        if self._cloud is not None and self._cloud.looks_at != wanted:
+            self._cloud.close()
+            self._cloud = None
+        if self._cloud is None and wanted is not None:
+            from hvd_elastic_ext.worker.agent.metadata.watch import CloudWatch
+
+            self._cloud = CloudWatch(self._agent, *wanted, listener=self)
+
+    def _setting(self, name: str) -> str | None:
+        """The job's, or else this host's own."""
+        return self._order.env.get(name) or os.environ.get(name) or None
+
+    # --- what the cloud's watch needs --------------------------------------------------------------
+
+    def cloud_says(self) -> None:
+        self.look_for_notices()
+
+    def cloud_advises(self, reason: str | None) -> None:
+        self.put("advised", reason=reason)
+
+    def cloud_is_deaf(self, source: str, problem: str | None) -> None:
+        self.put("deaf", source=source, reason=problem)
+
     def close(self) -> None:
+        if self._cloud is not None:
+            self._cloud.close()
         if self._reception is not None:
             self._reception.close()
         self._channel.close()
@@ -209,7 +261,7 @@ class Job:
             return None
         if self._facts is None:
             self._facts = facts.gather(own_address, resolved=self._found.addresses, problem=self._found.problem)
-        slots = {str(number): slot.status() for number, slot in self._agent.slots.items()}
+        slots = {str(number): slot.status() for number, slot in self._agent.slots.items() if slot.life}
         hello = {
             "event": "hello",
             "job": self._order.job,
@@ -233,6 +285,8 @@ class Job:
             return f"its welcome is none: {error}"
         if welcome.incarnation < self._incarnation:
             return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has followed it"
+        if welcome.incarnation > self._incarnation:
+            self._agent.drop_errand()  # the launcher that waited for it is gone
         self._incarnation = welcome.incarnation
         self.pace = welcome.pace
         if welcome.orphan_grace_s is not None:
@@ -276,6 +330,7 @@ class Job:
         self._order, self._incarnation, self._grace_s = order, order.incarnation, order.orphan_grace_s
         self._facts = None
         self._notices = self._notice_files()
+        self._ask_cloud()
         self._agent.resume()
         self._channel.aim(order.address)
         self._orphaned()

@@ -17,6 +17,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
+CLOUD: Final = "HVD_ELASTIC_NOTICES_FROM"
+"""Whose metadata service says the like: a cloud's, ``auto`` or :data:`NONE`. See the package ``metadata``."""
+NONE: Final = "none"
+CLOUD_URL: Final = "HVD_ELASTIC_METADATA_URL"
+"""Where that is, if not in its usual place."""
 NOTICE: Final = ".notice"
 """What comes after the name of an agent's socket in that of its own file."""
 LOOK_S: Final = 0.5
@@ -54,8 +59,12 @@ def read(text: str) -> Going | None:
 
 def soonest(notices: Sequence[Going], wall: float) -> Going | None:
     """The one to go by, of all there are; None if there is none. Pure."""
-    fresh = [each for each in notices if each.by is None or wall < each.by + STALE_S]
-    return min(fresh, key=lambda each: math.inf if each.by is None else each.by, default=None)
+    return soonest_of([each for each in notices if each.by is None or wall < each.by + STALE_S])
+
+
+def soonest_of(notices: Sequence[Going]) -> Going | None:
+    """The one whose time is over first, however long it has been; None if there is none. Pure."""
+    return min(notices, key=lambda each: math.inf if each.by is None else each.by, default=None)
 
 
 class NoticeFiles:

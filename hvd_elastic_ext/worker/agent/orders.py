@@ -11,8 +11,8 @@ from hvd_elastic_ext.worker.agent.restart import RestartPolicy
 
 GRACE_S: Final = 5.0
 """Seconds between asking a process tree to end and killing it, unless the order says otherwise."""
-COMMITS: Final = 2
-"""Commit memories of a slot, unless the order says otherwise."""
+COMMITS: Final = 3
+"""Commit memories of a slot, unless the order says otherwise: two in turns, and one more while one is kept."""
 OUTPUTS: Final = ("frames", "stderr")
 """Where a process's output may go: framed to the agent's standard output, or as it is to its standard error."""
 MAX_COMMITS: Final = 16
@@ -84,6 +84,20 @@ class Forget(NamedTuple):
     slot: int
 
 
+class Errand(NamedTuple):
+    """Have ``request`` seen to beside training, by a process that gets the commit memory of ``slots``."""
+
+    number: int
+    slots: tuple[int, ...]
+    request: dict[str, Any]
+
+
+class Drop(NamedTuple):
+    """Nobody waits for an errand any more; and what was kept for it in the memory of ``slots`` need not stay."""
+
+    slots: tuple[int, ...]
+
+
 class Finish(NamedTuple):
     """No process will be started any more: end when all slots have come to rest."""
 
@@ -131,7 +145,7 @@ class Welcome(NamedTuple):
 
 
 ToSlot = Stop | Signal | Kill | Answer | Forget
-Order = Start | ToSlot | Tell | Finish | Pace | Join | End
+Order = Start | ToSlot | Tell | Errand | Drop | Finish | Pace | Join | End
 
 
 def parse(line: bytes | None) -> Order:
@@ -262,6 +276,8 @@ _READERS: Final[dict[str, Any]] = {
     "answer": _answer,
     "tell": lambda fields: Tell(fields.lives("to"), fields.thing("message")),
     "forget": lambda fields: Forget(fields.slot()),
+    "errand": lambda fields: Errand(fields.whole("id", most=MAX_COUNT), fields.slots("slots"), fields.thing("request")),
+    "drop": lambda fields: Drop(fields.slots("slots")),
     "finish": lambda fields: Finish(),
     "pace": _pace,
     "join": _join,

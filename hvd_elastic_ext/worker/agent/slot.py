@@ -10,7 +10,7 @@ from typing import Any, Final
 from hvd_elastic_ext.worker.agent.commits import CommitMemory
 from hvd_elastic_ext.worker.agent.contact import Contact, Desk, Inheritance
 from hvd_elastic_ext.worker.agent.fields import OrderError
-from hvd_elastic_ext.worker.agent.orders import Start
+from hvd_elastic_ext.worker.agent.orders import COMMITS, Start
 from hvd_elastic_ext.worker.agent.restart import decide
 from hvd_elastic_ext.worker.agent.run import Run, begin
 from hvd_elastic_ext.worker.agent.standing import UNKNOWN
@@ -134,6 +134,17 @@ class Slot:
             self._release()
         else:
             self.stop("forgotten")
+
+    def memory(self) -> tuple[int, ...]:
+        """Descriptors of the commit memory, which is made if there is none yet."""
+        if self._commits is None:
+            self._commits = CommitMemory(self.number, COMMITS)
+        return self._commits.descriptors
+
+    def drop_kept(self) -> None:
+        """What was kept in the commit memory may be written over."""
+        if self._commits is not None:
+            self._commits.drop_kept()
 
     # --- a process's life --------------------------------------------------------------------------
 

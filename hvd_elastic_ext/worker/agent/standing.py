@@ -15,6 +15,8 @@ class Standing:
     def __init__(self, now: float) -> None:
         self.parked = False
         self.done = False
+        self.warned = False
+        """Its script has seen that it has to leave."""
         self.generation: int | None = None
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
@@ -34,6 +36,8 @@ class Standing:
                 self.done = False
             case "done":
                 self.done = True
+            case "warned":
+                self.warned = message.get("leaving") is True
             case "entered":
                 self._know_generation(message)
 
@@ -50,7 +54,7 @@ class Standing:
 
     def status(self) -> dict[str, object]:
         world = {"generation": self.generation, "agreed": self.agreed}
-        return {"parked": self.parked, **world, "done": self.done, "beat": self.beat}
+        return {"parked": self.parked, **world, "done": self.done, "warned": self.warned, "beat": self.beat}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.side import Identity, Record
 from hvd_elastic_ext.worker.commits import layout as layouts
 from hvd_elastic_ext.worker.commits.copying import copy_batch, pin
 from hvd_elastic_ext.worker.commits.layout import Key, Layout
-from hvd_elastic_ext.worker.commits.memory import Identity, Record, Side, populate
+from hvd_elastic_ext.worker.commits.memory import SIDES, Side, populate
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class CommitBuffer:
     def prepare(self, length: int, *, besides: Sequence[Tensor] = ()) -> None:
         """Have memory ready on every side for commits of ``length`` bytes, and for ``besides``, without waiting."""
         grown: list[Side] = []
-        for index, side in enumerate(self._sides):
+        for index, side in enumerate(self._sides[:SIDES]):
             if side.reserve(length):
                 self._views.pop(index, None)
                 # The one that is written next comes first.
@@ -118,17 +119,45 @@ class CommitBuffer:
         index, side = self._spare(record.shared + len(local))
         side.write(record.shared, local)
         identity = record.identity._replace(lineage=lineage)
-        self._seal(index, replace(record, identity=identity, local=len(local), foreign=True))
+        self._seal(index, record._replace(identity=identity, local=len(local), foreign=True, stored=False))
 
     def sending(self) -> Tensor:
         """The shared regions of the last commit."""
         index, record = self._sealed()
         return self._sides[index].bytes[: record.shared]
 
+    @property
+    def can_keep(self) -> bool:
+        """Whether there is a side to spare while one is kept."""
+        return len(self._sides) > SIDES
+
+    def prepare_to_keep(self) -> None:
+        """Have memory for one more commit like the last, without waiting. May be called from any thread.
+
+        As long as none is kept, nobody else touches the side that is made ready here.
+        """
+        record = self.record
+        if self.can_keep and record is not None and not any(side.kept for side in self._sides):
+            side = self._sides[SIDES]
+            if side.reserve(record.total):
+                self._views.pop(SIDES, None)
+                populate([side.bytes])
+
+    def keep(self) -> int:
+        """Leave the last commit where it is, until whoever owns the memory says otherwise; the number of its side.
+
+        What was kept before is no more.
+        """
+        kept, _ = self._sealed()
+        for index, side in enumerate(self._sides):
+            if side.kept != (index == kept):
+                side.kept = index == kept
+        return kept
+
     def relabel(self, identity: Identity) -> None:
         """Give the last commit another name: the first sync of a job names its lineage."""
         index, record = self._sealed()
-        self._seal(index, replace(record, identity=identity))
+        self._seal(index, record._replace(identity=identity))
 
     def forget(self) -> None:
         """Drop every commit, for memory that holds one of no use here."""
@@ -154,8 +183,9 @@ class CommitBuffer:
 
     def _spare(self, length: int) -> tuple[int, Side]:
         """A side with room that holds no commit any more; never the one with the last."""
-        index = next(index for index in range(len(self._sides)) if index != self._current)
-        side = self._sides[index]
+        index, side = next(
+            (index, side) for index, side in enumerate(self._sides) if index != self._current and not side.kept
+        )
         side.open()
         if side.reserve(length):
             self._views.pop(index, None)

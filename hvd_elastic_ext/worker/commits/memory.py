@@ -13,73 +13,25 @@ import ctypes
 import errno
 import mmap
 import os
-import struct
 import threading
 import weakref
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.side import KEPT_AT, NO_HEAD, PAGE, PLACES, Record, newest, pack
 
-PAGE: Final = mmap.PAGESIZE
 SIDES: Final = 2
-"""A commit is staged on one side while the other one holds the last."""
+"""A commit is staged on one side while the other one holds the last. A third lets one be kept meanwhile."""
 
-_MAGIC: Final = b"hvdecmt1"
-_FIELDS: Final = struct.Struct("<12q")
-_HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI")
-_PLACES: Final = (0, PAGE // 2)
-"""Of the two records a side has room for: one can be replaced while the other one holds."""
 _MADV_POPULATE_WRITE: Final = 23
 _CHUNK: Final = 4 << 20
 """Bytes populated at once: whole pages, and little to wait for at the end of the process."""
 _SLACK: Final = 1 / 16
 """Part of a side kept free for what grows a little from commit to commit."""
-
-
-class Identity(NamedTuple):
-    """Which commit it is; of two commits of one lineage the greater one is the newer.
-
-    ``lineage`` is drawn in the first sync of a job (0: none yet), ``incarnation``
-    counts launchers, ``generation`` worlds, ``number`` commits.
-    """
-
-    lineage: int
-    incarnation: int
-    generation: int
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What is sealed on a side: which commit, after how many optimizer steps, and the lengths of its regions in bytes.
-
-    ``loose`` is the part of ``data`` in front that may differ among ranks that
-    hold the same commit; ``foreign`` says that the shared regions came over the network.
-    """
-
-    identity: Identity
-    step: int
-    loose: int
-    data: int
-    layout: int
-    tree: int
-    local: int
-    foreign: bool = False
-
-    @property
-    def shared(self) -> int:
-        """Bytes that every rank has alike: data, layout and tree."""
-        return self.data + self.layout + self.tree
-
-    @property
-    def total(self) -> int:
-        return self.shared + self.local
 
 
 class Side:
@@ -117,14 +69,24 @@ class Side:
 
     def record(self) -> tuple[int, Record] | None:
         """The sequence number and record of the commit sealed here; None if there is none, or only a torn one."""
-        found = [(sequence, record) for _, sequence, record in self._records()]
-        return max(found, key=lambda entry: entry[0], default=None)
+        found = None if self._map is None else newest(self._map, self.bytes.numel())
+        return None if found is None else (found.sequence, found.record)
+
+    @property
+    def kept(self) -> bool:
+        """Whether what is sealed here has to stay, though it is not the last commit."""
+        return self._map is not None and self._map[KEPT_AT] == 1
+
+    @kept.setter
+    def kept(self, stays: bool) -> None:
+        assert self._map is not None
+        self._map[KEPT_AT] = int(stays)
 
     def open(self) -> None:
         """Nothing is sealed here from now on: what lies here may be overwritten."""
         if self._map is not None:
-            for start in _PLACES:
-                self._map[start : start + _HEAD.size] = bytes(_HEAD.size)
+            for start in PLACES:
+                self._map[start : start + len(NO_HEAD)] = NO_HEAD
 
     def seal(self, sequence: int, record: Record) -> None:
         """What lies here is a commit, once the last byte of one small record is stored.
@@ -132,31 +94,12 @@ class Side:
         A record of these very bytes, sealed before, stays readable until then.
         """
         assert self._map is not None
-        newest = max(self._records(), key=lambda entry: entry[1], default=None)
-        start = _PLACES[0] if newest is None or newest[0] != _PLACES[0] else _PLACES[1]
-        fields = _FIELDS.pack(
-            sequence, *record.identity, record.step, record.loose, record.data, record.layout, record.tree,
-            record.local, record.foreign,
-        )  # fmt: skip
-        self._map[start : start + _HEAD.size] = bytes(_HEAD.size)
-        self._map[start + _HEAD.size : start + _HEAD.size + _FIELDS.size] = fields
-        self._map[start : start + _HEAD.size] = _HEAD.pack(_MAGIC, zlib.crc32(fields))
-
-    def _records(self) -> Iterator[tuple[int, int, Record]]:
-        """Place, sequence number and record of each valid record."""
-        if self._map is None:
-            return
-        for start in _PLACES:
-            magic, checksum = _HEAD.unpack_from(self._map, start)
-            fields = self._map[start + _HEAD.size : start + _HEAD.size + _FIELDS.size]
-            if magic != _MAGIC or checksum != zlib.crc32(fields):
-                continue
-            sequence, lineage, incarnation, generation, number, step, *rest, foreign = _FIELDS.unpack(fields)
-            loose, data, layout, tree, local = rest
-            identity = Identity(lineage, incarnation, generation, number)
-            record = Record(identity, step, loose, data, layout, tree, local, foreign=bool(foreign))
-            if record.total <= self.bytes.numel():
-                yield start, sequence, record
+        before = newest(self._map, self.bytes.numel())
+        start = PLACES[0] if before is None or before.place != PLACES[0] else PLACES[1]
+        head, fields = pack(sequence, record)
+        self._map[start : start + len(head)] = NO_HEAD
+        self._map[start + len(head) : start + len(head) + len(fields)] = fields
+        self._map[start : start + len(head)] = head
 
     def read(self, start: int, length: int) -> bytes:
         """A copy of some of the bytes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("discover", *(f"hvd_elastic_ext/{name}" for name in ("launcher", "worker", "report", "demo")))
+PACKAGES = ("discover", *(f"hvd_elastic_ext/{name}" for name in ("launcher", "worker", "report", "demo", "checkpoint")))
 
 
 def modules(package: str) -> set[str]:
@@ -32,7 +32,7 @@ def test_every_module_is_drawn(package: str) -> None:
 
 def test_every_file_that_is_named_is_there() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
-    named = set(re.findall(r"`((?:core|edges|discover|launcher|worker|report)/[\w/]+(?:\.py|/))`", text))
+    named = set(re.findall(r"`((?:core|edges|discover|launcher|worker|report|checkpoint)/[\w/]+(?:\.py|/))`", text))
     roots = (ROOT, ROOT / "hvd_elastic_ext")
     assert len(named) > 40
     assert {name for name in named if not any((root / name).exists() for root in roots)} == set()

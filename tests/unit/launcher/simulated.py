@@ -16,6 +16,7 @@ from typing import Any
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
@@ -39,6 +40,7 @@ class Rules:
     progress_timeout_s: float | None = None
     restart_stalled: bool = False
     drain_stragglers: bool = False
+    durability: Durability | None = None
 
 
 class Cluster(Processes):
@@ -247,12 +249,19 @@ class Cluster(Processes):
         left_s = max(0.0, self._notices.get(name, 0.0) - self.clock.mono())
         notice = {"notice": {"reason": "SIGTERM", "grace_s": left_s}} if name in self._notices else {}
         going = {"going": self._going[name]} if self._going.get(name) else {}
-        return {"facts": {}, "seats": self._seats(name), **notice, **going}
+        agent = str(id(self.agents[name]))  # another one after each end
+        return {"agent": agent, "facts": {}, "seats": self._seats(name), **notice, **going}
 
     def _seats(self, name: str) -> dict[str, Any]:
         ended = {slot: (life, code) for (host, slot), (life, code) in self._ended.items() if host == name}
         resting = {
-            str(slot): {"life": life, "state": "rest", "code": code, "done": (name, slot, life) in self._done}
+            str(slot): {
+                "life": life,
+                "state": "rest",
+                "code": code,
+                "done": (name, slot, life) in self._done,
+                "warned": (name, slot, life) in self._warned,
+            }
             for slot, (life, code) in ended.items()
         }
         return resting | {
@@ -264,6 +273,7 @@ class Cluster(Processes):
                 "parked": p.state == "parked",
                 "generation": p.generation,
                 "agreed": p.agreed,
+                "warned": (p.host, p.slot, p.life) in self._warned,
             }
             for p in self.agents[name].values()
         }
@@ -306,6 +316,9 @@ class Cluster(Processes):
             self.later(0.001, lambda: self._obey(host, dict(order), connection))
         return True
 
+    def _errand(self, host: str, order: Mapping[str, Any]) -> None:
+        """Something to see to beside training; see :mod:`tests.unit.launcher.storing`."""
+
     def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
         seats = self.agents.get(host)
         if seats is None or connection != self._connections.get(host, 0):
@@ -313,6 +326,9 @@ class Cluster(Processes):
         if order["do"] == "finish":
             self.finishing.add(host)
             self._finish(host)
+            return
+        if order["do"] in ("errand", "drop"):
+            self._errand(host, order)
             return
         if order["do"] == "tell":
             for number, life in order["to"].items():

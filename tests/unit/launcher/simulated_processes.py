@@ -71,6 +71,7 @@ class Processes:
         self._kept: dict[str, list[dict[str, Any]]] = {}
         self._ended: dict[tuple[str, int], tuple[int, int]] = {}
         self._done: set[tuple[str, int, int]] = set()
+        self._warned: set[tuple[str, int, int]] = set()
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
         self._asks = itertools.count()
@@ -197,6 +198,14 @@ class Processes:
 
     def _all(self) -> Iterable[Process]:
         return [process for seats in self.agents.values() for process in seats.values()]
+
+    def warned(self, host: str, *, leaving: bool = True) -> None:
+        """The scripts of a host have seen by ``check_alive()`` whether they have to leave."""
+        for process in self.training:
+            if process.host == host:
+                whose = {(process.host, process.slot, process.life)}
+                self._warned = self._warned | whose if leaving else self._warned - whose
+                self.say(process, "warned", leaving=leaving)
 
     def say(self, process: Process, what: str, **more: Any) -> None:
         self._news(process, "said", message={"say": what, **more})

@@ -126,3 +126,32 @@ def test_a_departure_that_the_list_takes_back_is_told_of() -> None:
     cluster.publish(HostSet.of({"a": 1}), {"b": ("gone now", None)})
     cluster.hosts(a=1)
     assert len(cluster.events("notice_over")) == 1
+
+
+def test_advice_is_written_down_and_changes_nothing() -> None:
+    cluster = running("a", "b")
+    for reason in ("likely to be taken back", None):
+        cluster.driver.news("b", {"event": "advised", "reason": reason})
+        cluster.run(5.0)
+    assert [(event["host"], event["reason"]) for event in cluster.events("advised")] == [
+        ("b", "likely to be taken back"),
+        ("b", None),
+    ]
+    assert causes(cluster) == ["start"]
+    assert cluster.world == ["a", "b"]
+
+
+def test_of_hosts_that_cannot_ask_their_cloud_the_first_is_warned_of_and_all_are_written_down(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = running("a", "b")
+    for host in ("a", "b"):
+        for reason in ("Connection refused", None):
+            cluster.driver.news(host, {"event": "deaf", "source": "aws", "reason": reason})
+    cluster.run(5.0)
+    assert [(event["host"], event["reason"]) for event in cluster.events("deaf")] == [
+        (host, reason) for host in ("a", "b") for reason in ("Connection refused", None)
+    ]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["a"]
+    assert "Connection refused" in caplog.text
+    assert nobody_is_blamed(cluster)

@@ -103,6 +103,48 @@ def test_a_successor_that_was_reached_before_it_was_published_is_not_cut_off() -
     assert [subject.uid for subject in cluster.driver.faults.ledger.records if subject.uid][-1] == "2"
 
 
+def cut_off_once(*, dies: bool = False) -> Cluster:
+    """The link to pod b was cut for a while, or its agent died and another one was started in it; it trains again."""
+    cluster = Cluster(Rules(Limits(start=2, settle_s=0.1), cooldown_s=(5.0, 5.0)))
+    cluster.publish(pods(a="0", b="1"))
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(1.0)
+    if dies:
+        cluster.kill("b")
+        cluster.lose_agent("b")
+    else:
+        cluster.cut.add("b")
+        cluster.dead.add("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(20.0)
+    cluster.cut.discard("b")
+    cluster.dead.discard("b")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(20.0)
+    return cluster
+
+
+def test_an_agent_that_was_cut_off_and_has_come_back_is_not_taken_for_its_pods_successor() -> None:
+    """Nobody waits for its silence, then, when its pod is made again; and the new one is not blamed for it."""
+    cluster = cut_off_once()
+    struck = len(cluster.events("struck"))
+    lose(cluster, "b")
+    cluster.publish(pods(a="0", b="2"))
+    assert cluster.until(lambda: cluster.world == ["a", "b"]) < cluster.rules.heartbeat_timeout_s
+    assert len(cluster.events("struck")) == struck
+
+
+def test_whoever_says_nothing_after_its_pod_was_made_again_is_not_held_against_the_new_one() -> None:
+    """Whether another agent than before is that of the same pod is not known."""
+    cluster = cut_off_once(dies=True)
+    struck = len(cluster.events("struck"))
+    del cluster.agents["b"]  # without a word, as a node that is switched off
+    cluster.lose_world("a")
+    cluster.publish(pods(a="0", b="2"))
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert len(cluster.events("struck")) == struck
+
+
 def lose(cluster: Cluster, host: str) -> None:
     """The pod is gone with all that it ran, and nobody tells: its connections stay open, as through a cut link."""
     cluster.agents[host].clear()

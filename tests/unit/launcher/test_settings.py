@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher import run
 from hvd_elastic_ext.launcher.environment import LARGEST
-from hvd_elastic_ext.launcher.settings import RunSettings, Sources, job_name
+from hvd_elastic_ext.launcher.settings import CloudNotices, RunSettings, Sources, job_name
 
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
 
@@ -115,6 +115,15 @@ def test_the_smallest_world_is_the_starting_world_unless_said() -> None:
     assert parse("-np", "3").min_num_proc == 3
 
 
+def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
+    assert parse("-np", "1").notices.env() == {"HVD_ELASTIC_NOTICES_FROM": "none"}
+    env = {"HVD_ELASTIC_NOTICES_FROM": "auto", "HVD_ELASTIC_METADATA_URL": "http://127.0.0.1:8080/imds"}
+    assert parse("-np", "1", env=env).notices.env() == env
+    assert parse("-np", "1", "--notices-from", "gcp", env=env).notices.source == "gcp"
+    with pytest.raises(UsageError, match="'ec2' is none of none, auto, aws"):
+        CloudNotices("ec2")
+
+
 def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:
     hostfile = tmp_path / "hostfile"
     hostfile.write_text("a slots=2\nb slots=4\n")
@@ -129,6 +138,9 @@ def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:
         (["-np", "2", "--hosts-file", "h", "-H", "a:1"], "2 sources"),
         (["-np", "2", "--discovery", "ftp://x"], "neither unix:///path nor http://host:port"),
         (["-np", "2", "--hostfile", "/nowhere/hostfile"], "/nowhere/hostfile"),
+        (["-np", "2", "--metadata-url", "https://metadata"], "write it as http://host:port"),
+        (["-np", "2", "--metadata-url", "http://me:word@metadata"], "--metadata-url"),
+        (["-np", "2", "--metadata-url", "http://metadata/?a=b"], "--metadata-url"),
         (["-np", "2", "--config-file", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
         (["-np", "2", "--config", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
     ],

@@ -53,6 +53,17 @@ def test_exits_and_strikes_are_told_with_the_resize_they_caused(job: JournalMake
     assert [row.event for row in story.rows].count("struck") == 0
 
 
+def test_what_a_host_is_told_by_its_cloud_is_told_and_its_end_is_a_detail(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 1).steps(3)
+    for reason in ("likely to be taken back", None):
+        journal.add("advised", host="a", reason=reason)
+        journal.add("deaf", host="a", source="aws", reason=reason)
+    rows = [row for row in tell(journal.records).rows if row.event in ("advised", "deaf")]
+    assert [(row.event, row.cause, row.hosts) for row in rows] == [
+        (event, "likely to be taken back", ("a",)) for event in ("advised", "deaf")
+    ]
+
+
 def test_two_hosts_that_fail_together_are_told_apart(journal: JournalMaker) -> None:
     journal.add("started").resized("start", 3).steps(10)
     for host, cause in (("b", "killed by signal 9"), ("c", "unreachable")):
@@ -315,3 +326,12 @@ def test_cutting_a_journal_anywhere_tells_a_beginning_of_the_same_story(seed: in
     whole, part = tell(read(lines)), tell(read(lines[:cut]))
     assert [row.cause for row in part.resizes] == [row.cause for row in whole.resizes][: len(part.resizes)]
     assert part.world == whole.world[: len(part.world)]
+
+
+def test_of_checkpoints_that_follow_one_another_the_last_is_told_and_how_many_there_were() -> None:
+    lines = [
+        {"event": "sealed", "step": n, "path": f"/store/{n}", "mono": float(n), "t": float(n), "generation": 1}
+        for n in (10, 20, 30)
+    ]
+    [row] = tell(read([json.dumps(line) for line in lines])).rows
+    assert (row.cause, row.note) == ("step 30", "/store/30 (3 in a row)")

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hvd_elastic_ext.core.side import Identity, Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
-from hvd_elastic_ext.worker.commits.memory import Identity, Record, open_sides
+from hvd_elastic_ext.worker.commits.memory import open_sides
 
 
 def contents(number: int, *, count: int = 3, size: int = 5, local: bytes | None = None) -> Contents:

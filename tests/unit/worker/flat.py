@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
+from hvd_elastic_ext.core.side import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
-from hvd_elastic_ext.worker.commits.memory import Identity
 from tests.unit.worker.commit_kit import buffer_over
 
 FEW, MANY = 5, 200

@@ -45,23 +45,23 @@ def test_an_orphan_ends_after_the_grace_unless_it_trains_and_nothing_failed(
 
 def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None:
     standing = Standing(10.0)
-    assert standing.status() == {"parked": False, "generation": None, "agreed": None, "done": False, "beat": None}
+    nothing = {"parked": False, "generation": None, "agreed": None, "done": False, "warned": False, "beat": None}
+    assert standing.status() == nothing
     standing.heard(11.0, {"say": "beat", "step": 4})
     standing.heard(12.0, {"say": "parked"})
     assert (standing.age(12.5), standing.parked) == (1.5, True)
     standing.told({"tell": "go", "generation": 3})
-    assert standing.status() == {
-        "parked": False,
-        "generation": None,
-        "agreed": None,
-        "done": False,
-        "beat": {"step": 4},
-    }
+    assert standing.status() == {**nothing, "beat": {"step": 4}}
     standing.told({"tell": "world", "generation": 3})
     standing.heard(13.0, {"say": "entered", "generation": True})  # no number
     standing.heard(14.0, {"say": "synced"})
     standing.heard(15.0, {"say": "done"})
-    assert standing.status() == {"parked": False, "generation": 3, "agreed": 3, "done": True, "beat": {"step": 4}}
+    standing.heard(15.5, {"say": "warned", "leaving": True})
+    assert standing.status() == {
+        "parked": False, "generation": 3, "agreed": 3, "done": True, "warned": True, "beat": {"step": 4},
+    }  # fmt: skip
+    standing.heard(15.6, {"say": "warned", "leaving": False})
+    assert not standing.warned
     standing.heard(16.0, {"say": "looping"})  # once more
     assert not standing.done
 

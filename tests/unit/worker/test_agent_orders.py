@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.worker.agent.fields import OrderError
-from hvd_elastic_ext.worker.agent.orders import Finish, Forget, Join, Signal, Start, Stop, completed, parse, read
+from hvd_elastic_ext.worker.agent.orders import (
+    Drop,
+    Errand,
+    Finish,
+    Forget,
+    Join,
+    Signal,
+    Start,
+    Stop,
+    completed,
+    parse,
+    read,
+)
 from hvd_elastic_ext.worker.agent.restart import RestartPolicy
 
 SECRET = "hunter2"
@@ -71,12 +83,12 @@ def test_a_join_says_environment_and_command_of_every_process_or_neither() -> No
     assert parse(line(**join)) == JOINED._replace(argv=(), env={})
 
 
-def test_by_default_nothing_is_restarted_no_core_is_dumped_and_two_commits_are_kept() -> None:
+def test_by_default_nothing_is_restarted_no_core_is_dumped_and_there_is_memory_for_three_commits() -> None:
     order = parse(start())
     assert isinstance(order, Start)
     assert not order.restart.codes
     assert not order.core
-    assert order.commits == 2
+    assert order.commits == 3
 
 
 @pytest.mark.parametrize(
@@ -88,6 +100,8 @@ def test_by_default_nothing_is_restarted_no_core_is_dumped_and_two_commits_are_k
         ({"do": "signal", "slot": 1, "signal": 19}, Signal(1, 19)),
         ({"do": "forget", "slot": 1}, Forget(1)),
         ({"do": "finish"}, Finish()),
+        ({"do": "errand", "id": 3, "slots": [0, 2], "request": {"a": 1}}, Errand(3, (0, 2), {"a": 1})),
+        ({"do": "drop", "slots": [1]}, Drop((1,))),
     ],
 )
 def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
@@ -105,11 +119,11 @@ def test_the_other_orders_are_read(order: dict[str, Any], read: object) -> None:
         (b"{}", "'do' is missing"),
         (
             line(do="halt"),
-            "'do' must be one of start, stop, signal, kill, answer, tell, forget, finish, pace, join, end",
+            "'do' must be one of start, stop, signal, kill, answer, tell, forget, errand, drop, finish, pace",
         ),
         (
             line(do=["start"]),
-            "'do' must be one of start, stop, signal, kill, answer, tell, forget, finish, pace, join, end",
+            "'do' must be one of start, stop, signal, kill, answer, tell, forget, errand, drop, finish, pace",
         ),
         (line(do="finish", slot=1), "'slot' is unknown; known are do"),
         (line(do="stop"), "'slot' is missing"),

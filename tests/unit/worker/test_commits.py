@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.side import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents, digest_of
-from hvd_elastic_ext.worker.commits.memory import Identity
 from tests.support.processes import run_process
 from tests.unit.worker.commit_kit import Seen, buffer_over, contents, identity, memory_files, raw, seen
 from tests.unit.worker.interruption import every_moment, interrupted
@@ -271,8 +271,8 @@ def test_what_was_received_is_the_senders_commit_with_a_tree_of_ones_own() -> No
     assert mine is not None
     assert (mine.tree, mine.tensors, mine.kinds) == (theirs.tree, theirs.tensors, theirs.kinds)
     assert mine.local == b"the receiver's own"
-    assert mine.record == replace(
-        theirs.record, identity=theirs.record.identity._replace(lineage=99), local=len(mine.local), foreign=True
+    assert mine.record == theirs.record._replace(
+        identity=theirs.record.identity._replace(lineage=99), local=len(mine.local), foreign=True
     )
     assert receiver.layout_digest() == sender.layout_digest()
     assert digest_of(receiver.sending()) == digest_of(sender.sending())
@@ -299,8 +299,8 @@ class Wrong:
 def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused(wrong: Wrong) -> None:
     record = SENDER.record
     assert record is not None
-    lied = replace(
-        record, data=record.data + wrong.data, layout=record.layout + wrong.layout, loose=record.loose + wrong.loose
+    lied = record._replace(
+        data=record.data + wrong.data, layout=record.layout + wrong.layout, loose=record.loose + wrong.loose
     )
     receiver = buffer_over(None)
     arrives = receiver.receiving(lied, local=0)

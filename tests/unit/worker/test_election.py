@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.worker.commits.memory import Identity
+from hvd_elastic_ext.core.side import Identity
 from hvd_elastic_ext.worker.election import WIDTH, Candidate, Election, Send, elect, from_rows, row
 
 BASE = Candidate(

@@ -9,9 +9,9 @@ import pytest
 import torch
 from horovod.common.exceptions import HorovodInternalError
 
+from hvd_elastic_ext.core.side import Identity
 from hvd_elastic_ext.worker import exchange
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
-from hvd_elastic_ext.worker.commits.memory import Identity
 from hvd_elastic_ext.worker.election import Send, elect
 from tests.unit.worker.commit_kit import buffer_over, contents, seen
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep

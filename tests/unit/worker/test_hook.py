@@ -81,6 +81,43 @@ def test_another_environments_python_finds_our_package_and_nothing_beside_it(tmp
     assert (done.stdout, done.stderr) == ("HorovodBasics.init False\n", "")
 
 
+KUBEAI = (
+    "import kubeai, kubeai.elastic, kubeai.handler, sys\n"
+    "print([m.check_alive() for m in (kubeai, kubeai.elastic, kubeai.handler)], kubeai.handler.init())\n"
+    "print([name for name in ('torch', 'numpy', 'horovod') if name in sys.modules])"
+)
+
+
+def test_alibabas_names_are_ours_where_the_real_ones_are_absent() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        done = python(KUBEAI, path=hook.python_path(None), link=other)
+    assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
+
+
+def test_alibabas_names_are_ours_in_an_environment_that_never_heard_of_us() -> None:
+    one, other = socket.socketpair()
+    with one, other:
+        code = f"import sys; sys.path.insert(0, {hook.folder()!r}); import sitecustomize; del sys.path[0]\n{KUBEAI}"
+        done = python(code, "-I", "-S", path="", link=other)
+    assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
+
+
+def test_a_package_of_that_name_goes_first_and_nothing_of_ours_is_put_into_it(tmp_path: Path) -> None:
+    (tmp_path / "kubeai").mkdir()
+    (tmp_path / "kubeai" / "__init__.py").write_text("theirs = True\n")
+    code = "import kubeai; print(kubeai.theirs)\ntry:\n  import kubeai.elastic\nexcept ImportError as e: print(e.name)"
+    one, other = socket.socketpair()
+    with one, other:
+        done = python(code, path=hook.python_path(str(tmp_path)), link=other)
+    assert (done.stdout, done.stderr) == ("True\nkubeai.elastic\n", "")
+
+
+def test_without_a_link_nobody_stands_in_for_it() -> None:
+    done = python("import kubeai", path=hook.python_path(None))
+    assert "No module named 'kubeai'" in done.stderr
+
+
 def test_the_folder_goes_in_front_of_the_path_once() -> None:
     once = hook.python_path("/a:/b")
     assert once == f"{hook.folder()}:/a:/b"

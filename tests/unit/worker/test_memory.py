@@ -16,7 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits.memory import PAGE, Identity, Record, Side, open_sides, populate
+from hvd_elastic_ext.core.side import PAGE, Identity, Record
+from hvd_elastic_ext.worker.commits.memory import Side, open_sides, populate
 from tests.support.waiting import wait_until
 from tests.unit.worker.commit_kit import buffer_over, contents, identity, memory_files, seen
 

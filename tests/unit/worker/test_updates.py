@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from types import SimpleNamespace
 from typing import Any
@@ -85,3 +86,33 @@ def test_how_to_find_peers_changes_with_the_next_world_and_not_before() -> None:
         way.init(lambda: seen.append(environ["HOROVOD_GLOO_IFACE"]), lambda: None, later=False)
         assert seen == ["eth0"]
     way.link.close()
+
+
+def test_a_script_sees_that_it_is_to_leave_and_the_launcher_hears_of_what_it_saw_once() -> None:
+    ours, theirs = socket.socketpair()
+    way = Standby(Link(theirs), environ={})
+    seen: list[bool] = []
+    for told in (
+        {"tell": "reclaim", "leaving": True},
+        {"tell": "reclaim", "leaving": True},
+        {"tell": "reclaim", "leaving": False},
+        update(2),
+        update(2, leave=True),
+        {"tell": "reclaim", "leaving": True},
+        update(3),  # the reclaim stands
+    ):
+        way.link.told(told)
+        seen.append(way.alive())
+    assert seen == [False, False, True, True, False, False, False]
+    with ours, ours.makefile("rb") as said:
+        way.link.close()
+        lines = [json.loads(line) for line in said]
+    assert [line["leaving"] for line in lines if line["say"] == "warned"] == [True, False, True]
+    assert way.link.vitals.progress == 7
+
+
+def test_what_was_told_and_taken_back_between_two_batches_is_nobodys_concern() -> None:
+    way = Standby(Link(), environ={})
+    way._told({"tell": "reclaim", "leaving": True})
+    way._told({"tell": "reclaim", "leaving": False})
+    assert way.alive()

@@ -1,0 +1,182 @@
+"""``hvd-elastic checkpoints``: what lies in a folder or store of checkpoints; out of it, and away with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hvd_elastic_ext.checkpoint import choosing, loading, shelf
+from hvd_elastic_ext.checkpoint.choosing import Entry, Retention
+from hvd_elastic_ext.checkpoint.errors import Damaged, Missing
+from hvd_elastic_ext.checkpoint.stores import Store, open_store
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+
+PLAIN_WIDTH: Final = 150
+"""Columns where there is no terminal to ask."""
+HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "score", "state")
+TO_THE_RIGHT: Final = ("step", "ranks", "size", "score")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``hvd-elastic checkpoints``."""
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("store", metavar="DIR", help="a folder, or an fsspec URL such as s3://bucket/folder")
+    where.add_argument("--store-options", metavar="JSON", help="what fsspec is given for the URL, as a JSON object")
+    said = argparse.ArgumentParser(add_help=False)
+    said.add_argument("--json", action="store_true", help="for programs")
+    options = argparse.ArgumentParser(
+        prog="hvd-elastic checkpoints",
+        description="See, check, copy out and remove checkpoints. Nothing that is in one is ever run.",
+    )
+    commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
+    commands.add_parser("list", parents=[where, said], help="what is there, the newest first; looks at lengths only")
+    verify = commands.add_parser("verify", parents=[where, said], help="read every byte; exit code 1 if any is wrong")
+    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all that were sealed")
+    export = commands.add_parser("export", parents=[where], help="one as a plain file for other programs")
+    export.add_argument("--name", metavar="NAME", help="default: the newest that is whole")
+    export.add_argument(
+        "--to", metavar="FILE", type=Path, required=True, help="FILE.pt (torch.save) or FILE.safetensors"
+    )
+    prune = commands.add_parser(
+        "prune", parents=[where, said], help="remove old ones, and what is left of unfinished ones"
+    )
+    prune.add_argument("--last", metavar="N", type=int, default=3, help="keep the newest N (default: 3)")
+    prune.add_argument("--every", metavar="STEPS", type=int, help="and the first of every so many steps")
+    prune.add_argument("--best", metavar="N", type=int, default=0, help="and those with the N highest scores")
+    prune.add_argument("--lowest", action="store_true", help="the best score is the lowest")
+    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
+    options = parser().parse_args(argv)
+    store = open_store(options.store, _store_options(options.store_options))
+    commands = {"list": _list, "verify": _verify, "export": _export, "prune": _prune}
+    return commands[options.do](store, options)
+
+
+def _store_options(text: str | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise UsageError(f"--store-options {text!r} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"--store-options {text!r}: write an object, such as '{{\"anon\": true}}'")
+    return found
+
+
+def _list(store: Store, options: argparse.Namespace) -> int:
+    _show(shelf.listing(store), sys.stdout, as_json=options.json, empty=f"no checkpoints in {store.where}")
+    return 0
+
+
+def _verify(store: Store, options: argparse.Namespace) -> int:
+    entries = [entry for entry in shelf.listing(store) if entry.sealed]
+    unknown = set(options.names) - {entry.name for entry in entries}
+    if unknown:
+        raise Missing(f"checkpoint {min(unknown)} in {store.where}")
+    wanted = [entry for entry in entries if not options.names or entry.name in options.names]
+    checked = [_checked(store, entry) for entry in wanted]
+    _show(checked, sys.stdout, as_json=options.json, empty=f"no checkpoints in {store.where}")
+    return 0 if all(entry.whole for entry in checked) else 1
+
+
+def _checked(store: Store, entry: Entry) -> Entry:
+    if entry.whole:
+        try:
+            loading.verify(store, entry.name)
+        except Damaged as error:
+            return choosing.not_whole(entry, error.why)
+    return entry
+
+
+def _export(store: Store, options: argparse.Namespace) -> int:
+    from hvd_elastic_ext.checkpoint import export  # torch, for this only
+
+    name = options.name
+    if name is None:
+        choice = shelf.newest(store)
+        for passed in choice.passed_over:
+            sys.stderr.write(f"hvd-elastic checkpoints: {passed.name} is passed over: {passed.why}\n")
+        if choice.newest is None:
+            raise Permanent(
+                f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there"
+            )
+        name = choice.newest.name
+    count = export.export(store, name, options.to)
+    sys.stdout.write(f"{name}: {count} tensors to {options.to}\n")
+    return 0
+
+
+def _prune(store: Store, options: argparse.Namespace) -> int:
+    keep = Retention(options.last, options.every, options.best, options.lowest)
+    gone = choosing.prune(shelf.listing(store), keep) if options.dry_run else shelf.prune(store, keep)
+    if options.json:
+        sys.stdout.write(json.dumps([named._asdict() for named in gone], indent=1) + "\n")
+        return 0
+    done = "would be removed" if options.dry_run else "removed"
+    for named in gone:
+        sys.stdout.write(f"{named.name}: {done}: {named.why}\n")
+    sys.stdout.write(f"{len(gone)} {done}\n")
+    return 0
+
+
+def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str) -> None:
+    if as_json:
+        stream.write(json.dumps([choosing.entry_to_json(entry) for entry in entries], indent=1) + "\n")
+        return
+    if not entries:
+        stream.write(f"{empty}\n")
+        return
+    terminal = stream.isatty()
+    console = Console(
+        file=stream,
+        force_terminal=terminal,
+        no_color=None if terminal else True,
+        color_system="auto" if terminal else None,
+        width=None if terminal else PLAIN_WIDTH,
+        highlight=False,
+    )
+    console.print(table(entries))
+
+
+def table(entries: Sequence[Entry]) -> Table:
+    """One line for each."""
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in HEADINGS:
+        right = heading in TO_THE_RIGHT
+        found.add_column(heading, justify="right" if right else "left", no_wrap=heading != "state")
+    for entry in entries:
+        style = "" if entry.whole else "red" if entry.sealed else "dim"
+        found.add_row(*(Text(cell) for cell in cells(entry)), style=style)
+    return found
+
+
+def cells(entry: Entry) -> tuple[str, ...]:
+    """The texts of one line, in the order of ``HEADINGS``. What is not known is empty."""
+    state = "whole" if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
+    score = "" if entry.score is None else f"{entry.score:g}"
+    return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), score, state
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def size(count: int) -> str:
+    """``604 MB``."""
+    amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while amount >= 999.5 and unit != "TB":
+        amount, unit = amount / 1000, next(units)
+    return f"{amount:.3g} {unit}"

@@ -1,0 +1,221 @@
+"""``python -m hvd_elastic_ext.checkpoint.errand``: what an agent is sent on for a checkpoint of a running job.
+
+One request, as JSON on standard input, of the launcher's (``launcher/sealing.py``, ``launcher/resuming.py``); one
+answer on standard output. To the request the agent has added ``sides``: for each slot the descriptors of its commit
+memory. The work itself is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)::
+
+    {"do": "write", "place": P, "commit": [l, i, g, n], "parts": 3, "shares": {slot: [part, rank, side]}}
+        some of the parts of a commit that is kept, and the own states of these ranks
+        -> {"record": R of part 0 or null, "receipts": [...], "bytes": 3e8, "store": "which storage P is here"}
+    {"do": "seal", "place": P, "world": 3, "parts": 3, "written": [those answers, of all parts], "keep": 3,
+     "facts": anything}
+        makes it exist, and lets older ones go
+        -> {"path": P/N, "bytes": 6e8}
+    {"do": "load", "place": P, "ranks": {slot: rank}}
+        the newest that is whole, into the memory of each slot whose rank has left its own state there; if none has,
+        into that of the first, with the own state of another
+        -> {} if there is none, else
+           {"path": P/N, "step": 40, "generation": 7, "slots": [those that have it], "passed_over": ["why", ...],
+            "facts": what was given at the seal}
+
+What cannot be done is ``{"failed": "why", "for_good": whether trying again is in vain}``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.checkpoint import clerk, loading
+from hvd_elastic_ext.checkpoint.manifest import LOCAL
+from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.core import side as sides
+from hvd_elastic_ext.core.errors import Permanent, Transient
+
+Request = Mapping[str, Any]
+Answer = dict[str, Any]
+
+MARK: Final = ".store"
+"""File by which a host's storage is known for the same as another's."""
+FIRST: Final = 1
+"""How often a side was sealed in memory whose first commit comes from storage."""
+
+
+class Failed(Exception):
+    """The clerk could not do something; ``answer`` says what."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.get("error"))
+        self.answer = answer
+
+
+def main() -> int:
+    """Do what is asked for; the answer says how it went."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    request = json.load(sys.stdin)
+    if request["do"] != "load":  # nobody trains before it is loaded
+        clerk.give_way()
+    print(json.dumps(answered(request)), file=answers, flush=True)
+    return 0
+
+
+def answered(request: Request) -> Answer:
+    """Return the answer to one request."""
+    try:
+        return _DO[request["do"]](request)
+    except Failed as failed:
+        return {"failed": str(failed), "for_good": not failed.answer.get("transient", True)}
+
+
+def _write(request: Request) -> Answer:
+    record, receipts, length = None, [], 0
+    for slot, (part, rank, side) in request["shares"].items():
+        order = {"identity": request["commit"], "part": part, "parts": request["parts"], "rank": rank}
+        done = _have_done(request, do="write", fd=request["sides"][slot][side], **order)
+        record = done["record"] if part == 0 else record
+        receipts += done["receipts"]
+        length += done["bytes"]
+    return {"record": record, "receipts": receipts, "bytes": length, "store": _which(request["place"])}
+
+
+def _which(place: str) -> str:
+    """Tell storage of the same path apart: hosts that share none must not each write a part of the same checkpoint."""
+    if "://" in place:
+        return place
+    mark = Path(place, MARK)
+    with contextlib.suppress(FileExistsError):
+        _make(mark)
+    # Two hosts may be at it at once: who reads before the other has written reads again.
+    for _ in range(100):
+        if word := mark.read_text():
+            return word
+        time.sleep(0.01)
+    mark.unlink(missing_ok=True)  # or nothing would ever be written here again
+    raise Failed({"error": f"{mark} was empty: whoever made it was killed; it is made anew", "transient": True})
+
+
+def _make(mark: Path) -> None:
+    with mark.open("x") as file:
+        try:
+            file.write(secrets.token_hex(16))
+            file.flush()
+        except OSError:
+            mark.unlink(missing_ok=True)  # a full disk, say
+            raise
+
+
+def _seal(request: Request) -> Answer:
+    written = request["written"]
+    record = next(each["record"] for each in written if each["record"] is not None)
+    receipts = [receipt for each in written for receipt in each["receipts"]]
+    counts = {"parts": request["parts"], "world": request["world"]}
+    done = _have_done(request, do="seal", record=record, receipts=receipts, facts=request.get("facts"), **counts)
+    removed = clerk.answer(_line(request, do="prune", keep={"last": request["keep"]}))
+    more = {} if removed["ok"] else {"not_removed": removed["error"]}
+    return {"path": f"{request['place']}/{done['name']}", "bytes": done["bytes"], **more}
+
+
+def _load(request: Request) -> Answer:
+    passed_over: list[str] = []
+    skip: list[str] = []
+    while True:
+        found = _have_done(request, do="find", skip=skip)
+        if not skip:
+            passed_over += [f"{each['name']}: {each['why']}" for each in found["passed_over"]]
+        newest = found["newest"]
+        if newest is None:
+            return _none(request, passed_over)
+        ranks = _who(request, newest["name"])
+        identity = _beyond(newest["identity"], found["entries"])
+        into = [_into(request, slot, rank) for slot, rank in ranks.items() if not _is_past(request, slot, identity)]
+        order = {"name": newest["name"], "identity": identity, "into": into, "urgent": True}
+        done = clerk.answer(_line(request, do="load", **order))
+        if done["ok"]:
+            path, facts = f"{request['place']}/{newest['name']}", newest["facts"]
+            told = {"path": path, "step": newest["step"], "generation": identity[2], "facts": facts}
+            return {**told, "slots": [int(slot) for slot in ranks], "passed_over": passed_over}
+        if not done.get("damaged"):
+            raise Failed(done)
+        skip.append(newest["name"])
+        passed_over.append(f"{newest['name']}: {done['error']}")
+
+
+def _beyond(identity: list[int], entries: list[Answer]) -> list[int]:
+    """The loaded commit's identity, in a world that is as late as any that left something here.
+
+    What follows is newer then than what was passed over: it is found first, and kept longer.
+    """
+    worlds = [(each["identity"][1], each["identity"][2]) for each in entries if each["sealed"]]
+    lineage, incarnation, generation, number = identity
+    return [lineage, *max([(incarnation, generation), *worlds]), number]
+
+
+def _into(request: Request, slot: str, rank: int) -> Answer:
+    """Where a slot gets it, sealed last of all that lies there: that is what a process takes up."""
+    sealed = FIRST + max((found.sequence for found in _lies_in(request, slot)), default=0)
+    return {"fd": request["sides"][slot][0], "rank": rank, "sequence": sealed}
+
+
+def _is_past(request: Request, slot: str, identity: list[int]) -> bool:
+    """Whether a slot's memory has outlived its processes and their launcher, and with it a commit as new as that."""
+    held = [found.record.identity for found in _lies_in(request, slot)]
+    return any(each.lineage and list(each[1:]) >= identity[1:] for each in held)
+
+
+def _lies_in(request: Request, slot: str) -> list[sides.Sealed]:
+    sizes = [(each, os.fstat(each).st_size) for each in request["sides"][slot]]
+    found = [
+        sides.newest(os.pread(each, sides.PAGE, 0), size - sides.PAGE) for each, size in sizes if size >= sides.PAGE
+    ]
+    return [each for each in found if each is not None]
+
+
+def _who(request: Request, name: str) -> dict[str, int]:
+    """Whose own state each slot gets."""
+    try:
+        manifest = loading.read_manifest(open_store(request["place"]), name)
+    except (Permanent, Transient):
+        return dict(request["ranks"])  # loading it says what is wrong
+    there = [file.number for file in manifest.files if file.kind == LOCAL]
+    own = {slot: rank for slot, rank in request["ranks"].items() if rank in there}
+    return own or {min(request["ranks"], key=int): min(there, default=0)}
+
+
+def _none(request: Request, passed_over: list[str]) -> Answer:
+    sealed = [why for why in passed_over if not why.endswith("never sealed")]
+    if not sealed:
+        return {}
+    raise Failed(
+        {
+            "error": f"{len(sealed)} checkpoints in {request['place']} and none is whole ({sealed[0]}); "
+            f"look with `hvd-elastic checkpoints verify {request['place']}`, or name another --checkpoint-dir to begin "
+            "anew",
+            "transient": False,
+        }
+    )
+
+
+def _have_done(request: Request, **order: Any) -> Answer:
+    done = clerk.answer(_line(request, **order))
+    if not done["ok"]:
+        raise Failed(done)
+    return done
+
+
+def _line(request: Request, **order: Any) -> str:
+    return json.dumps({"store": request["place"], **order})
+
+
+_DO: Final = {"write": _write, "seal": _seal, "load": _load}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""What goes wrong with storage and what lies there, classed by what the caller should do.
+
+Transient
+└── StoreFailed     storage does not do what it was asked just now: keep the last checkpoint, try again later
+Permanent
+├── Missing         what was asked for is not there
+└── Damaged         a checkpoint is there and not whole: take the one before
+"""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.core.errors import Permanent, Transient
+
+
+class StoreFailed(Transient):
+    """``where`` names the file or folder; the last sealed checkpoint is as it was."""
+
+    def __init__(self, where: str, why: object, remedy: str = "the checkpoints that are there stay") -> None:
+        super().__init__(f"{where}: {why}; {remedy}")
+
+
+class Missing(Permanent):
+    """``where`` is not there."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(f"{where} is not there; `hvd-elastic checkpoints list` tells what is")
+
+
+class Unreadable(Permanent):
+    """``where`` is there, and reading it fails: a bad spot of the disk."""
+
+    def __init__(self, where: str, why: object) -> None:
+        super().__init__(f"{where} cannot be read: {why}; see to the disk, and take another checkpoint")
+
+
+class Damaged(Permanent):
+    """The checkpoint ``name`` is not what was sealed; ``why`` names the file and what is wrong with it."""
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self.why = why
+        super().__init__(f"checkpoint {name} is damaged: {why}; take the one before, and remove this one")

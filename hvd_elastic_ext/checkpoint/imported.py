@@ -1,0 +1,43 @@
+"""What `torch.save` once wrote, as plain values and tensors: a way in for checkpoints from before.
+
+Read as torch reads weights only, whatever the environment asks for: nothing that the file names is run.
+"""
+
+from __future__ import annotations
+
+import pickle
+import re
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import Permanent
+
+_UNREADABLE: Final = (
+    pickle.UnpicklingError, RuntimeError, EOFError, ValueError, TypeError, LookupError, AttributeError, MemoryError,
+)  # fmt: skip
+"""What torch's reading ends in, if a file is not what it should be."""
+
+
+def import_torch_save(path: Path) -> Any:
+    """Return what is in the file, its tensors in memory of their own on the CPU.
+
+    Raises :class:`Permanent` for a file that cannot be read, is no such checkpoint, or holds more than tensors and
+    plain values: a whole model, or objects of the user's own.
+    """
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise Permanent(f"{path}: {error.strerror or error}") from error
+    except _UNREADABLE as error:
+        held = re.search(r"GLOBAL ([\w.]+)|type (?:<class ')?([\w.]+)(?:'>)? ", str(error))
+        if held is not None and "nsupported" in str(error):
+            name = held[1] or held[2]
+            why = f"it holds {name}, which is no plain value; load it with your own program once, and save state dicts"
+        else:
+            why = "it is no checkpoint of torch.save, or it is damaged"
+        raise Permanent(f"{path}: {why}") from error

@@ -1,0 +1,223 @@
+"""Checkpoints in a folder of a local or shared file system.
+
+The folder is opened once and everything is done from there: if what it is on is unmounted, nothing is written to what
+lies below. Files are new, and flushed together with the names they have; links are not followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from hvd_elastic_ext.checkpoint.errors import Missing, StoreFailed, Unreadable
+from hvd_elastic_ext.core.errors import Permanent
+
+BATCH: Final = 1000
+"""Pieces of memory that one call writes or reads: the system takes 1024."""
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WITHIN: Final = _FOLDER | os.O_NOFOLLOW
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OLD: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO would wait for a writer
+_FOR_GOOD: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
+
+
+class System(Protocol):
+    """What is asked of the operating system: functions of :mod:`os` by their names there."""
+
+    def open(self, path: str, flags: int, mode: int = ..., *, dir_fd: int | None = ...) -> int: ...
+    def close(self, fd: int) -> None: ...
+    def fstat(self, fd: int) -> os.stat_result: ...
+    def stat(self, path: str, *, dir_fd: int | None = ..., follow_symlinks: bool = ...) -> os.stat_result: ...
+    def listdir(self, path: int) -> list[str]: ...
+    def mkdir(self, path: str, mode: int = ..., *, dir_fd: int | None = ...) -> None: ...
+    def writev(self, fd: int, buffers: Sequence[memoryview], /) -> int: ...
+    def preadv(self, fd: int, buffers: Sequence[memoryview], offset: int, /) -> int: ...
+    def fsync(self, fd: int) -> None: ...
+    def rename(self, src: str, dst: str, *, src_dir_fd: int | None = ..., dst_dir_fd: int | None = ...) -> None: ...
+    def unlink(self, path: str, *, dir_fd: int | None = ...) -> None: ...
+    def rmdir(self, path: str, *, dir_fd: int | None = ...) -> None: ...
+
+
+class LocalStore:
+    """See :class:`Store`. The folder is made when something is written."""
+
+    threads = min(4, os.cpu_count() or 1)
+
+    def __init__(self, root: Path, system: System = os) -> None:
+        self.where = str(root)
+        self._root = root.absolute()
+        self._system = system
+        self._opening = threading.Lock()
+        self._opened = -1
+
+    def __del__(self) -> None:
+        if self._opened >= 0:
+            self._system.close(self._opened)
+
+    def folders(self) -> list[str]:
+        with self._told():
+            try:
+                facts = self._facts(self._top())
+            except FileNotFoundError:
+                return []
+            return [name for name, fact in facts.items() if stat.S_ISDIR(fact.st_mode)]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        with self._told(folder):
+            try:
+                with self._folder(folder) as top:
+                    facts = self._facts(top)
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+            return {name: fact.st_size for name, fact in facts.items() if stat.S_ISREG(fact.st_mode)}
+
+    def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
+        with self._told(folder, file), self._folder(folder, make=True) as top:
+            self._write(top, file, blocks)
+            self._system.fsync(top)
+
+    def put(self, folder: str, file: str, data: bytes) -> None:
+        draft = f"{file}.{secrets.token_hex(4)}.new"
+        with self._told(folder, file), self._folder(folder, make=True) as top:
+            self._write(top, draft, [[memoryview(data)]])
+            self._system.rename(draft, file, src_dir_fd=top, dst_dir_fd=top)
+            self._system.fsync(top)
+
+    def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
+        path = f"{self.where}/{folder}/{file}"
+        with self._told(folder, file):
+            try:
+                with self._folder(folder) as top:
+                    opened = self._system.open(file, _OLD, dir_fd=top)
+            except FileNotFoundError:
+                raise Missing(path) from None
+            try:
+                if not stat.S_ISREG(self._system.fstat(opened).st_mode):
+                    raise Missing(path)
+                for batch in _batches(into):
+                    start += self._read_all(opened, batch, start)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                raise Unreadable(path, error.strerror) from error
+            finally:
+                self._system.close(opened)
+
+    def remove(self, folder: str, file: str) -> None:
+        with self._told(folder, file), contextlib.suppress(FileNotFoundError), self._folder(folder) as top:
+            self._system.unlink(file, dir_fd=top)
+            self._system.fsync(top)
+
+    def remove_folder(self, folder: str) -> None:
+        with self._told(folder), contextlib.suppress(FileNotFoundError):
+            with self._folder(folder) as top:
+                for name, fact in self._facts(top).items():
+                    if not stat.S_ISDIR(fact.st_mode):
+                        with contextlib.suppress(FileNotFoundError):
+                            self._system.unlink(name, dir_fd=top)
+            self._system.rmdir(folder, dir_fd=self._top())
+            self._system.fsync(self._top())
+
+    def _facts(self, top: int) -> dict[str, os.stat_result]:
+        found = {}
+        for name in self._system.listdir(top):
+            with contextlib.suppress(FileNotFoundError):  # removed since
+                found[name] = self._system.stat(name, dir_fd=top, follow_symlinks=False)
+        return found
+
+    def _write(self, top: int, file: str, blocks: Iterable[Sequence[memoryview]]) -> None:
+        opened = self._system.open(file, _NEW, 0o666, dir_fd=top)
+        try:
+            for block in blocks:
+                for batch in _batches(block):
+                    self._write_all(opened, batch)
+            self._system.fsync(opened)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._system.unlink(file, dir_fd=top)  # no litter, if it can be helped
+            raise
+        finally:
+            self._system.close(opened)
+
+    def _write_all(self, opened: int, pieces: Sequence[memoryview]) -> None:
+        rest = list(pieces)
+        while rest:
+            rest = _behind(rest, self._system.writev(opened, rest))
+
+    def _read_all(self, opened: int, pieces: Sequence[memoryview], start: int) -> int:
+        rest, done = [piece for piece in pieces if len(piece)], 0
+        while rest:
+            got = self._system.preadv(opened, rest, start + done)
+            if not got:
+                raise EOFError
+            rest, done = _behind(rest, got), done + got
+        return done
+
+    def _top(self, *, make: bool = False) -> int:
+        with self._opening:
+            if self._opened < 0:
+                if make:
+                    self._make(self._root)
+                self._opened = self._system.open(str(self._root), _FOLDER)
+            return self._opened
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder and those above it; each name is on storage when this returns."""
+        try:
+            self._system.stat(str(folder))
+        except FileNotFoundError:
+            self._make(folder.parent)
+            with contextlib.suppress(FileExistsError):
+                self._system.mkdir(str(folder), 0o777)
+            above = self._system.open(str(folder.parent), _FOLDER)
+            try:
+                self._system.fsync(above)
+            finally:
+                self._system.close(above)
+
+    @contextlib.contextmanager
+    def _folder(self, folder: str, *, make: bool = False) -> Iterator[int]:
+        top = self._top(make=make)
+        if make:
+            with contextlib.suppress(FileExistsError):
+                self._system.mkdir(folder, 0o777, dir_fd=top)
+            self._system.fsync(top)  # also of a name that another writer made, who may be gone by now
+        opened = self._system.open(folder, _WITHIN, dir_fd=top)
+        try:
+            yield opened
+        finally:
+            self._system.close(opened)
+
+    @contextlib.contextmanager
+    def _told(self, *names: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = "/".join([self.where, *names])
+            if error.errno in _FOR_GOOD:
+                raise Permanent(f"{where}: {error.strerror}; give a folder that this user may write to") from error
+            remedy = "make room there" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "see to the storage"
+            raise StoreFailed(
+                where, error.strerror or error, f"{remedy}; the checkpoints sealed before stay"
+            ) from error
+
+
+def _batches(pieces: Sequence[memoryview]) -> Iterator[Sequence[memoryview]]:
+    for start in range(0, len(pieces), BATCH):
+        yield pieces[start : start + BATCH]
+
+
+def _behind(pieces: list[memoryview], done: int) -> list[memoryview]:
+    """What is left of ``pieces`` after ``done`` bytes."""
+    for number, piece in enumerate(pieces):
+        if done < len(piece):
+            return [piece[done:], *pieces[number + 1 :]]
+        done -= len(piece)
+    return []

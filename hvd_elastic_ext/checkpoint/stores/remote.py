@@ -1,0 +1,146 @@
+"""Checkpoints in whatever fsspec can open: object stores, and file systems that are not mounted.
+
+Nothing here rests on renames or on the order in which a store shows what was written: files have names of their own
+and are named, with their checksums, by the manifest, which is one small object.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.checkpoint.errors import Missing, StoreFailed
+from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
+
+WITHOUT_FOLDERS: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}
+"""Stores in which a folder is the beginning of a name; to make one there could make a bucket nobody wanted."""
+PART: Final = 16 << 20
+"""Bytes that are sent at once, and held in memory meanwhile."""
+PARTS: Final = 9_000
+"""S3 takes 10,000 parts of one object."""
+
+
+class RemoteStore:
+    """See :class:`Store`."""
+
+    threads = 8
+
+    def __init__(self, where: str, files: Any, root: str, scheme: str) -> None:
+        self.where = where.rstrip("/")
+        self._files = files
+        self._root = root.rstrip("/")
+        self._makes_folders = scheme not in WITHOUT_FOLDERS
+
+    def folders(self) -> list[str]:
+        return [name for name, found in self._listed() if found.get("type") == "directory"]
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        return {name: int(found.get("size") or 0) for name, found in self._listed(folder) if found["type"] == "file"}
+
+    def write(self, folder: str, file: str, blocks: Iterable[Sequence[memoryview]], *, length: int) -> None:
+        with self._told(folder, file):
+            self._make(folder)
+            opened = self._files.open(self._path(folder, file), "wb", block_size=max(PART, -(-length // PARTS)))
+            try:
+                for block in blocks:
+                    for piece in block:
+                        opened.write(piece)
+            except BaseException:
+                _give_up(opened)
+                raise
+            opened.close()
+
+    def put(self, folder: str, file: str, data: bytes) -> None:
+        with self._told(folder, file):
+            self._make(folder)
+            self._files.pipe_file(self._path(folder, file), data)
+
+    def read(self, folder: str, file: str, start: int, into: Sequence[memoryview]) -> None:
+        length = sum(map(len, into))
+        path = self._path(folder, file)
+        with self._told(folder, file):
+            try:
+                data = self._files.cat_file(path, start=start, end=start + length) if length else b""
+            except FileNotFoundError:
+                raise Missing(f"{self.where}/{folder}/{file}") from None
+            except Exception:
+                if self._files.size(path) < start + length:
+                    raise EOFError from None  # some stores refuse to read beyond the end
+                raise
+        if len(data) != length:
+            raise EOFError
+        found = memoryview(data)
+        for piece in into:
+            piece[:], found = found[: len(piece)], found[len(piece) :]
+
+    def remove(self, folder: str, file: str) -> None:
+        with self._told(folder, file), contextlib.suppress(FileNotFoundError):
+            self._files.rm_file(self._path(folder, file))
+
+    def remove_folder(self, folder: str) -> None:
+        with self._told(folder), contextlib.suppress(FileNotFoundError):
+            self._files.rm(self._path(folder), recursive=True)
+
+    def _listed(self, *names: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        path = self._path(*names)
+        with self._told(*names):
+            self._files.invalidate_cache()  # others write there, too
+            try:
+                found = self._files.ls(path, detail=True)
+            except (FileNotFoundError, NotADirectoryError):
+                found = []
+        for entry in found:
+            name = entry["name"].rstrip("/").rpartition("/")[2]
+            # An object store may list the folder itself, as an empty object of that name.
+            if name and entry["name"].strip("/") != path.strip("/"):
+                yield name, entry
+
+    def _make(self, folder: str) -> None:
+        if self._makes_folders:
+            self._files.makedirs(self._path(folder), exist_ok=True)
+
+    def _path(self, *names: str) -> str:
+        return "/".join([self._root, *names])
+
+    @contextlib.contextmanager
+    def _told(self, *names: str) -> Iterator[None]:
+        where = "/".join([self.where, *names])
+        try:
+            yield
+        except (ElasticError, EOFError):
+            raise
+        except PermissionError as error:
+            raise Permanent(
+                f"{where}: no permission ({error}); give credentials that may read and write there"
+            ) from error
+        except FileNotFoundError as error:
+            raise Permanent(f"{where}: {error}; make the bucket or folder first") from error
+        except Exception as error:  # every library behind fsspec has errors of its own
+            raise StoreFailed(where, f"{type(error).__name__}: {error}") from error
+
+
+def open_remote(where: str, options: Mapping[str, Any]) -> RemoteStore:
+    """The store at a URL. Raises :class:`UsageError` for a kind of URL that nothing here can open."""
+    scheme = where.partition("://")[0]
+    try:
+        import fsspec
+    except ImportError:
+        raise UsageError(f"{where}: needs fsspec; pip install 'hvd-elastic-ext[checkpoint]'") from None
+    try:
+        files, root = fsspec.core.url_to_fs(where, **options)
+    except ImportError as error:
+        raise UsageError(f"{where}: {error}") from None
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{where}: {error}; give a folder, or a URL such as s3://bucket/folder") from None
+    if not root.strip("/") and scheme != "memory":
+        raise UsageError(f"{where} names no bucket; give one, such as {scheme}://bucket/folder")
+    return RemoteStore(where, files, root, scheme)
+
+
+def _give_up(opened: Any) -> None:
+    """Leave a file that is not finished. To close it, as its end would, would make it look like a whole one."""
+    with contextlib.suppress(Exception):
+        opened.discard()
+    with contextlib.suppress(Exception):
+        opened.closed = True

@@ -1,0 +1,117 @@
+"""What stands in front of a commit in memory: which commit it is, how long its regions are, and whether it is kept.
+
+A side is a page with two places for a record, and the commit's bytes behind it
+(``worker/commits/memory.py``). Its process, the agent that owns the memory and
+what makes a commit durable must all read the same.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple, Protocol
+
+PAGE: Final = mmap.PAGESIZE
+"""Bytes in front of the commit's own."""
+PLACES: Final = (0, PAGE // 2)
+"""Of the two records a side has room for: one can be replaced while the other one holds."""
+KEPT_AT: Final = PAGE // 4
+"""Of one byte. 1: whoever owns the memory reads the commit, and no other is written over it until the byte is 0.
+
+The process sets it for a commit of its own that it is asked to keep, the owner for one that no process has; the
+owner clears it.
+"""
+
+_MAGIC: Final = b"hvdecmt1"
+_FIELDS: Final = struct.Struct("<12q")
+_HEAD: Final = struct.Struct(f"<{len(_MAGIC)}sI")
+LENGTH: Final = _HEAD.size + _FIELDS.size
+"""Of one record."""
+NO_HEAD: Final = bytes(_HEAD.size)
+"""Written over the beginning of a record, it leaves none."""
+
+
+class Identity(NamedTuple):
+    """Which commit it is; of two commits of one lineage the greater one is the newer.
+
+    ``lineage`` is drawn in the first sync of a job (0: none yet), ``incarnation``
+    counts launchers, ``generation`` worlds, ``number`` commits.
+    """
+
+    lineage: int
+    incarnation: int
+    generation: int
+    number: int
+
+
+class Record(NamedTuple):
+    """What is sealed on a side: which commit, after how many optimizer steps, and the lengths of its regions in bytes.
+
+    ``loose`` is the part of ``data`` in front that may differ among ranks that
+    hold the same commit; ``foreign`` says that the shared regions came over the network, ``stored`` that all of it
+    came from a checkpoint, which another program may have made.
+    """
+
+    identity: Identity
+    step: int
+    loose: int
+    data: int
+    layout: int
+    tree: int
+    local: int
+    foreign: bool = False
+    stored: bool = False
+
+    @property
+    def shared(self) -> int:
+        """Bytes that every rank has alike: data, layout and tree."""
+        return self.data + self.layout + self.tree
+
+    @property
+    def total(self) -> int:
+        return self.shared + self.local
+
+
+class Readable(Protocol):
+    """A mapping, or the bytes of a page."""
+
+    def __getitem__(self, part: slice, /) -> bytes: ...
+
+
+class Sealed(NamedTuple):
+    """A valid record: where it stands, the side's count of seals, and what it says."""
+
+    place: int
+    sequence: int
+    record: Record
+
+
+def pack(sequence: int, record: Record) -> tuple[bytes, bytes]:
+    """Write a record in two parts, the second of which goes first: what the head says of the fields makes it valid."""
+    fields = _FIELDS.pack(
+        sequence, *record.identity, record.step, record.loose, record.data, record.layout, record.tree,
+        record.local, record.foreign | record.stored << 1,
+    )  # fmt: skip
+    return _HEAD.pack(_MAGIC, zlib.crc32(fields)), fields
+
+
+def records(page: Readable, room: int) -> Iterator[Sealed]:
+    """Yield each valid record of a side that has room for ``room`` bytes behind its page."""
+    for place in PLACES:
+        magic, checksum = _HEAD.unpack(page[place : place + _HEAD.size])
+        fields = page[place + _HEAD.size : place + LENGTH]
+        if magic != _MAGIC or checksum != zlib.crc32(fields):
+            continue
+        sequence, lineage, incarnation, generation, number, step, *rest, origin = _FIELDS.unpack(fields)
+        loose, data, layout, tree, local = rest
+        identity = Identity(lineage, incarnation, generation, number)
+        record = Record(identity, step, loose, data, layout, tree, local, bool(origin & 1), bool(origin & 2))
+        if record.total <= room:
+            yield Sealed(place, sequence, record)
+
+
+def newest(page: Readable, room: int) -> Sealed | None:
+    """Return the record that holds; None if there is none, or only a torn one."""
+    return max(records(page, room), key=lambda found: found.sequence, default=None)

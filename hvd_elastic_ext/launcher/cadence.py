@@ -1,0 +1,89 @@
+"""How often, and where to: the values of ``--checkpoint-every``, ``--commit-every`` and their like."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from hvd_elastic_ext.core.errors import UsageError
+
+_STEPS: Final = re.compile(r"[0-9]{1,12}")
+_SECONDS: Final = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)s")
+_LOOSE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) *(s|secs?|seconds?|m|min|minutes?|h|hours?|steps?|batch|batches)")
+_UNIT_S: Final = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """At most one of ``steps``, ``seconds`` and ``notice_only`` is set; none of them is ``auto``."""
+
+    steps: int | None = None
+    seconds: float | None = None
+    notice_only: bool = False
+
+    @property
+    def auto(self) -> bool:
+        return self == Cadence()
+
+    def __str__(self) -> str:
+        """As it is written on a command line."""
+        if self.notice_only:
+            return "notice"
+        return f"{self.seconds:g}s" if self.seconds is not None else "auto" if self.steps is None else str(self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """Where checkpoints go (a folder, or a URL that fsspec knows), how often, and how many are left there."""
+
+    place: str
+    every: Cadence
+    keep: int = 3
+
+
+AUTO: Final = Cadence()
+ON_NOTICE: Final = Cadence(notice_only=True)
+
+
+def parse_checkpoint_every(text: str, *, where: str = "--checkpoint-every") -> Cadence:
+    """Read ``auto``, ``N`` (steps), ``Ns`` (seconds) or ``notice``. Raises :class:`UsageError`, one line."""
+    word = text.strip()
+    found = {"auto": AUTO, "notice": ON_NOTICE}.get(word) or _number(word)
+    if found is None:
+        _refuse(text, where, "auto, a number of steps (100), of seconds (90s), or notice", ("auto", "notice"))
+    return found
+
+
+def parse_commit_every(text: str, *, where: str = "--commit-every") -> Cadence:
+    """Read ``auto`` or ``N`` (calls of ``state.commit()``). Raises :class:`UsageError`, one line."""
+    word = text.strip()
+    found = AUTO if word == "auto" else _number(word)
+    if found is None or found.seconds is not None:
+        _refuse(text, where, "auto, or a number of steps (10)", ("auto",), seconds=False)
+    return found
+
+
+def _number(word: str) -> Cadence | None:
+    """Nothing above 0 is no cadence."""
+    if _STEPS.fullmatch(word) and int(word):
+        return Cadence(steps=int(word))
+    match = _SECONDS.fullmatch(word)
+    return Cadence(seconds=float(match[1])) if match and float(match[1]) else None
+
+
+def _refuse(text: str, where: str, allowed: str, words: tuple[str, ...], *, seconds: bool = True) -> NoReturn:
+    near = _neighbour(text.strip().lower(), words, seconds=seconds)
+    raise UsageError(f"{where} {text!r}: write {allowed}" + (f"; did you mean {near!r}?" if near else ""))
+
+
+def _neighbour(word: str, words: tuple[str, ...], *, seconds: bool) -> str | None:
+    """What may have been meant: a number with another unit, or a word with a slip in it."""
+    match = _LOOSE.fullmatch(word)
+    if match is None:
+        return next(iter(difflib.get_close_matches(word, words, n=1, cutoff=0.5)), None)
+    number, unit = float(match[1]), match[2]
+    if unit.startswith(("step", "batch")):
+        return str(int(number)) if number.is_integer() and number else None
+    return f"{number * _UNIT_S[unit[0]]:.12g}s" if seconds and number else None

@@ -1,0 +1,473 @@
+"""Durable checkpoints of a running job: which commit becomes one, when, and who does what for it.
+
+The launcher names a commit that is still to come, so that every rank keeps the
+same one; the agents write it beside training, each rank its share; when all
+shares are there, one agent makes the checkpoint exist. Whatever goes wrong on
+the way costs nothing but this attempt: the checkpoint before is still the newest.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.launcher import intervals
+from hvd_elastic_ext.launcher.cadence import Cadence, Durability
+from hvd_elastic_ext.launcher.failure_rate import Failures
+from hvd_elastic_ext.launcher.intervals import Choice, Seal
+from hvd_elastic_ext.launcher.rendezvous import Life
+from hvd_elastic_ext.launcher.roster import Agent, Worker
+from hvd_elastic_ext.launcher.station import Station
+from hvd_elastic_ext.launcher.worlds import Worlds
+
+log = logging.getLogger(__name__)
+
+AHEAD_S: Final = 2.0
+"""Commits of so many seconds lie between the newest known one and the one that is named: beats are as old as that."""
+WRITE_S: Final = 900.0
+"""How long a host may take for its share."""
+AGAIN_S: Final = 5.0
+"""Pause after an attempt that failed; it doubles with each one more, up to :data:`AGAIN_MOST_S`."""
+AGAIN_MOST_S: Final = 300.0
+SLOWED: Final = 0.05
+"""By what share steps are taken to be slower while a checkpoint is written: nobody measures it while it happens."""
+TELLS_S: Final = 5.0
+"""How long after it has entered a world a process tells of its first commit at the latest."""
+FIRST_S: Final = 5.0
+"""How long a commit is thought to take to become durable before any has."""
+TRAINS_S: Final = 30.0
+"""How long after that it trains without a State of ours, if it does and has not."""
+MISSES: Final = 8
+"""Times that a commit is named further and further ahead before an attempt has failed."""
+
+Name = tuple[int, int, int]
+"""Of a commit: incarnation, generation, number."""
+
+
+class Kept(NamedTuple):
+    """What a process keeps: which commit, after how many steps, and on which side of its memory."""
+
+    commit: tuple[int, int, int, int]
+    step: int
+    side: int
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One checkpoint on its way. ``ranks``: of each member of the world whose commit it is to be."""
+
+    number: int
+    generation: int
+    ranks: Mapping[Life, int]
+    began: float
+    wanted: Name
+    stay: bool = False
+    """Nobody goes on beyond the commit: the job ends with it."""
+    kept: dict[Life, Kept] = field(default_factory=dict)
+    misses: int = 0
+    waits_for: set[str] = field(default_factory=set)
+    """Hosts that are at work on it."""
+    written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    sealing: bool = False
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    deadline: float = math.inf
+    kept_at: float = 0.0
+
+    @property
+    def hosts(self) -> dict[str, list[Life]]:
+        """The members on each host."""
+        found: dict[str, list[Life]] = {}
+        for life in self.ranks:
+            found.setdefault(life.seat.host, []).append(life)
+        return found
+
+    @property
+    def root(self) -> str:
+        """The host that makes it exist."""
+        return min(self.ranks.items(), key=lambda item: item[1])[0].seat.host
+
+
+class Last(NamedTuple):
+    """The newest checkpoint: when it was made, or this launcher began (mono), and after how many steps."""
+
+    at: float
+    step: int
+
+
+def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) -> bool:
+    """Whether another checkpoint is to be made. Pure. ``interval_s`` is what ``auto`` has come to."""
+    if every.notice_only or step <= last.step:
+        return False
+    if every.steps is not None:
+        return step - last.step >= every.steps
+    return now - last.at >= (interval_s if every.seconds is None else every.seconds)
+
+
+def ahead(newest: Name, per_s: float, misses: int) -> Name:
+    """Name a commit that no rank has passed when it hears of it. Pure. ``per_s``: commits a second."""
+    margin = 1 + math.ceil(per_s * AHEAD_S)
+    return (newest[0], newest[1], newest[2] + margin * 2**misses)
+
+
+def last_words(news: Mapping[str, Any]) -> str:
+    """What is known of an errand that has ended without an answer."""
+    words = str(news.get("words") or "").splitlines()
+    return words[-1] if words else f"it ended with exit code {news.get('code')}"
+
+
+class Sealing:
+    """See the module's docstring. Told of events, and looked at by the driver; without ``how`` it does nothing."""
+
+    def __init__(self, station: Station, worlds: Worlds, how: Durability | None) -> None:
+        self._station = station
+        self._worlds = worlds
+        self._how = how
+        self._attempt: Attempt | None = None
+        self._last = Last(station.now(), 0)
+        self._failures = Failures()
+        self._watched_from = station.now()
+        self._choice: Choice = intervals.UNMEASURED
+        self._seals: list[Seal] = []
+        self._not_before = -math.inf
+        self._failed_in_a_row = 0
+        self._asked = self._stay = False
+        self._staying: Attempt | None = None
+        """Its members wait where they made it: they were to go no further."""
+        self._apart = False
+        """Hosts share no storage: each has a whole checkpoint of its own."""
+        self._said_stateless = False
+        self._seen: tuple[float, Name] | None = None
+        self._per_s = 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a checkpoint is on its way."""
+        return self._attempt is not None
+
+    def began_with(self, step: int, facts: Mapping[str, Any]) -> None:
+        """Training goes on from a checkpoint of so many steps, at whose seal ``facts`` were noted.
+
+        Unless the job was told to end with it, something has cost every commit in memory since then: such failures
+        are what checkpoints are for.
+        """
+        self._last = Last(self._station.now(), step)
+        known = Failures.of(facts.get("failures"))
+        self._failures = known if facts.get("ended") is True else known.failed()
+        self._watched_from = self._station.now()
+
+    def now_please(self, *, stay: bool = True) -> bool:
+        """Make a checkpoint as soon as possible; False if there is nothing to save.
+
+        With ``stay`` nobody trains beyond it, until :meth:`go_on`.
+        """
+        if stay and self._staying is not None:
+            return False  # nothing was trained since
+        self._stay = stay
+        self._asked, self._not_before = self._how is not None and self._may_commit(), -math.inf
+        return self._asked
+
+    def _may_commit(self) -> bool:
+        """Whether every member has a State of ours, or may not have had the time to say so."""
+        now, members = self._station.now(), self._members()
+        return bool(members) and all(each.holds is not None or now - each.since < TELLS_S for each in members)
+
+    def go_on(self) -> None:
+        """Nobody has to stay, and nothing is asked for, any more."""
+        self._asked = False
+        if self._attempt is not None and self._attempt.stay:
+            self._give_up("it is not needed any more", blame=False)
+        if self._staying is not None:
+            self._tell_to_go_on(self._staying)
+
+    def _tell_to_go_on(self, attempt: Attempt) -> None:
+        self._staying = None
+        self._station.tell_all(self._station.roster.present(attempt.ranks), "keep", commit=None)
+
+    @property
+    def durable_s(self) -> float:
+        """How long a commit took to become durable, the last time; a guess at first."""
+        return self._seals[-1].durable_s if self._seals else FIRST_S
+
+    @property
+    def asked(self) -> bool:
+        """Whether a checkpoint that was asked for is still to come."""
+        return self._asked
+
+    def lost(self, host: str) -> None:
+        """A connection was lost, and with it perhaps what was asked, or answered."""
+        if self._attempt is not None and host in self._attempt.hosts:
+            self._give_up(f"the connection to {host} was lost", blame=False)
+
+    def came(self, host: str) -> None:
+        """An agent is there, or there again: what another launcher had kept, or what was lost on the way to it, ends.
+
+        Its processes might stay for ever for a word that was never heard.
+        """
+        workers = self._station.roster.on(host)
+        if self._how is None or not workers:
+            return
+        self.lost(host)
+        if self._staying is not None and host in self._staying.hosts:
+            return  # as they should
+        self._station.tell_all(workers, "keep", commit=None)
+        self._station.hands.send(host, {"do": "drop", "slots": [worker.seat.slot for worker in workers]})
+
+    # --- the look
+
+    def look(self, now: float) -> None:
+        """Begin what is due, and give up what has lost its world or its patience."""
+        if self._how is None:
+            return
+        self._measure_pace(now)
+        self._see_stateless(now)
+        if self._staying is not None and self._staying.generation != self._station.generation:
+            self._tell_to_go_on(self._staying)  # to the next world
+        attempt = self._attempt
+        if attempt is None:
+            if now >= self._not_before and self._due(now):
+                self._begin(now)
+        elif attempt.generation != self._station.generation or not self._all_there(attempt):
+            self._give_up("the world has changed", blame=False)
+        elif now >= attempt.deadline:
+            self._give_up(f"no answer from {', '.join(sorted(attempt.waits_for))} after {WRITE_S:g} s")
+
+    def _see_stateless(self, now: float) -> None:
+        """Say once of a script that trains without a State of ours that there will be no checkpoints of it."""
+        if self._said_stateless or not self._worlds.settled:
+            return
+        others = [each for each in self._members() if each.holds is None and each.step and now - each.since > TRAINS_S]
+        if others:
+            self._said_stateless = True
+            reason = f"{others[0].seat} trains without a State of hvd_elastic_ext; use one, or --adopt"
+            log.warning("no checkpoint is made: %s", reason)
+            self._station.record("not_sealed", reason=reason)
+
+    def next_look(self, now: float) -> float:
+        """When something may be due (mono)."""
+        if self._how is None or self._how.every.notice_only:
+            return math.inf
+        if self._attempt is not None:
+            return self._attempt.deadline
+        seconds = self._interval_s if self._how.every.seconds is None else self._how.every.seconds
+        return math.inf if self._how.every.steps else max(now, self._not_before, self._last.at + seconds)
+
+    @property
+    def _interval_s(self) -> float:
+        return self._choice.seconds
+
+    def _due(self, now: float) -> bool:
+        assert self._how is not None
+        newest = self._newest()
+        if newest is None or not self._worlds.settled:
+            return False
+        step = max((worker.step for worker in self._members()), default=0)
+        return self._asked or due(now, step, self._last, self._how.every, self._interval_s)
+
+    def _members(self) -> list[Worker]:
+        return self._station.roster.present(self._worlds.members)
+
+    def _newest(self) -> Name | None:
+        """The newest commit that any member has told of, if all have told of one: others have no State of ours."""
+        held = [worker.holds for worker in self._members()]
+        known = [each for each in held if each is not None]
+        return max(known) if known and len(known) == len(self._worlds.members) else None
+
+    def _measure_pace(self, now: float) -> None:
+        newest = self._newest()
+        if newest is None or (self._seen is not None and self._seen[1][:2] != newest[:2]):
+            self._seen = None if newest is None else (now, newest)
+            return
+        if self._seen is None:
+            self._seen = (now, newest)
+        elif now - self._seen[0] >= 1.0:
+            self._per_s = (newest[2] - self._seen[1][2]) / (now - self._seen[0])
+            self._seen = (now, newest)
+
+    def _all_there(self, attempt: Attempt) -> bool:
+        return len(self._station.roster.present(attempt.ranks)) == len(attempt.ranks)
+
+    def _reachable(self, lives: Iterable[Life]) -> bool:
+        """Whether all will hear which commit is named: it is said once."""
+        agents = [self._station.roster.agents.get(host) for host in {life.seat.host for life in lives}]
+        return all(agent is not None and agent.joined for agent in agents)
+
+    # --- one attempt
+
+    def _begin(self, now: float) -> None:
+        newest = self._newest()
+        ranks = {life: place.rank for life in self._worlds.members if (place := self._station.rendezvous.place(life))}
+        if newest is None or len(ranks) != len(self._worlds.members) or not self._reachable(ranks):
+            return
+        wanted = ahead(newest, self._per_s, 0)
+        self._attempt = Attempt(
+            self._station.new_errand(), self._station.generation, ranks, now, wanted, self._asked and self._stay
+        )
+        self._ask(self._attempt)
+
+    def _ask(self, attempt: Attempt) -> None:
+        attempt.kept.clear()
+        members = self._station.roster.present(attempt.ranks)
+        self._station.tell_all(members, "keep", commit=attempt.wanted, stay=attempt.stay)
+
+    def kept(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """A process keeps the commit that was named."""
+        attempt, commit, step, side = self._attempt, message.get("commit"), message.get("step"), message.get("side")
+        if attempt is None or worker.life not in attempt.ranks or not isinstance(commit, list) or len(commit) != 4:
+            return
+        if tuple(commit[1:]) != attempt.wanted or type(step) is not int or type(side) is not int:
+            return
+        attempt.kept[worker.life] = Kept((commit[0], commit[1], commit[2], commit[3]), step, side)
+        if len(attempt.kept) == len(attempt.ranks):
+            self._write(attempt)
+
+    def not_kept(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """A process has passed the commit that was named before it heard of it: one further ahead is named."""
+        attempt, wanted, newest = self._attempt, message.get("wanted"), message.get("newest")
+        if attempt is None or worker.life not in attempt.ranks or attempt.waits_for or wanted != [*attempt.wanted]:
+            return
+        attempt.misses += 1
+        if not isinstance(newest, list) or len(newest) != 3:
+            self._give_up(f"{worker.seat} has not got its agent's memory; start it with the descriptors of its parent")
+        elif attempt.misses > MISSES:
+            self._give_up("commits come faster than processes can be told of them")
+        else:
+            attempt.wanted = max(ahead((newest[0], newest[1], newest[2]), self._per_s, attempt.misses), attempt.wanted)
+            self._ask(attempt)
+
+    def _write(self, attempt: Attempt) -> None:
+        if len({(kept.commit, kept.step) for kept in attempt.kept.values()}) > 1:
+            self._give_up("ranks took commits of one number after different steps; commit on all ranks at the same")
+            return
+        assert self._how is not None
+        attempt.number = self._station.new_errand()  # of the errand before its end may not be heard of yet
+        attempt.kept_at = self._station.now()
+        attempt.deadline = attempt.kept_at + WRITE_S
+        attempt.written.clear()
+        for host, lives in attempt.hosts.items():
+            shares = {
+                str(life.seat.slot): [
+                    part if self._apart else attempt.ranks[life],
+                    attempt.ranks[life],
+                    attempt.kept[life].side,
+                ]
+                for part, life in enumerate(lives)
+            }
+            parts = len(lives) if self._apart else len(attempt.ranks)
+            if not self._send(attempt, host, lives, do="write", parts=parts, shares=shares):
+                return
+
+    def _send(self, attempt: Attempt, host: str, lives: list[Life], **request: Any) -> bool:
+        assert self._how is not None
+        commit = next(iter(attempt.kept.values())).commit
+        whole = {"place": self._how.place, "commit": commit, **request}
+        slots = [life.seat.slot for life in lives]
+        attempt.waits_for.add(host)
+        if not self._station.hands.send(host, {"do": "errand", "id": attempt.number, "slots": slots, "request": whole}):
+            self._give_up(f"{host} is not connected", blame=False)
+            return False
+        return True
+
+    def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
+        """Take in what an agent says of its errand; False if it is about something else."""
+        event, attempt, host = news.get("event"), self._attempt, agent.host.name
+        if event not in ("errand", "errand_ended") or attempt is None or news.get("id") != attempt.number:
+            return False
+        if host not in attempt.waits_for:
+            return True
+        answer = news.get("answer")
+        if event == "errand" and isinstance(answer, dict):
+            self._answered(attempt, host, answer)
+        elif event == "errand_ended":
+            self._give_up(f"{host}: {last_words(news)}")
+        return True
+
+    def _answered(self, attempt: Attempt, host: str, answer: Mapping[str, Any]) -> None:
+        attempt.waits_for.discard(host)
+        if isinstance(why := answer.get("failed"), str):
+            self._give_up(f"{host}: {why}")
+        elif attempt.sealing:
+            attempt.answer = answer if host == attempt.root else attempt.answer
+            if not attempt.waits_for:
+                self._sealed(attempt, attempt.answer)
+        else:
+            attempt.written[host] = answer
+            if not attempt.waits_for:
+                self._seal(attempt)
+
+    def _seal(self, attempt: Attempt) -> None:
+        """All that was to be written is: have it exist."""
+        assert self._how is not None
+        if len({str(answer.get("store")) for answer in attempt.written.values()}) > 1 and not self._apart:
+            self._apart = True
+            log.warning("%s is not the same storage on all hosts: each makes a whole checkpoint", self._how.place)
+            self._write(attempt)
+            return
+        attempt.sealing, attempt.number = True, self._station.new_errand()
+        facts = {"failures": self._watched().told(), "ended": attempt.stay}
+        more = {"do": "seal", "world": len(attempt.ranks), "keep": self._how.keep, "facts": facts}
+        if not self._apart:
+            written, lives = list(attempt.written.values()), attempt.hosts[attempt.root]
+            self._send(attempt, attempt.root, lives, parts=len(attempt.ranks), written=written, **more)
+            return
+        for host, lives in attempt.hosts.items():
+            if not self._send(attempt, host, lives, parts=len(lives), written=[attempt.written[host]], **more):
+                return
+
+    def _sealed(self, attempt: Attempt, answer: Mapping[str, Any]) -> None:
+        now = self._station.now()
+        step = next(iter(attempt.kept.values())).step
+        took = now - attempt.kept_at
+        self._station.record(
+            "sealed",
+            path=str(answer.get("path", "")),
+            step=step,
+            bytes=answer.get("bytes"),
+            seconds=round(took, 3),
+            since_asked_s=round(now - attempt.began, 3),
+        )
+        if isinstance(why := answer.get("not_removed"), str):
+            log.warning("older checkpoints are not removed, and take up room: %s", why)
+        self._last = Last(attempt.kept_at, step)
+        self._seals = [*self._seals[1 - intervals.LATEST :], Seal(stall_s=0.0, durable_s=took, slowed=SLOWED)]
+        self._failed_in_a_row, self._asked = 0, self._asked and self._stay and not attempt.stay
+        self._staying = attempt if attempt.stay else None
+        self._choose()
+        self._let_go(attempt)
+
+    def _choose(self) -> None:
+        assert self._how is not None
+        if not self._how.every.auto:
+            return
+        before = self._choice
+        self._choice = intervals.checkpoint_interval(self._seals, self._watched().rate(), before=before)
+        if self._choice is not before:
+            reason = f"checkpoints every {self._choice.seconds:.3g} s: {self._choice.reason}"
+            self._station.record("interval", seconds=round(self._choice.seconds, 3), reason=reason)
+
+    def _watched(self) -> Failures:
+        now = self._station.now()
+        watched, self._watched_from = self._failures.watched(now - self._watched_from), now
+        self._failures = watched
+        return watched
+
+    def _give_up(self, why: str, *, blame: bool = True) -> None:
+        attempt = self._attempt
+        assert attempt is not None
+        self._let_go(attempt)
+        self._tell_to_go_on(attempt)
+        if not blame:
+            self._not_before = self._station.now() + AGAIN_S
+            return
+        self._failed_in_a_row += 1
+        pause = min(AGAIN_MOST_S, AGAIN_S * 2 ** (self._failed_in_a_row - 1))
+        self._not_before = self._station.now() + pause
+        log.warning("no checkpoint: %s; the next attempt is in %g s", why, pause)
+        self._station.record("not_sealed", reason=why, again_s=pause)
+
+    def _let_go(self, attempt: Attempt) -> None:
+        self._attempt = None
+        for host, lives in attempt.hosts.items():
+            self._station.hands.send(host, {"do": "drop", "slots": [life.seat.slot for life in lives]})

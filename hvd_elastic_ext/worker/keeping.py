@@ -1,0 +1,78 @@
+"""A commit that the launcher names is left where it is, for whoever makes it durable.
+
+The launcher names one that is still to come, so that all ranks keep the same.
+Which side it lies on is said; the agent, who owns the memory, reads it there
+while training goes on to commit on the others, and clears the mark when it has done.
+Where the job is to end with that commit, nobody goes on beyond it.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
+from hvd_elastic_ext.worker.link import Link, Tell
+
+Name = tuple[int, int, int]
+"""Of a commit within its lineage: incarnation, generation and number."""
+LOOK_S: Final = 0.5
+"""How often one that stays looks whether there is anybody left who could have it go on."""
+
+
+class Keeping:
+    """Of one State. The link's thread asks, the main thread keeps, and says so."""
+
+    def __init__(self, buffer: CommitBuffer, link: Link) -> None:
+        self._buffer = buffer
+        self._link = link
+        self._turn = threading.Condition()
+        self._wanted: Name | None = None
+        self._stays = False
+        self._asks = 0
+        """How often it was asked. Who stays for one goes on with the next, whenever that comes."""
+
+    def asked(self, message: Tell) -> None:
+        """Keep the commit of this name (None: none), and with ``stay`` wait there. On the link's thread.
+
+        Of one that was asked for before nothing holds any more.
+        """
+        with self._turn:
+            self._asks += 1
+            self._wanted = None  # nothing is kept while memory is made ready
+            self._turn.notify_all()
+        if message["commit"] is None:
+            return
+        if not self._buffer.can_keep:
+            self._link.say("not_kept", wanted=message["commit"], newest=None)
+            return
+        incarnation, generation, number = map(int, message["commit"])
+        self._buffer.prepare_to_keep()
+        with self._turn:
+            self._wanted, self._stays = (incarnation, generation, number), message.get("stay") is True
+
+    def committed(self, identity: Identity, step: int) -> None:
+        """A commit was sealed: if it is the one, it is kept. If that was missed, the launcher names another."""
+        if self._wanted is None:
+            return
+        with self._turn:
+            wanted, name = self._wanted, identity[1:]
+            if wanted is None or name < wanted:
+                return
+            self._wanted, stays, asks = None, self._stays, self._asks
+            side = self._buffer.keep() if name == wanted and identity.lineage else None
+        if side is None:
+            self._link.say("not_kept", wanted=wanted, newest=name)
+            return
+        self._link.say("kept", commit=identity, step=step, side=side)
+        if stays:
+            self._stay(asks)
+
+    def _stay(self, asks: int) -> None:
+        """Wait until this process is ended, or is told that training goes on after all."""
+        self._link.vitals.waiting = True
+        with self._turn:
+            while self._link.connected and self._asks == asks:
+                self._turn.wait(LOOK_S)
+        self._link.vitals.waiting = False

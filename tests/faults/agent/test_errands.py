@@ -1,0 +1,157 @@
+"""Work on commits beside training: a real agent, the real program, memory that outlives its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.faults.agent.conftest import Agent
+from tests.support import marks
+from tests.support.waiting import wait_until
+
+KEEP = """
+import os, sys, time
+import torch
+from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
+from hvd_elastic_ext.worker.commits.memory import open_sides
+from tests.unit.worker.commit_kit import contents
+from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits.buffer import Contents
+
+def own(number):
+    return manifest.write_one("rng", {"number": number}, [])
+
+def tree(number):
+    return manifest.write_one("state", {"values": own(number)}, [])
+
+def commit(number):
+    tensors = [torch.full((1000,), float(number)), torch.arange(10) + number]
+    buffer.take(Contents(tree(number), tensors, [True, True], own(number)), Identity(5, 1, 1, number), step=number)
+
+buffer = CommitBuffer(open_sides([int(each) for each in os.environ["HVD_ELASTIC_COMMIT_FDS"].split(",")]))
+last = buffer.last()
+print("found", None if last is None else (last.record.identity.number, last.record.stored), flush=True)
+if last is None:
+    for number in (1, 2):
+        commit(number)
+    print("kept", buffer.keep(), flush=True)
+    for number in range(3, 9):
+        commit(number)
+else:
+    print("sums", [float(view.double().sum()) for view in last.views], flush=True)
+time.sleep(100)
+"""
+"""Keeps its second commit, commits six more, and tells what it found when it began."""
+
+
+def write(store: Path, side: int) -> dict[str, Any]:
+    request = {"do": "write", "place": str(store), "commit": [5, 1, 1, 2], "parts": 1}
+    return {"do": "errand", "id": 1, "slots": [0], "request": {**request, "shares": {"0": [0, 0, side]}}}
+
+
+def wait_for_words(agent: Agent, slot: int, words: bytes) -> None:
+    """Torch takes its time to load."""
+    wait_until(
+        lambda: words in agent.written(slot), what=f"{words!r}", timeout=90, show=lambda: agent.process.output[-3000:]
+    )
+
+
+def sealed(agent: Agent, store: Path) -> None:
+    """Have a checkpoint made of what slot 0 keeps."""
+    agent.python(0, KEEP)
+    wait_for_words(agent, 0, b"kept ")
+    agent.order(write(store, int(agent.written(0).split()[-1])))
+    part = agent.wait_for("errand")["answer"]
+    assert "failed" not in part, part
+    request = {"do": "seal", "place": str(store), "world": 1, "parts": 1, "written": [part], "keep": 3}
+    agent.order({"do": "errand", "id": 2, "slots": [0], "request": request})
+    assert "failed" not in agent.wait_for("errand", count=2)["answer"]
+    ended = agent.wait_for("errand_ended")
+    assert (ended["id"], ended["code"]) == (2, 0)  # the first was not waited for
+
+
+def test_a_kept_commit_becomes_durable_and_fills_the_memory_of_a_slot_that_was_never_used(
+    agent: Agent, tmp_path: Path
+) -> None:
+    sealed(agent, tmp_path)
+    agent.order(
+        {"do": "errand", "id": 3, "slots": [1], "request": {"do": "load", "place": str(tmp_path), "ranks": {"1": 0}}}
+    )
+    loaded = agent.wait_for("errand", count=3)["answer"]
+    assert (loaded["step"], loaded["generation"]) == (2, 1)
+    agent.python(1, KEEP)
+    wait_for_words(agent, 1, b"sums")
+    assert b"found (2, True)" in agent.written(1)
+    assert f"sums {[2000.0, 65.0]}".encode() in agent.written(1)
+
+
+def load(number: int, store: Path, slot: int) -> dict[str, Any]:
+    request = {"do": "load", "place": str(store), "ranks": {str(slot): 0}}
+    return {"do": "errand", "id": number, "slots": [slot], "request": request}
+
+
+def stopped_errand(agent: Agent, order: dict[str, Any]) -> int:
+    """Order an errand, and stop it before it has got anywhere."""
+    before = errands_of(agent)
+    agent.order(order)
+    wait_until(lambda: set(errands_of(agent)) - set(before), what="the errand", timeout=30)
+    [pid] = set(errands_of(agent)) - set(before)
+    os.kill(pid, signal.SIGSTOP)
+    return pid
+
+
+def test_an_errand_that_nobody_waits_for_any_more_ends(agent: Agent, tmp_path: Path) -> None:
+    stopped_errand(agent, load(1, tmp_path, 0))
+    second = stopped_errand(agent, load(2, tmp_path, 0))
+    wait_until(lambda: errands_of(agent) == [second], what="the end of the first", timeout=30)
+    agent.order({"do": "drop", "slots": [0, 7]})
+    wait_until(lambda: errands_of(agent) == [], what="the end of the second", timeout=30)
+    agent.order(load(3, tmp_path, 0))
+    assert agent.wait_for("errand")["answer"] == {}
+    assert agent.wait_for("errand_ended")["id"] == 3
+
+
+def test_what_an_errand_may_still_write_to_when_it_is_dropped_is_no_memory_of_the_process_that_follows(
+    agent: Agent, tmp_path: Path
+) -> None:
+    errand = stopped_errand(agent, load(1, tmp_path, 0))
+    before = memory_of(errand)
+    agent.order({"do": "drop", "slots": [0]})
+    agent.order({"do": "forget", "slot": 0})
+    agent.python(0, "import time; time.sleep(100)")
+    started = agent.wait_for("started")
+    assert len(memory_of(started["pid"])) == len(before) == 3
+    assert memory_of(started["pid"]).isdisjoint(before)
+
+
+def test_an_errand_that_fails_says_why(agent: Agent, tmp_path: Path) -> None:
+    agent.order({"do": "errand", "id": 9, "slots": [0], "request": {"do": "dance"}})
+    ended = agent.wait_for("errand_ended")
+    assert (ended["id"], ended["code"]) == (9, 1)
+    assert "KeyError" in ended["words"]
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_an_errand_ends_with_its_agent(agent: Agent, tmp_path: Path, end: signal.Signals) -> None:
+    errand = stopped_errand(agent, load(1, tmp_path, 0))
+    agent.process.send_signal(end)
+    agent.process.wait(30)
+    wait_until(lambda: marks.start_time(errand) is None, what="the end of the errand", timeout=10)
+
+
+def memory_of(pid: int) -> set[int]:
+    """Which commit memory a process has open."""
+    found = [entry for entry in Path(f"/proc/{pid}/fd").iterdir() if "hvd-commit" in os.readlink(entry)]
+    return {entry.stat().st_ino for entry in found}
+
+
+def errands_of(agent: Agent) -> list[int]:
+    """Errands that this agent has sent somebody on."""
+    children = psutil.Process(agent.process.pid).children()
+    return [child.pid for child in children if "checkpoint.errand" in marks.command_line(child.pid)]

@@ -1,0 +1,166 @@
+"""A save and a removal in which something goes wrong, at every point at which anything is written, one after another.
+
+On the made-up disk all of them are tried, and every way to end. Whatever happens: what was sealed before loads as it
+was, and what was being saved is there whole or not at all.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.checkpoint import loading, shelf
+from hvd_elastic_ext.checkpoint.choosing import Retention
+from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.stores.local import LocalStore
+from hvd_elastic_ext.core.errors import ElasticError
+from tests.support.checkpoints import demand_same, held, identity, save, save_unsealed
+from tests.support.fake_disk import Disk, End, Fault, Killed
+
+PLACE = Path("/job/checkpoints")
+FIRST = held(identity(1), seed=1)
+SECOND = held(identity(2), seed=2)
+LATER = held(identity(1, generation=2), seed=3)
+
+WAYS = [
+    (Fault.ERROR, End.KILLED),
+    (Fault.FULL, End.KILLED),
+    *itertools.product([Fault.GONE, Fault.KILLED], End),
+    (Fault.ERROR, End.POWER),
+    (Fault.FULL, End.NAMES),
+]
+"""What goes wrong, and how the machine ends after it."""
+
+
+def store_on(disk: Disk) -> Store:
+    return LocalStore(PLACE, disk)
+
+
+@cache
+def with_first() -> Disk:
+    disk = Disk()
+    save(store_on(disk), FIRST)
+    return disk
+
+
+@cache
+def with_nothing() -> Disk:
+    return Disk()
+
+
+def points(scene: Callable[[], Disk], work: Callable[[Store], object]) -> int:
+    disk = scene().after(End.POWER)
+    work(store_on(disk))
+    return disk.calls
+
+
+def broken(scene: Callable[[], Disk], work: Callable[[Store], object], fault: Fault, at: int) -> tuple[Disk, bool]:
+    """The disk after ``work`` was disturbed there, and whether ``work`` says that it is done."""
+    disk = Disk(scene().after(End.POWER).root, fault=fault, at=at)
+    try:
+        work(store_on(disk))
+    except (ElasticError, Killed):
+        done = False
+    else:
+        done = True
+    assert disk.struck, "the fault was not met"
+    return disk, done
+
+
+@pytest.mark.parametrize(("fault", "end"), WAYS, ids=lambda value: value.name.lower())
+def test_a_save_is_whole_or_absent(fault: Fault, end: End) -> None:
+    count = points(with_first, lambda store: save(store, SECOND))
+    assert count > 30
+    for at in range(count):
+        disk, done = broken(with_first, lambda store: save(store, SECOND), fault, at)
+        store = store_on(disk.after(end))
+        demand_same(store, FIRST)
+        found = shelf.newest(store, verify=True)
+        assert found.passed_over == (), f"at {at}: what is sealed is whole"
+        assert found.newest is not None
+        assert found.newest.name in (FIRST.name, SECOND.name)
+        if found.newest.name == SECOND.name:
+            demand_same(store, SECOND)
+        else:
+            assert not done, f"at {at}: a save that was said to be done is gone"
+        if at % 3 == 0:
+            demand_goes_on(store)
+
+
+def demand_goes_on(store: Store) -> None:
+    """It can be tried again, and what the failure left goes with a later world."""
+    save(store, SECOND)
+    demand_same(store, SECOND)
+    save(store, LATER)
+    shelf.prune(store, Retention(last=1))
+    assert store.folders() == [LATER.name]
+    demand_same(store, LATER)
+
+
+@pytest.mark.parametrize(("fault", "end"), WAYS, ids=lambda value: value.name.lower())
+def test_the_very_first_save_is_whole_or_absent(fault: Fault, end: End) -> None:
+    for at in range(points(with_nothing, lambda store: save(store, FIRST))):
+        disk, done = broken(with_nothing, lambda store: save(store, FIRST), fault, at)
+        store = store_on(disk.after(end))
+        found = shelf.newest(store, verify=True)
+        assert found.passed_over == ()
+        if found.newest is not None:
+            demand_same(store, FIRST)
+        else:
+            assert not done, f"at {at}"
+        save(store, FIRST)
+        demand_same(store, FIRST)
+
+
+@pytest.mark.parametrize("fault", [Fault.ERROR, Fault.FULL])
+def test_a_save_that_fails_leaves_no_half_written_file(fault: Fault) -> None:
+    whole = undisturbed_sizes()
+    for at in range(points(with_first, lambda store: save(store, SECOND))):
+        disk, _ = broken(with_first, lambda store: save(store, SECOND), fault, at)
+        sizes = store_on(disk.after(End.KILLED)).sizes(SECOND.name)
+        assert all(whole[name.rpartition("-")[0]] == size for name, size in sizes.items() if "manifest" not in name)
+
+
+def undisturbed_sizes() -> dict[str, int]:
+    """Lengths of the files of an undisturbed save, by their names without the part that is never the same."""
+    disk = Disk()
+    save(store_on(disk), SECOND)
+    return {name.rpartition("-")[0]: size for name, size in store_on(disk).sizes(SECOND.name).items()}
+
+
+KEPT = [held(identity(number, generation=2), seed=number) for number in (4, 5)]
+
+
+@cache
+def with_many() -> Disk:
+    disk = Disk()
+    store = store_on(disk)
+    for number in (1, 2, 3):
+        save(store, held(identity(number), seed=number))
+    save_unsealed(store, held(identity(9), seed=9))
+    for commit in KEPT:
+        save(store, commit)
+    return disk
+
+
+@pytest.mark.parametrize(("fault", "end"), WAYS, ids=lambda value: value.name.lower())
+def test_of_a_removal_nothing_half_is_left(fault: Fault, end: End) -> None:
+    def prune(store: Store) -> object:
+        return shelf.prune(store, Retention(last=2))
+
+    for at in range(points(with_many, prune)):
+        disk, _ = broken(with_many, prune, fault, at)
+        store = store_on(disk.after(end))
+        for commit in KEPT:
+            demand_same(store, commit)
+        for entry in shelf.listing(store):
+            if entry.whole and at % 3 == 0:
+                loading.verify(store, entry.name)
+            if not entry.whole:
+                assert not entry.sealed, f"at {at}: what is not whole is not there, rather than damaged"
+        prune(store)
+        assert sorted(store.folders()) == [commit.name for commit in KEPT]

@@ -1,0 +1,181 @@
+"""Jobs with durable checkpoints: the errands that write them, stopped where a fault is to come, and what was sealed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+import torch
+
+from hvd_elastic_ext.checkpoint import export, loading, shelf
+from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.core.side import KEPT_AT, PAGE, Identity, newest
+from tests.faults.launcher.kit import Training
+from tests.support import marks
+from tests.support.processes import RunningProcess
+from tests.support.waiting import wait_until
+
+EVERY: Final = 20
+"""Steps from one checkpoint to the next."""
+
+
+class Errand(NamedTuple):
+    """One that is at work: what it was asked, and what it is told of the memory."""
+
+    pid: int
+    agent: int
+    request: Mapping[str, Any]
+
+    @property
+    def gone(self) -> bool:
+        return marks.start_time(self.pid) is None
+
+    def kept_side(self, slot: int = 0) -> KeptSide:
+        """The side whose commit it writes. It may be looked at as long as this test likes."""
+        side = self.request["shares"][str(slot)][2]
+        descriptor = self.request["sides"][str(slot)][side]
+        commit = Identity(*self.request["commit"])
+        return KeptSide(os.open(f"/proc/{self.pid}/fd/{descriptor}", os.O_RDONLY), commit)
+
+
+class KeptSide(NamedTuple):
+    """A side of a slot's commit memory, and the commit that it is kept for."""
+
+    descriptor: int
+    commit: Identity
+
+    @property
+    def is_kept(self) -> bool:
+        return os.pread(self.descriptor, 1, KEPT_AT) == b"\1"
+
+    def spoiled(self) -> str | None:
+        """What else is sealed on it, if it is kept all the while that we look."""
+        kept, page = self.is_kept, os.pread(self.descriptor, PAGE, 0)
+        if not kept or not self.is_kept:
+            return None
+        sealed = newest(page, os.fstat(self.descriptor).st_size - PAGE)
+        return None if sealed is not None and sealed.record.identity == self.commit else f"{sealed} is there"
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+class Checkpointed(Training):
+    """A job of the trainee's that may outlive its launcher; ``checkpoints`` is where it leaves them."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.checkpoints = directory / "storage" / "checkpoints"
+        self.every = str(EVERY)
+        self.launchers: list[RunningProcess] = []
+
+    @contextlib.contextmanager
+    def go(self, *options: str | Path, wrap: tuple[str, ...] = ()) -> Iterator[RunningProcess]:
+        """Run it, or go on with it."""
+        where = ("--checkpoint-dir", self.checkpoints, "--checkpoint-every", self.every)
+        with self.train("-np", "2", *where, *options, wrap=wrap) as process:
+            self.launchers.append(process)
+            yield process
+
+    def sealed(self) -> list[int]:
+        """After how many steps each checkpoint was."""
+        return [record.get("step") for record in self.events("sealed")]
+
+    def wait_for(self, what: str, found: Callable[[], object], *, timeout: float = 120.0) -> None:
+        super().wait_for(what, found, timeout=timeout)
+
+    def wait_for_sealed(self, more: int = 1) -> None:
+        """Wait for further checkpoints, from now on."""
+        before = len(self.sealed())
+        self.wait_for(f"{more} more checkpoints", lambda: len(self.sealed()) >= before + more)
+
+    def errands(self) -> list[Errand]:
+        """Those of this job that are there, stopped ones too."""
+        return [errand for errand in map(_errand, marks.pids()) if errand and self._is_ours(errand)]
+
+    def _is_ours(self, errand: Errand) -> bool:
+        return errand.request.get("place") == str(self.checkpoints)
+
+    def stopped_errands(self, count: int, *, do: str = "write") -> list[Errand]:
+        """Wait until ``count`` hosts ``do`` something at once, and stop those who do it."""
+        stopped: dict[int, Errand] = {}
+
+        def all_stopped() -> bool:
+            for errand in self.errands():
+                if errand.pid not in stopped and errand.request["do"] == do:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(errand.pid, signal.SIGSTOP)
+                        stopped[errand.pid] = errand
+            return sum(_is_stopped(pid) for pid in stopped) == count
+
+        self.wait_for(f"{count} errands to {do}", all_stopped)
+        return [errand for errand in stopped.values() if _is_stopped(errand.pid)]
+
+    def steps(self) -> list[int]:
+        """Every step of the job, under whichever launcher. One may be told of twice."""
+        told = [(record.mono, record.get("step")) for record in self.events("stepped")]
+        return [step for _, step in sorted(dict.fromkeys(told))]
+
+    def check_never_interrupted(self) -> None:
+        """Each step was done once, one after the other, whoever was in charge."""
+        steps = self.steps()
+        assert steps == list(range(1, len(steps) + 1))
+        assert not self.events("rolled_back")
+
+    def check_whole(self, step: int | None = None) -> None:
+        """Every checkpoint is whole, and holds what its steps made of the weights; that of ``step`` is there."""
+        store = open_store(str(self.checkpoints))
+        there = [entry for entry in shelf.listing(store) if entry.sealed]
+        assert there
+        for entry in there:
+            loading.verify(store, entry.name)
+            assert entry.step is not None
+            file = self.directory / f"{entry.name}.pt"
+            export.export(store, entry.name, file)
+            [weights] = _weights(torch.load(file, weights_only=True))
+            expected = -sum(count % 3 + 1 for count in range(entry.step))
+            assert weights.unique().tolist() == [expected], entry
+        assert step is None or step in [entry.step for entry in there]
+
+
+def _errand(pid: int) -> Errand | None:
+    """What a process is, if it is an errand. Its orders are the file that is its standard input."""
+    if "hvd_elastic_ext.checkpoint.errand" not in marks.command_line(pid):
+        return None
+    try:
+        request = json.loads(Path(f"/proc/{pid}/fd/0").read_text())
+        agent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (OSError, ValueError):
+        return None  # it has ended, or is only about to become one
+    return Errand(pid, agent, request) if isinstance(request, dict) else None
+
+
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
+def _weights(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor) and value.shape == (4, 4):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ():
+        yield from _weights(inner)
+
+
+def wait_until_gone(errands: list[Errand], *, timeout: float = 30.0) -> None:
+    """Wait for the end of errands."""
+    wait_until(lambda: all(errand.gone for errand in errands), what="the end of the errands", timeout=timeout)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Checkpointed:
+    checkpointed = Checkpointed(tmp_path)
+    (tmp_path / "storage").mkdir()
+    return checkpointed

@@ -1,0 +1,291 @@
+"""Faults around durable checkpoints: training goes on, nobody waits for ever, and a later one is sealed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.faults.launcher.checkpointed import Checkpointed, job, wait_until_gone
+from tests.faults.launcher.test_agent_faults import agent_of
+from tests.support import marks
+from tests.support.waiting import wait_until
+
+__all__ = ["job"]
+
+BESIDE = "127.0.0.1"
+THIRD = "127.0.0.2"
+HOSTS = ("localhost:1", f"{BESIDE}:1")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_launcher_killed_while_a_checkpoint_is_written_is_followed_by_one_that_seals_the_next(
+    job: Checkpointed,
+) -> None:
+    job.set_hosts(*HOSTS)
+    with job.go() as first:
+        job.wait_for_sealed()
+        written = job.stopped_errands(2)
+        pids, before = job.pids(), job.sealed()
+        first.kill()
+        first.wait()
+        with job.go():
+            job.wait_for_sealed(2)
+            wait_until_gone(written)
+            assert job.pids() == pids
+            assert job.sealed()[-1] > before[-1]
+            job.wait_for_size(2)
+    job.check_never_interrupted()
+    assert job.causes() == ["start"]
+    job.check_whole()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_processes_that_stay_for_a_last_checkpoint_train_on_when_its_launcher_is_killed_and_another_one_comes(
+    job: Checkpointed,
+) -> None:
+    job.every = "notice"
+    job.set_hosts(*HOSTS)
+    with job.go() as first:
+        job.wait_for_size(2)
+        first.send_signal(signal.SIGTERM)
+        written = job.stopped_errands(2)
+        pids = job.pids()
+        first.kill()
+        first.wait()
+        with job.go() as second:
+            job.wait_for_size(2)
+            assert job.pids() == pids
+            wait_until_gone(written)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 143, second.output
+    [sealed] = job.sealed()
+    job.check_never_interrupted()
+    assert job.steps()[-1] == sealed
+    job.check_whole(sealed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("host", ["localhost", BESIDE])
+def test_an_agent_killed_while_its_errand_writes_costs_that_checkpoint_and_no_other(
+    job: Checkpointed, host: str
+) -> None:
+    job.set_hosts(*HOSTS)
+    with job.go() as process:
+        job.wait_for_sealed()
+        written = job.stopped_errands(2)
+        agent = agent_of(job, host)
+        assert agent in [errand.agent for errand in written]
+        os.kill(agent, signal.SIGKILL)
+        wait_until(lambda: marks.start_time(agent) is None, what="the end of the agent")
+        before = job.sealed()[-1]
+        job.check_whole(before)
+        job.wait_for("a world without it", lambda: job.causes()[-1] == "worker failed")
+        wait_until_gone(written)
+        job.wait_for("a later checkpoint", lambda: job.sealed()[-1] > before)
+        job.wait_for("its return", lambda: job.causes()[-1] == "cooldown over")
+        job.wait_for_size(2)
+        job.wait_for_sealed()
+        assert process.returncode is None
+    job.check_steps()
+    job.check_whole()
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_process_killed_while_its_commit_is_written_is_followed_by_one_that_leaves_that_commit_alone(
+    job: Checkpointed,
+) -> None:
+    job.set_hosts(*HOSTS)
+    with job.go() as process:
+        job.wait_for_sealed()
+        written = job.stopped_errands(2)
+        [errand] = [errand for errand in written if errand.agent == agent_of(job, BESIDE)]
+        side = errand.kept_side()
+        job.wait_for_size(2, more=20)  # so many that every side has had its turn since
+        assert side.spoiled() is None
+        assert side.is_kept
+        pid, before, spoiled = job.pids()[BESIDE], job.sealed()[-1], list[str]()
+        os.kill(pid, signal.SIGKILL)
+
+        def later() -> bool:
+            spoiled.extend(filter(None, [side.spoiled()]))
+            return job.sealed()[-1] > before and job.causes()[-1] == "cooldown over"
+
+        job.wait_for("its return, and a later checkpoint", later)
+        side.close()
+        assert not spoiled
+        assert job.pids()[BESIDE] != pid
+        wait_until_gone(written)
+        job.wait_for_size(2)
+        job.wait_for_sealed()
+        assert process.returncode is None
+    job.check_steps()
+    job.check_whole()
+
+
+class Disk:
+    """A small file system of the job's own, in a mount namespace of its launcher's, for what is on its storage."""
+
+    def __init__(self, job: Checkpointed) -> None:
+        script = 'mount -t tmpfs -o size=256k,mode=0755 tmpfs "$0" || exit 77; exec "$@"'
+        self._job = job
+        self._place = job.checkpoints.parent
+        self.wrap = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, str(self._place))
+
+    @property
+    def inside(self) -> Path:
+        """The folder as the job sees it."""
+        return Path(f"/proc/{self._job.process.pid}/root{self._place}")
+
+    def fill(self) -> None:
+        with (self.inside / "filler").open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(b"x" * 4096)
+            except OSError:
+                return
+
+    def empty(self) -> None:
+        (self.inside / "filler").unlink()
+
+    def forbid(self) -> None:
+        self._remount("ro")
+
+    def allow(self) -> None:
+        self._remount("rw")
+
+    def _remount(self, how: str) -> None:
+        pid = str(self._job.process.pid)
+        mount = ["mount", "-o", f"remount,{how}", str(self._place)]
+        subprocess.run(["nsenter", "--user", "--mount", "--target", pid, "--preserve-credentials", *mount], check=True)
+
+
+FAULTS: dict[str, tuple[Callable[[Disk], None], Callable[[Disk], None], str]] = {
+    "full": (Disk.fill, Disk.empty, "No space left on device"),
+    "read-only": (Disk.forbid, Disk.allow, "Read-only file system"),
+}
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("since", ["the beginning", "the first checkpoint"])
+def test_training_does_not_mind_storage_that_takes_nothing_and_a_checkpoint_is_sealed_once_it_does(
+    job: Checkpointed, fault: str, since: str
+) -> None:
+    begin, end, reason = FAULTS[fault]
+    disk = Disk(job)
+    probe = subprocess.run([*disk.wrap, "true"], capture_output=True, text=True, check=False)
+    if probe.returncode:
+        pytest.skip("needs a mount namespace of its own: run as root, or allow unprivileged user namespaces")
+    job.set_hosts(*HOSTS)
+    with job.go(wrap=disk.wrap) as process:
+        if since == "the first checkpoint":
+            job.wait_for_sealed()
+        else:
+            wait_until(lambda: os.path.ismount(disk.inside), what="the disk", timeout=60)
+        begin(disk)
+        job.wait_for("two attempts", lambda: len(job.events("not_sealed")) >= 2)
+        before, failed = job.sealed(), job.events("not_sealed")
+        assert all(reason in record.get("reason") for record in failed), failed
+        assert all("\n" not in record.get("reason") for record in failed), failed
+        end(disk)
+        job.wait_for_sealed()
+        assert job.sealed()[-1] > max(before, default=0)
+        for host in ("localhost", BESIDE):
+            job.check_uninterrupted(host)
+            assert job.longest_pause(host, since=failed[0].mono - 5) < 5
+        assert process.returncode is None
+        shutil.copytree(disk.inside / job.checkpoints.name, job.checkpoints)
+    assert job.causes() == ["start"]
+    job.check_whole(job.sealed()[-1])
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+def test_a_job_that_is_told_to_end_does_not_wait_for_ever_for_storage_that_hangs(job: Checkpointed) -> None:
+    job.set_hosts(*HOSTS)
+    with job.go() as process:
+        job.wait_for_sealed()
+        process.send_signal(signal.SIGTERM)
+        written = job.stopped_errands(2)
+        before = job.sealed()
+        assert process.wait(60) == 143, process.output
+        wait_until_gone(written)
+        assert [marks.command_line(pid) for pid in process.tree()] == []
+        assert "no last checkpoint" in process.stderr
+    assert job.sealed() == before
+    job.check_whole(before[-1])
+    with job.go():
+        job.wait_for_size(2)
+        assert [record.get("step") for record in job.events("resumed")] == [before[-1]]
+
+
+def _a_host_comes(job: Checkpointed) -> None:
+    """It boots when the job is told to end."""
+    job.set_hosts(*HOSTS, f"{THIRD}:1")
+    job.wait_for("a newcomer", lambda: job.events("standby"))
+
+
+def _a_host_is_let_in(job: Checkpointed) -> None:
+    """The world has just been told that there will be another one."""
+    job.set_hosts(*HOSTS, f"{THIRD}:1")
+    job.wait_for("a newcomer that is ready", lambda: [r for r in job.events("parked") if r.get("host") == THIRD])
+
+
+def _a_host_goes(job: Checkpointed) -> None:
+    job.set_hosts(HOSTS[0])
+    job.wait_for("the list", lambda: len(job.events("published")) >= 2)
+
+
+def _a_host_is_lost(job: Checkpointed) -> None:
+    os.kill(agent_of(job, BESIDE), signal.SIGKILL)
+
+
+def _a_process_is_lost(job: Checkpointed) -> None:
+    os.kill(job.pids()["localhost"], signal.SIGKILL)
+
+
+def _every_host_is_replaced(job: Checkpointed) -> None:
+    job.set_hosts(f"{THIRD}:1", "127.0.0.3:1")
+    job.wait_for("newcomers", lambda: len(job.events("standby")) >= 2)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "change",
+    [_a_host_comes, _a_host_is_let_in, _a_host_goes, _a_host_is_lost, _a_process_is_lost, _every_host_is_replaced],
+)
+def test_a_job_that_is_told_to_end_while_hosts_change_goes_on_later_where_it_was(
+    job: Checkpointed, change: Callable[[Checkpointed], None]
+) -> None:
+    job.every = "notice"
+    job.set_hosts(*HOSTS)
+    with job.go("--elastic-timeout", "60") as process:
+        job.wait_for_size(2, more=15)
+        change(job)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143, process.output
+        assert [marks.command_line(pid) for pid in process.tree()] == []
+        job.check_steps()
+    [sealed] = job.sealed()
+    assert job.steps()[-1] == sealed
+    assert not [
+        record for record in job.events("exited") if "by the launcher" in record.get("reason")
+    ]  # but by SIGTERM
+    job.check_whole(sealed)
+    job.set_hosts(*HOSTS)
+    with job.go():
+        job.wait_for_size(2)
+        assert [record.get("step") for record in job.events("resumed")] == [sealed]
+        assert min(step.count for step in job.shown()) == sealed + 1

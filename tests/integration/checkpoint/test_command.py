@@ -1,0 +1,141 @@
+"""``hvd-elastic checkpoints``: what it says, and what it writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from hvd_elastic_ext.checkpoint import cli
+from hvd_elastic_ext.checkpoint.stores.local import LocalStore
+from hvd_elastic_ext.cli import main
+from hvd_elastic_ext.core.side import Identity
+from tests.integration.checkpoint.kit import Trained, clerk, kept, save, trained
+from tests.support import checkpoints
+from tests.support.checkpoints import held, identity
+
+
+def filled(folder: Path) -> list[str]:
+    """Two whole ones, a damaged one, and one that was never sealed; their names, the oldest first."""
+    store = LocalStore(folder)
+    commits = [held(identity(number), seed=number, step=number * 100) for number in (1, 2, 3, 4)]
+    for commit in commits[:3]:
+        checkpoints.save(store, commit, score=0.5)
+    checkpoints.save_unsealed(store, commits[3])
+    next((folder / commits[2].name).glob("shard-00001*")).unlink()
+    return [commit.name for commit in commits]
+
+
+def test_it_lists_what_is_there_the_newest_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = filled(tmp_path)
+    assert main(["checkpoints", "list", str(tmp_path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("0")]
+    assert [line.split()[0] for line in lines] == names[::-1]
+    assert "never sealed" in lines[0]
+    assert "damaged: shard-00001-of-00002" in lines[1]
+    assert lines[2].split()[1:6] == ["200", "2", "1.76", "kB", "0.5"]
+    assert lines[2].split()[6] == "whole"
+
+
+def test_it_lists_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = filled(tmp_path)
+    assert main(["checkpoints", "list", str(tmp_path), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in told] == names[::-1]
+    assert [one["whole"] for one in told] == [False, False, True, True]
+
+
+def test_an_empty_folder_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "list", str(tmp_path / "nothing")]) == 0
+    assert "no checkpoints in" in capsys.readouterr().out
+
+
+def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = filled(tmp_path)
+    assert main(["checkpoints", "verify", str(tmp_path), names[0]]) == 0
+    shard = next((tmp_path / names[0]).glob("shard-*"))
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert main(["checkpoints", "list", str(tmp_path)]) == 0
+    capsys.readouterr()
+    assert main(["checkpoints", "verify", str(tmp_path), "--json"]) == 1
+    told = {one["name"]: one for one in json.loads(capsys.readouterr().out)}
+    assert [told[name]["whole"] for name in names[:3]] == [False, True, False]
+    assert "block 0 of 1 is not what was written" in told[names[0]]["why"]
+    assert main(["checkpoints", "verify", str(tmp_path), "nobody"]) == 1
+    assert "checkpoint nobody in" in capsys.readouterr().err
+
+
+def test_prune_removes_what_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = filled(tmp_path)
+    assert main(["checkpoints", "prune", str(tmp_path), "--last", "1", "--dry-run"]) == 0
+    assert f"{names[0]}: would be removed: kept long enough" in capsys.readouterr().out
+    assert len(list(tmp_path.iterdir())) == 4
+    assert main(["checkpoints", "prune", str(tmp_path), "--last", "1", "--json"]) == 0
+    assert [one["name"] for one in json.loads(capsys.readouterr().out)] == [names[0]]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names[1:]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, Trained]:
+    store, model = tmp_path / "store", trained()
+    with kept(model, Identity(7, 0, 1, 5)) as one, clerk([one.descriptor]) as asked:
+        save(asked, str(store), [one])
+    return store, model
+
+
+def test_it_exports_what_torch_loads(saved: tuple[Path, Trained], tmp_path: Path) -> None:
+    store, model = saved
+    out = tmp_path / "out.pt"
+    assert main(["checkpoints", "export", str(store), "--to", str(out)]) == 0
+    loaded = torch.load(out, weights_only=True)
+    assert (loaded["epoch"], loaded["names"]) == (5, ("a", "b"))
+    assert torch.equal(loaded["history"], torch.arange(5.0) + 5)
+    other = trained(8)
+    for parameter in other.model.parameters():
+        parameter.data.zero_()
+    other.model.load_state_dict(loaded["model"])
+    other.optimizer.load_state_dict(loaded["optimizer"])
+    for ours, theirs in zip(other.model.state_dict().values(), model.model.state_dict().values(), strict=True):
+        assert torch.equal(ours, theirs)
+    assert loaded["model"]["0.weight"].is_contiguous(memory_format=torch.channels_last)
+    moments = model.optimizer.state_dict()["state"][0]["exp_avg"]
+    assert torch.equal(other.optimizer.state_dict()["state"][0]["exp_avg"], moments)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.pt"]
+
+
+def test_it_exports_what_safetensors_loads(saved: tuple[Path, Trained], tmp_path: Path) -> None:
+    store, model = saved
+    out = tmp_path / "out.safetensors"
+    assert main(["checkpoints", "export", str(store), "--to", str(out)]) == 0
+    with safe_open(out, "pt") as opened:
+        for name, value in model.model.state_dict().items():
+            assert torch.equal(opened.get_tensor(f"model.{name}"), value)
+        plain = json.loads(opened.metadata()["plain"])
+    assert plain["epoch"] == 5
+    assert plain["model"]["0.weight"] == {"tensor": "model.0.weight"}
+
+
+def test_it_says_what_cannot_be(
+    saved: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, _ = saved
+    assert main(["checkpoints", "export", str(store), "--to", str(tmp_path / "out.zip")]) == 2
+    assert main(["checkpoints", "export", str(store), "--to", str(tmp_path / "no" / "out.pt")]) == 1
+    assert main(["checkpoints", "export", str(tmp_path / "empty"), "--to", str(tmp_path / "out.pt")]) == 1
+    assert main(["checkpoints", "list", str(store), "--store-options", "{"]) == 2
+    assert main(["checkpoints", "prune", str(store), "--last", "0"]) == 2
+    assert main(["checkpoints", "list", "nobody://bucket"]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 6, lines
+    assert all(line.startswith("hvd-elastic checkpoints: ") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 B"), (999, "999 B"), (2548, "2.55 kB"), (603979776, "604 MB"), (2e15, "2e+03 TB")]
+)
+def test_sizes_are_for_people(count: int, text: str) -> None:
+    assert cli.size(count) == text

@@ -1,0 +1,48 @@
+"""A job whose every number depends on all that went before: dropout, momentum, a schedule, its own order of samples.
+
+Counts to STEPS, and prints what came out of it. Each step takes PAUSE_S.
+"""
+
+import hashlib
+import os
+import random
+import sys
+import time
+
+import horovod.torch as hvd
+import torch
+
+import hvd_elastic_ext.torch as elastic
+
+STEPS = int(sys.argv[1])
+PAUSE_S = float(os.environ.get("PAUSE_S", "0.02"))
+
+hvd.init()
+torch.set_num_threads(1)
+torch.manual_seed(7 + hvd.rank())
+random.seed(7 + hvd.rank())
+model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+optimizer = elastic.wrap(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model.named_parameters())
+scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.999)
+state = elastic.TorchState(model=model, optimizer=optimizer, scheduler=scheduler, count=0)
+
+
+@elastic.run
+def train(state: elastic.TorchState) -> None:
+    while state.count < STEPS:
+        inputs = torch.randn(4, 8) * random.random()
+        optimizer.zero_grad()
+        (model(inputs) - inputs.sum(dim=1, keepdim=True)).square().mean().backward()
+        optimizer.step()
+        scheduler.step()
+        state.count += 1
+        if state.count % 5 == 0:
+            state.commit()
+        else:
+            state.check_host_updates()
+        time.sleep(PAUSE_S)
+
+
+train(state)
+digest = hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()[:16]
+sys.stdout.write(f"done {state.count} weights={digest} next={torch.rand(1).item():.9f}\n")

@@ -1,0 +1,194 @@
+"""Checkpoints of real jobs: everything is lost but them, and the same command goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hvd_elastic_ext.core.journal import read
+from tests.integration.launcher.conftest import Launched
+from tests.integration.launcher.test_over_ssh import command, records
+from tests.support import marks
+from tests.support.nethosts import NetHosts
+from tests.support.processes import RunningProcess
+from tests.support.waiting import wait_until
+
+LEARNER = Path(__file__).with_name("learner.py")
+
+
+def results(process: RunningProcess) -> dict[str, str]:
+    """What each rank printed in the end."""
+    return dict(re.findall(r"\[(\d+)\]<stdout>:(done .*)", process.output))
+
+
+def job(launched: Launched, *, steps: int, every: str = "20", processes: int = 2, state: str = "state") -> list[object]:
+    where = ["--state-dir", launched.directory / state, "--checkpoint-dir", launched.directory / "checkpoints"]
+    return ["-np", processes, *where, "--checkpoint-every", every, sys.executable, LEARNER, steps]
+
+
+def lose_everything(launched: Launched, state: str = "state") -> None:
+    """Launcher, agents and processes are killed at one moment, and what the launcher knew is gone."""
+    pids = [
+        launched.process.pid,
+        *(child.pid for child in psutil.Process(launched.process.pid).children(recursive=True)),
+    ]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    launched.process.wait(60)
+    shutil.rmtree(launched.directory / state)
+    launched.journal.rename(launched.journal.with_suffix(".lost"))
+
+
+def sealed_steps(launched: Launched) -> list[int]:
+    return [record.get("step") for record in launched.events("sealed")]
+
+
+def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_never_stopped(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run(*job(launched, steps=200)) as whole:
+        assert whole.wait(120) == 0, whole.output
+        expected = results(whole)
+    assert set(expected) == {"0", "1"}
+    shutil.rmtree(launched.directory / "checkpoints")
+    shutil.rmtree(launched.directory / "state")
+    launched.journal.unlink()
+    with launched.run(*job(launched, steps=200)):
+        launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
+        newest = sealed_steps(launched)[-1]
+        lose_everything(launched)
+    with launched.run(*job(launched, steps=200)) as resumed:
+        assert resumed.wait(120) == 0, resumed.output
+        assert results(resumed) == expected
+    [line] = launched.events("resumed")
+    assert line.get("step") >= newest
+    assert {record.get("step") for record in launched.events("inherited")} == {line.get("step")}
+
+
+def test_a_job_that_is_told_to_end_loses_no_step_and_may_go_on_with_fewer_or_more_processes(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run(*job(launched, steps=10**6, every="notice")) as first:
+        launched.wait_for_steps(2)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 143, first.output
+        [sealed] = launched.events("sealed")
+        assert not [record for record in launched.events("committed") if record.get("step") > sealed.get("step")]
+    for processes in (1, 3):
+        launched.journal.unlink()
+        launched.set_hosts(f"localhost:{processes}")
+        with launched.run(*job(launched, steps=10**6, every="notice", processes=processes)) as again:
+            launched.wait_for_steps(processes)
+            [resumed] = launched.events("resumed")
+            assert resumed.get("step") == sealed.get("step")
+            again.send_signal(signal.SIGTERM)
+            assert again.wait(60) == 143, again.output
+            [sealed] = launched.events("sealed")
+            assert sealed.get("step") > resumed.get("step")
+
+
+def test_a_notice_to_the_only_host_costs_no_step(launched: Launched, monkeypatch: pytest.MonkeyPatch) -> None:
+    notice = launched.directory / "notice"
+    monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(notice))
+    launched.set_hosts("localhost:2")
+    with launched.run(*job(launched, steps=10**6, every="notice")):
+        launched.wait_for_steps(2)
+        notice.write_text(json.dumps({"reason": "spot reclaim", "deadline": time.time() + 15}))
+        launched.wait_for("the last checkpoint", lambda: sealed_steps(launched))
+        [last] = sealed_steps(launched)
+        lose_everything(launched)
+        with launched.journal.with_suffix(".lost").open() as lines:
+            steps = [record.get("step") for record in read(lines) if record.event == "stepped"]
+        assert max(steps) == last
+    notice.unlink()
+    with launched.run(*job(launched, steps=10**6, every="notice")) as again:
+        launched.wait_for_steps(2)
+        assert [record.get("step") for record in launched.events("resumed")] == [last]
+        again.kill()
+
+
+def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_and_that_is_said(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run(*job(launched, steps=10**6, processes=1)) as first:
+        launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
+        first.kill()
+    older, newest = sorted((launched.directory / "checkpoints").iterdir())[-2:]
+    shard = next(newest.glob("shard-*"))
+    data = bytearray(shard.read_bytes())
+    data[-9] ^= 1
+    shard.write_bytes(data)
+    shutil.rmtree(launched.directory / "state")
+    launched.journal.unlink()
+    with launched.run(*job(launched, steps=10**6, processes=1)) as again:
+        launched.wait_for_steps(1)
+        [resumed] = launched.events("resumed")
+        assert resumed.get("path") == str(older)
+        assert newest.name in launched.events("passed_over")[0].get("reason")
+        again.send_signal(signal.SIGKILL)
+
+
+def test_training_does_not_begin_anew_over_checkpoints_of_which_none_is_whole(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    with launched.run(*job(launched, steps=10**6, processes=1, every="5")) as first:
+        launched.wait_for("a checkpoint", lambda: sealed_steps(launched))
+        first.kill()
+    for shard in (launched.directory / "checkpoints").glob("*/shard-*"):
+        shard.write_bytes(b"")
+    shutil.rmtree(launched.directory / "state")
+    launched.journal.unlink()
+    with launched.run(*job(launched, steps=10**6, processes=1)) as again:
+        assert again.wait(60) == 1, again.output
+    assert "none is whole" in launched.events("finished")[-1].get("reason")
+    assert launched.events("spawned") == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("storage", ["shared", "each its own"])
+def test_hosts_write_checkpoints_over_ssh_and_the_launchers_folder_is_not_needed_to_go_on(
+    nethosts: Callable[[int], NetHosts], tmp_path: Path, storage: str
+) -> None:
+    hosts = nethosts(2)
+    place = tmp_path / "checkpoints" if storage == "shared" else Path("/run/checkpoints")  # each host has a /run
+    (tmp_path / "hosts").write_text("h1:1\nh2:1\n")
+    where = ["--checkpoint-dir", place, "--checkpoint-every", "20"]
+    words = ["-np", "2", *where, sys.executable, LEARNER, "1000000"]
+    journal = tmp_path / "journal.jsonl"
+
+    def run(state: str) -> AbstractContextManager[RunningProcess]:
+        options = ["--state-dir", str(tmp_path / state), *map(str, words)]
+        return hosts.launcher.popen(command(hosts, tmp_path, *options), cwd=tmp_path, env={"HVD_ELASTIC_SAMPLE": "0"})
+
+    def steps_of(event: str) -> list[int]:
+        return [record.get("step") for record in records(journal, event)]
+
+    with run("state1") as first:
+        wait_until(lambda: len(steps_of("sealed")) >= 2, what="checkpoints", timeout=90, show=lambda: first.output)
+        if storage == "shared":
+            manifest = sorted(place.glob("*/manifest.json"))[-1]
+            assert len(list(manifest.parent.glob("shard-*-of-00002-*"))) == 2
+        else:
+            assert "not the same storage on all hosts" in first.output
+        for pid in [pid for host in hosts for pid in host.pids() if "hvd_elastic_ext" in marks.command_line(pid)]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        first.kill()
+    newest = steps_of("sealed")[-1]
+    journal.unlink()
+    with run("state2") as second:
+        wait_until(lambda: len(steps_of("stepped")) > 5, what="steps", timeout=90, show=lambda: second.output)
+        assert steps_of("resumed")[0] >= newest
+        assert len(records(journal, "inherited")) == 2
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 143

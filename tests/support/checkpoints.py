@@ -1,0 +1,103 @@
+"""Commits made up without torch, as they lie on a side, and what has to come back of them."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hvd_elastic_ext.checkpoint import loading, places, saving
+from hvd_elastic_ext.checkpoint.manifest import File, Manifest
+from hvd_elastic_ext.checkpoint.naming import name_of
+from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.core.side import Identity, Record
+
+Row = list[Any]
+ROWS: Sequence[Row] = (
+    ["float32", [8, 5], [5, 1], "cpu", 1],
+    ["int64", [], [], "cpu", 0],
+    ["float32", [2, 3, 4, 5], [60, 1, 15, 3], "cuda", 1],
+    ["bfloat16", [0, 7], [7, 1], "cpu", 0],
+    ["complex128", [3], [1], "cpu", 1],
+    ["uint8", [70], [1], "cpu", 0],
+)
+"""A few tensors: of several types, one laid out otherwise, one empty, and half of them not alike on all ranks."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """A commit as it lies in memory, behind the side's page."""
+
+    record: Record
+    commit: bytes
+    tree: Any
+    local: Any
+
+    @property
+    def name(self) -> str:
+        return name_of(self.record.identity)
+
+    @property
+    def data(self) -> bytes:
+        return self.commit[: self.record.data]
+
+    @property
+    def layout(self) -> bytes:
+        return self.commit[self.record.data : self.record.data + self.record.layout]
+
+
+def identity(number: int = 1, *, generation: int = 1, incarnation: int = 0, lineage: int = 7) -> Identity:
+    return Identity(lineage, incarnation, generation, number)
+
+
+def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int = 0, step: int = 40) -> Held:
+    """A commit in which every byte depends on ``seed``. What lies between tensors is zero, as it comes back."""
+    layout = json.dumps(list(rows), separators=(",", ":")).encode()
+    placed = places.decode(layout)
+    data = bytearray(random.Random(seed).randbytes(placed.length))
+    for start, end in placed.gaps:
+        data[start:end] = bytes(end - start)
+    tree = {"model": {"weight": [seed, 0.5]}, "\0values": {"epoch": seed}}
+    local = {"rng": [seed, (1, 2)]}
+    written = pickle.dumps({name: pickle.dumps(part, 5) for name, part in tree.items()}, 5)
+    own = pickle.dumps(local, 5)
+    record = Record(
+        which or identity(), step, placed.loose, placed.length, len(layout), len(written), len(own)
+    )  # fmt: skip
+    return Held(record, bytes(data) + layout + written + own, tree, local)
+
+
+def save(store: Store, commit: Held, *, parts: int = 2, **sealed: Any) -> Manifest:
+    """Write and seal it, one rank after another."""
+    files = save_unsealed(store, commit, parts=parts)
+    return saving.seal(store, commit.record, files, parts=parts, world=parts, **sealed)
+
+
+def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:
+    """Load it and hold it against what was saved."""
+    checkpoint = loading.opened(store, commit.name)
+    local = checkpoint.local(rank)
+    assert local is not None
+    memory = bytearray(b"\xff" * (checkpoint.record(local).total + 10))
+    record = checkpoint.fill(memoryview(memory), local)
+    assert record.identity == commit.record.identity
+    assert (record.step, record.loose, record.stored) == (commit.record.step, commit.record.loose, True)
+    assert bytes(memory[: record.data]) == commit.data
+    assert bytes(memory[record.data : record.data + record.layout]) == commit.layout
+    tree = pickle.loads(memory[record.data + record.layout : record.shared])
+    assert {name: pickle.loads(part) for name, part in tree.items()} == commit.tree
+    assert pickle.loads(memory[record.shared : record.total]) == commit.local
+    assert memory[record.total :] == b"\xff" * 10
+
+
+def save_unsealed(store: Store, commit: Held, *, parts: int = 2) -> list[File]:
+    """Write it as :func:`save` does, and do not seal it."""
+    written = memoryview(commit.commit)
+    return [
+        file
+        for rank in range(parts)
+        for file in saving.write_part(store, commit.record, written, part=rank, parts=parts, rank=rank)
+    ]

@@ -1,0 +1,232 @@
+"""A disk that does what it is told, and loses what it may: what of :mod:`os` stores use, over folders in memory.
+
+It keeps what POSIX promises and no more. What was not flushed with ``fsync`` is there until :meth:`Disk.after`: then,
+by how the machine ended, it is, or it is not, or the names are and the bytes are not. Faults are a plan: at which
+call, counted from 0, what goes wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Fault(Enum):
+    """What goes wrong at the planned call."""
+
+    NONE = "nothing"
+    ERROR = "EIO, once"
+    FULL = "ENOSPC, and from then on for all that writes"
+    GONE = "ESTALE, and from then on for everything"
+    KILLED = "the process is gone"
+    """At a write half of it is done before."""
+
+
+class End(Enum):
+    """How it ended for the disk."""
+
+    KILLED = "the process alone: nothing is lost"
+    POWER = "what was not flushed is as it was"
+    NAMES = "names are there, flushed or not; of bytes that were not flushed the first half is"
+    LAST = "of names that were not flushed the last one that changed in each folder is there, and the others are not"
+
+
+class Killed(BaseException):
+    """Nothing of the process is done any more, not even what it does when things fail."""
+
+
+@dataclass
+class Node:
+    """A file or a folder; ``flushed`` is what is sure to be there."""
+
+    data: bytearray | None = None
+    entries: dict[str, Node] = field(default_factory=dict)
+    flushed: bytes = b""
+    names: dict[str, Node] = field(default_factory=dict)
+    last: tuple[str, Node | None] | None = None
+    """The name that changed last, and what it is now, if that is not flushed."""
+
+    @property
+    def is_folder(self) -> bool:
+        return self.data is None
+
+    def put(self, name: str, node: Node | None) -> None:
+        """Have ``name`` be ``node``; None: be no more."""
+        _change_name(self.entries, name, node)
+        self.last = name, node
+
+
+class Disk:
+    """See the module. Stands in for :mod:`os` in :class:`LocalStore`."""
+
+    def __init__(self, root: Node | None = None, *, fault: Fault = Fault.NONE, at: int = -1) -> None:
+        self.root = root or Node()
+        self.calls = 0
+        """How many calls were made that change anything."""
+        self.struck = False
+        self._fault, self._at = fault, at
+        self._open: dict[int, Node] = {}
+        self._next = 100
+
+    def after(self, end: End) -> Disk:
+        """A sound disk with what this one holds after ``end``."""
+        return Disk(_survivor(self.root, end))
+
+    def open(self, path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        folder, name = self._at_path(path, dir_fd)
+        if flags & os.O_CREAT:
+            self._change()
+            if name in folder.entries:
+                raise _error(errno.EEXIST)
+            folder.put(name, Node(bytearray()))
+        else:
+            self._look()
+        node = folder if name == "" else folder.entries.get(name)
+        if node is None:
+            raise _error(errno.ENOENT)
+        if flags & os.O_DIRECTORY and not node.is_folder:
+            raise _error(errno.ENOTDIR)
+        self._next += 1
+        self._open[self._next] = node
+        return self._next
+
+    def close(self, fd: int) -> None:
+        del self._open[fd]
+
+    def fstat(self, fd: int) -> os.stat_result:
+        self._look()
+        return _facts(self._open[fd])
+
+    def stat(self, path: str, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> os.stat_result:
+        self._look()
+        folder, name = self._at_path(path, dir_fd)
+        return _facts(folder if name == "" else _there(folder, name))
+
+    def listdir(self, path: int) -> list[str]:
+        self._look()
+        return list(self._open[path].entries)
+
+    def mkdir(self, path: str, mode: int = 0o777, *, dir_fd: int | None = None) -> None:
+        self._change()
+        folder, name = self._at_path(path, dir_fd)
+        if name in folder.entries:
+            raise _error(errno.EEXIST)
+        folder.put(name, Node())
+
+    def writev(self, fd: int, buffers: Sequence[memoryview], /) -> int:
+        data = b"".join(buffers)
+        target = self._open[fd].data
+        assert target is not None
+        half = data[: len(data) // 2]
+        self._change(half=lambda: target.extend(half))
+        target.extend(data)
+        return len(data)
+
+    def preadv(self, fd: int, buffers: Sequence[memoryview], offset: int, /) -> int:
+        self._look()
+        data = self._open[fd].data
+        assert data is not None
+        done = 0
+        for buffer in buffers:
+            got = data[offset + done : offset + done + len(buffer)]
+            buffer[: len(got)] = got
+            done += len(got)
+        return done
+
+    def fsync(self, fd: int) -> None:
+        self._change()
+        node = self._open[fd]
+        if node.data is not None:
+            node.flushed = bytes(node.data)
+        node.names, node.last = dict(node.entries), None
+
+    def rename(self, src: str, dst: str, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None) -> None:
+        self._change()
+        source, name = self._at_path(src, src_dir_fd)
+        target, other = self._at_path(dst, dst_dir_fd)
+        node = _there(source, name)
+        source.put(name, None)
+        target.put(other, node)
+
+    def unlink(self, path: str, *, dir_fd: int | None = None) -> None:
+        self._change()
+        folder, name = self._at_path(path, dir_fd)
+        if _there(folder, name).is_folder:
+            raise _error(errno.EISDIR)
+        folder.put(name, None)
+
+    def rmdir(self, path: str, *, dir_fd: int | None = None) -> None:
+        self._change()
+        folder, name = self._at_path(path, dir_fd)
+        if _there(folder, name).entries:
+            raise _error(errno.ENOTEMPTY)
+        folder.put(name, None)
+
+    def _at_path(self, path: str, dir_fd: int | None) -> tuple[Node, str]:
+        """The folder, and the last name; absolute paths begin at the root, whose own name is empty."""
+        if dir_fd is not None:
+            return self._open[dir_fd], path
+        folder = self.root
+        *above, name = path.strip("/").split("/")
+        for step in above:
+            folder = _there(folder, step)
+        return folder, name
+
+    def _look(self) -> None:
+        if self.struck and self._fault in (Fault.GONE, Fault.KILLED):
+            raise self._failure()
+
+    def _change(self, half: Callable[[], None] | None = None) -> None:
+        """Count a call that changes something, and let it fail if it has to, after ``half`` of it if it writes."""
+        self._look()
+        number, self.calls = self.calls, self.calls + 1
+        if number == self._at and self._fault is not Fault.NONE:
+            self.struck = True
+            if half is not None and self._fault is not Fault.GONE:
+                half()
+            raise self._failure()
+        if self.struck and self._fault is Fault.FULL and half is not None:
+            raise self._failure()
+
+    def _failure(self) -> BaseException:
+        codes = {Fault.ERROR: errno.EIO, Fault.FULL: errno.ENOSPC, Fault.GONE: errno.ESTALE}
+        return Killed() if self._fault is Fault.KILLED else _error(codes[self._fault])
+
+
+def _survivor(node: Node, end: End) -> Node:
+    if node.data is not None:
+        kept = bytes(node.data) if end is End.KILLED else node.flushed
+        if end is End.NAMES and not kept:
+            kept = bytes(node.data[: len(node.data) // 2])
+        return Node(bytearray(kept), flushed=kept)
+    names = dict(node.names if end in (End.POWER, End.LAST) else node.entries)
+    if end is End.LAST and node.last is not None:
+        _change_name(names, *node.last)
+    entries = {name: _survivor(inner, end) for name, inner in names.items()}
+    return Node(entries=entries, names=dict(entries))
+
+
+def _change_name(names: dict[str, Node], name: str, node: Node | None) -> None:
+    names.pop(name, None)
+    if node is not None:
+        names[name] = node
+
+
+def _facts(node: Node) -> os.stat_result:
+    mode = stat.S_IFDIR if node.is_folder else stat.S_IFREG
+    return os.stat_result((mode | 0o755, 0, 0, 1, 0, 0, len(node.data or b""), 0, 0, 0))
+
+
+def _there(folder: Node, name: str) -> Node:
+    node = folder.entries.get(name)
+    if node is None:
+        raise _error(errno.ENOENT)
+    return node
+
+
+def _error(code: int) -> OSError:
+    return OSError(code, os.strerror(code))

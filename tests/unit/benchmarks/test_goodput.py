@@ -1,0 +1,86 @@
+"""The simulation that intervals between checkpoints are judged by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.cases import interval
+from benchmarks.goodput import Array, Failing, Fixed, Learner, World, auto, grid
+from benchmarks.model import Trial
+from hvd_elastic_ext.launcher.failure_rate import Rate
+from hvd_elastic_ext.launcher.intervals import Choice, Seal, best_interval
+
+WORLD = World(seal=Seal(stall_s=2.0, durable_s=7.0), restart_s=30.0, horizon_s=100_000.0)
+
+
+def traces(*failures: float) -> list[Array]:
+    return [np.array(failures)]
+
+
+def test_what_a_failure_takes_is_what_was_not_durable_by_then() -> None:
+    told = Fixed(WORLD, traces(250.0))
+    lived = 100_000.0 - 280.0
+    last = lived - math.floor(lived / 100.0) * 2.0
+    assert told.goodput(100.0) * 100_000.0 == pytest.approx(
+        198.0 + last
+    )  # the second seal began after 198 s of training
+    late = Fixed(WORLD, traces(206.0))  # it takes until 207 to be durable
+    lived = 100_000.0 - 236.0
+    assert late.goodput(100.0) * 100_000.0 == pytest.approx(100.0 + lived - math.floor(lived / 100.0) * 2.0)
+
+
+def test_a_failure_within_a_restart_makes_it_longer() -> None:
+    lived = 100_000.0 - 40.0
+    last = lived - math.floor(lived / 100.0) * 2.0
+    assert Fixed(WORLD, traces(5.0, 10.0)).goodput(100.0) * 100_000.0 == pytest.approx(last)
+
+
+@pytest.mark.parametrize("seconds", [10.0, 47.0, 333.0])
+def test_a_learner_that_learns_nothing_keeps_what_a_fixed_interval_keeps(seconds: float) -> None:
+    """Two ways to the same figure: all lives at once, and seal by seal."""
+
+    def choose(seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None) -> Choice:
+        return before or Choice(seconds, "told")
+
+    found = Failing(900.0).traces(WORLD, 20, seed=1)
+    kept = sum(Learner(WORLD, np.random.default_rng(1), choose).run(trace) for trace in found)
+    assert kept / (20 * WORLD.horizon_s) == pytest.approx(Fixed(WORLD, found).goodput(seconds), rel=1e-9)
+
+
+@pytest.mark.parametrize(("restart", "durable"), [(0.0, 2.0), (30.0, 7.0), (400.0, 20.0)])
+def test_the_best_fixed_interval_is_what_the_form_says_whatever_restarts_and_writing_take(
+    restart: float, durable: float
+) -> None:
+    world = World(seal=Seal(2.0, durable), restart_s=restart, horizon_s=1e6)
+    told = Fixed(world, Failing(900.0).traces(world, 60, seed=2))
+    best = max(told.goodput(seconds) for seconds in grid(world))
+    assert told.goodput(best_interval(2.0, 1 / 900.0)) == pytest.approx(best, rel=2e-3)
+
+
+def test_traces_are_the_same_for_all_and_as_often_as_was_asked_for() -> None:
+    world = World(horizon_s=1e6)
+    one, other = (Failing(1000.0, shape=0.6).traces(world, 20, seed=3) for _ in range(2))
+    assert all(np.array_equal(mine, yours) for mine, yours in zip(one, other, strict=True))
+    assert sum(map(len, one)) == pytest.approx(20_000, rel=0.1)
+    fewer = Failing(1000.0, 100_000.0).traces(world, 20, seed=3)
+    early = sum(int(np.sum(trace < 5e5)) for trace in fewer)
+    assert early > 5 * (sum(map(len, fewer)) - early) > 0
+
+
+def test_a_job_that_chooses_by_itself_is_close_to_the_best_that_it_could_be_told() -> None:
+    """The bar of the benchmark, on fewer jobs."""
+    for mean in (600.0, 3600.0):
+        found = Failing(mean).traces(World(), 8, seed=4)
+        told = Fixed(World(), found)
+        best = max(told.goodput(seconds) for seconds in grid(World(), step=1.1))
+        assert auto(World(), found, seed=4) >= 0.97 * best
+
+
+def test_the_case_fills_all_its_lines(tmp_path: Path) -> None:
+    values = interval.measure(Trial("ours", 0, tmp_path, quick=True))
+    assert values.keys() == {figure.quantity for figure in interval.CASE.figures}

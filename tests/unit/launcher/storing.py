@@ -1,0 +1,80 @@
+"""A simulated cluster whose agents see to checkpoints: what they are asked, and when and how they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hvd_elastic_ext.launcher.cadence import Cadence, Durability
+from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated_processes import Process
+
+
+class Storing(Cluster):
+    """One commit a step, one step a second. ``asked`` has every request by host; ``dropped`` counts hosts let go.
+
+    ``takes_s``: how long each kind of errand takes; ``held_s``: how much longer on a host. ``answers``: what a host
+    says to a kind of errand instead of that it went well; ``exits_s`` after that the errand's process has ended.
+    ``late``: so many of the first words of a commit to keep arrive when it has passed. ``forgotten``: whose memory was
+    given up.
+    """
+
+    def __init__(self, every: Cadence, **rules: Any) -> None:
+        super().__init__(Rules(durability=Durability("/store", every), **rules))
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.dropped: list[str] = []
+        self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5}
+        self.answers: dict[tuple[str, str], dict[str, Any] | int] = {}
+        self.held_s: dict[str, float] = {}
+        self.forgotten: list[tuple[str, int]] = []
+        self.exits_s = 0.0005
+        self.late = 0
+        self.silent: set[str] = set()
+        self.stays: list[bool | None] = []
+        """Of each word about a commit to keep, whether nobody goes on beyond it; None where all may go on."""
+
+    def of(self, kind: str) -> list[tuple[str, dict[str, Any]]]:
+        """Every request of a kind, and whose it was."""
+        return [(host, request) for host, request in self.asked if request["do"] == kind]
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "keep":
+            self.stays.append(message.get("stay"))
+            if message["commit"] is not None:
+                self._keep(process, list(message["commit"]))
+        else:
+            super()._told(process, message)
+
+    def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
+        if order["do"] == "forget":
+            self.forgotten.append((host, order["slot"]))
+        super()._obey(host, order, connection)
+
+    def _keep(self, process: Process, wanted: list[int]) -> None:
+        newest = [1, process.generation, process.steps]
+        if self.late or newest > wanted:
+            self.late = max(0, self.late - 1)
+            self.say(process, "not_kept", wanted=wanted, newest=[*wanted[:2], wanted[2] + 1])
+        elif newest == wanted:
+            self.say(process, "kept", commit=[77, *newest], step=process.steps, side=1)
+        elif process.state == "training":
+            self.later(0.1, lambda: self._keep(process, wanted))
+
+    def _errand(self, host: str, order: Mapping[str, Any]) -> None:
+        if order["do"] == "drop":
+            self.dropped.append(host)
+            return
+        request = dict(order["request"])
+        self.asked.append((host, request))
+        answer = self.answers.get((host, request["do"]), {"path": "/store/x", "step": 40, "bytes": 9})
+        if host in self.silent:
+            return
+        if isinstance(answer, int):
+            news = {"event": "errand_ended", "id": order["id"], "code": answer, "words": "Traceback\nOSError: no room"}
+        else:
+            news = {"event": "errand", "id": order["id"], "answer": answer}
+        takes_s = self.takes_s[request["do"]] + self.held_s.get(host, 0.0)
+        self.later(takes_s, lambda: self._arrive(host, news))
+        if news["event"] == "errand":
+            end = {"event": "errand_ended", "id": order["id"], "code": 0, "words": ""}
+            self.later(takes_s + self.exits_s, lambda: self._arrive(host, end))

@@ -1,0 +1,100 @@
+"""What is done about an end of everything that is foreseen: a checkpoint at once, and one as late as it can be."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.launcher.cadence import ON_NOTICE
+from hvd_elastic_ext.launcher.last_call import OVER_S, Call, call
+from hvd_elastic_ext.launcher.membership import Limits
+from tests.unit.launcher.storing import Storing
+
+
+@pytest.mark.parametrize(
+    ("now", "by", "durable_s", "expected"),
+    [
+        (100.0, None, 1.0, Call.NONE),
+        (100.0, 220.0, 1.0, Call.NOW),
+        (211.9, 220.0, 1.0, Call.NOW),
+        (212.0, 220.0, 1.0, Call.LAST),
+        (110.0, 220.0, 40.0, Call.LAST),
+        (220.0 + OVER_S, 220.0, 1.0, Call.LAST),
+        (220.1 + OVER_S, 220.0, 1.0, Call.NONE),
+    ],
+)
+def test_the_last_one_begins_as_late_as_it_can_be_made_for_sure(
+    now: float, by: float | None, durable_s: float, expected: Call
+) -> None:
+    assert call(now, by, durable_s) is expected
+
+
+def reclaimed(in_s: float | None) -> Storing:
+    """Two hosts that are both needed, of which one is to go."""
+    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=2, settle_s=0.1))
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    cluster.run(10.0)
+    cluster.write_notice("b", "spot reclaim", in_s)
+    return cluster
+
+
+def test_where_less_than_training_needs_will_be_left_all_that_was_trained_is_durable_before() -> None:
+    cluster = reclaimed(120.0)
+    begun = cluster.clock.mono()
+    cluster.run(119.0)
+    first, last = [line["mono"] - begun for line in cluster.events("sealed")]
+    assert first < 10.0
+    assert 100.0 < last < 119.0
+    assert cluster.stays[-1] is True
+    assert False in cluster.stays
+
+
+def test_who_does_not_say_when_it_goes_is_thought_to_leave_as_little_time_as_any_cloud() -> None:
+    cluster = reclaimed(None)
+    begun = cluster.clock.mono()
+    cluster.run(29.0)
+    first, last = [line["mono"] - begun for line in cluster.events("sealed")]
+    assert first < 10.0
+    assert 15.0 < last < 29.0
+
+
+def test_a_notice_that_is_taken_back_has_everybody_go_on() -> None:
+    cluster = reclaimed(30.0)
+    cluster.until(lambda: True in cluster.stays and len(cluster.events("sealed")) == 2)
+    assert None not in cluster.stays
+    cluster.write_notice("b", "")
+    cluster.run(2.0)
+    assert cluster.stays[-2:] == [None, None]
+    assert not cluster.events("not_sealed")
+
+
+def test_where_time_is_short_the_first_one_is_the_last() -> None:
+    cluster = reclaimed(15.0)
+    cluster.run(14.0)
+    assert len(cluster.events("sealed")) == 1
+    assert all(cluster.stays)
+
+
+def test_an_end_that_does_not_come_has_everybody_go_on() -> None:
+    cluster = reclaimed(20.0)
+    cluster.run(20.0 + OVER_S + 5.0)
+    assert cluster.stays[-1] is None
+
+
+def test_those_who_are_left_go_on_to_the_next_world() -> None:
+    cluster = reclaimed(30.0)
+    cluster.until(lambda: len(cluster.events("sealed")) == 2)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: sorted(cluster.world) == ["a", "c"])
+    assert None in cluster.stays
+
+
+def test_where_enough_stay_nothing_is_made_for_a_host_that_goes() -> None:
+    cluster = Storing(ON_NOTICE)
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    cluster.write_notice("b", "spot reclaim", 20.0)
+    cluster.run(30.0)
+    assert not cluster.events("sealed")

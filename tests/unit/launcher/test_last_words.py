@@ -1,0 +1,50 @@
+"""The end of a job that makes a last checkpoint: it is an end in good order, and says what it has not saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.cadence import Cadence
+from hvd_elastic_ext.launcher.driver import LAST_CHECKPOINT_S
+from tests.unit.launcher.storing import Storing
+
+
+class Slow(Storing):
+    """Its processes take their time to end; ``orders`` has what agents were told to do with them."""
+
+    def __init__(self) -> None:
+        super().__init__(Cadence(steps=1000))
+        self.orders: list[str] = []
+        self.answers = {("a", "load"): {}}
+        self.hosts(a=2)
+        self.until(lambda: len(self.training) == 2)
+        self.run(10.0)
+        self.ends_s["a"] = 4.0
+
+    def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
+        self.orders.append(order["do"])
+        super()._obey(host, order, connection)
+
+    def end(self) -> None:
+        self.driver.end(Interrupted(15, "stopped by SIGTERM"))
+        self.until(lambda: self.driver.over, within=60.0)
+
+
+def test_after_a_last_checkpoint_processes_have_their_grace_as_at_any_end() -> None:
+    cluster = Slow()
+    cluster.end()
+    [sealed] = cluster.events("sealed")
+    assert "kill" not in cluster.orders
+    assert all(line["mono"] > sealed["mono"] + 3.0 for line in cluster.events("exited"))
+
+
+def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Slow()
+    cluster.silent = {"a"}
+    cluster.end()
+    assert caplog.text.count("no last checkpoint") == 1
+    assert f"in {LAST_CHECKPOINT_S:g} s" in caplog.text
+    assert "kill" not in cluster.orders

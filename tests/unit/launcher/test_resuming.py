@@ -1,0 +1,107 @@
+"""A job does not begin anew over its checkpoints, whoever comes first, is lost, or cannot read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hvd_elastic_ext.launcher.cadence import Cadence
+from hvd_elastic_ext.launcher.membership import Limits
+from tests.unit.launcher.storing import Storing
+
+FOUND = {"path": "/store/y", "step": 40, "generation": 3}
+
+
+def waiting(loads: dict[str, Any], **limits: Any) -> Storing:
+    """A cluster whose hosts answer like this when they are to load."""
+    cluster = Storing(Cadence(steps=1000), limits=Limits(settle_s=0.1, **limits))
+    cluster.answers = {(host, "load"): answer for host, answer in loads.items()}
+    return cluster
+
+
+def hosts_of(cluster: Storing) -> set[str]:
+    """Where the first world was formed."""
+    return set(cluster.events("resized")[0]["added"])
+
+
+def test_another_agent_of_a_host_that_had_loaded_loads_again() -> None:
+    cluster = waiting({"a": FOUND, "b": 1})
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.events("spawned")) == 2)
+    before = cluster.agents["a"]
+    cluster.lose_agent("a")
+    cluster.until(lambda: cluster.training, within=90.0)
+    assert cluster.agents["a"] is not before
+    assert [host for host, _ in cluster.of("load")].count("a") == 2
+
+
+def test_a_slot_that_is_used_in_place_of_the_one_that_had_loaded_is_loaded_first() -> None:
+    cluster = waiting({"a": FOUND}, most=1)
+    cluster.hosts(a=2)
+    cluster.until(lambda: cluster.events("spawned"))
+    cluster.kill("a", 0, code=1)
+    cluster.until(lambda: cluster.training, within=90.0)
+    [process] = cluster.training
+    assert str(process.slot) in cluster.of("load")[-1][1]["ranks"]
+
+
+def test_no_world_begins_without_the_host_that_has_the_checkpoint() -> None:
+    cluster = waiting({"a": FOUND, "b": 1})
+    cluster.boot_s = {"a": 30.0, "b": 1.0}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.training, within=60.0)
+    assert "a" in hosts_of(cluster)
+
+
+def test_no_world_begins_without_a_host_that_may_yet_find_one() -> None:
+    cluster = waiting({"a": FOUND, "b": {}})
+    cluster.held_s = {"a": 40.0}
+    cluster.hosts(b=1, a=1)
+    cluster.until(lambda: cluster.training, within=90.0)
+    assert "a" in hosts_of(cluster)
+
+
+def test_when_the_host_that_had_it_is_gone_the_others_load_it_before_they_begin() -> None:
+    cluster = waiting({"a": FOUND, "b": 1})
+    cluster.boot_s = {"a": 60.0, "b": 1.0}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.events("spawned")) == 2)
+    cluster.hosts(b=1)
+    cluster.run(20.0)
+    assert not cluster.training
+    cluster.answers["b", "load"] = FOUND
+    cluster.until(lambda: cluster.training, within=60.0)
+    assert cluster.of("load")[-1][0] == "b"
+
+
+def test_one_that_cannot_read_its_own_does_not_end_a_job_for_which_another_one_still_loads() -> None:
+    cluster = waiting({"a": FOUND, "b": {"failed": "none is whole", "for_good": True}})
+    cluster.held_s = {"a": 3.0}
+    cluster.hosts(b=1, a=1)
+    cluster.until(lambda: cluster.training, within=60.0)
+    assert cluster.driver.outcome is None
+
+
+def test_who_still_loads_when_training_has_begun_gets_other_memory_for_its_processes() -> None:
+    cluster = waiting({"a": FOUND, "b": FOUND})
+    cluster.held_s = {"b": 1000.0}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2, within=90.0)
+    assert cluster.dropped == ["b"]
+    assert cluster.forgotten == [("b", 0)]
+
+
+def test_a_host_that_was_cut_off_while_it_loaded_starts_nothing_until_it_has_let_go_of_its_memory() -> None:
+    cluster = waiting({"a": FOUND, "b": FOUND})
+    cluster.held_s = {"b": 1000.0}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.of("load")) == 2)
+    cluster.disconnect("b")
+    cluster.until(lambda: cluster.training, within=30.0)
+    cluster.run(2.0)
+    cluster.reconnect("b")
+    cluster.until(lambda: len(cluster.training) == 2)
+    assert cluster.forgotten == [("b", 0)]
+
+
+def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
+    assert len({waiting({}).driver.station.new_errand() for _ in range(3)}) == 3
