@@ -18,7 +18,7 @@ from typing import Any
 
 import horovod.torch as hvd
 import torch
-from torch.distributed import checkpoint as dcp
+from torch.distributed.checkpoint.state_dict_saver import async_save
 
 from benchmarks.scripts.common import barrier, library, tell
 
@@ -38,7 +38,6 @@ def main(output: str, side: str, parameters: int, steps: int, every: int, folder
     state = library(side).TorchState(optimizer=optimizer, small=small, large=large, adam=adam, count=0)
     told: dict[str, list[float]] = {name: [] for name in ("steps", "commits", "saves", "async", "written")}
 
-    @(library(side).run if side == "ours" else hvd.elastic.run)
     def train(state: Any) -> None:
         saver = Saver(large, adam, folder, told) if side == "stock" and hvd.rank() == 0 else None
         while state.count < steps:
@@ -59,7 +58,8 @@ def main(output: str, side: str, parameters: int, steps: int, every: int, folder
                     saver.save(state.count // every)
                 barrier()
 
-    train(state)
+    run = library(side).run if side == "ours" else hvd.elastic.run
+    run(train)(state)
     if hvd.rank() == 0:
         tell(output, told)
     barrier()
@@ -92,9 +92,10 @@ class Saver:
             self._told["saves"] += [begun, time.monotonic()]
         else:
             self._begun = begun
-            self._writing = dcp.async_save(held, checkpoint_id=self._folder / f"async-{turn}", no_dist=True)
+            self._writing = async_save(held, checkpoint_id=self._folder / f"async-{turn}", no_dist=True)
             self._told["async"] += [begun, time.monotonic()]
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:6]), Path(sys.argv[6]))  # type: ignore[call-arg]
+    parameters, steps, every = map(int, sys.argv[3:6])
+    main(sys.argv[1], sys.argv[2], parameters, steps, every, Path(sys.argv[6]))
