@@ -109,7 +109,7 @@ def test_a_slot_can_be_used_again(agent: Agent) -> None:
         agent.wait_for("ended", 0, count=life)
     assert agent.written(0) == b"1\n2\n"
     agent.python(0, "", commits=5)
-    assert agent.wait_for("refused", 0)["reason"] == "'commits' must be 2, as many as the slot has; or forget it first"
+    assert agent.wait_for("refused", 0)["reason"] == "'commits' must be 3, as many as the slot has; or forget it first"
 
 
 def test_told_to_finish_the_agent_ends_with_its_last_process_and_starts_no_other(agent: Agent) -> None:
