@@ -323,6 +323,11 @@ def _durability(args: argparse.Namespace, state_dir: Path) -> Durability | None:
     if args.checkpoint_keep < 1:
         raise UsageError(f"--checkpoint-keep is {args.checkpoint_keep}; keep at least 1, or leave checkpoints off")
     place = args.checkpoint_dir or str(state_dir / "checkpoints")
+    if "@" in place.partition("://")[2].partition("/")[0]:
+        raise UsageError(
+            "--checkpoint-dir holds a user or password, which would stand in the journal; "
+            "leave it out of the URL, and give it as the driver takes it, in the environment"
+        )
     every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)
     return Durability(place if "://" in place else str(Path(place).absolute()), every, args.checkpoint_keep)
 

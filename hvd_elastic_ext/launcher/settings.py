@@ -190,7 +190,7 @@ def _of_faults(s: RunSettings) -> Checks:
         ),
         (
             s.below_min == "sleep",
-            "--below-min sleep is not there yet, it takes checkpoints that outlive the job; use wait or fail",
+            "--below-min sleep is not there yet; use wait or fail",
         ),
         (s.failure_budget < 0, f"--failure-budget is {s.failure_budget}; give 0 or more"),
     ]

@@ -8,6 +8,7 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher import run
+from hvd_elastic_ext.launcher.cadence import AUTO, Cadence, Durability
 from hvd_elastic_ext.launcher.environment import LARGEST
 from hvd_elastic_ext.launcher.settings import CloudNotices, RunSettings, Sources, job_name
 
@@ -167,6 +168,32 @@ def test_what_horovod_crashes_on_at_a_resize_is_refused_up_front(name: str) -> N
 def test_an_environment_that_does_not_fit_into_one_line_to_an_agent_is_refused_up_front() -> None:
     with pytest.raises(UsageError, match=r"^environment and command take \d+ bytes .*make the variable BIG shorter"):
         parse("-np", "1", env={"BIG": "x" * LARGEST})
+
+
+def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path) -> None:
+    words = ["-np", "1", "--state-dir", str(tmp_path)]
+    assert run.parse([*words, *COMMAND], {}).durability is None
+    by_folder = run.parse([*words, "--checkpoint-dir", str(tmp_path / "x"), *COMMAND], {}).durability
+    assert by_folder == Durability(str(tmp_path / "x"), AUTO, 3)
+    by_pace = run.parse([*words, "--checkpoint-every", "50", "--checkpoint-keep", "7", *COMMAND], {}).durability
+    assert by_pace == Durability(str(tmp_path / "checkpoints"), Cadence(steps=50), 7)
+    by_url = run.parse([*words, "--checkpoint-dir", "s3://bucket/job", *COMMAND], {}).durability
+    assert by_url is not None
+    assert by_url.place == "s3://bucket/job"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--checkpoint-every", "5m"], "did you mean '300s'"),
+        (["--checkpoint-dir", "x", "--checkpoint-keep", "0"], "--checkpoint-keep is 0"),
+        (["--checkpoint-dir", "s3://me:hunter2@bucket/x"], "a user or password"),
+    ],
+)
+def test_checkpoint_options_that_cannot_work_are_refused(words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as refusal:
+        run.parse(["-np", "1", *words, *COMMAND], {})
+    assert "hunter2" not in str(refusal.value)
 
 
 def test_below_the_minimum_there_is_a_choice() -> None:
