@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.attempts import last_words
 from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.membership import Decision
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Agent
-from hvd_elastic_ext.launcher.sealing import Sealing, last_words
+from hvd_elastic_ext.launcher.sealing import Sealing
 from hvd_elastic_ext.launcher.station import Station
 from hvd_elastic_ext.launcher.worlds import Worlds
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hvd_elastic_ext.launcher import intervals
-from hvd_elastic_ext.launcher.cadence import Cadence, Durability
+from hvd_elastic_ext.launcher.attempts import Attempt, Kept, Last, Name, ahead, due, last_words
+from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.failure_rate import Failures
 from hvd_elastic_ext.launcher.intervals import Choice, Seal
 from hvd_elastic_ext.launcher.rendezvous import Life
@@ -25,8 +25,6 @@ from hvd_elastic_ext.launcher.worlds import Worlds
 
 log = logging.getLogger(__name__)
 
-AHEAD_S: Final = 2.0
-"""Commits of so many seconds lie between the newest known one and the one that is named: beats are as old as that."""
 WRITE_S: Final = 900.0
 """How long a host may take for its share."""
 AGAIN_S: Final = 5.0
@@ -42,80 +40,6 @@ TRAINS_S: Final = 30.0
 """How long after that it trains without a State of ours, if it does and has not."""
 MISSES: Final = 8
 """Times that a commit is named further and further ahead before an attempt has failed."""
-
-Name = tuple[int, int, int]
-"""Of a commit: incarnation, generation, number."""
-
-
-class Kept(NamedTuple):
-    """What a process keeps: which commit, after how many steps, and on which side of its memory."""
-
-    commit: tuple[int, int, int, int]
-    step: int
-    side: int
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One checkpoint on its way. ``ranks``: of each member of the world whose commit it is to be."""
-
-    number: int
-    generation: int
-    ranks: Mapping[Life, int]
-    began: float
-    wanted: Name
-    stay: bool = False
-    """Nobody goes on beyond the commit: the job ends with it."""
-    kept: dict[Life, Kept] = field(default_factory=dict)
-    misses: int = 0
-    waits_for: set[str] = field(default_factory=set)
-    """Hosts that are at work on it."""
-    written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    sealing: bool = False
-    answer: Mapping[str, Any] = field(default_factory=dict)
-    deadline: float = math.inf
-    kept_at: float = 0.0
-
-    @property
-    def hosts(self) -> dict[str, list[Life]]:
-        """The members on each host."""
-        found: dict[str, list[Life]] = {}
-        for life in self.ranks:
-            found.setdefault(life.seat.host, []).append(life)
-        return found
-
-    @property
-    def root(self) -> str:
-        """The host that makes it exist."""
-        return min(self.ranks.items(), key=lambda item: item[1])[0].seat.host
-
-
-class Last(NamedTuple):
-    """The newest checkpoint: when it was made, or this launcher began (mono), and after how many steps."""
-
-    at: float
-    step: int
-
-
-def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) -> bool:
-    """Whether another checkpoint is to be made. Pure. ``interval_s`` is what ``auto`` has come to."""
-    if every.notice_only or step <= last.step:
-        return False
-    if every.steps is not None:
-        return step - last.step >= every.steps
-    return now - last.at >= (interval_s if every.seconds is None else every.seconds)
-
-
-def ahead(newest: Name, per_s: float, misses: int) -> Name:
-    """Name a commit that no rank has passed when it hears of it. Pure. ``per_s``: commits a second."""
-    margin = 1 + math.ceil(per_s * AHEAD_S)
-    return (newest[0], newest[1], newest[2] + margin * 2**misses)
-
-
-def last_words(news: Mapping[str, Any]) -> str:
-    """What is known of an errand that has ended without an answer."""
-    words = str(news.get("words") or "").splitlines()
-    return words[-1] if words else f"it ended with exit code {news.get('code')}"
 
 
 class Sealing:

@@ -8,10 +8,11 @@ import math
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.attempts import Last, ahead, due
 from hvd_elastic_ext.launcher.cadence import AUTO, ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.driver import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.failure_rate import Failures
-from hvd_elastic_ext.launcher.sealing import WRITE_S, Last, ahead, due
+from hvd_elastic_ext.launcher.sealing import WRITE_S
 from tests.unit.launcher.storing import Storing
 
 
