@@ -219,6 +219,7 @@ class Resuming:
         if first:
             facts = answer.get("facts")
             self._sealing.began_with(step, facts if isinstance(facts, dict) else {})
+            log.warning("training goes on after step %d, with the checkpoint %s", step, path)
             self._station.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
 
     def _failed(self, host: str, loading: Loading, why: str, *, for_good: bool = False) -> None:

@@ -271,7 +271,9 @@ def test_there_is_nothing_to_wait_for_before_training_or_when_all_of_it_is_durab
 # --- beginning with a checkpoint
 
 
-def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint() -> None:
+def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     cluster = Storing(Cadence(steps=1000))
     cluster.takes_s["load"] = 7.0
     cluster.answers = {(host, "load"): {"path": "/store/y", "step": 40, "generation": 12} for host in "ab"}
@@ -283,6 +285,7 @@ def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint(
     cluster.until(lambda: len(cluster.training) == 3)
     [line] = cluster.events("resumed")
     assert (line["path"], line["step"]) == ("/store/y", 40)
+    assert caplog.text.count("training goes on after step 40, with the checkpoint /store/y") == 1
     assert cluster.driver.station.generation > 12
 
 
