@@ -47,6 +47,8 @@ class Figure:
     bar_floor: float | None = None
     slack_s: float = 0.0
     unit: Unit = "s"
+    sides: tuple[Side, ...] | None = None
+    """Those that have it; None: all of the case's."""
 
     @property
     def has_bar(self) -> bool:
@@ -202,6 +204,13 @@ def rows(case: Case, repetitions: Sequence[Repetition]) -> list[Row]:
         return None if figure.floor is None else summary("median", measured(figure.floor, "ours"))
 
     return [
-        Row(case.name, figure, side(figure, "ours"), stock=side(figure, "stock"), floor=floor(figure), sides=case.sides)
+        Row(
+            case.name,
+            figure,
+            side(figure, "ours"),
+            stock=side(figure, "stock"),
+            floor=floor(figure),
+            sides=figure.sides or case.sides,
+        )
         for figure in case.figures
     ]

@@ -181,9 +181,9 @@ CASE: Final = Case(
     about="a commit of 604 MB onto the disk as a checkpoint by two writers, and back",
     figures=(
         Figure(SAVE, bar_ratio=1.0, floor=ZEROS, bar_floor=1 / 0.7),
-        Figure(ZEROS),
+        Figure(ZEROS, sides=("ours",)),
         Figure(LOAD, floor=READ, bar_floor=1.5),
-        Figure(READ),
+        Figure(READ, sides=("ours",)),
     ),
     measure=measure,
     repeats=3,

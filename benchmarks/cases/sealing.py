@@ -99,10 +99,10 @@ CASE: Final = Case(
     name="checkpoint-stall",
     about="a State of 604 MB on each of 2 ranks is made durable while they train",
     figures=(
-        Figure(STALL, unit="%", bar_s=110),
+        Figure(STALL, unit="%", bar_s=110, sides=("ours",)),
         Figure(COMMIT),
         Figure(SAVE),
-        Figure(ASYNC),
+        Figure(ASYNC, sides=("stock",)),
         Figure(SLOWER, unit="%", bar_s=115),
         Figure(WRITTEN),
     ),

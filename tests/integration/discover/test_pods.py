@@ -207,8 +207,10 @@ def test_rule_20_the_last_survivor_stays_in_the_file_and_not_in_the_push(kube, w
             assert following.pushed()["hosts"] == []
             wait_until(lambda: len(following.place.published().split()) == 1, what="one left", timeout=DEADLINE)
             survivor = following.place.published()
+            wait_until(lambda: reader.seen[-1] == survivor, what="the reader", timeout=DEADLINE)
             workers.add(3)
             following.until(workers.line(3))
+            wait_until(lambda: reader.seen[-1] == workers.line(3), what="the reader", timeout=DEADLINE)
     assert survivor in (workers.line(1), workers.line(2))
     assert reader.seen[-3:] == [survivor, survivor + workers.line(3), workers.line(3)]
 
