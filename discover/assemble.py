@@ -145,12 +145,12 @@ def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) 
     files: list[Publisher] = []
     if outputs.hosts_file is not None:
         hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote)
+        if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
+            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
         if isinstance(source, FollowsPods):
             files.append(OverlappingHostsFile(hosts_file, alive=source.still_there, clock=clock))
         else:
             files.append(hosts_file)
-        if outputs.script is not None:
-            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
     return files
 
 

@@ -51,6 +51,8 @@ LATE_S: Final = 1.0
 JUST_AFTER_S: Final = 0.001
 WATCH_S: Final = 1.0
 """Longest time between two looks at who is silent; a host is looked at when its time is over."""
+LAST_WORD_S: Final = 2.0
+"""How long agents that were dismissed may take from their last word to their end."""
 PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
 
@@ -97,6 +99,8 @@ class Job:
                 self._take_back()
                 self._hosts_changed()
                 await self._drive()
+                if self._driver.over:  # agents that said their last word a moment ago
+                    await self._launches.ended(within_s=LAST_WORD_S)
             finally:
                 self._feed.listener = lambda: None
                 await desk.stop()

@@ -56,6 +56,15 @@ class Launches:
         if launch is not None:
             launch.close()
 
+    async def ended(self, *, within_s: float) -> None:
+        """Wait for what was started to end by itself, so that nothing of it outlives the launcher by a moment."""
+        ends = [asyncio.ensure_future(launch.wait()) for launch in self._running.values()]
+        if not ends:
+            return
+        _, late = await asyncio.wait(ends, timeout=within_s)
+        for end in late:
+            end.cancel()
+
     def close(self) -> None:
         for host in [*self._waiting, *self._running]:
             self.drop(host)

@@ -80,3 +80,48 @@ def test_a_start_that_another_one_follows_is_given_up() -> None:
         launches.close()
 
     asyncio.run(play())
+
+
+class Running:
+    """An agent that ends when it is told to."""
+
+    reached = True
+
+    def __init__(self) -> None:
+        self.end = asyncio.Event()
+        self.closed = False
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        return self
+
+    async def wait(self) -> Ended:
+        await self.end.wait()
+        return Ended(0, True, "")
+
+    def kill(self) -> None:
+        self.end.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_the_end_waits_for_agents_that_are_about_to_end_and_no_longer_than_it_is_told() -> None:
+    async def play() -> None:
+        soon, never = Running(), Running()
+        launches = Launches(lambda host, text: None)
+        tasks = [asyncio.create_task(launches.run(soon, "soon", b""))]
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(launches.ended(within_s=60.0))
+        done, _ = await asyncio.wait([waiting], timeout=0.05)
+        assert not done
+        soon.end.set()
+        await asyncio.wait_for(waiting, 60.0)
+        tasks.append(asyncio.create_task(launches.run(never, "never", b"")))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(launches.ended(within_s=0.0), 60.0)
+        launches.close()
+        assert never.closed
+        tasks[1].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(play())
