@@ -17,6 +17,13 @@ memory. The work itself is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)
         -> {} if there is none, else
            {"path": P/N, "step": 40, "generation": 7, "slots": [those that have it], "passed_over": ["why", ...],
             "facts": what was given at the seal}
+    {"do": "held", "place": P, "skip": [N, ...]}
+        what lies in each slot's memory, and which checkpoint is the newest that looks whole, but for those
+        -> {"held": {slot: [[l, i, g, n], step, side]}, "newest": null or {"name": N, "path": P/N, "identity": [l, i,
+           g, n], "step": 40}}
+    {"do": "verify", "place": P, "name": N}
+        reads every byte of one
+        -> {"whole": true, "why": ""}
 
 What cannot be done is ``{"failed": "why", "for_good": whether trying again is in vain}``.
 """
@@ -158,6 +165,34 @@ def _beyond(identity: list[int], entries: list[Answer]) -> list[int]:
     return [lineage, *max([(incarnation, generation), *worlds]), number]
 
 
+def _held(request: Request) -> Answer:
+    newest = _have_done(request, do="find", skip=request.get("skip", []))["newest"]
+    held = {slot: found for slot in request["sides"] if (found := _newest_in(request, slot)) is not None}
+    if newest is None:
+        return {"held": held, "newest": None}
+    name = newest["name"]
+    told = {"name": name, "path": f"{request['place']}/{name}"}
+    return {"held": held, "newest": {**told, "identity": newest["identity"], "step": newest["step"]}}
+
+
+def _newest_in(request: Request, slot: str) -> list[Any] | None:
+    """The commit that the process of a slot would take up: which, of what step, on which side."""
+    sealed = [
+        (found.sequence, found.record, side)
+        for side, descriptor in enumerate(request["sides"][slot])
+        if (found := _lies_on(descriptor)) is not None and found.record.identity.lineage
+    ]
+    if not sealed:
+        return None
+    _, record, side = max(sealed, key=lambda each: each[0])
+    return [list(record.identity), record.step, side]
+
+
+def _verify(request: Request) -> Answer:
+    done = _have_done(request, do="verify", name=request["name"])
+    return {"whole": done["whole"], "why": done["why"]}
+
+
 def _into(request: Request, slot: str, rank: int) -> Answer:
     """Where a slot gets it, sealed last of all that lies there: that is what a process takes up."""
     sealed = FIRST + max((found.sequence for found in _lies_in(request, slot)), default=0)
@@ -171,11 +206,12 @@ def _is_past(request: Request, slot: str, identity: list[int]) -> bool:
 
 
 def _lies_in(request: Request, slot: str) -> list[sides.Sealed]:
-    sizes = [(each, os.fstat(each).st_size) for each in request["sides"][slot]]
-    found = [
-        sides.newest(os.pread(each, sides.PAGE, 0), size - sides.PAGE) for each, size in sizes if size >= sides.PAGE
-    ]
-    return [each for each in found if each is not None]
+    return [found for each in request["sides"][slot] if (found := _lies_on(each)) is not None]
+
+
+def _lies_on(descriptor: int) -> sides.Sealed | None:
+    size = os.fstat(descriptor).st_size
+    return None if size < sides.PAGE else sides.newest(os.pread(descriptor, sides.PAGE, 0), size - sides.PAGE)
 
 
 def _who(request: Request, name: str) -> dict[str, int]:
@@ -214,7 +250,7 @@ def _line(request: Request, **order: Any) -> str:
     return json.dumps({"store": request["place"], **order})
 
 
-_DO: Final = {"write": _write, "seal": _seal, "load": _load}
+_DO: Final = {"write": _write, "seal": _seal, "load": _load, "held": _held, "verify": _verify}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@
         ├── BadHosts                a host list was read, and is not one
         ├── BadPublication          a pushed publication was received, and is not one
         └── JobFailed               training failed (exit 1)
-            └── Interrupted         the launcher was told to stop (exit 128 + signal)
+            ├── Interrupted         the launcher was told to stop (exit 128 + signal)
+            └── Asleep              too few hosts: the job waits without any process, or waited (exit 75)
 
 ``BadHosts`` is permanent for the *text* it describes: whoever watches a file
 keeps the last good hosts and waits for the next text.
@@ -80,4 +81,19 @@ class Interrupted(JobFailed):
     def __init__(self, signal_number: int, why: str) -> None:
         self.signal_number = signal_number
         self.exit_code = 128 + signal_number
+        super().__init__(why)
+
+
+class Asleep(JobFailed):
+    """Too few hosts are left. All processes have ended; the same command goes on where they were.
+
+    ``path`` is the newest checkpoint, which is sealed and verified, ``step`` its step; None if nothing was ever
+    trained that could be kept, or nobody is left to look.
+    """
+
+    exit_code = 75
+
+    def __init__(self, why: str, *, path: str | None = None, step: int | None = None) -> None:
+        self.path = path
+        self.step = step
         super().__init__(why)

@@ -45,11 +45,14 @@ EVENTS: Final[Mapping[str, str]] = {
     "memory": "commits will not fit into the memory that is granted; needed (bytes), reason",
     "sealed": "a checkpoint became whole; path, step, bytes, seconds (from the commit on), since_asked_s",
     "not_sealed": "a checkpoint was given up; reason, again_s",
-    "interval": "checkpoints come as often as this from now on; seconds, reason",
+    "interval": "checkpoints (seconds) or commits (calls: one in so many of commit()) come this often now; reason",
     "passed_over": "a checkpoint on storage is damaged: an older one is looked at; host, reason",
     "not_resumed": "a host could not load a checkpoint; host, reason",
-    "slept": "the job went to sleep; reason",
-    "resumed": "the job woke up, or began with a checkpoint (path, step, host); reason",
+    "slept": "the job went to sleep: all its processes have ended; path, step, reason",
+    "not_slept": "the job does not go to sleep yet, for something would be lost; reason",
+    "woke": "there are hosts again for a job that slept; slept_s, reason",
+    "resumed": "the job began, or went on, with a checkpoint; path, step, host, reason",
+    "begun_again": "a job that failed is begun again; number, pause_s, reason",
     "finished": "the job ended; code, reason",
 }
 """Events and what their lines carry. Writing any other name is an error of ours."""

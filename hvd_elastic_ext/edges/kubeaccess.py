@@ -106,31 +106,69 @@ def read_pod(
 
     Raises :class:`Refused` and :class:`Unanswered`.
     """
-    with client.ApiClient(configuration) as api:
-        try:
-            answer = client.CoreV1Api(api).read_namespaced_pod(
-                name, namespace, _preload_content=False, _request_timeout=timeout
-            )
-            pod = json.loads(answer.data)
-        except (client.ApiException, AttributeError) as error:
-            said = refused_by(error)
-            if said is None:
-                raise
-            if said.status:
-                body = said.body or b""
-                raise Refused(said.status, body if isinstance(body, bytes) else body.encode()) from None
-            raise Unanswered(" ".join(str(said.reason).split())) from None  # of TLS
-        except urllib3.exceptions.ReadTimeoutError:
-            raise Unanswered(f"it says nothing for {timeout[1]:g} s") from None
-        except urllib3.exceptions.NewConnectionError as error:
-            raise Unanswered(_cause(error)) from None
-        except urllib3.exceptions.ConnectTimeoutError:
-            raise Unanswered(f"no connection within {timeout[0]:g} s") from None
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise Unanswered(_cause(error)) from None
-        except ValueError:  # no JSON, or a token that is no header: the error's text would hold it
-            raise Unanswered("its answer cannot be read") from None
+    with client.ApiClient(configuration) as api, _answered(timeout):
+        answer = client.CoreV1Api(api).read_namespaced_pod(
+            name, namespace, _preload_content=False, _request_timeout=timeout
+        )
+        pod = json.loads(answer.data)
     return pod if isinstance(pod, dict) else {}
+
+
+def ask(
+    configuration: client.Configuration,
+    method: str,
+    path: str,
+    body: Mapping[str, Any] | None = None,
+    *,
+    timeout: tuple[float, float],
+) -> dict[str, Any]:
+    """Send one small request, a merge patch if it has a ``body`` and is none of a deletion, and return the object that
+    is the answer; ``timeout`` as for :func:`read_pod`.
+
+    Over the client's connections and with its credentials, but past its calls, which each version makes anew. Raises
+    :class:`Refused` and :class:`Unanswered`; whether it took effect is not known after the second.
+    """
+    door = Door.of(configuration)
+    media = "application/json" if method == "DELETE" else "application/merge-patch+json"
+    with client.ApiClient(configuration) as api, _answered(timeout):
+        answer = api.rest_client.pool_manager.request(
+            method,
+            f"{door.url}{path}",
+            body=None if body is None else json.dumps(body).encode(),
+            headers={"Accept": "application/json", **({} if body is None else {"Content-Type": media}), **door.headers},
+            timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
+            retries=False,
+            redirect=False,  # the token is for nobody else
+        )
+        if answer.status >= 300:
+            raise Refused(answer.status, answer.data)
+        found = json.loads(answer.data)
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def _answered(timeout: tuple[float, float]) -> Iterator[None]:
+    """Whatever the client lets through where there was no answer, or not the one that was asked for."""
+    try:
+        yield
+    except (client.ApiException, AttributeError) as error:
+        said = refused_by(error)
+        if said is None:
+            raise
+        if said.status:
+            body = said.body or b""
+            raise Refused(said.status, body if isinstance(body, bytes) else body.encode()) from None
+        raise Unanswered(" ".join(str(said.reason).split())) from None  # of TLS
+    except urllib3.exceptions.ReadTimeoutError:
+        raise Unanswered(f"it says nothing for {timeout[1]:g} s") from None
+    except urllib3.exceptions.NewConnectionError as error:
+        raise Unanswered(_cause(error)) from None
+    except urllib3.exceptions.ConnectTimeoutError:
+        raise Unanswered(f"no connection within {timeout[0]:g} s") from None
+    except (urllib3.exceptions.HTTPError, OSError) as error:
+        raise Unanswered(_cause(error)) from None
+    except ValueError:  # no JSON, or a token that is no header: the error's text would hold it
+        raise Unanswered("its answer cannot be read") from None
 
 
 def _cause(error: BaseException) -> str:

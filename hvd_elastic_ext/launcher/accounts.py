@@ -20,13 +20,17 @@ UNTOLD_S: Final = 10.0
 
 @dataclass(slots=True)
 class _Change:
-    """``first``: rank 0, whose step is waited for. ``pause_s``: the longest that a process did no step."""
+    """``first``: rank 0, whose step is waited for. ``pause_s``: the longest that a process did no step.
+
+    ``stopped_at``: when the first process ended (mono), where none lives on that could tell its pause.
+    """
 
     at: float
     generation: int
     first: Life
     fields: dict[str, Any]
     pause_s: float | None = None
+    stopped_at: float | None = None
 
 
 class Accounts:
@@ -37,6 +41,11 @@ class Accounts:
         self._change: _Change | None = None
         self._steps_are_told = False
         self._lost: list[int] = []
+        self._stopped_at: float | None = None
+
+    def stopped(self, now: float) -> None:
+        """A process has ended, and in its place another one is to go on: until then nobody trains."""
+        self._stopped_at = now if self._stopped_at is None else self._stopped_at
 
     def changed(self, first: Life, **fields: Any) -> None:
         """A world has formed; ``first`` is its rank 0."""
@@ -45,7 +54,9 @@ class Accounts:
         # Where somebody was lost and nobody says what it rolled back, steps may have been lost all the same.
         known = lost or not (fields["failed"] or fields["cause"] == "start")
         fields["steps_lost"] = max(lost, default=0) if known and self._steps_are_told else None
-        self._change = _Change(self._station.now(), self._station.generation, first, fields)
+        stopped_at, self._stopped_at = self._stopped_at, None
+        now = self._station.now()
+        self._change = _Change(now, self._station.generation, first, fields, stopped_at=stopped_at)
         if not self._steps_are_told or fields["cause"] == "start":
             self.close()
 
@@ -65,6 +76,8 @@ class Accounts:
             return
         if isinstance(pause, int | float) and not isinstance(pause, bool):
             change.pause_s = max(change.pause_s or 0.0, float(pause))
+        elif change.stopped_at is not None and life == change.first:
+            change.pause_s = self._station.now() - change.stopped_at
         if life == change.first:
             self.close()
 

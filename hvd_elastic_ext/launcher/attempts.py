@@ -36,6 +36,8 @@ class Attempt:
     wanted: Name
     stay: bool = False
     """Nobody goes on beyond the commit: the job ends with it."""
+    at_rest: bool = False
+    """Nobody trains: it is what lies in memory, whether its process lives or not."""
     kept: dict[Life, Kept] = field(default_factory=dict)
     misses: int = 0
     waits_for: set[str] = field(default_factory=set)

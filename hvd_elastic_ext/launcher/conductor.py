@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
@@ -29,13 +29,19 @@ from hvd_elastic_ext.launcher.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.console import Console, seat_of
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.desk import Desk
+from hvd_elastic_ext.launcher.dormant import Dormant, Keeps
 from hvd_elastic_ext.launcher.driver import Driver
+from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
+from hvd_elastic_ext.launcher.engines.mpirun import why_not as why_not_mpirun
+from hvd_elastic_ext.launcher.engines.restarting import Restarting
+from hvd_elastic_ext.launcher.engines.starting import slot_command, slot_env
 from hvd_elastic_ext.launcher.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.launches import Launches
 from hvd_elastic_ext.launcher.output import Outlets
 from hvd_elastic_ext.launcher.reach import Reach, there
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.restarts import pause_before_restart
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.rules import JobRules
 from hvd_elastic_ext.launcher.saving import Saving, hosts_left, ledger_of, ports_of, state_of
@@ -68,7 +74,13 @@ class Job:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
         self._room_for = 0
+        self._dormant: Dormant | None = None
+        self._mpi: MpiRuns | None = None
+        self._stop: Interrupted | None = None
+        """Somebody has told the job to end."""
         self._pods = ToPods.found() if settings.rsh == "pod" else None
+        if settings.engine == "mpirun" and (problem := why_not_mpirun()) is not None:
+            raise UsageError(problem)
 
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
@@ -79,37 +91,92 @@ class Job:
                 self._folder.forget_key()
 
     async def _main(self) -> None:
+        """One shift after the other: the job is begun, and after a sleep or a failure begun again."""
         self._loop = asyncio.get_running_loop()
         self._look_soon = asyncio.Event()
-        saved = self._folder.load() or Saved()
-        self._incarnation = self._folder.next_incarnation()
-        self._driver = self._make_driver(saved)
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(self._outlets, folder, timestamps=timestamps, rank=self._rank)
-        self._launches = Launches(self._console.remark)
-        self._left = HostSet(tuple(hosts_left(saved)))
-        desk = Desk(self._folder.socket, self._at_the_desk)
+        self._desk = Desk(self._folder.socket, self._at_the_desk)
+        saved, woken, restarts = self._folder.load() or Saved(), False, 0
         with self._signals():
             try:
                 self._feed.listener = lambda: self._loop.call_soon_threadsafe(self._hosts_changed)
-                if not self._left:
-                    await self._first_hosts()
-                await self._listen(ports_of(saved))
-                await desk.start()
-                self._take_back()
-                self._hosts_changed()
-                await self._drive()
-                if self._driver.over:  # agents that said their last word a moment ago
-                    await self._launches.ended(within_s=LAST_WORD_S)
+                while (outcome := await self._shift(saved, woken=woken)) is not None:
+                    saved = self._saved()
+                    if isinstance(outcome, Asleep):
+                        await self._sleep(outcome)
+                        woken = True
+                    else:
+                        await self._before_another(outcome, restarts)
+                        restarts += 1
             finally:
                 self._feed.listener = lambda: None
-                await desk.stop()
-                await self._clean_up()
+                await self._desk.stop()
+                self._console.close()
+
+    async def _shift(self, saved: Saved, *, woken: bool) -> JobFailed | None:
+        """Run the job until it ends; how, None if training is done."""
+        self._incarnation = self._folder.next_incarnation()
+        self._driver = self._make_driver(saved, woken=woken)
+        self._launches = Launches(self._console.remark)
+        self._left = HostSet(tuple(hosts_left(saved)))
+        self._room_for = 0
+        try:
+            if not self._left:
+                await self._first_hosts()
+            await self._listen(ports_of(saved))
+            if not self._desk.open:
+                await self._desk.start()
+            self._take_back()
+            self._hosts_changed()
+            await self._drive()
+            if self._driver.over:  # agents that said their last word a moment ago
+                await self._launches.ended(within_s=LAST_WORD_S)
+        except Asleep as asleep:  # there was never anything to end
+            return asleep
+        finally:
+            await self._clean_up()
         if self._superseded:
             raise JobFailed("another launcher of this job has taken over; this one has nothing to say any more")
         await self._save()
-        if self._driver.outcome is not None:
-            raise self._driver.outcome
+        return self._driver.outcome
+
+    async def _sleep(self, asleep: Asleep) -> None:
+        """Wait for hosts. Raises :class:`Asleep` if that is over."""
+        if self._stop is not None:
+            raise Asleep(f"{asleep} ({self._stop}); the same command goes on", path=asleep.path, step=asleep.step)
+        self._dormant = Dormant(
+            self._feed,
+            lambda: self._driver.faults.ledger,
+            JobRules.of(self._settings, woken=True).limits,
+            journal=self._journal,
+            clock=self._clock,
+            releases=Keeps(),
+            max_wait_s=self._settings.max_wait_s,
+            generation=self._driver.station.generation,
+        )
+        try:
+            await self._dormant.sleep(asleep, self._feed.hosts())
+        finally:
+            self._dormant = None
+
+    async def _before_another(self, failure: JobFailed, restarts: int) -> None:
+        """Wait until a job that has failed is to be begun again. Raises its failure if it is not."""
+        settings = self._settings
+        pause = pause_before_restart(failure, restarts, policy=settings.restart_policy, limit=settings.backoff_limit)
+        if pause is None or self._stop is not None:
+            raise failure
+        log.warning(
+            "%s; the job is begun again in %g s (%d of %d)", failure, pause, restarts + 1, settings.backoff_limit
+        )
+        self._driver.station.record("begun_again", number=restarts + 1, pause_s=pause, reason=str(failure))
+        until = self._clock.mono() + pause
+        while self._stop is None and (left := until - self._clock.mono()) > 0:
+            self._look_soon.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._look_soon.wait(), left)
+        if self._stop is not None:
+            raise self._stop
 
     # --- the loop
 
@@ -147,9 +214,9 @@ class Job:
         if late > LATE_S:
             self._driver.overslept(late)
 
-    def _make_driver(self, saved: Saved) -> Driver:
+    def _make_driver(self, saved: Saved, *, woken: bool) -> Driver:
         return Driver(
-            JobRules.of(self._settings),
+            JobRules.of(self._settings, woken=woken),
             self,
             journal=self._journal,
             clock=self._clock,
@@ -162,7 +229,9 @@ class Job:
 
     async def _first_hosts(self) -> None:
         """Wait for the first list: where to listen depends on who is to connect."""
-        deadline = self._clock.mono() + self._settings.elastic_timeout_s
+        rules = JobRules.of(self._settings)
+        patience_s = rules.elastic_timeout_s if rules.sleep_after_s is None else rules.sleep_after_s
+        deadline = self._clock.mono() + patience_s
         while not self._feed.hosts():
             if self._feed.failure is not None:
                 raise JobFailed(str(self._feed.failure))
@@ -170,6 +239,8 @@ class Job:
                 raise self._driver.outcome
             if self._clock.mono() >= deadline:
                 why = self._feed.reason or "no list of hosts came"
+                if rules.sleep_after_s is not None:
+                    raise Asleep(f"no host in --sleep-after {patience_s:g} s: {why}")
                 raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")
             self._look_soon.clear()
             with contextlib.suppress(asyncio.TimeoutError):
@@ -177,6 +248,9 @@ class Job:
 
     def _hosts_changed(self) -> None:
         self._feed.changed.clear()
+        if self._dormant is not None:
+            self._dormant.changed()
+            return
         if self._feed.failure is not None:
             self._driver.end(JobFailed(str(self._feed.failure)))
         now, wall = self._clock.mono(), time.time()
@@ -213,6 +287,7 @@ class Job:
         tuning = {**settings.env, **beats, **settings.notices.env(), **adopts}
         self.environment = job_env(os.environ, tuning, hook=hook)
         self._transport = self._make_transport()
+        self._begin_engine()
 
     def _make_room(self) -> None:
         """Have as many files, and as few heartbeats, as so many hosts need."""
@@ -234,6 +309,25 @@ class Job:
             return self._pods or Local()
         far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
         return far if settings.rsh == "ssh" else ByName(Local(), far, self._reach.is_near)
+
+    def _begin_engine(self) -> None:
+        """With mpirun, have one of it for each world."""
+        engine, settings = self._driver.engine, self._settings
+        if isinstance(engine, Restarting) and settings.engine == "mpirun":
+            self._mpi = MpiRuns(
+                settings.state_dir,
+                mark=mark_of(self._control.key),
+                ssh=Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file),
+                interfaces=settings.interfaces,
+                is_near=self._reach.is_near,
+                ended=self._mpi_ended,
+            )
+            engine.formed = self._mpi.begin
+
+    def _mpi_ended(self, generation: int, why: str) -> None:
+        if isinstance(self._driver.engine, Restarting):
+            self._driver.engine.not_begun(generation, why)
+            self._look_soon.set()
 
     def _take_back(self) -> None:
         """Agents of a launcher that died may live, and train."""
@@ -285,6 +379,8 @@ class Job:
             driver.station.record(event, **fields)
             self._save_soon()
             self._look_soon.set()
+            if self._dormant is not None:
+                self._dormant.changed()
         return answer
 
     @contextlib.contextmanager
@@ -302,9 +398,13 @@ class Job:
 
     def _told_to_stop(self, number: int) -> None:
         name = signal.Signals(number).name
-        log.warning("%s: ending all workers, %g s grace", name, self._settings.grace_s)
-        self._driver.end(Interrupted(number, f"stopped by {name}"))
+        self._stop = Interrupted(number, f"stopped by {name}")
         self._look_soon.set()
+        if self._dormant is not None:
+            self._dormant.told(str(self._stop))
+            return
+        log.warning("%s: ending all workers, %g s grace", name, self._settings.grace_s)
+        self._driver.end(self._stop)
 
     # --- Hands
 
@@ -325,7 +425,7 @@ class Job:
             launcher=address,
             incarnation=self._incarnation,
             orphan_grace_s=self._settings.orphan_grace_s,
-            argv=self._settings.command,
+            argv=slot_command(self._settings.engine, self._settings.command),
             env=self.environment,
         )
         if name in self._control.hosts:  # it has come by itself, before the way to it was known
@@ -355,7 +455,9 @@ class Job:
         return self._control.send(host, order)
 
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
-        return {"env": seat_env(seat, place, incarnation=self._incarnation), "grace_s": self._settings.grace_s}
+        env = seat_env(seat, place, incarnation=self._incarnation)
+        env |= slot_env(self._settings.engine, job=self._settings.job, mark=mark_of(self._control.key))
+        return {"env": env, "grace_s": self._settings.grace_s}
 
     def go_env(self, worker: Worker) -> dict[str, str]:
         agent = self._driver.station.roster.agents.get(worker.seat.host)
@@ -371,19 +473,22 @@ class Job:
         self._spawn(self._save())
 
     async def _save(self) -> None:
+        self._saving.soon(self._saved())
+
+    def _saved(self) -> Saved:
         now, wall = self._clock.mono(), time.time()
-        ports = self._control.ports
-        state = state_of(self._driver, incarnation=self._incarnation, ports=ports, now=now, wall=wall)
-        self._saving.soon(state)
+        ports = self._control.ports if hasattr(self, "_control") else {}
+        return state_of(self._driver, incarnation=self._incarnation, ports=ports, now=now, wall=wall)
 
     async def _clean_up(self) -> None:
+        if self._mpi is not None:
+            await self._mpi.end(everything=self._driver.over)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._launches.close()
         if hasattr(self, "_control"):
             await self._control.stop()
-        self._console.close()
 
     def _spawn(self, work: Any) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)

@@ -45,6 +45,11 @@ class Desk:
         self._clients: set[asyncio.Task[None]] = set()
         self._inode = -1
 
+    @property
+    def open(self) -> bool:
+        """Whether anybody may ask."""
+        return self._server is not None
+
     async def start(self) -> bool:
         """Listen. False, said in a line, if that is impossible: the job can do without."""
         try:

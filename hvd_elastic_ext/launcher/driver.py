@@ -18,7 +18,10 @@ from hvd_elastic_ext.core.errors import Interrupted, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher import membership
+from hvd_elastic_ext.launcher.bedtime import Bedtime
 from hvd_elastic_ext.launcher.causes import NOT_STARTED, SSH_FAILED, Cause, ending
+from hvd_elastic_ext.launcher.engines import Engine, InPlace
+from hvd_elastic_ext.launcher.engines.restarting import Restarting
 from hvd_elastic_ext.launcher.farewell import Farewell
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
@@ -36,6 +39,7 @@ from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat, take_word
 from hvd_elastic_ext.launcher.sealing import Sealing
 from hvd_elastic_ext.launcher.station import Hands, Rules, Station
 from hvd_elastic_ext.launcher.taking_back import TakingBack
+from hvd_elastic_ext.launcher.thinning import Thinning
 from hvd_elastic_ext.launcher.worlds import Worlds
 
 log = logging.getLogger(__name__)
@@ -74,6 +78,8 @@ class Driver:
         self.worlds = Worlds(self.station, self.fleet)
         self._notices = Notices(self.station, self.fleet)
         self._patience = Patience(self.station, self.fleet, self.worlds)
+        in_place = rules.engine == "horovod"
+        self.engine: Engine = InPlace() if in_place else Restarting(self.station, self.fleet, self.worlds)
         self.back = TakingBack(self.station, self.worlds, changed=changed)
         self.farewell = Farewell(self.station, self.fleet, self.worlds, self.back)
         self._isolation = Isolation(self.station, self.worlds)
@@ -81,6 +87,8 @@ class Driver:
         self._reclaims = Reclaims(self.station, self.worlds)
         self.sealing = Sealing(self.station, self.worlds, rules.durability)
         self._last_call = LastCall(self.sealing)
+        self._thinning = Thinning(self.station, self.worlds, rules.commit_every)
+        self._bedtime = Bedtime(self.station, self.sealing, rules.durability, after_s=rules.sleep_after_s)
         self._call_at: float | None = None
         self._resuming = Resuming(self.station, self.worlds, self.sealing, rules.durability, fleet=self.fleet)
         self.fleet.may_start = self._resuming.ready
@@ -126,14 +134,17 @@ class Driver:
             self._resuming.look(now, wanted)
             self._end_for(self._resuming.failure)
             self.fleet.tend_processes(wanted, self.worlds.members)
-            decision = membership.decide(now, self.worlds.situation(wanted), station.rules.limits)
+            decision = self.engine.decide(now, self.worlds.situation(wanted), station.rules.limits)
+            self._end_for(self.engine.failure)
             decision = self._resuming.held_back(decision, wanted)
             self._act(decision, wanted)
             self.worlds.deal(wanted)
+            self.engine.look(now)
             self.worlds.tell_again()
             self._reclaims.look(now, wanted)
             self._call_at = self._last_call.look(now, self._reclaims.all_by)
             self.sealing.look(now)
+            self._thinning.look(now)
             if decision.members is None:  # who was called just now is not late yet
                 self._laggards.look(now)
         return self._next_look(now)
@@ -164,6 +175,8 @@ class Driver:
         if wanted and self._done_alone.issuperset(wanted):
             self._finishing = True
         elif not wanted and not self.station.roster.going() and self.faults.first is not None and self.fleet.hosts:
+            if self.station.rules.woken:
+                return  # it has trained: it sleeps on
             self.end(JobFailed(f"no process has come as far as training: {self.faults.first}"))
 
     def _act(self, decision: Decision, wanted: tuple[Seat, ...]) -> None:
@@ -172,13 +185,16 @@ class Driver:
             self._reason = decision.reason
             log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
         if decision.members is None:
-            self._end_for(self._resuming.explained(self._patience.lost(decision, wanted)))
+            self._end_for(self._bedtime.look(self.station.now(), short=self._patience.short(decision, wanted)))
+            if not self._bedtime.going:
+                self._end_for(self._resuming.explained(self._patience.lost(decision, wanted)))
             return
         limit = self.station.rules.reset_limit
         if limit is not None and self.worlds.begun and self.worlds.changes >= limit:
             self.end(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
             return
         self._patience.enough()
+        self._bedtime.rise()
         self.worlds.change(decision)
         self._changed()
 
@@ -193,6 +209,8 @@ class Driver:
         times += [
             self.sealing.next_look(now),
             self._resuming.next_look(),
+            self._bedtime.next_look(),
+            self.engine.next_look(),
             self._call_at,
         ]
         times += [station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
@@ -229,6 +247,7 @@ class Driver:
         agent.joined = False
         self._resuming.lost(host)
         self.sealing.lost(host)
+        self._bedtime.lost(host)
         if agent.finishing and not self.station.roster.on(host):
             del self.station.roster.agents[host]
 
@@ -281,7 +300,7 @@ class Driver:
         if news.get("event") == "beats":
             self._beats(agent, news.get("slots"), part=news.get("part") is True)
             return
-        if self._notices.take(agent, news) or self.sealing.take(agent, news) or self._resuming.take(agent, news):
+        if any(part.take(agent, news) for part in (self._notices, self.sealing, self._resuming, self._bedtime)):
             return
         handler = _NEWS.get(str(news.get("event")))
         worker = self.station.roster.of(host, news.get("slot"), news.get("life"))
@@ -376,6 +395,7 @@ class Driver:
             oom=bool(news.get("oom")),
             warned=worker.warned,
         )
+        found = self.engine.judged(worker, found, code)
         cause = worker.killed or found.cause
         how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
         why = how if worker.killed is None else f"{worker.killed}: killed by the launcher"

@@ -280,10 +280,10 @@ class Fleet:
             del self._roster.workers[worker.seat]
             self.rest(worker.seat)
 
-    def end(self, worker: Worker) -> None:
+    def end(self, worker: Worker, why: str = "the job ends") -> None:
         """End a process, with its grace: now, even if it was to leave at its next step."""
         if worker.leaving is None or worker.stopping_at is not None:
-            worker.leaving, worker.stopping_at = worker.leaving or "the job ends", None
+            worker.leaving, worker.stopping_at = worker.leaving or why, None
             self._station.order(worker, "stop")
 
     def kill(self, worker: Worker, cause: Cause) -> None:

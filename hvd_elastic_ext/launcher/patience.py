@@ -23,6 +23,17 @@ class Patience:
         """A world forms, or stands."""
         self._since = None
 
+    def short(self, decision: Decision, wanted: tuple[Seat, ...]) -> str | None:
+        """Why nobody trains and nobody can: too few slots may work. None if that is not so."""
+        if self._worlds.standing or not self._worlds.formed:
+            return None
+        limits, begun = self._station.rules.limits, self._worlds.begun
+        free = len(self._fleet.awake(wanted))
+        if limits.size(free, begun=begun):
+            return None
+        need = f"{limits.least} slots are needed to go on" if begun else f"{limits.start} slots are needed"
+        return f"{need} and {free} may work ({self._names}): {decision.reason}"
+
     def lost(self, decision: Decision, wanted: tuple[Seat, ...]) -> JobFailed | None:
         """Why the job is over, if it is: nothing is left to wait for, or it was waited for long enough."""
         if self._worlds.standing or not self._worlds.formed:

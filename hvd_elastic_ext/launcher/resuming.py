@@ -218,7 +218,7 @@ class Resuming:
         first, self._path = self._path is None, path
         if first:
             facts = answer.get("facts")
-            self._sealing.began_with(step, facts if isinstance(facts, dict) else {})
+            self._sealing.began_with(path, step, facts if isinstance(facts, dict) else {})
             log.warning("training goes on after step %d, with the checkpoint %s", step, path)
             self._station.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
 

@@ -70,6 +70,12 @@ class Worker:
     """Grows with all that its main thread does."""
     waiting: bool = False
     """Its main thread was waiting for other ranks when it last beat."""
+    every: int | None = None
+    """Every how many calls of ``commit()`` it commits; None if it has not said, or has no State of ours."""
+    commit_s: float | None = None
+    """Seconds that its last commit took."""
+    call_s: float | None = None
+    """Seconds from one call of ``commit()`` to the next, without what the commit takes."""
     loops: bool = False
     """It has begun an elastic training function."""
     done: bool = False
@@ -98,6 +104,11 @@ class Worker:
     @property
     def seat(self) -> Seat:
         return self.life.seat
+
+    @property
+    def calls_per_s(self) -> float:
+        """Calls of ``commit()`` a second where some of them are left out: its commits do not tell; else 0."""
+        return 1.0 / max(self.call_s, 1e-6) if self.call_s is not None and (self.every or 1) > 1 else 0.0
 
     def tried_s(self, now: float) -> float:
         """How long it was, or has been, getting ready."""
@@ -193,6 +204,10 @@ def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
     worker.step_s = float(step_s) if isinstance(step_s, (int, float)) else None
     worker.progress = progress if type(progress) is int else worker.progress
     worker.waiting = beat.get("waiting") is True
+    every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
+    worker.every = every if type(every) is int else None
+    worker.commit_s = float(commit_s) if isinstance(commit_s, (int, float)) else None
+    worker.call_s = float(call_s) if isinstance(call_s, (int, float)) else None
 
 
 def take_word(worker: Worker, message: Mapping[str, Any]) -> None:

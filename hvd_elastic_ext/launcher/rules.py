@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hvd_elastic_ext.launcher.cadence import Durability
+from hvd_elastic_ext.launcher.cadence import Cadence, Durability
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.settings import RunSettings
 
@@ -26,12 +26,19 @@ class JobRules:
     restart_stalled: bool
     drain_stragglers: bool
     durability: Durability | None = None
+    engine: str = "horovod"
+    commit_every: Cadence | None = None
+    sleep_after_s: float | None = None
+    woken: bool = False
 
     @classmethod
-    def of(cls, settings: RunSettings) -> JobRules:
+    def of(cls, settings: RunSettings, *, woken: bool = False) -> JobRules:
+        """``woken``: the job has slept, so as many processes as it needs to go on suffice."""
         s = settings
         return cls(
-            limits=Limits(s.num_proc, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s),
+            limits=Limits(
+                s.min_num_proc if woken else s.num_proc, s.min_num_proc, s.max_num_proc, s.allowed_sizes, s.settle_s
+            ),
             cooldown_s=s.cooldown_s,
             heartbeat_timeout_s=s.heartbeat_timeout_s,
             standby_timeout_s=s.standby_timeout_s,
@@ -44,4 +51,8 @@ class JobRules:
             restart_stalled=s.restart_stalled,
             drain_stragglers=s.drain_stragglers,
             durability=s.durability,
+            engine=s.engine,
+            commit_every=s.commit_every,
+            sleep_after_s=s.sleep_after_s if s.below_min == "sleep" else None,
+            woken=woken,
         )

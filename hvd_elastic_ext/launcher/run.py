@@ -22,7 +22,7 @@ from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
 from hvd_elastic_ext.launcher import statedir
-from hvd_elastic_ext.launcher.cadence import AUTO, Durability, parse_checkpoint_every
+from hvd_elastic_ext.launcher.cadence import AUTO, Durability, parse_checkpoint_every, parse_commit_every
 from hvd_elastic_ext.launcher.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
@@ -30,6 +30,7 @@ from hvd_elastic_ext.launcher.output import Log, Outlets
 from hvd_elastic_ext.launcher.settings import (
     CLOUDS,
     ELASTIC_TIMEOUT_S,
+    ENGINES,
     CloudNotices,
     RunSettings,
     Sources,
@@ -170,6 +171,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=("ssh", "local", "pod"),
         help="how hosts are reached; pod is the API server's exec (default: this machine's names directly, else ssh)",
     )
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="horovod",
+        help="what forms worlds: Horovod, within the processes; torchrun's way or mpirun, with new processes (horovod)",
+    )
     group.add_argument("--job", metavar="NAME", help="name of the job (default: that of the training script)")
     group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
     group.add_argument("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
@@ -211,7 +218,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--below-min",
         choices=("wait", "sleep", "fail"),
         default="wait",
-        help="what to do below --min-np: wait for --elastic-timeout, or fail at once (wait)",
+        help="what to do below --min-np: wait for --elastic-timeout, sleep without any process, or fail at once (wait)",
+    )
+    group.add_argument(
+        "--sleep-after",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds below it before the job goes to sleep (30)",
+    )
+    group.add_argument(
+        "--max-wait-time",
+        type=float,
+        metavar="S",
+        help="seconds that it may sleep at a time; then exit code 75 (default: as long as it takes)",
+    )
+    group.add_argument(
+        "--job-restart-policy",
+        choices=("Never", "OnFailure"),
+        default="Never",
+        help="whether a job that failed begins again from its newest checkpoint (Never)",
+    )
+    group.add_argument(
+        "--job-backoff-limit", type=int, default=6, metavar="N", help="how often, at most, with OnFailure (6)"
     )
     group.add_argument(
         "--failure-budget", type=int, default=10, metavar="N", help="faults within an hour that end the job (10)"
@@ -221,6 +250,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--adopt", action="store_true", help="give plain hvd.elastic scripts our State, sampler and loop, unedited"
+    )
+    group.add_argument(
+        "--commit-every",
+        metavar="auto|N",
+        help="make every N-th state.commit() only, or as many as pay: what copying costs against what is lost (1: all)",
     )
     group.add_argument(
         "--checkpoint-dir",
@@ -285,11 +319,17 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         orphan_grace_s=args.orphan_grace,
         failure_budget=args.failure_budget,
         adopt=args.adopt,
+        engine=args.engine,
         below_min=args.below_min,
+        sleep_after_s=args.sleep_after,
+        max_wait_s=args.max_wait_time,
+        restart_policy=args.job_restart_policy,
+        backoff_limit=args.job_backoff_limit,
         progress_timeout_s=args.progress_timeout,
         restart_stalled=args.restart_stalled,
         drain_stragglers=args.drain_stragglers,
         durability=_durability(args, state_dir),
+        commit_every=None if args.commit_every is None else parse_commit_every(args.commit_every),
         notices=CloudNotices(args.notices_from, args.metadata_url or None),
         env=env,
     )
@@ -317,8 +357,8 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
 
 
 def _durability(args: argparse.Namespace, state_dir: Path) -> Durability | None:
-    """Checkpoints are made where one of their options is given: they take a disk's time, and room on it."""
-    if args.checkpoint_dir is None and args.checkpoint_every is None:
+    """Checkpoints are made where one of their options, or sleep, is asked for: they take time and room on a disk."""
+    if args.checkpoint_dir is None and args.checkpoint_every is None and args.below_min != "sleep":
         return None
     if args.checkpoint_keep < 1:
         raise UsageError(f"--checkpoint-keep is {args.checkpoint_keep}; keep at least 1, or leave checkpoints off")

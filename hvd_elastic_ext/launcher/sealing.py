@@ -63,6 +63,7 @@ class Sealing:
         self._apart = False
         """Hosts share no storage: each has a whole checkpoint of its own."""
         self._said_stateless = False
+        self._path: str | None = None
         self._seen: tuple[float, Name] | None = None
         self._per_s = 0.0
 
@@ -71,13 +72,13 @@ class Sealing:
         """Whether a checkpoint is on its way."""
         return self._attempt is not None
 
-    def began_with(self, step: int, facts: Mapping[str, Any]) -> None:
+    def began_with(self, path: str, step: int, facts: Mapping[str, Any]) -> None:
         """Training goes on from a checkpoint of so many steps, at whose seal ``facts`` were noted.
 
         Unless the job was told to end with it, something has cost every commit in memory since then: such failures
         are what checkpoints are for.
         """
-        self._last = Last(self._station.now(), step)
+        self._path, self._last = path, Last(self._station.now(), step)
         known = Failures.of(facts.get("failures"))
         self._failures = known if facts.get("ended") is True else known.failed()
         self._watched_from = self._station.now()
@@ -98,6 +99,18 @@ class Sealing:
         now, members = self._station.now(), self._members()
         return bool(members) and all(each.holds is not None or now - each.since < TELLS_S for each in members)
 
+    def at_rest(self, held: Mapping[Life, Kept]) -> None:
+        """Make a checkpoint of a commit that lies in memory while nobody trains: of the same one everywhere."""
+        now, name = self._station.now(), next(iter(held.values())).commit[1:]
+        ranks = {life: rank for rank, life in enumerate(held)}
+        self._attempt = Attempt(0, self._station.generation, ranks, now, name, at_rest=True, kept=dict(held))
+        self._write(self._attempt)
+
+    def no_more_rest(self) -> None:
+        """Somebody trains again: what was in memory will not stay there."""
+        if self._attempt is not None and self._attempt.at_rest:
+            self._give_up("training goes on", blame=False)
+
     def go_on(self) -> None:
         """Nobody has to stay, and nothing is asked for, any more."""
         self._asked = False
@@ -109,6 +122,16 @@ class Sealing:
     def _tell_to_go_on(self, attempt: Attempt) -> None:
         self._staying = None
         self._station.tell_all(self._station.roster.present(attempt.ranks), "keep", commit=None)
+
+    @property
+    def again_at(self) -> float:
+        """Before then nothing is tried again (mono)."""
+        return self._not_before
+
+    @property
+    def newest(self) -> tuple[str | None, int | None]:
+        """Where the newest checkpoint is that was made, or loaded, and its step."""
+        return self._path, None if self._path is None else self._last.step
 
     @property
     def durable_s(self) -> float:
@@ -153,7 +176,7 @@ class Sealing:
         if attempt is None:
             if now >= self._not_before and self._due(now):
                 self._begin(now)
-        elif attempt.generation != self._station.generation or not self._all_there(attempt):
+        elif attempt.generation != self._station.generation or not (attempt.at_rest or self._all_there(attempt)):
             self._give_up("the world has changed", blame=False)
         elif now >= attempt.deadline:
             self._give_up(f"no answer from {', '.join(sorted(attempt.waits_for))} after {WRITE_S:g} s")
@@ -199,6 +222,11 @@ class Sealing:
         known = [each for each in held if each is not None]
         return max(known) if known and len(known) == len(self._worlds.members) else None
 
+    @property
+    def _pace_per_s(self) -> float:
+        """How fast commits come until the one that is named: none is left out then."""
+        return max([self._per_s, *(worker.calls_per_s for worker in self._members())])
+
     def _measure_pace(self, now: float) -> None:
         newest = self._newest()
         if newest is None or (self._seen is not None and self._seen[1][:2] != newest[:2]):
@@ -225,7 +253,7 @@ class Sealing:
         ranks = {life: place.rank for life in self._worlds.members if (place := self._station.rendezvous.place(life))}
         if newest is None or len(ranks) != len(self._worlds.members) or not self._reachable(ranks):
             return
-        wanted = ahead(newest, self._per_s, 0)
+        wanted = ahead(newest, self._pace_per_s, 0)
         self._attempt = Attempt(
             self._station.new_errand(), self._station.generation, ranks, now, wanted, self._asked and self._stay
         )
@@ -258,7 +286,8 @@ class Sealing:
         elif attempt.misses > MISSES:
             self._give_up("commits come faster than processes can be told of them")
         else:
-            attempt.wanted = max(ahead((newest[0], newest[1], newest[2]), self._per_s, attempt.misses), attempt.wanted)
+            further = ahead((newest[0], newest[1], newest[2]), self._pace_per_s, attempt.misses)
+            attempt.wanted = max(further, attempt.wanted)
             self._ask(attempt)
 
     def _write(self, attempt: Attempt) -> None:
@@ -330,7 +359,7 @@ class Sealing:
             self._write(attempt)
             return
         attempt.sealing, attempt.number = True, self._station.new_errand()
-        facts = {"failures": self._watched().told(), "ended": attempt.stay}
+        facts = {"failures": self._watched().told(), "ended": attempt.stay or attempt.at_rest}
         more = {"do": "seal", "world": len(attempt.ranks), "keep": self._how.keep, "facts": facts}
         if not self._apart:
             written, lives = list(attempt.written.values()), attempt.hosts[attempt.root]
@@ -344,9 +373,10 @@ class Sealing:
         now = self._station.now()
         step = next(iter(attempt.kept.values())).step
         took = now - attempt.kept_at
+        self._path = str(answer.get("path", ""))
         self._station.record(
             "sealed",
-            path=str(answer.get("path", "")),
+            path=self._path,
             step=step,
             bytes=answer.get("bytes"),
             seconds=round(took, 3),
@@ -381,7 +411,8 @@ class Sealing:
         attempt = self._attempt
         assert attempt is not None
         self._let_go(attempt)
-        self._tell_to_go_on(attempt)
+        if not attempt.at_rest:
+            self._tell_to_go_on(attempt)
         if not blame:
             self._not_before = self._station.now() + AGAIN_S
             return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.cadence import Durability
+from hvd_elastic_ext.launcher.cadence import Cadence, Durability
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 
 ELASTIC_TIMEOUT_S = 600.0
@@ -38,6 +38,8 @@ class Sources:
             )
 
 
+ENGINES = ("horovod", "mpirun", "torchrun")
+"""What forms worlds: Horovod within the processes, the others with new ones."""
 CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
 """Whose word hosts may go by; ``auto`` is the one that they are in."""
 
@@ -69,6 +71,9 @@ class RunSettings:
 
     ``num_proc`` processes are needed to start, ``min_num_proc`` to go on,
     ``max_num_proc`` are used at most (None: as many as there are slots).
+    ``max_wait_s`` is how long it may sleep at a time; None is as long as it takes. ``backoff_limit``: how often
+    a job that failed is begun again where ``restart_policy`` is OnFailure.
+    ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
     workers get on top of their host's own environment.
     """
@@ -101,11 +106,17 @@ class RunSettings:
     orphan_grace_s: float = 60.0
     failure_budget: int = 10
     adopt: bool = False
+    engine: str = "horovod"
     below_min: str = "wait"
+    sleep_after_s: float = 30.0
+    max_wait_s: float | None = None
+    restart_policy: str = "Never"
+    backoff_limit: int = 6
     progress_timeout_s: float | None = None
     restart_stalled: bool = False
     drain_stragglers: bool = False
     durability: Durability | None = None
+    commit_every: Cadence | None = None
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -116,7 +127,7 @@ class RunSettings:
 
 def _problems(s: RunSettings) -> Iterator[str]:
     """Everything wrong with ``s``, most basic first."""
-    for group in (_of_sizes, _of_hosts, _of_times, _of_faults, _of_ways):
+    for group in (_of_sizes, _of_hosts, _of_times, _of_faults, _of_engines, _of_ways):
         yield from (message for wrong, message in group(s) if wrong)
 
 
@@ -189,10 +200,32 @@ def _of_faults(s: RunSettings) -> Checks:
             "--restart-stalled needs --progress-timeout: it says when a process is stalled",
         ),
         (
-            s.below_min == "sleep",
-            "--below-min sleep is not there yet; use wait or fail",
+            s.below_min == "sleep" and s.durability is None,
+            "--below-min sleep needs checkpoints: nothing sleeps before it is on storage; name --checkpoint-dir",
         ),
+        (s.sleep_after_s <= 0, f"--sleep-after is {s.sleep_after_s:g}; give a number of seconds above 0"),
+        (
+            s.max_wait_s is not None and s.max_wait_s < 0,
+            f"--max-wait-time is {s.max_wait_s or 0:g}; give 0 or more seconds, or leave it out",
+        ),
+        (s.backoff_limit < 0, f"--job-backoff-limit is {s.backoff_limit}; give 0 or more"),
         (s.failure_budget < 0, f"--failure-budget is {s.failure_budget}; give 0 or more"),
+    ]
+
+
+def _of_engines(s: RunSettings) -> Checks:
+    named, mpi = f"--engine {s.engine}", s.engine == "mpirun"
+    return [
+        (s.engine not in ENGINES, f"{named}: choose one of {', '.join(ENGINES)}"),
+        (
+            s.adopt and s.engine != "horovod",
+            f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
+        ),
+        (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
+        (
+            mpi and " " in (s.ssh_identity_file or ""),
+            f"--ssh-identity-file {s.ssh_identity_file}: Open MPI takes no option with a space; use another path",
+        ),
     ]
 
 

@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher.cadence import Durability
+from hvd_elastic_ext.launcher.cadence import Cadence, Durability
 from hvd_elastic_ext.launcher.causes import Cause, announced
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Answer, Rendezvous, Seat
@@ -78,7 +78,15 @@ class Rules(Protocol):
     def failure_budget(self) -> int: ...
     @property
     def below_min(self) -> str:
-        """``wait`` or ``fail``."""
+        """``wait``, ``sleep`` or ``fail``."""
+
+    @property
+    def sleep_after_s(self) -> float | None:
+        """How long it has to be too few before the job goes to sleep; None if it never does."""
+
+    @property
+    def woken(self) -> bool:
+        """The job has slept: it goes on, and does not begin."""
 
     @property
     def progress_timeout_s(self) -> float | None: ...
@@ -87,8 +95,16 @@ class Rules(Protocol):
     @property
     def drain_stragglers(self) -> bool: ...
     @property
+    def engine(self) -> str:
+        """``horovod``, ``mpirun`` or ``torchrun``."""
+
+    @property
     def durability(self) -> Durability | None:
         """How checkpoints are made; None if they are not."""
+
+    @property
+    def commit_every(self) -> Cadence | None:
+        """Every how many calls of ``commit()`` one is made; None is all of them."""
 
 
 @dataclass

@@ -41,7 +41,11 @@ class Worlds:
         """Training has begun: some world has formed."""
         self.changes = 0
         """Worlds formed since the first one."""
+        self.mended = 0
+        """How many of them followed one that was lost: so often training was rolled back."""
         self.accounts = Accounts(station)
+        self.excused: set[Life] = set()
+        """Members of the newest world that have ended because they were to, or because of others."""
         self._station = station
         self._fleet = fleet
         self._decision = Decision(None, "", "")
@@ -117,9 +121,11 @@ class Worlds:
             decision = replace(decision, cause="cooldown over")
         self._fleet.recovering -= joining
         living = {worker.life for worker in station.roster.present(before)}
-        self._lost.update(life.seat.host for life in before if life not in living)
+        self._lost.update(life.seat.host for life in before if life not in living and life not in self.excused)
+        self.excused.clear()
         self._let_go = (old if self.formed else self._let_go | old) - new
         self.changes += bool(self.begun and self.formed)
+        self.mended += bool(self.begun and self.formed and decision.cause in MENDING)
         self._own = True
         station.generation += 1
         station.answer(station.rendezvous.form(station.generation, members))

@@ -33,6 +33,7 @@ from hvd_elastic_ext.worker.report import reporter_for
 from hvd_elastic_ext.worker.settings import WorkerSettings
 from hvd_elastic_ext.worker.snapshot import SnapshotPart
 from hvd_elastic_ext.worker.state import Keeper, Limits
+from hvd_elastic_ext.worker.thinning import Thinning
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,17 @@ class Face:
     """``commit``, ``save``, ``restore``, ``sync`` and the rest of Horovod's State, kept by ``_keeper``."""
 
     _keeper: Keeper
+
+    def commit(self) -> None:
+        """Commit everything to memory, and look for host updates.
+
+        Where commits cost more than they save the launcher may have only every n-th call commit
+        (``--commit-every``), on all ranks the same ones; the others only look.
+        """
+        if self._keeper.thinning.due():
+            super().commit()  # type: ignore[misc]
+        else:
+            self.check_host_updates()
 
     def save(self) -> None:
         """Commit everything to memory, without looking for host updates."""
@@ -205,7 +217,10 @@ def keeper_for(
     clock, way = SystemClock(), standby.current()
     link, buffer = way.link, CommitBuffer(open_sides(_descriptors()))
     keeping = Keeping(buffer, link) if buffer.can_keep else None
-    way.keep = way.keep if keeping is None else keeping.asked
+    thinning = Thinning()
+    if keeping is not None:
+        thinning = Thinning(link.vitals, named=lambda: keeping.waits)
+        way.keep, way.thin = keeping.asked, thinning.asked
     keeper = Keeper(
         inventory,
         buffer=buffer,
@@ -214,6 +229,7 @@ def keeper_for(
         clock=clock,
         vitals=link.vitals,
         keeping=keeping,
+        thinning=thinning,
         limits=Limits(
             incarnation=settings.incarnation,
             keep_rng=choices.rng,

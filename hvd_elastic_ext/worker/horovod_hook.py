@@ -15,6 +15,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
+from hvd_elastic_ext.core.engines import ENGINE
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.core.updates import HostsUpdate
@@ -51,6 +52,11 @@ def basics(module: Any) -> None:
     @functools.wraps(horovods)
     def init(self: Any, comm: Any = None, process_sets: Any = None) -> None:
         way = standby.current()
+        if way.restarts:
+            raise UsageError(
+                f"hvd.init(): --engine {os.environ[ENGINE]} starts no world of Horovod's; call elastic.init() instead "
+                "(with mpirun it needs mpi4py), or leave --engine out"
+            )
         if not way.link.connected or self.is_initialized():
             horovods(self, comm, process_sets)
             return

@@ -33,6 +33,11 @@ class Keeping:
         self._asks = 0
         """How often it was asked. Who stays for one goes on with the next, whenever that comes."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether a commit that is still to come was named."""
+        return self._wanted is not None
+
     def asked(self, message: Tell) -> None:
         """Keep the commit of this name (None: none), and with ``stay`` wait there. On the link's thread.
 

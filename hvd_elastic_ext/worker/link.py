@@ -42,7 +42,9 @@ Tell = Mapping[str, Any]
 class Vitals:
     """What a beat tells. The main thread writes plain attributes: that costs it nothing."""
 
-    __slots__ = ("commit", "fresh", "own_step", "progress", "step", "step_s", "waiting")
+    __slots__ = (
+        "call_s", "commit", "commit_s", "every", "fresh", "own_step", "progress", "step", "step_s", "waiting",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.step = 0
@@ -59,6 +61,12 @@ class Vitals:
         """The main thread waits for other ranks."""
         self.fresh = False
         """A world was entered, and no step done in it yet."""
+        self.every: int | None = None
+        """Every how many calls of ``commit()`` one is made; None without a State of ours."""
+        self.commit_s: float | None = None
+        """Seconds that the last commit took."""
+        self.call_s: float | None = None
+        """Seconds from one call of ``commit()`` to the next, without what the commit takes; a mean of the last ones."""
 
     def committed(self, step: int, identity: tuple[int, int, int, int]) -> None:
         """The newest commit is this one: lineage, incarnation, generation, number; taken after that many steps.
@@ -175,6 +183,8 @@ class Link:
                 return  # nobody reads: one beat more would tell nothing
         vitals = self.vitals
         pace = {"step_s": vitals.step_s, "progress": vitals.progress, **({"waiting": True} if vitals.waiting else {})}
+        if vitals.every is not None:
+            pace |= {"every": vitals.every, "commit_s": vitals.commit_s, "call_s": vitals.call_s}
         self.say("beat", pid=os.getpid(), step=vitals.step, commit=vitals.commit, **pace)
 
     def _send(self) -> None:

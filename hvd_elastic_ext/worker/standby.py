@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
+from hvd_elastic_ext.core.engines import ENGINE, GENERATION
 from hvd_elastic_ext.core.place import ALONE, VARIABLES, Place, place_of
 from hvd_elastic_ext.worker import failure, link
 from hvd_elastic_ext.worker.fence import HOROVODS, Fence
@@ -46,12 +47,14 @@ class Standby:
         """What user code is to see as its place; None as soon as the real one may be seen."""
         self.leaving = False
         """Told to leave: not part of the next world."""
-        self.generation: int | None = None
+        self.generation: int | None = _number(environ.get(GENERATION))
         """Of the world this process is in."""
         self.updated: Callable[[Tell], None] = _ignore
         """Called on the link's thread when hosts will change."""
         self.keep: Callable[[Tell], None] = _ignore
         """Called there when a commit is to be kept for whoever makes it durable."""
+        self.thin: Callable[[Tell], None] = _ignore
+        """Called there when only every n-th call of ``commit()`` is to commit."""
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
         """What user code is to see as its local rank for good: by it a script finds its device. None: the real one."""
@@ -159,6 +162,18 @@ class Standby:
             self.link.say("failed", **failure.describe(error))
             self.link.flush()
 
+    @property
+    def restarts(self) -> bool:
+        """Whether this process was started for one world, and is to end with it: others follow it into the next."""
+        return self.link.connected and ENGINE in self._environ
+
+    def begun_in_world(self) -> None:
+        """A process that was started for one world is in it: listen and beat from now on."""
+        if self.restarts and not self._live:
+            self._live = True
+            self.link.vitals.fresh = True
+            self.link.start()
+
     def entered(self, rank: int, size: int) -> None:
         """Say that a world has formed."""
         self.link.vitals.fresh = True
@@ -238,6 +253,7 @@ class Standby:
             "fence": self._told_fence,
             "env": self._told_env,
             "keep": self.keep,
+            "thin": self.thin,
             "reclaim": self._told_reclaim,
         }.get(message["tell"])
         if act is None:
@@ -330,6 +346,10 @@ def _tell_failures() -> None:
 
 
 def _port(text: str | None) -> int | None:
+    return _number(text)
+
+
+def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
 
 

@@ -24,6 +24,7 @@ from hvd_elastic_ext.worker.reductions import accumulating
 from hvd_elastic_ext.worker.report import Reporter, plain
 from hvd_elastic_ext.worker.steps import StepCount
 from hvd_elastic_ext.worker.stopping import Stopping
+from hvd_elastic_ext.worker.thinning import Thinning
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,7 @@ class Keeper:
         limits: Limits,
         vitals: Vitals | None = None,
         keeping: Keeping | None = None,
+        thinning: Thinning | None = None,
     ) -> None:
         self._inventory = inventory
         self._buffer = buffer
@@ -78,7 +80,8 @@ class Keeper:
         self._keeping = keeping
         self.seal: Callable[[], None] = self.save
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
-        self._stopping = Stopping(comms, clock)
+        self.thinning = thinning if thinning is not None else Thinning()
+        self._stopping = Stopping(comms, clock, self.thinning)
         self.inbox = self._stopping.inbox
         self._steps = StepCount(self._stepped)
         self._steps.watch(self._counted_optimizer())
@@ -97,10 +100,12 @@ class Keeper:
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
         self._steps.between()
+        began = self.thinning.began()
         written, last = self._inventory.write(), self._buffer.record
         if last is not None and last.step == self._steps.done and self._mark is not None:
             self._by_hand |= self._mark.firm_differs(written)  # no step of a world's did that
         self._take(self._next_identity(), written)
+        self.thinning.made(began)
         if self._keeping is not None:
             self._keeping.committed(self._identity(), self._steps.done)
         if self._reporter.due("committed") and self._comms.rank() == 0:
@@ -112,6 +117,7 @@ class Keeper:
         With ``world_lost`` whatever is under way in this world is dropped.
         """
         lost = self._steps.done - self._put_back_last()
+        self.thinning.left_out = 0
         if world_lost:
             self._stopping.leave()
         self._record("rolled_back", steps_lost=lost)
@@ -131,7 +137,7 @@ class Keeper:
         self._steps.between()  # nobody asks within a step: one that raised is over
         if not self._stopping.due() or self._within_a_step():
             return False
-        if self._difference() is not None:
+        if self.thinning.left_out or self._difference() is not None:
             self.seal()
         self._stopping.wait_for_all()
         self._stopping.leave()

@@ -6,13 +6,15 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.worker.agreement import Agreement, missed_deadline
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.inbox import Inbox
+from hvd_elastic_ext.worker.thinning import Thinning
 
 
 class Stopping:
     """Follows one State's worlds: entered by a sync, asked at each check, left when all have agreed or one is lost."""
 
-    def __init__(self, comms: Comms, clock: Clock) -> None:
+    def __init__(self, comms: Comms, clock: Clock, thinning: Thinning) -> None:
         self.inbox = Inbox()
+        self._thinning = thinning
         self._comms = comms
         self._clock = clock
         self._agreement = Agreement(comms)
@@ -30,13 +32,16 @@ class Stopping:
     def stepped(self) -> None:
         """An optimizer step is done."""
         if self._in_world:
-            self._agreement.stepped(min(self.inbox.pending, 1))
+            self._agreement.stepped(self._wanted())
 
     def due(self) -> bool:
         """Whether the world is to end; the same answer on all ranks, and it stays so until the world is left."""
         self._note_check()
-        self._due = self._agreement.ask(min(self.inbox.pending, 1)) > 0 or self._due
+        self._due = self._thinning.agreed(self._agreement.ask(self._wanted())) or self._due
         return self._due
+
+    def _wanted(self) -> int:
+        return self._thinning.wanted(stop=self.inbox.pending > 0)
 
     def may_wait(self, *, step: int) -> bool:
         """Whether to go on to the end of the step under way. Not again in a later one: then nobody asks elsewhere."""
@@ -72,6 +77,7 @@ class Stopping:
         self._agreement.drop()
         self._in_world = self._due = False
         self._deferred = None
+        self._thinning.reset()
 
     def _note_check(self) -> None:
         now = self._clock.mono()

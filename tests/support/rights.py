@@ -38,6 +38,13 @@ CONFIGMAP: Final = (
 EXEC: Final = _rights("", "pods", "get") | _rights("", "pods/exec", "get", "create")
 """``hvd-elastic run --rsh pod``."""
 
+SLEEP: Final[Mapping[str, frozenset[Right]]] = {
+    "mpi": _rights("kubeflow.org", "mpijobs", "get", "patch", name="digits") | _rights("", "pods", "list", "delete"),
+    "statefulset": _rights("apps", "statefulsets/scale", "get", "patch", name="digits-worker")
+    | _rights("", "pods", "list"),
+}
+"""``hvd-elastic run --sleep-releases pods``, by what makes the workers."""
+
 READ_JOB: Final[Mapping[str, frozenset[Right]]] = {
     "mpi": _rights("kubeflow.org", "mpijobs", "get", name="digits"),
     "et": _rights("kai.alibabacloud.com", "trainingjobs", "get", name="digits"),

@@ -90,6 +90,7 @@ def comms_for(wanted: str = "auto") -> World:
     for a world of one where there should be more.
     """
     library, _ = decide(wanted, look(os.environ))
+    standby.current().begun_in_world()
     if library == "torch":
         return _torch_world()
     return _mpi_world() if library == "mpi" else _horovod_world()

@@ -20,6 +20,8 @@ from mpi4py import MPI
 from mpi4py.run import set_abort_status
 from torch import Tensor
 
+from hvd_elastic_ext.core.engines import START_AGAIN
+from hvd_elastic_ext.worker import standby
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
 
@@ -78,7 +80,10 @@ class MPIComms(Comms):
         """Join the next world. It is the same one, if all ranks are there and call this.
 
         After a lost peer there is none: ends all processes of the job with exit code 1, saying so.
+        Where ``hvd-elastic run`` starts others in their place, all end, in either case.
         """
+        if self._torn and standby.current().restarts:
+            self._comm.Abort(START_AGAIN)
         if self._torn:
             sys.stderr.write("hvd-elastic: a peer was lost; an MPI world cannot be formed anew, so the job ends\n")
             sys.stderr.flush()
@@ -87,6 +92,8 @@ class MPIComms(Comms):
             self._on_their_way.pop(name).wait()
         with self._lost_peers("reset"):
             self._comm.Barrier()
+        if standby.current().restarts:
+            raise SystemExit(0)  # mpirun ends all as soon as one ends otherwise
 
     @contextlib.contextmanager
     def _lost_peers(self, name: str) -> Iterator[None]:

@@ -16,12 +16,10 @@ from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 
 from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.engines import ENGINE, START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
 from hvd_elastic_ext.worker.comms.meeting import meet
-
-START_AGAIN: Final = 75
-"""Exit code of a process that left its world (``EX_TEMPFAIL``). torchrun restarts the workers on any code but 0."""
 
 _MEETING_S: Final = 120.0
 """How long workers of one round wait for one another: torchrun starts them together, disks may be slow."""
@@ -82,7 +80,8 @@ class TorchDistributedComms(Comms):
         """End this process: a process group cannot be formed anew within it.
 
         Raises ``SystemExit`` with :data:`START_AGAIN`. torchrun then restarts all workers of this
-        machine, if ``--max-restarts`` allows another time, and forms the next world from who is there.
+        machine, if ``--max-restarts`` allows another time, and forms the next world from who is there;
+        ``hvd-elastic run`` has others follow them, too.
         """
         _leave("this world is over")
 
@@ -104,7 +103,9 @@ class _Flight:
 def farewell(reason: str, environ: Mapping[str, str]) -> str:
     """Say in one line why this process ends and what will follow; torchrun tells of its restarts in ``environ``."""
     count, most = (environ.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
-    if count is None or most is None:
+    if ENGINE in environ:
+        follows = "hvd-elastic starts others in their place, from their last commit"
+    elif count is None or most is None:
         follows = "start the workers again: nothing here restarts them"
     elif int(count) >= int(most):
         follows = f"torchrun has no restart left (--max-restarts {most}), so the job ends"

@@ -12,6 +12,7 @@ import pytest
 from hvd_elastic_ext.checkpoint import errand
 from hvd_elastic_ext.checkpoint.naming import name_of
 from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.core import side as sides
 from hvd_elastic_ext.core.side import Identity, Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import Side, open_sides
@@ -91,3 +92,40 @@ def test_a_newer_commit_that_has_outlived_its_process_is_not_written_over(
     answer, record = loaded(tmp_path, memory)
     assert (record.identity, record.stored) == (identity(number), False)
     assert answer["slots"] == [2]
+
+
+def seen(place: Path, memory: list[int], *skip: str) -> dict[str, Any]:
+    return errand.answered({"do": "held", "place": str(place), "skip": list(skip), "sides": {"2": memory}})
+
+
+def test_what_memory_and_storage_hold_is_told_side_by_side(tmp_path: Path, memory: list[int]) -> None:
+    assert seen(tmp_path, memory) == {"held": {}, "newest": None}
+    kept(tmp_path, identity(8), identity(9))
+    buffer = CommitBuffer(open_sides(memory))
+    for number in (10, 11):
+        buffer.take(contents(number), identity(number), step=number)
+    answer = seen(tmp_path, memory)
+    [[which, step, side]] = answer["held"].values()
+    assert (which, step) == ([*identity(11)], 11)
+    found = sides.newest(os.pread(memory[side], sides.PAGE, 0), os.fstat(memory[side]).st_size - sides.PAGE)
+    assert found is not None
+    assert found.record.identity == identity(11)
+    assert (answer["newest"]["identity"], answer["newest"]["name"]) == ([*identity(9)], name_of(identity(9)))
+    assert seen(tmp_path, memory, name_of(identity(9)))["newest"]["identity"] == [*identity(8)]
+
+
+def test_a_commit_of_no_world_is_nothing_to_keep(tmp_path: Path, memory: list[int]) -> None:
+    CommitBuffer(open_sides(memory)).take(contents(3), Identity(0, 9, 0, 3), step=0)
+    assert seen(tmp_path, memory)["held"] == {}
+
+
+def test_whether_one_is_whole_is_told_with_the_reason(tmp_path: Path) -> None:
+    kept(tmp_path, identity(8), identity(9))
+    damage(tmp_path, identity(9))
+
+    def verdict(which: Identity) -> dict[str, Any]:
+        return errand.answered({"do": "verify", "place": str(tmp_path), "name": name_of(which), "sides": {}})
+
+    assert verdict(identity(8)) == {"whole": True, "why": ""}
+    assert verdict(identity(9))["whole"] is False
+    assert "shard" in verdict(identity(9))["why"]

@@ -28,6 +28,8 @@ ROLES = {
     "configmap.yaml": rights.CONFIGMAP,
     "standalone.yaml": rights.READ_JOB["mpi"],
     "exec.yaml": rights.EXEC,
+    "sleep.yaml": rights.SLEEP["mpi"],
+    "sleep-statefulset.yaml": rights.SLEEP["statefulset"],
     "mpijob.yaml": rights.READ_JOB["mpi"],
     "mpijob-older.yaml": rights.READ_JOB["mpi"],
     "trainingjob.yaml": rights.READ_JOB["et"],
@@ -96,6 +98,8 @@ def everything() -> Iterator[Right]:
             yield Right(resource(kind).group, kind, verb, "digits")
             yield Right(resource(kind).group, kind, verb, "digits-worker")
     yield from (Right("", "pods/exec", verb) for verb in ("get", "create"))
+    for name in ("", "digits", "digits-worker"):
+        yield from (Right("apps", "statefulsets/scale", verb, name) for verb in ("get", "update", "patch"))
 
 
 def allowed(kube: KubeServer, account: str, right: Right, *, namespace: str = "default") -> bool:
@@ -140,6 +144,18 @@ def test_each_further_role_adds_only_what_it_is_for(kube: KubeServer) -> None:
     kube.apply([*documents("reap.yaml"), *documents("exec.yaml")])
     after = {right for right in everything() if allowed(kube, "hvd-launcher", right)}
     assert {right._replace(name="") for right in after - before} == (rights.REAP | rights.EXEC) - rights.DAEMON
+
+
+@pytest.mark.parametrize(("name", "kind"), [("sleep.yaml", "mpi"), ("sleep-statefulset.yaml", "statefulset")])
+def test_a_launcher_that_lets_workers_go_may_change_this_one_job_and_no_other(
+    kube: KubeServer, name: str, kind: str
+) -> None:
+    kube.apply([*documents("rbac.yaml"), *documents(name)])
+    wanted = rights.DAEMON | rights.SLEEP[kind]
+    for right in everything():
+        expected = right in wanted or right._replace(name="") in wanted
+        assert allowed(kube, "hvd-launcher", right) is expected, right
+        assert not allowed(kube, "hvd-launcher", right, namespace="kube-system"), right
 
 
 def test_the_right_to_a_configmap_is_to_one_and_to_the_lease_of_its_name(kube: KubeServer) -> None:

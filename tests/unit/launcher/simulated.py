@@ -16,7 +16,7 @@ from typing import Any
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher.cadence import Durability
+from hvd_elastic_ext.launcher.cadence import Cadence, Durability
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
@@ -41,6 +41,10 @@ class Rules:
     restart_stalled: bool = False
     drain_stragglers: bool = False
     durability: Durability | None = None
+    engine: str = "horovod"
+    commit_every: Cadence | None = None
+    sleep_after_s: float | None = None
+    woken: bool = False
 
 
 class Cluster(Processes):

@@ -23,12 +23,14 @@ class Storing(Cluster):
         super().__init__(Rules(durability=Durability("/store", every), **rules))
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
-        self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5}
+        self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}
         self.answers: dict[tuple[str, str], dict[str, Any] | int] = {}
         self.held_s: dict[str, float] = {}
         self.forgotten: list[tuple[str, int]] = []
         self.exits_s = 0.0005
         self.late = 0
+        self.stored: dict[str, Any] | None = None
+        self._written: list[int] = []
         self.silent: set[str] = set()
         self.stays: list[bool | None] = []
         """Of each word about a commit to keep, whether nobody goes on beyond it; None where all may go on."""
@@ -60,13 +62,30 @@ class Storing(Cluster):
         elif process.state == "training":
             self.later(0.1, lambda: self._keep(process, wanted))
 
+    def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """What a host says if all goes well. What was sealed last is the newest one there is."""
+        match request["do"]:
+            case "held":
+                slots = self.agents[host].values()
+                held = {str(each.slot): [[77, 1, each.generation, each.steps], each.steps, 1] for each in slots}
+                skipped = self.stored is not None and self.stored["name"] in request["skip"]
+                return {"held": held, "newest": None if skipped else self.stored}
+            case "verify":
+                return {"whole": True, "why": ""}
+            case "write":
+                self._written = list(request["commit"])
+            case "seal":
+                name = "-".join(map(str, self._written[1:]))
+                self.stored = {"name": name, "path": "/store/x", "identity": self._written, "step": self._written[3]}
+        return {"path": "/store/x", "step": 40, "bytes": 9}
+
     def _errand(self, host: str, order: Mapping[str, Any]) -> None:
         if order["do"] == "drop":
             self.dropped.append(host)
             return
         request = dict(order["request"])
         self.asked.append((host, request))
-        answer = self.answers.get((host, request["do"]), {"path": "/store/x", "step": 40, "bytes": 9})
+        answer = self.answers.get((host, request["do"])) or self._usual(host, request)
         if host in self.silent:
             return
         if isinstance(answer, int):

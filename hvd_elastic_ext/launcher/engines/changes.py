@@ -1,0 +1,64 @@
+"""When a world of processes that keep their places is to be ended, for another one. Pure.
+
+The same facts and limits as in any job say who ought to be in the world. Where that would have been changed with the
+processes going on, these end: in good order, each with the same commit, or at once where one is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from enum import Enum
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher import membership
+from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation, Stage
+from hvd_elastic_ext.launcher.rendezvous import Life
+
+MENDING: Final = ("worker failed", "connection lost")
+
+
+class Move(Enum):
+    """What is to be done about the world."""
+
+    NOTHING = "nothing"
+    """It stands, or not enough are ready for one. Next: any other."""
+    FORM = "form"
+    """Nobody is in a world; these form the next one."""
+    DRAIN = "drain"
+    """All members end at one and the same step. Next: FORM, or END if one is lost on the way."""
+    END = "end"
+    """One is lost: the others are of no use any more, and end now. Next: FORM."""
+
+
+class Verdict(NamedTuple):
+    """``decision``: for FORM the members; else cause and reason of the change, without members."""
+
+    move: Move
+    decision: Decision
+
+
+def decide(now: float, situation: Situation, limits: Limits, *, done: Collection[Life] = ()) -> Verdict:
+    """Say what to do. ``done``: members that ended well without having been told to end."""
+    decision = membership.decide(now, situation, limits)
+    inside = members_in(situation)
+    if not inside:
+        return Verdict(Move.NOTHING if decision.members is None else Move.FORM, decision)
+    lost = [life for life in situation.members if life not in inside]
+    quiet = replace(decision, members=None)
+    if lost and done and all(life in done for life in lost):
+        # A script without an elastic loop ends like that, one rank after the other.
+        return Verdict(Move.NOTHING, Decision(None, "", "some have ended well; the others are about to"))
+    if decision.cause in MENDING:
+        return Verdict(Move.END, quiet)
+    if decision.members is not None:
+        return Verdict(Move.DRAIN, quiet)
+    return Verdict(Move.NOTHING, decision)
+
+
+def members_in(situation: Situation) -> frozenset[Life]:
+    """Members of the newest world that live."""
+    found = ((life, situation.processes.get(life.seat)) for life in situation.members)
+    return frozenset(
+        life for life, each in found if each is not None and each.life == life and each.stage is Stage.LIVE
+    )

@@ -1,0 +1,19 @@
+"""Whether a job that has failed is begun again, and after how long: what arena's options of that name mean. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
+
+FIRST_S: Final = 10.0
+"""Pause before the first one; each further one is twice as long, up to :data:`MOST_S`. Kubernetes' own for jobs."""
+MOST_S: Final = 360.0
+
+
+def pause_before_restart(failure: JobFailed, restarts: int, *, policy: str, limit: int) -> float | None:
+    """Seconds until the job is begun again after ``failure``, of ``restarts`` before; None if it is over."""
+    told = isinstance(failure, Interrupted | Asleep)
+    if policy != "OnFailure" or told or restarts >= limit:
+        return None
+    return float(min(MOST_S, FIRST_S * 2**restarts))

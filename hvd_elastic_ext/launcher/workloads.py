@@ -1,0 +1,230 @@
+"""What makes a job's worker pods in a cluster, and how it is told how many: paths, patches and answers. Pure.
+
+Each operator has its own mind about none at all, read in the sources of the versions named at :data:`KINDS`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+
+BEFORE: Final = "hvd-elastic-ext/workers-before-sleep"
+"""Annotation of a job whose workers were let go: how many there were."""
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``resource``: group, version and plural. ``at``: where an object has the number of its workers.
+
+    ``scale``: told by its scale subresource, which is a right to this number and to nothing else; else by a patch of
+    the object. ``selector``: labels of the workers, ``{job}`` being the name; "" if the scale subresource says it.
+    ``fewest``: the smallest number that it takes. ``stands_still``: with 0 it takes the whole job for invalid and does
+    nothing about it, neither for its pods nor against them: those are deleted here. ``suspends``: the job as a whole
+    can be suspended.
+    """
+
+    name: str
+    resource: tuple[str, str, str]
+    at: tuple[str, ...]
+    selector: str = ""
+    scale: bool = False
+    fewest: int = 0
+    stands_still: bool = False
+    suspends: bool = False
+
+    @property
+    def valid(self) -> int:
+        """The smallest number with which it goes about the job."""
+        return 1 if self.stands_still else self.fewest
+
+
+_TRAINING: Final = "training.kubeflow.org"
+_MPI_WORKERS: Final = ("spec", "mpiReplicaSpecs", "Worker", "replicas")
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (
+        # MPI Operator 0.3 to 0.8.2: validation wants at least 1; what fails it is told in an Event, and left as it is.
+        Kind(
+            "mpijob",
+            ("kubeflow.org", "v2beta1", "mpijobs"),
+            _MPI_WORKERS,
+            f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
+            stands_still=True,
+            suspends=True,
+        ),
+        # Training Operator 1.9: no check of the number, 0 is even the default.
+        Kind(
+            "mpijob.v1",
+            ("kubeflow.org", "v1", "mpijobs"),
+            _MPI_WORKERS,
+            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
+        ),
+        # Training Operator 1.9: a job without workers counts as one whose workers have all succeeded.
+        Kind(
+            "pytorchjob",
+            ("kubeflow.org", "v1", "pytorchjobs"),
+            ("spec", "pytorchReplicaSpecs", "Worker", "replicas"),
+            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
+            scale=True,
+            fewest=1,
+        ),
+        Kind("statefulset", ("apps", "v1", "statefulsets"), ("spec", "replicas"), scale=True),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One object of a kind."""
+
+    kind: Kind
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.name}/{self.name}"
+
+    def path(self, namespace: str) -> str:
+        """Of the object itself."""
+        group, version, plural = self.kind.resource
+        return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}/{self.name}"
+
+    def number_path(self, namespace: str) -> str:
+        """Where the number is read and written."""
+        return self.path(namespace) + ("/scale" if self.kind.scale else "")
+
+
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+
+
+def workload(text: str) -> Workload:
+    """Read ``KIND/NAME``. Raises :class:`UsageError`."""
+    kind, slash, name = text.partition("/")
+    if not slash or not _NAME.fullmatch(name):
+        raise UsageError(f"--release-job {text!r} names no object; write KIND/NAME, such as mpijob/digits")
+    if kind == "trainingjob":
+        raise UsageError(
+            "--release-job trainingjob: the et-operator does not look at the number of workers of a job that runs, "
+            "and the API server takes no 0 there; use --sleep-releases none"
+        )
+    if kind not in KINDS:
+        near = difflib.get_close_matches(kind, KINDS, n=1, cutoff=0.0)[0]
+        raise UsageError(f"--release-job {text!r}: {kind!r} is none of {', '.join(KINDS)}; did you mean {near!r}?")
+    return Workload(KINDS[kind], name)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """One worker. ``leaving``: its deletion was asked for."""
+
+    name: str
+    uid: str
+    ready: bool
+    leaving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a cluster shows of a workload. ``replicas``: how many workers it was told.
+
+    ``pods`` are all that are there, dead ones and those on their way out among them. ``before``: its annotation, None
+    if there is none. ``slots``: of each worker, if it says so; 1 may be what stands there by itself.
+    """
+
+    replicas: int
+    pods: tuple[Pod, ...] = ()
+    before: int | None = None
+    slots: int | None = None
+
+    @property
+    def ready(self) -> int:
+        return sum(pod.ready and not pod.leaving for pod in self.pods)
+
+
+def selector_of(of: Workload, number: Mapping[str, Any]) -> str:
+    """Labels of the workers. ``number``: what was read at :meth:`Workload.number_path`. Raises ``ValueError``."""
+    if of.kind.selector:
+        return of.kind.selector.format(job=of.name)
+    selector = _at(number, ("status", "selector"))
+    if not isinstance(selector, str) or not selector:
+        raise ValueError(f"{of} does not say which pods are its own")
+    return selector
+
+
+def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Seen:
+    """Read answers: an object or its scale, and a list of pods. Raises ``ValueError`` for what is none."""
+    # In a scale 0 is left out, and in an object what it is by default.
+    replicas = _at(number, ("spec", "replicas") if of.kind.scale else of.kind.at)
+    if replicas is None and isinstance(number.get("spec"), dict):
+        replicas = 0 if of.kind.scale or not of.kind.stands_still else 1
+    if type(replicas) is not int or not isinstance(pods.get("items"), list):
+        raise ValueError(f"the answer about {of} is none")
+    uid = None if of.kind.scale else _at(number, ("metadata", "uid"))
+    mine = tuple(_pod(each) for each in pods["items"] if uid is None or _owner(each) == uid)
+    slots = _at(number, ("spec", "slotsPerWorker"))
+    return Seen(replicas, mine, _before(number), slots if type(slots) is int and slots > 0 else None)
+
+
+def told(of: Workload, replicas: int, before: int | None) -> Body:
+    """The merge patch that asks for so many workers, and notes in the same stroke how many there were, or, with None,
+    that nothing is to be remembered."""
+    if of.kind.scale:
+        return {"spec": {"replicas": replicas}}
+    return {**_nested(of.kind.at, replicas), "metadata": {"annotations": {BEFORE: before and str(before)}}}
+
+
+def suspended(of: Workload, replicas: int) -> Body:
+    """The merge patch that suspends a whole job. The number in it is one that is valid: else nobody would look."""
+    patch = told(of, replicas, None)
+    return {**patch, "spec": {**patch["spec"], "runPolicy": {"suspend": True}}}
+
+
+def to_delete(of: Workload, now: Seen) -> tuple[Pod, ...]:
+    """The pods that nobody but us would take away."""
+    return tuple(pod for pod in now.pods if not pod.leaving) if of.kind.stands_still and now.replicas == 0 else ()
+
+
+def _pod(raw: Any) -> Pod:
+    metadata = _at(raw, ("metadata",))
+    if not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+        raise ValueError("a pod in the list is none")
+    conditions = _at(raw, ("status", "conditions"))
+    ready = any(
+        isinstance(each, dict) and each.get("type") == "Ready" and each.get("status") == "True"
+        for each in (conditions if isinstance(conditions, list) else [])
+    )
+    return Pod(metadata["name"], str(metadata.get("uid") or ""), ready, bool(metadata.get("deletionTimestamp")))
+
+
+def _owner(raw: Any) -> str:
+    """UID of what has made a pod; "" if that is not told. Whoever merely wears the labels is not the job's."""
+    owners = _at(raw, ("metadata", "ownerReferences"))
+    for each in owners if isinstance(owners, list) else []:
+        if isinstance(each, dict) and each.get("controller") is True:
+            return str(each.get("uid") or "")
+    return ""
+
+
+def _before(number: Mapping[str, Any]) -> int | None:
+    text = _at(number, ("metadata", "annotations", BEFORE))
+    return int(text) if isinstance(text, str) and re.fullmatch(r"[1-9]\d{0,5}", text, re.ASCII) else None
+
+
+def _at(body: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        body = body.get(step) if isinstance(body, dict) else None
+    return body
+
+
+def _nested(path: tuple[str, ...], value: Any) -> Body:
+    for step in reversed(path):
+        value = {step: value}
+    body: Body = value
+    return body

@@ -1,0 +1,48 @@
+"""A job that calls commit() after every step, which takes COPY_S besides; each step takes STEP_S."""
+
+import os
+import sys
+import time
+from typing import Any
+
+import horovod.torch as hvd
+import torch
+
+import hvd_elastic_ext.torch as elastic
+
+STEPS = int(sys.argv[1])
+STEP_S = float(os.environ.get("STEP_S", "0.02"))
+COPY_S = float(os.environ.get("COPY_S", "0"))
+
+
+class Slow:
+    """State that takes its time to be written."""
+
+    def state_dict(self) -> dict[str, Any]:
+        time.sleep(COPY_S)
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """There is none."""
+
+
+hvd.init()
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+optimizer = elastic.wrap(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
+state = elastic.TorchState(model=model, optimizer=optimizer, slow=Slow(), count=0)
+
+
+@elastic.run
+def train(state: elastic.TorchState) -> None:
+    while state.count < STEPS:
+        optimizer.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        state.count += 1
+        time.sleep(STEP_S)
+        state.commit()
+
+
+train(state)
+sys.stdout.write(f"done {state.count}\n")

@@ -1,0 +1,175 @@
+"""Real jobs below their minimum: everything ends but a small launcher, and comes back where it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hvd_elastic_ext.core.journal import Record
+from tests.integration.launcher.conftest import Launched, alive
+from tests.support.processes import RunningProcess
+from tests.support.waiting import wait_until
+
+LEARNER = Path(__file__).with_name("learner.py")
+TWO = ("localhost:1", "127.0.0.1:1")
+SMALL = 60 << 20
+
+
+def job(launched: Launched, *options: object, steps: int = 10**6, every: str = "notice") -> list[object]:
+    where = ["--state-dir", launched.directory / "state", "--checkpoint-dir", launched.directory / "checkpoints"]
+    sleeps = ["--below-min", "sleep", "--sleep-after", "2", "--settle", "0.5"]
+    what = ["--checkpoint-every", every, *sleeps, *options, sys.executable, LEARNER, steps]
+    return ["-np", 2, *where, *what]
+
+
+def lose(launched: Launched, process: RunningProcess, *hosts: str) -> None:
+    """What runs on these hosts is killed at one moment, and they are listed no more."""
+    agents = {child.pid for child in psutil.Process(process.pid).children()}
+    owners = {}
+    for host, pid in launched.pids().items():
+        owners[host] = next(parent.pid for parent in psutil.Process(pid).parents() if parent.pid in agents)
+    lost = [pid for host in hosts for pid in (owners[host], *_below(owners[host]))]
+    for pid in lost:
+        os.kill(pid, signal.SIGSTOP)
+    for pid in lost:
+        os.kill(pid, signal.SIGKILL)
+    launched.set_hosts(*(line for line in TWO if line.partition(":")[0] not in hosts))
+
+
+def _below(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
+
+
+def slept(launched: Launched, times: int = 1) -> Record:
+    launched.wait_for("the job to sleep", lambda: len(launched.events("slept")) >= times)
+    return launched.events("slept")[-1]
+
+
+def is_the_last_commit(launched: Launched, night: Record) -> bool:
+    """The learner commits after every fifth step."""
+    done = max(record.get("step") for record in launched.events("stepped"))
+    return bool(done - 5 <= night.get("step") <= done)
+
+
+def test_below_its_minimum_all_ends_but_a_small_launcher_and_the_job_goes_on_from_the_very_step(
+    launched: Launched,
+) -> None:
+    launched.set_hosts(*TWO)
+    with launched.run(*job(launched)) as process:
+        launched.wait_for_steps(2)
+        lose(launched, process, "127.0.0.1")
+        night = slept(launched)
+        assert is_the_last_commit(launched, night)
+        wait_until(lambda: process.tree() == [], what="no process but the launcher")
+        memory = psutil.Process(process.pid).memory_info().rss
+        assert memory <= SMALL, f"{memory >> 20} MiB"
+        launched.set_hosts(*TWO)
+        launched.wait_for("training again", lambda: launched.events("inherited"))
+        [resumed] = launched.events("resumed")
+        assert (resumed.get("step"), resumed.get("path")) == (night.get("step"), night.get("path"))
+        assert {record.get("step") for record in launched.events("inherited")} == {night.get("step")}
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143, process.output
+
+
+@pytest.mark.soak
+def test_a_job_all_of_whose_hosts_are_lost_at_once_goes_on_from_its_newest_checkpoint(launched: Launched) -> None:
+    launched.set_hosts(*TWO)
+    with launched.run(*job(launched, steps=600, every="20")) as process:
+        launched.wait_for("two checkpoints", lambda: len(launched.events("sealed")) >= 2)
+        lose(launched, process, "127.0.0.1", "localhost")
+        newest = launched.events("sealed")[-1]
+        night = slept(launched)
+        assert (night.get("step"), night.get("path")) == (newest.get("step"), newest.get("path"))
+        launched.set_hosts(*TWO)
+        assert process.wait(120) == 0, process.output
+        assert process.stdout.count("done 600") == 2
+    [resumed] = launched.events("resumed")
+    assert resumed.get("step") == newest.get("step")
+
+
+def test_asleep_for_too_long_or_told_to_stop_it_ends_with_75_and_the_same_command_goes_on(launched: Launched) -> None:
+    launched.set_hosts(*TWO)
+    with launched.run(*job(launched, "--max-wait-time", 1)) as process:
+        launched.wait_for_steps(2)
+        lose(launched, process, "localhost")
+        assert process.wait(60) == 75, process.output
+        assert "--max-wait-time 1 s" in process.stderr
+        assert "Traceback" not in process.output
+    night = launched.events("slept")[-1]
+    assert launched.events("finished")[-1].get("code") == 75
+    with launched.run(*job(launched)) as process:
+        again = slept(launched, times=2)  # there are not enough to begin with either
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 75, process.output
+        assert again.get("step") in (None, night.get("step"))
+    launched.set_hosts(*TWO)
+    with launched.run(*job(launched)) as process:
+        launched.wait_for("training", lambda: launched.events("resumed"))
+        assert launched.events("resumed")[-1].get("step") == night.get("step")
+        process.kill()
+
+
+@pytest.mark.soak
+def test_notices_that_leave_too_few_put_the_job_to_sleep_without_a_step_lost(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notice = launched.directory / "notice"
+    monkeypatch.setenv("HVD_ELASTIC_NOTICE_FILE", str(notice))
+    launched.set_hosts(*TWO)
+    with launched.run(*job(launched, steps=600)) as whole:
+        assert whole.wait(120) == 0, whole.output
+        done = sorted(line for line in whole.stdout.splitlines() if "done" in line)
+    shutil.rmtree(launched.directory / "state")
+    launched.journal.unlink()
+    with launched.run(*job(launched, steps=600)) as process:
+        launched.wait_for_steps(2)
+        notice.write_text(json.dumps({"reason": "spot reclaim", "deadline": time.time() + 12}))
+        launched.wait_for("the last checkpoint", lambda: launched.events("sealed"))
+        [last] = launched.events("sealed")
+        pids = launched.pids()
+        lose(launched, process, "localhost", "127.0.0.1")
+        night = slept(launched)
+        assert night.get("step") == last.get("step")
+        assert not any(alive(pid) for pid in pids.values())
+        notice.unlink()
+        launched.set_hosts(*TWO)
+        assert process.wait(120) == 0, process.output
+        assert sorted(line for line in process.stdout.splitlines() if "done" in line) == done
+
+
+@pytest.mark.soak
+def test_storage_that_fails_keeps_the_job_awake_until_it_can_sleep(launched: Launched) -> None:
+    launched.set_hosts(*TWO)
+    with launched.run(*job(launched)) as process:
+        launched.wait_for_steps(2)
+        folder = launched.directory / "checkpoints"
+        folder.rename(folder.with_suffix(".away")) if folder.exists() else None
+        folder.write_text("no folder")
+        lose(launched, process, "127.0.0.1")
+        launched.wait_for("that it cannot sleep", lambda: launched.events("not_slept", "not_sealed"))
+        assert not launched.events("slept")
+        [survivor] = [pid for host, pid in launched.pids().items() if host == "localhost"]
+        assert alive(survivor)
+        folder.unlink()
+        night = slept(launched)
+        assert is_the_last_commit(launched, night)
+
+
+def test_a_job_that_failed_begins_again_as_often_as_it_may(launched: Launched) -> None:
+    script = launched.directory / "fails.py"
+    script.write_text("raise SystemExit(3)\n")
+    launched.set_hosts("localhost:1")
+    policy = ["--job-restart-policy", "OnFailure", "--job-backoff-limit", 1, "--failure-budget", 0]
+    with launched.run("-np", 1, *policy, sys.executable, script) as process:
+        assert process.wait(120) == 1, process.output
+    assert [record.get("number") for record in launched.events("begun_again")] == [1]
+    assert launched.events("finished")[-1].get("code") == 1

@@ -1,0 +1,159 @@
+"""Nothing sleeps before all that was trained is on storage, sealed and read back."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.core.errors import Asleep
+from hvd_elastic_ext.launcher.attempts import Kept
+from hvd_elastic_ext.launcher.bedtime import AGAIN_S, Known, Step, Stored, next_step
+from hvd_elastic_ext.launcher.cadence import ON_NOTICE
+from hvd_elastic_ext.launcher.membership import Limits
+from hvd_elastic_ext.launcher.rendezvous import Seat
+from tests.unit.launcher.storing import Storing
+
+HELD = {Seat("a", 0): Kept((7, 1, 2, 30), 30, 1)}
+
+
+def stored(number: int) -> Stored:
+    return Stored(f"n{number}", f"/store/n{number}", (7, 1, 2, number), number)
+
+
+@pytest.mark.parametrize(
+    ("known", "step"),
+    [
+        (Known(), Step.LOOK),
+        (Known(True), Step.SLEEP),
+        (Known(True, stateless=True), Step.WAIT),
+        (Known(True, HELD), Step.SEAL),
+        (Known(True, HELD, stored(29), whole=True), Step.SEAL),
+        (Known(True, HELD, stored(30)), Step.VERIFY),
+        (Known(True, HELD, stored(30), whole=True), Step.SLEEP),
+        (Known(True, {}, stored(30)), Step.VERIFY),
+        (Known(True, {}, stored(30), whole=True), Step.SLEEP),
+        (Known(True, {}, stored(30), stateless=True), Step.VERIFY),
+    ],
+)
+def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known: Known, step: Step) -> None:
+    assert next_step(known) is step
+
+
+def two(**rules: object) -> Storing:
+    """Two hosts that are both needed, and train."""
+    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=2, settle_s=0.1), sleep_after_s=30.0, **rules)
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    cluster.run(10.0)
+    return cluster
+
+
+def lose_b(cluster: Storing) -> None:
+    cluster.lose_agent("b")
+    cluster.lose_world("a")
+    cluster.hosts(a=1)
+
+
+def asleep(cluster: Storing) -> Asleep:
+    cluster.until(lambda: cluster.driver.over, within=120.0)
+    assert isinstance(cluster.driver.outcome, Asleep), cluster.driver.outcome
+    return cluster.driver.outcome
+
+
+def test_what_the_survivors_hold_is_sealed_and_verified_before_anything_ends() -> None:
+    cluster = two()
+    lose_b(cluster)
+    [survivor] = cluster.agents["a"].values()
+    cluster.run(29.0)
+    assert not cluster.asked[-1:] or cluster.asked[-1][1]["do"] == "load"
+    night = asleep(cluster)
+    kinds = [request["do"] for _, request in cluster.asked if request["do"] != "load"]
+    assert kinds == ["held", "write", "seal", "held", "verify"]
+    [(_, request)] = cluster.of("write")
+    assert (request["parts"], request["shares"]) == (1, {"0": [0, 0, 1]})
+    assert request["commit"][3] == survivor.steps
+    assert (night.path, night.step) == ("/store/x", survivor.steps)
+    assert not cluster.agents.get("a")
+
+
+def test_hosts_that_are_back_in_time_have_nobody_sleep() -> None:
+    cluster = two()
+    lose_b(cluster)
+    cluster.run(20.0)
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    cluster.run(60.0)
+    assert not cluster.of("held")
+    assert not cluster.driver.over
+
+
+def test_hosts_that_are_back_while_it_is_written_have_the_job_go_on() -> None:
+    cluster = two()
+    cluster.takes_s["write"] = 40.0
+    lose_b(cluster)
+    cluster.until(lambda: cluster.of("write"))
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    assert "a" in cluster.dropped
+    cluster.run(120.0)
+    assert not cluster.of("seal")
+    assert not cluster.driver.over
+
+
+def test_as_long_as_storage_fails_nobody_sleeps_and_nobody_is_given_up() -> None:
+    cluster = two(elastic_timeout_s=50.0)
+    cluster.answers["a", "held"] = {"failed": "no room"}
+    lose_b(cluster)
+    cluster.run(300.0)
+    assert not cluster.driver.over
+    assert 300.0 / AGAIN_S > len(cluster.of("held")) > 10
+    assert "no room" in cluster.events("not_slept")[0]["reason"]
+    del cluster.answers["a", "held"]
+    assert asleep(cluster).path == "/store/x"
+
+
+def test_a_seal_that_fails_is_tried_again_and_not_all_the_time() -> None:
+    cluster = two()
+    cluster.answers["a", "write"] = {"failed": "no room"}
+    lose_b(cluster)
+    cluster.run(200.0)
+    assert not cluster.driver.over
+    assert 2 < len(cluster.of("write")) < 10
+    del cluster.answers["a", "write"]
+    cluster.until(lambda: cluster.driver.over, within=300.0)
+    assert isinstance(cluster.driver.outcome, Asleep)
+
+
+def test_one_that_is_not_whole_is_made_anew_from_memory() -> None:
+    cluster = two()
+    cluster.answers["a", "verify"] = {"whole": False, "why": "a block of it is wrong"}
+    lose_b(cluster)
+    cluster.until(lambda: len(cluster.of("verify")) == 1)
+    cluster.run(0.5)
+    del cluster.answers["a", "verify"]
+    asleep(cluster)
+    assert len(cluster.of("write")) == 2
+    assert "a block of it is wrong" in cluster.events("passed_over")[0]["reason"]
+
+
+def test_where_nobody_is_left_it_sleeps_with_what_was_sealed_last() -> None:
+    cluster = two()
+    cluster.write_notice("b", "spot reclaim", 15.0)
+    cluster.until(lambda: cluster.events("sealed"))
+    cluster.lose_agent("a")
+    cluster.lose_agent("b")
+    cluster.dead = {"a", "b"}
+    night = asleep(cluster)
+    assert (night.path, night.step) == ("/store/x", cluster.events("sealed")[-1]["step"])
+    assert not cluster.of("held")
+
+
+def test_a_connection_that_is_lost_meanwhile_is_waited_for() -> None:
+    cluster = two(heartbeat_timeout_s=100.0)
+    lose_b(cluster)
+    cluster.run(28.0)
+    cluster.disconnect("a")
+    cluster.run(20.0)
+    assert not cluster.driver.over
+    cluster.reconnect("a")
+    assert asleep(cluster).path == "/store/x"
