@@ -20,6 +20,7 @@ import horovod.torch as hvd
 from horovod.common.elastic import notification_manager
 
 from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.worker import horovod_hook, standby, state, world
 from hvd_elastic_ext.worker.averaging import wrap
 from hvd_elastic_ext.worker.commits import manifest
@@ -31,6 +32,7 @@ from hvd_elastic_ext.worker.data.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.face import Choices, ElasticMixin, Face, keeper_for, part_for
+from hvd_elastic_ext.worker.importing import Names, Source
 from hvd_elastic_ext.worker.loop import elastic as _elastic
 from hvd_elastic_ext.worker.torch_parts import ParameterNames
 
@@ -45,6 +47,7 @@ __all__ = [
     "check_alive",
     "heartbeat",
     "init",
+    "load_checkpoint",
     "local_rank",
     "on_removed",
     "rank",
@@ -156,6 +159,29 @@ def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
     """
     _WAY.on_removed(callback)
     return callback
+
+
+def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
+    """Begin with a checkpoint from before: what ``torch.save`` wrote, or ``hvd-elastic checkpoints export``.
+
+        elastic.load_checkpoint(state, "old.pt", names={"model": "state_dict", "epoch": "epoch"})
+        train(state)
+
+    ``source``: the file's path, or a dict as it would be in it. The file is read as plain values and tensors;
+    nothing that it names is run. ``names``: what is taken, by its name in the State, and its name in the file (None:
+    all of the file is that one); a list of names where both are alike. Without it, State and file must have the same
+    names. ``module.`` before all names of a model goes. What is not taken stays as it is.
+
+    One rank that has the file is enough: the others get it in the first sync, and an error if nobody has it. Where the
+    job goes on from a checkpoint of its own, or from a commit that has outlived its process, that is newer: nothing is
+    loaded then, and that is said. True if it was loaded here.
+
+    Raises :class:`hvd_elastic_ext.core.errors.Permanent`, one line, for a file that is not of this State, and
+    :class:`hvd_elastic_ext.core.errors.UsageError` once training has begun, or for a State that is not ours.
+    """
+    if not isinstance(state, Face):
+        raise UsageError(f"{type(state).__name__} takes no checkpoint; use elastic.TorchState, or elastic.ElasticMixin")
+    return state._keeper.load(source, names)
 
 
 def admit(*kinds: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a launcher and the programs that it has started in slots know of each other where processes keep their places."""
+"""What a launcher and the programs that it has in its slots know of each other where processes keep their places."""
 
 from __future__ import annotations
 

@@ -16,6 +16,8 @@ from hvd_elastic_ext.launcher.station import Station
 
 UNTOLD_S: Final = 10.0
 """The longest that a line waits for the first step."""
+UNTOLD_BY_OTHERS_S: Final = 120.0
+"""The same where other processes do it: they have to load everything first."""
 
 
 @dataclass(slots=True)
@@ -83,7 +85,10 @@ class Accounts:
 
     def look(self, now: float) -> None:
         """Give up waiting for a first step."""
-        if self._change is not None and now - self._change.at >= UNTOLD_S:
+        if self._change is None:
+            return
+        patience_s = UNTOLD_S if self._change.stopped_at is None else UNTOLD_BY_OTHERS_S
+        if now - self._change.at >= patience_s:
             self.close()
 
     def close(self) -> None:

@@ -92,7 +92,7 @@ class Bedtime:
         """Number of the errand of each host whose answer is waited for."""
         self._answers: dict[str, Mapping[str, Any]] = {}
         self._asked_at = self._again_at = -math.inf
-        self._hopeless = False
+        self._hopeless = self._hurry = False
         self._said = ""
 
     @property
@@ -100,13 +100,15 @@ class Bedtime:
         """Whether waiting ends in sleep, as far as is known, however long that takes."""
         return self._since is not None and not self._hopeless
 
-    def look(self, now: float, *, short: str | None) -> Asleep | None:
+    def look(self, now: float, *, short: str | None, hurry: bool = False) -> Asleep | None:
         """Do what comes next. ``short``: why there is nobody to train, and will not be; None if there is.
 
-        What the job ends with for now, once nothing can be lost by it.
+        What the job ends with for now, once nothing can be lost by it. In a ``hurry`` it is not waited for that
+        somebody may train after all, whether the job may sleep or not.
         """
-        if self._after_s is None or self._how is None:
+        if self._how is None or (self._after_s is None and not hurry):
             return None
+        self._hurry = hurry
         if short is None:
             self.rise()
             return None
@@ -126,9 +128,10 @@ class Bedtime:
 
     @property
     def _not_before(self) -> float:
-        if self._since is None or self._after_s is None:
+        if self._since is None:
             return math.inf
-        return max(self._since + self._after_s, self._again_at, self._sealing.again_at)
+        ready_at = self._since + (0.0 if self._hurry else self._after_s or 0.0)
+        return max(ready_at, self._again_at, self._sealing.again_at)
 
     def lost(self, host: str) -> None:
         """A connection was lost, and with it perhaps an answer: what is known is known no more."""
@@ -162,6 +165,8 @@ class Bedtime:
                 assert self._known.stored is not None
                 host = next(iter(self._answers))
                 self._ask(now, [host], do="verify", name=self._known.stored.name)
+            case Step.WAIT if self._hurry:
+                return Asleep(short)
             case Step.WAIT:
                 self._hopeless = True
                 self._later("it trains without a State of hvd_elastic_ext; use one, or --adopt")

@@ -23,7 +23,7 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher import hosts_desk
+from hvd_elastic_ext.launcher import dormant, hosts_desk, releases
 from hvd_elastic_ext.launcher.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.console import Console, seat_of
@@ -79,6 +79,7 @@ class Job:
         self._stop: Interrupted | None = None
         """Somebody has told the job to end."""
         self._pods = ToPods.found() if settings.rsh == "pod" else None
+        self._releases = self._find_releases()
         if settings.engine == "mpirun" and (problem := why_not_mpirun()) is not None:
             raise UsageError(problem)
 
@@ -100,6 +101,7 @@ class Job:
         saved, woken, restarts = self._folder.load() or Saved(), False, 0
         with self._signals():
             try:
+                await self._releases.began()
                 self._feed.listener = lambda: self._loop.call_soon_threadsafe(self._hosts_changed)
                 while (outcome := await self._shift(saved, woken=woken)) is not None:
                     saved = self._saved()
@@ -109,6 +111,9 @@ class Job:
                     else:
                         await self._before_another(outcome, restarts)
                         restarts += 1
+            except Asleep as asleep:
+                await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
+                raise
             finally:
                 self._feed.listener = lambda: None
                 await self._desk.stop()
@@ -151,7 +156,7 @@ class Job:
             JobRules.of(self._settings, woken=True).limits,
             journal=self._journal,
             clock=self._clock,
-            releases=Keeps(),
+            releases=self._releases,
             max_wait_s=self._settings.max_wait_s,
             generation=self._driver.station.generation,
         )
@@ -223,6 +228,20 @@ class Job:
             ledger=ledger_of(saved, now=self._clock.mono(), wall=time.time()),
             generation=saved.generation,
             changed=self._save_soon,
+        )
+
+    def _find_releases(self) -> dormant.Releases:
+        """Raises :class:`UsageError` if there is no cluster to let workers go in."""
+        settings = self._settings
+        if settings.releases is None:
+            return Keeps()
+        rules = JobRules.of(settings, woken=True)
+        return releases.found(
+            settings.releases,
+            releases.Need(settings.num_proc, rules.limits.least, settings.default_slots),
+            settings.state_dir,
+            record=lambda event, **fields: self._journal.record(event, generation=self._feed.generation, **fields),
+            clock=self._clock,
         )
 
     # --- hosts

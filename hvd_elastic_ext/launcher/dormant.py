@@ -29,6 +29,9 @@ LOOK_S: Final = 60.0
 class Releases(Protocol):
     """What becomes of the machines meanwhile."""
 
+    async def began(self) -> None:
+        """The launcher has started."""
+
     async def asleep(self, hosts_before: HostSet) -> None:
         """The job has gone to sleep; these were its hosts."""
 
@@ -38,9 +41,15 @@ class Releases(Protocol):
     async def woke(self) -> None:
         """The job goes on."""
 
+    async def left(self, *, code: int) -> None:
+        """The launcher ends instead, with this exit code."""
+
 
 class Keeps:
     """They stay as they are."""
+
+    async def began(self) -> None:
+        """Nothing was let go."""
 
     async def asleep(self, hosts_before: HostSet) -> None:
         """Nothing is let go."""
@@ -50,6 +59,9 @@ class Keeps:
 
     async def woke(self) -> None:
         """Nothing has to be fetched back."""
+
+    async def left(self, *, code: int) -> None:
+        """Nothing has to be said."""
 
 
 class Dormant:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher import membership
@@ -28,6 +28,7 @@ from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.isolation import Isolation
 from hvd_elastic_ext.launcher.laggards import Laggards
 from hvd_elastic_ext.launcher.last_call import LastCall
+from hvd_elastic_ext.launcher.last_words import LastWords
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.notices import Notices
@@ -49,9 +50,6 @@ LOOK_S: Final = 1.0
 CALM_EACH_S: Final = 0.004
 """What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
 CALM_S: Final = 20.0
-
-LAST_CHECKPOINT_S: Final = 20.0
-"""How long the end of a job that is told to end waits for a last checkpoint: pods have 30 s in all."""
 
 
 class Driver:
@@ -104,8 +102,7 @@ class Driver:
         """A world stands, and nothing has to be done about it."""
         self._held = False
         """Nothing is decided for now."""
-        self._last_words: tuple[JobFailed, float] | None = None
-        """With what it ends once what was trained is durable, or at that time (mono)."""
+        self._last_words = LastWords(self.station, self.worlds, self.sealing, self._bedtime)
         self._again_at: float | None = None
 
     # --- the look
@@ -119,13 +116,16 @@ class Driver:
         self._held = self._isolation.look(now)
         if not self._held:
             self.fleet.notice_silence(blame=not self._ending)
-        self._see_last_checkpoint(now)
+        if self.outcome is None:  # to tell it to end again would be to hurry it
+            self._end_for(self._last_words.said(now))
         if self._ending:
             self.over = self.farewell.look(now, everything=self.outcome is not None)
             return None if self.over else now + LOOK_S
         self._held = self._held or self.back.waits(now)
         if self._held:
             self._laggards.pause()
+        elif self._last_words.at_rest:
+            self._end_for(self._last_words.save(now))
         else:
             self.back.tend(now)
             wanted = self._wanted()
@@ -152,16 +152,6 @@ class Driver:
     @property
     def _ending(self) -> bool:
         return self.outcome is not None or self._finishing
-
-    def _see_last_checkpoint(self, now: float) -> None:
-        """Go on with the end that a last checkpoint has held up."""
-        if self._last_words is None or self.outcome is not None:
-            return  # to tell it to end again would be to hurry it
-        if self.sealing.asked and now < self._last_words[1]:
-            return
-        if self.sealing.asked:
-            log.warning("no last checkpoint in %g s; what was trained since the newest one is lost", LAST_CHECKPOINT_S)
-        self.end(self._last_words[0])
 
     def _wanted(self) -> tuple[Seat, ...]:
         usable = self._notices.staying(self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun))
@@ -205,11 +195,11 @@ class Driver:
             return now + LOOK_S
         pause = min(CALM_S, CALM_EACH_S * len(station.roster.workers)) if self.calm else 0.0
         times = [now + max(LOOK_S, pause), self._again_at, self.worlds.next_look()]
-        times += [None if self._last_words is None else self._last_words[1]]
         times += [
             self.sealing.next_look(now),
             self._resuming.next_look(),
             self._bedtime.next_look(),
+            self._last_words.until,
             self.engine.next_look(),
             self._call_at,
         ]
@@ -425,10 +415,9 @@ class Driver:
 
         Somebody who ends it from outside means to lose nothing: what was trained is made durable first.
         """
-        if isinstance(why, Interrupted) and self._last_words is None and not self._ending and self.sealing.now_please():
-            self._last_words = why, self.station.now() + LAST_CHECKPOINT_S
-            log.warning("%s: a last checkpoint comes first; told again, it ends without", why)
-        elif self.outcome is None:
+        if not self._ending and self._last_words.hold(why):
+            return
+        if self.outcome is None:
             self.outcome = why
         else:
             for worker in self.station.roster.workers.values():

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher.workloads import Kind, Seen, Workload, to_delete
+from hvd_elastic_ext.launcher.workloads import Kind, Seen, Workload, to_delete, workload
 
 PUBLISHED_S: Final = 60.0
 """How long workers that are all ready may take to be published as hosts: they are probed first, and settle."""
@@ -42,6 +42,20 @@ class Limits:
                 raise UsageError(f"{option} is {value:g}; give a number of seconds above 0")
         if self.suspends and not self.job.kind.suspends:
             raise UsageError(f"--sleep-releases job: {self.job.kind.name} cannot be suspended; use pods")
+
+
+def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: float) -> Limits | None:
+    """Read ``--sleep-releases`` and ``--release-job``; None if nobody is let go. Raises :class:`UsageError`."""
+    if what == "none":
+        if job is not None:
+            raise UsageError("--release-job is for --sleep-releases pods; give both, or none")
+        return None
+    if job is None:
+        raise UsageError(
+            f"--sleep-releases {what}: what makes the pods is not known; give --release-job KIND/NAME, "
+            "such as mpijob/digits"
+        )
+    return Limits(workload(job), wake_every_s, wake_timeout_s, suspends=what == "job")
 
 
 class Act(Enum):
@@ -99,7 +113,7 @@ def decide(now: float, night: Night, seen: Seen, limits: Limits) -> Decision:
     if now < night.since + limits.wake_every_s:
         return _until_tidy(now, night.since + limits.wake_every_s, seen, limits)
     if seen.replicas > kind.fewest:
-        return Decision(Act.ADOPT, f"{seen.replicas} workers were asked for by somebody else")
+        return Decision(Act.ADOPT, "somebody else has asked for them")
     return Decision(Act.ASK, f"{limits.wake_every_s:g} s have passed without them")
 
 

@@ -27,6 +27,7 @@ from hvd_elastic_ext.launcher.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
 from hvd_elastic_ext.launcher.output import Log, Outlets
+from hvd_elastic_ext.launcher.releasing import limits_of
 from hvd_elastic_ext.launcher.settings import (
     CLOUDS,
     ELASTIC_TIMEOUT_S,
@@ -234,6 +235,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="seconds that it may sleep at a time; then exit code 75 (default: as long as it takes)",
     )
     group.add_argument(
+        "--sleep-releases",
+        choices=("none", "pods", "job"),
+        default="none",
+        help="what it lets go while it sleeps: worker pods; with job it is suspended besides at exit code 75 (none)",
+    )
+    group.add_argument("--release-job", metavar="KIND/NAME", help="what makes these pods, such as mpijob/digits")
+    group.add_argument(
+        "--wake-every", type=float, default=300.0, metavar="S", help="seconds between two tries to get them back (300)"
+    )
+    group.add_argument(
+        "--wake-timeout", type=float, default=600.0, metavar="S", help="seconds all may take to be ready then (600)"
+    )
+    group.add_argument(
         "--job-restart-policy",
         choices=("Never", "OnFailure"),
         default="Never",
@@ -323,6 +337,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         below_min=args.below_min,
         sleep_after_s=args.sleep_after,
         max_wait_s=args.max_wait_time,
+        releases=limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
         restart_policy=args.job_restart_policy,
         backoff_limit=args.job_backoff_limit,
         progress_timeout_s=args.progress_timeout,

@@ -11,6 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.cadence import Cadence, Durability
 from hvd_elastic_ext.launcher.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.releasing import Limits
 
 ELASTIC_TIMEOUT_S = 600.0
 """Horovod's default of ``--elastic-timeout``."""
@@ -110,6 +111,7 @@ class RunSettings:
     below_min: str = "wait"
     sleep_after_s: float = 30.0
     max_wait_s: float | None = None
+    releases: Limits | None = None
     restart_policy: str = "Never"
     backoff_limit: int = 6
     progress_timeout_s: float | None = None
@@ -204,6 +206,10 @@ def _of_faults(s: RunSettings) -> Checks:
             "--below-min sleep needs checkpoints: nothing sleeps before it is on storage; name --checkpoint-dir",
         ),
         (s.sleep_after_s <= 0, f"--sleep-after is {s.sleep_after_s:g}; give a number of seconds above 0"),
+        (
+            s.releases is not None and s.below_min != "sleep",
+            "--sleep-releases is for jobs that sleep; give --below-min sleep, too",
+        ),
         (
             s.max_wait_s is not None and s.max_wait_s < 0,
             f"--max-wait-time is {s.max_wait_s or 0:g}; give 0 or more seconds, or leave it out",

@@ -160,10 +160,9 @@ def selector_of(of: Workload, number: Mapping[str, Any]) -> str:
 
 def seen(of: Workload, number: Mapping[str, Any], pods: Mapping[str, Any]) -> Seen:
     """Read answers: an object or its scale, and a list of pods. Raises ``ValueError`` for what is none."""
-    # In a scale 0 is left out, and in an object what it is by default.
     replicas = _at(number, ("spec", "replicas") if of.kind.scale else of.kind.at)
     if replicas is None and isinstance(number.get("spec"), dict):
-        replicas = 0 if of.kind.scale or not of.kind.stands_still else 1
+        replicas = 0  # a scale leaves it out, and operators mean it by nothing
     if type(replicas) is not int or not isinstance(pods.get("items"), list):
         raise ValueError(f"the answer about {of} is none")
     uid = None if of.kind.scale else _at(number, ("metadata", "uid"))

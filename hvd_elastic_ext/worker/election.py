@@ -26,7 +26,8 @@ class Candidate:
     ``layout_digest`` and ``loose_digest`` tell whether two commits have the same
     tensors, and the same loose contents; ``firm_digest`` is that of the firm
     contents where they changed outside a world's steps, else 0; ``proposal`` is the
-    lineage it would begin; ``entered`` the last generation it was part of.
+    lineage it would begin; ``entered`` the last generation it was part of;
+    ``imported`` whether a checkpoint from before was put into it (2), or looked for in vain (1).
     """
 
     lineage: int
@@ -43,6 +44,7 @@ class Candidate:
     firm_digest: int
     proposal: int
     entered: int
+    imported: int = 0
 
     @property
     def identity(self) -> Identity:
@@ -74,11 +76,14 @@ def elect(candidates: Sequence[Candidate]) -> Election:
     """Choose the holder of the newest commit, the lowest rank among equals.
 
     Commits of a job that has not synced yet are worth nothing, however many:
-    then rank 0 sends, as scripts expect that load a checkpoint there.
+    then rank 0 sends, as scripts expect that load a checkpoint there, or one that let us load it.
     """
     generation = 1 + max(candidate.entered for candidate in candidates)
     if not any(candidate.lineage for candidate in candidates):
-        return Election(0, Send.ALL, candidates[0].proposal, generation, "first sync: rank 0 sends")
+        words = [candidate.imported for candidate in candidates]
+        root = words.index(2) if 2 in words else 0
+        reason = f"first sync: rank {root} sends" + (", which has a checkpoint from before" if 2 in words else "")
+        return Election(root, Send.ALL, candidates[root].proposal, generation, reason)
     newest = max(map(_commit, candidates), key=_age)
     holders = [rank for rank, candidate in enumerate(candidates) if _commit(candidate) == newest]
     root, where = holders[0], f"{newest[0].generation}.{newest[0].number}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -13,13 +14,14 @@ from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.election import WIDTH, Candidate, from_rows, row
 
 
-def candidates(buffer: CommitBuffer, comms: Comms, *, entered: int, by_hand: bool = False) -> list[Candidate]:
-    """What each rank says of its last commit: one small table, summed up.
+def candidates(buffer: CommitBuffer, comms: Comms, *, entered: int, by_hand: bool = False, imported: int = 0) -> list[Candidate]:
+    """What each rank says of its last commit: one small table, summed up. For ``imported`` see the candidate.
 
     ``by_hand``: this rank's firm tensors changed outside a world's steps, so their contents are to be compared.
     """
     table = torch.zeros(comms.size(), WIDTH, dtype=torch.int64)
-    table[comms.rank()] = torch.tensor(row(_candidate(buffer, entered, by_hand=by_hand)), dtype=torch.int64)
+    mine = replace(_candidate(buffer, entered, by_hand=by_hand), imported=imported)
+    table[comms.rank()] = torch.tensor(row(mine), dtype=torch.int64)
     comms.sum(table, name="election")
     return from_rows(table.tolist())
 

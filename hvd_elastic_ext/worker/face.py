@@ -30,9 +30,9 @@ from hvd_elastic_ext.worker.inbox import Inbox
 from hvd_elastic_ext.worker.inventory import Inventory
 from hvd_elastic_ext.worker.keeping import Keeping
 from hvd_elastic_ext.worker.report import reporter_for
-from hvd_elastic_ext.worker.settings import WorkerSettings
+from hvd_elastic_ext.worker.settings import Limits, WorkerSettings
 from hvd_elastic_ext.worker.snapshot import SnapshotPart
-from hvd_elastic_ext.worker.state import Keeper, Limits
+from hvd_elastic_ext.worker.state import Keeper
 from hvd_elastic_ext.worker.thinning import Thinning
 
 log = logging.getLogger(__name__)

@@ -88,14 +88,14 @@ class Inventory:
     """Parts by name, and names of plain values, of the object ``owner`` that has both as attributes."""
 
     def __init__(self, owner: object, parts: Mapping[str, Part], *, names: Sequence[str], part_for: PartFor) -> None:
-        self._owner = owner
+        self.owner = owner
         self.parts = dict(parts)
         self._names = list(names)
         self._part_for = part_for
 
     def values(self) -> dict[str, Any]:
         """The plain values, live."""
-        return {name: getattr(self._owner, name) for name in self._names}
+        return {name: getattr(self.owner, name) for name in self._names}
 
     def live(self) -> dict[str, Any]:
         """Everything that is shared, as a tree of live state."""
@@ -213,7 +213,7 @@ class Inventory:
         for name, value in values.items():
             if name not in self._names:
                 self._names.append(name)
-            setattr(self._owner, name, value)
+            setattr(self.owner, name, value)
 
     def _demand_same_parts(self, trees: Mapping[str, bytes]) -> None:
         different = (trees.keys() - {VALUES}) ^ self.parts.keys()

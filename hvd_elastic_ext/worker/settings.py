@@ -47,6 +47,19 @@ class WorkerSettings:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``incarnation`` counts launchers; ``keep_rng``: commit generators; ``verify``: compare ranks after every sync."""
+
+    incarnation: int = 0
+    keep_rng: bool = True
+    verify: bool = False
+    processes: int = 1
+    """Training processes on this host, which share its memory."""
+    program: str = ""
+    """Tells programs apart that may find each other's commits."""
+
+
 def _seconds(text: str) -> float:
     try:
         value = float(text)

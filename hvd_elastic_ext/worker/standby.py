@@ -174,6 +174,12 @@ class Standby:
             self.link.vitals.fresh = True
             self.link.start()
 
+    def end_of_world(self) -> None:
+        """This process ends with its world: say how far it has come, for those that follow it."""
+        if self.restarts:
+            self.link.beat()
+            self.link.flush()
+
     def entered(self, rank: int, size: int) -> None:
         """Say that a world has formed."""
         self.link.vitals.fresh = True

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
-from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.side import Identity
 from hvd_elastic_ext.worker import exchange, own, rng
 from hvd_elastic_ext.worker.commits import manifest
@@ -17,11 +16,13 @@ from hvd_elastic_ext.worker.commits.limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.election import Candidate, Election, Send, elect
 from hvd_elastic_ext.worker.fingerprint import fingerprint
+from hvd_elastic_ext.worker.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.inventory import Difference, Inventory, Mark, Written
 from hvd_elastic_ext.worker.keeping import Keeping
 from hvd_elastic_ext.worker.link import Vitals
 from hvd_elastic_ext.worker.reductions import accumulating
 from hvd_elastic_ext.worker.report import Reporter, plain
+from hvd_elastic_ext.worker.settings import Limits
 from hvd_elastic_ext.worker.steps import StepCount
 from hvd_elastic_ext.worker.stopping import Stopping
 from hvd_elastic_ext.worker.thinning import Thinning
@@ -34,19 +35,6 @@ admitted_by_user: Final[set[manifest.Name]] = set()
 
 WORTH_PREPARING: Final = 16 << 20
 """Bytes of a commit from which on its memory is asked for beforehand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """``incarnation`` counts launchers; ``keep_rng``: commit generators; ``verify``: compare ranks after every sync."""
-
-    incarnation: int = 0
-    keep_rng: bool = True
-    verify: bool = False
-    processes: int = 1
-    """Training processes on this host, which share its memory."""
-    program: str = ""
-    """Tells programs apart that may find each other's commits."""
 
 
 class Keeper:
@@ -82,6 +70,7 @@ class Keeper:
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
         self.thinning = thinning if thinning is not None else Thinning()
         self._stopping = Stopping(comms, clock, self.thinning)
+        self._importing = Importing()
         self.inbox = self._stopping.inbox
         self._steps = StepCount(self._stepped)
         self._steps.watch(self._counted_optimizer())
@@ -170,7 +159,11 @@ class Keeper:
         self._stopping.drop()
         self._steps.watch(self._counted_optimizer())
         self._enter()
-        said = exchange.candidates(self._buffer, self._comms, entered=self._generation, by_hand=self._by_hand)
+        said = exchange.candidates(
+            self._buffer, self._comms,
+            entered=self._generation, by_hand=self._by_hand, imported=self._importing.word,
+        )  # fmt: skip
+        self._importing.settle([each.imported for each in said], begun=any(each.lineage for each in said))
         election = elect(said)
         self._generation = election.generation
         # Processes that different launchers started must give their commits the same identity.
@@ -296,6 +289,17 @@ class Keeper:
         self._stopping.drop()
 
     # Changes by the user
+
+    def load(self, source: Source, names: Names) -> bool:
+        """Begin with a checkpoint from before; False if there is something newer, or no such file here."""
+        if self._generation:
+            raise UsageError("a checkpoint from before is loaded before training: before train(state) is called")
+        if self._inherited:
+            log.warning("%s is not loaded: training goes on after step %d", named(source), self._last().record.step)
+        elif self._importing.take(source, self._inventory, names):
+            self.seal()
+            return True
+        return False
 
     def values(self) -> dict[str, Any]:
         """The plain values, live."""

@@ -6,16 +6,19 @@ processes going on, these end: in good order, each with the same commit, or at o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.launcher import membership
 from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation, Stage
-from hvd_elastic_ext.launcher.rendezvous import Life
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 
 MENDING: Final = ("worker failed", "connection lost")
+BACK_S: Final = 30.0
+"""How long the seat of a process that ended for a change may take until the next one stands by in it."""
 
 
 class Move(Enum):
@@ -38,11 +41,24 @@ class Verdict(NamedTuple):
     decision: Decision
 
 
-def decide(now: float, situation: Situation, limits: Limits, *, done: Collection[Life] = ()) -> Verdict:
-    """Say what to do. ``done``: members that ended well without having been told to end."""
+def decide(
+    now: float,
+    situation: Situation,
+    limits: Limits,
+    *,
+    done: Collection[Life] = (),
+    ended: Mapping[Seat, float] = MappingProxyType({}),
+) -> Verdict:
+    """Say what to do. ``done``: members that ended well without having been told to end.
+
+    ``ended``: when members ended for this very change (mono): their seats are being filled, and are waited for.
+    """
     decision = membership.decide(now, situation, limits)
     inside = members_in(situation)
     if not inside:
+        back_by = _back_by(now, situation, ended)
+        if decision.members is not None and back_by is not None:
+            return Verdict(Move.NOTHING, Decision(None, "", "some are about to be back", back_by))
         return Verdict(Move.NOTHING if decision.members is None else Move.FORM, decision)
     lost = [life for life in situation.members if life not in inside]
     quiet = replace(decision, members=None)
@@ -54,6 +70,13 @@ def decide(now: float, situation: Situation, limits: Limits, *, done: Collection
     if decision.members is not None:
         return Verdict(Move.DRAIN, quiet)
     return Verdict(Move.NOTHING, decision)
+
+
+def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> float | None:
+    """Until when those are waited for that are about to be back; None if nobody is."""
+    parked = {seat for seat, process in situation.processes.items() if process.stage is Stage.PARKED}
+    until = [ended[seat] + BACK_S for seat in situation.wanted if seat in ended and seat not in parked]
+    return max((at for at in until if at > now), default=None)
 
 
 def members_in(situation: Situation) -> frozenset[Life]:

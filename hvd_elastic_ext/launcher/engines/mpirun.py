@@ -1,7 +1,7 @@
 """One ``mpirun`` for each world: Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by.
 
-It starts :mod:`hvd_elastic_ext.worker.engines.rank` once for each rank, and nothing else: command, environment, output and
-commits of a rank are its slot's, so that nothing of them passes through here. It outlives the launcher, as agents do.
+It starts :mod:`hvd_elastic_ext.worker.engines.rank` once for each rank, and nothing else: command, environment, output
+and commits of a rank are its slot's, so that nothing of them passes through here. It outlives the launcher, as agents do.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LAST_S: Final = 3.0
 """How long one that is no more needed may take to end, before and after a SIGTERM."""
 HOW_TO_GET_IT: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip install mpi4py"
 
-_KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG", "TERM")
+_KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "SSH_AUTH_SOCK", "LANG")
 """What ``mpirun`` gets of the launcher's environment, beside its own variables: it may pass on what it has."""
 _ITS_OWN: Final = ("OMPI_", "PMIX_", "ORTE_", "PRTE_", "OPAL_", "LC_")
 
@@ -77,7 +77,7 @@ def environment(environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[st
         "plm_rsh_agent": " ".join(words[: words.index("--")]),
         "hwloc_base_binding_policy": "none",
         "rmaps_base_oversubscribe": "1",  # how many processes a host has is for its slots to say
-        "orte_abort_on_non_zero_status": "1",
+        "mpi_yield_when_idle": "1",  # who waits leaves the cores to those that work
     }
     if interfaces:
         options |= {"btl_tcp_if_include": ",".join(interfaces), "oob_tcp_if_include": ",".join(interfaces)}

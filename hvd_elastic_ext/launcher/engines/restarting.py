@@ -1,8 +1,8 @@
 """An engine whose processes keep their places: another world is other processes, which go on from the last commit.
 
-Commits lie in the agents' memory, so they outlive the processes that made them. A change is: those that train leave at one
-and the same step (or, where one of them was lost, are ended), the programs that stand by in all slots are called, and the
-newest commit that any of them finds is what all go on with.
+Commits lie in the agents' memory, so they outlive the processes that made them. A change is: those that train leave at
+one and the same step (or, where one of them was lost, are ended), the programs that stand by in all slots are called, and
+the newest commit that any of them finds is what all go on with.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.engines.changes import Move, decide, members_in
 from hvd_elastic_ext.launcher.faults import BUDGET_WINDOW_S
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation
-from hvd_elastic_ext.launcher.rendezvous import Life
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.station import Station
 from hvd_elastic_ext.launcher.worlds import Worlds
@@ -59,6 +59,8 @@ class Restarting:
         self._change: Change | None = None
         self._done: set[Life] = set()
         """Members that have ended well by themselves."""
+        self._ended: dict[Seat, float] = {}
+        """When members of the world that is to change have ended for that (mono)."""
         self._blamed = False
         """Of the newest world somebody has failed of whom that is known."""
         self._unexplained: list[float] = []
@@ -69,7 +71,7 @@ class Restarting:
 
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         """Form the next world once nobody is in one; until then end the one that is to change."""
-        move, decision = decide(now, situation, limits, done=self._done)
+        move, decision = decide(now, situation, limits, done=self._done, ended=self._ended)
         change = self._change
         if move is Move.FORM:
             return self._begun(now, decision)
@@ -119,6 +121,7 @@ class Restarting:
         """Call the next world, by the name of what has ended the last one."""
         change, self._change = self._change, None
         self._done.clear()
+        self._ended.clear()
         cut_off = not self._fleet.cut_off_live.isdisjoint(self._worlds.members)
         if change is not None and change.move is Move.END and not (self._blamed or cut_off):
             self._count_unexplained(now, change)
@@ -177,6 +180,7 @@ class Restarting:
         found = self._judged(worker, ending, code)
         if found.cause in (Cause.PEER_LOST, Cause.TOLD):
             self._worlds.excused.add(worker.life)
+            self._ended[worker.seat] = self._station.now()
         if code == 0 and found.cause is Cause.LEFT and not worker.loops:
             self._done.add(worker.life)
         self._blamed = self._blamed or found.cause.fault or found.cause is Cause.LEFT or worker.killed is not None

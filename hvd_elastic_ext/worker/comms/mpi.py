@@ -82,6 +82,7 @@ class MPIComms(Comms):
         After a lost peer there is none: ends all processes of the job with exit code 1, saying so.
         Where ``hvd-elastic run`` starts others in their place, all end, in either case.
         """
+        standby.current().end_of_world()
         if self._torn and standby.current().restarts:
             self._comm.Abort(START_AGAIN)
         if self._torn:

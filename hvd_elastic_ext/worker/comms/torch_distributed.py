@@ -17,6 +17,7 @@ from torch import Tensor
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.engines import ENGINE, START_AGAIN
+from hvd_elastic_ext.worker import standby
 from hvd_elastic_ext.worker.comms import Comms, Pending
 from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
 from hvd_elastic_ext.worker.comms.meeting import meet
@@ -115,6 +116,7 @@ def farewell(reason: str, environ: Mapping[str, str]) -> str:
 
 
 def _leave(reason: str) -> NoReturn:
+    standby.current().end_of_world()
     sys.stderr.write(farewell(reason, os.environ))
     sys.stderr.flush()
     if dist.is_initialized():

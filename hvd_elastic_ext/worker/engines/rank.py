@@ -18,8 +18,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.core import engines as names
+from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.engines.handing import Handed, address, is_ours, take_over
 from hvd_elastic_ext.worker.link import VARIABLE as LINK
 

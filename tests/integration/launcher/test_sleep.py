@@ -96,6 +96,7 @@ def test_a_job_all_of_whose_hosts_are_lost_at_once_goes_on_from_its_newest_check
     assert resumed.get("step") == newest.get("step")
 
 
+@pytest.mark.soak
 def test_asleep_for_too_long_or_told_to_stop_it_ends_with_75_and_the_same_command_goes_on(launched: Launched) -> None:
     launched.set_hosts(*TWO)
     with launched.run(*job(launched, "--max-wait-time", 1)) as process:
@@ -147,6 +148,19 @@ def test_notices_that_leave_too_few_put_the_job_to_sleep_without_a_step_lost(
 
 
 @pytest.mark.soak
+def test_a_job_that_is_told_to_end_while_its_world_is_broken_saves_what_memory_holds(launched: Launched) -> None:
+    launched.set_hosts(*TWO)
+    with launched.run(*job(launched, "--below-min", "wait")) as process:
+        launched.wait_for_steps(2)
+        lose(launched, process, "127.0.0.1")
+        launched.wait_for("the broken world", lambda: launched.events("rolled_back"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143, process.output
+    [sealed] = launched.events("sealed")
+    assert is_the_last_commit(launched, sealed)
+
+
+@pytest.mark.soak
 def test_storage_that_fails_keeps_the_job_awake_until_it_can_sleep(launched: Launched) -> None:
     launched.set_hosts(*TWO)
     with launched.run(*job(launched)) as process:
@@ -164,6 +178,7 @@ def test_storage_that_fails_keeps_the_job_awake_until_it_can_sleep(launched: Lau
         assert is_the_last_commit(launched, night)
 
 
+@pytest.mark.soak
 def test_a_job_that_failed_begins_again_as_often_as_it_may(launched: Launched) -> None:
     script = launched.directory / "fails.py"
     script.write_text("raise SystemExit(3)\n")

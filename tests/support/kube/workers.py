@@ -1,7 +1,8 @@
 """What keeps a job's workers alive in a cluster: the MPI Operator's controller, a scheduler, kubelets; in one thread.
 
 Like the real controller it makes a pod again only after the former one's *object* is gone: failed and evicted pods
-stay, and stay failed. Pods run wherever ``start`` puts them.
+stay, and stay failed. And like releases 0.3 to 0.8.2 it takes a job that is to have no workers for invalid ("must be
+greater than or equal to 1"), and makes and deletes none then. Pods run wherever ``start`` puts them.
 """
 
 from __future__ import annotations
@@ -82,7 +83,12 @@ class Workers:
             job = self._kube.store.get(self._jobs, Key(self.namespace, self.job))
             wanted: dict[str, int] = {}
             if job is not None:
-                count = job.body()["spec"]["mpiReplicaSpecs"]["Worker"].get("replicas", 1)
+                spec = job.body()["spec"]
+                count = spec["mpiReplicaSpecs"]["Worker"].get("replicas", 1)
+                if count < 1:
+                    return self._own()
+                if (spec.get("runPolicy") or {}).get("suspend"):
+                    count = 0
                 wanted = {f"{self.job}-worker-{number}": number for number in range(count)}
             there = {pod["metadata"]["name"]: pod for pod in self._own()}
             for name, number in wanted.items():

@@ -140,7 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        asked = call(self.command, self.path, dict(self.headers.items()), body)
+        asked = call(self.command, self.path, dict(self.headers.items()), body, self.client_address[1])
         self._told.calls.append(asked)
         misbehave = self._told.faults.take()
         if misbehave is None:

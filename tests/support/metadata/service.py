@@ -20,12 +20,14 @@ class Call:
     query: Mapping[str, str]
     headers: Mapping[str, str]
     body: bytes = b""
+    port: int = 0
+    """Where it came from."""
 
 
-def call(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Call:
+def call(method: str, target: str, headers: Mapping[str, str], body: bytes = b"", port: int = 0) -> Call:
     path, _, query = target.partition("?")
     values = {name: found[-1] for name, found in parse_qs(query, keep_blank_values=True).items()}
-    return Call(method, path, values, {name.lower(): value for name, value in headers.items()}, body)
+    return Call(method, path, values, {name.lower(): value for name, value in headers.items()}, body, port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,8 @@ class Storing(Cluster):
             return
         request = dict(order["request"])
         self.asked.append((host, request))
-        answer = self.answers.get((host, request["do"])) or self._usual(host, request)
+        usual = self._usual(host, request)
+        answer = self.answers.get((host, request["do"]), usual)
         if host in self.silent:
             return
         if isinstance(answer, int):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.core.errors import Asleep
+from hvd_elastic_ext.core.errors import Asleep, Interrupted
 from hvd_elastic_ext.launcher.attempts import Kept
 from hvd_elastic_ext.launcher.bedtime import AGAIN_S, Known, Step, Stored, next_step
 from hvd_elastic_ext.launcher.cadence import ON_NOTICE
@@ -40,7 +40,7 @@ def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known
 
 def two(**rules: object) -> Storing:
     """Two hosts that are both needed, and train."""
-    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=2, settle_s=0.1), sleep_after_s=30.0, **rules)
+    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=2, settle_s=0.1), **{"sleep_after_s": 30.0, **rules})
     cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: len(cluster.training) == 2)
@@ -157,3 +157,27 @@ def test_a_connection_that_is_lost_meanwhile_is_waited_for() -> None:
     assert not cluster.driver.over
     cluster.reconnect("a")
     assert asleep(cluster).path == "/store/x"
+
+
+@pytest.mark.parametrize("sleeps", [True, False])
+def test_told_to_end_while_its_world_is_broken_a_job_saves_what_memory_holds(sleeps: bool) -> None:
+    cluster = two(sleep_after_s=30.0 if sleeps else None)
+    lose_b(cluster)
+    cluster.run(2.0)
+    [survivor] = cluster.agents["a"].values()
+    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    took_s = cluster.until(lambda: cluster.driver.over)
+    assert isinstance(cluster.driver.outcome, Interrupted)
+    assert [line["step"] for line in cluster.events("sealed")] == [survivor.steps]
+    assert took_s < 20.0
+
+
+def test_told_to_end_it_waits_for_storage_that_fails_no_longer_than_for_any_last_checkpoint() -> None:
+    cluster = two()
+    cluster.answers["a", "held"] = {"failed": "no room"}
+    lose_b(cluster)
+    cluster.run(2.0)
+    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    took_s = cluster.until(lambda: cluster.driver.over)
+    assert 20.0 <= took_s < 30.0
+    assert isinstance(cluster.driver.outcome, Interrupted)

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.cadence import Cadence
-from hvd_elastic_ext.launcher.driver import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.last_words import LAST_CHECKPOINT_S
 from tests.unit.launcher.storing import Storing
 
 

@@ -10,8 +10,8 @@ import pytest
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.launcher.attempts import Last, ahead, due
 from hvd_elastic_ext.launcher.cadence import AUTO, ON_NOTICE, Cadence
-from hvd_elastic_ext.launcher.driver import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.failure_rate import Failures
+from hvd_elastic_ext.launcher.last_words import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.sealing import WRITE_S
 from tests.unit.launcher.storing import Storing
 

@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher import run
 from hvd_elastic_ext.launcher.cadence import AUTO, Cadence, Durability
 from hvd_elastic_ext.launcher.environment import LARGEST
+from hvd_elastic_ext.launcher.rules import JobRules
 from hvd_elastic_ext.launcher.settings import CloudNotices, RunSettings, Sources, job_name
 
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
@@ -104,6 +105,20 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
     assert parsed.env["HOROVOD_FUSION_THRESHOLD"] == str(32 * 1024 * 1024)
     assert parsed.env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "12"
     assert parsed.command == tuple(COMMAND)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [([], None), (["--commit-every", "auto"], AUTO), (["--commit-every", "10"], Cadence(steps=10))],
+)
+def test_how_many_calls_one_commit_is_made_for(words: list[str], meant: Cadence | None) -> None:
+    assert parse("-np", "1", *words).commit_every == meant
+    assert JobRules.of(parse("-np", "1", *words)).commit_every == meant
+
+
+def test_a_number_of_seconds_between_commits_is_refused() -> None:
+    with pytest.raises(UsageError, match="--commit-every '10s': write auto, or a number of steps"):
+        parse("-np", "1", "--commit-every", "10s")
 
 
 def test_the_commands_own_options_are_left_to_it() -> None:

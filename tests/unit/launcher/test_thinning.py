@@ -11,6 +11,7 @@ from hvd_elastic_ext.launcher.cadence import AUTO, Cadence
 from hvd_elastic_ext.launcher.roster import Worker, take_beat
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.storing import Storing
 
 
 class Committing(Cluster):
@@ -124,6 +125,35 @@ def test_where_processes_fail_often_fewer_are_left_out() -> None:
     assert last["calls"] < first == 100
     assert "seen" in last["reason"]
     assert cluster.now_by == {last["calls"]}
+
+
+class Sealed(Storing):
+    """Of the calls of commit(), five a second, one in 33 commits. ``named``: how far ahead commits to keep were."""
+
+    def __init__(self) -> None:
+        super().__init__(Cadence(steps=30))
+        self.answers = {(host, "load"): {} for host in "ab"}
+        self.named: list[int] = []
+        self.hosts(a=1, b=1)
+        self.run(60.0)
+
+    def _beat(self, name: str) -> None:
+        super()._beat(name)
+        for process in self.agents.get(name, {}).values():
+            if process.generation:
+                commit = [1, process.generation, process.steps]
+                self.say(process, "beat", step=process.steps, commit=commit, every=33, commit_s=0.1, call_s=0.2)
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "keep" and message["commit"] is not None:
+            self.named.append(message["commit"][2] - process.steps)
+        super()._told(process, message)
+
+
+def test_a_commit_to_keep_is_named_as_far_ahead_as_all_calls_that_commit_then() -> None:
+    cluster = Sealed()
+    assert cluster.events("sealed")
+    assert min(cluster.named) >= 2 * 5
 
 
 @pytest.mark.parametrize("text", ["33", 1.5, None, True, []])

@@ -29,6 +29,11 @@ TABLE: dict[str, tuple[list[Candidate], tuple[int, Send, int, int]]] = {
     "a first sync sends though all look alike": ([FRESH, FRESH, FRESH], (0, Send.ALL, 111, 1)),
     "a first sync of one": ([FRESH], (0, Send.ALL, 111, 1)),
     "a first sync where another rank has committed more": ([FRESH, replace(FRESH, number=9)], (0, Send.ALL, 111, 1)),
+    "a first sync where another rank has a checkpoint from before": (
+        [FRESH, replace(FRESH, imported=1), replace(FRESH, imported=2, proposal=9), replace(FRESH, imported=2)],
+        (2, Send.ALL, 9, 1),
+    ),
+    "a newcomer with a checkpoint from before": ([replace(FRESH, imported=2), BASE], (1, Send.ALL, 5, 4)),
     "all hold the same": ([BASE, BASE], (0, Send.NOTHING, 5, 4)),
     "alone": ([BASE], (0, Send.NOTHING, 5, 4)),
     "one newcomer at rank 0": ([FRESH, BASE, BASE], (1, Send.ALL, 5, 4)),

@@ -1,0 +1,235 @@
+"""A hundred hosts are sent away at random moments of a job's life, with 30 s of notice: next to no step is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import random
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from hvd_elastic_ext.core.journal import Record, read
+from tests.faults.launcher import traces
+from tests.faults.launcher.spot import WAYS, Cloud, Life
+from tests.faults.launcher.test_agent_faults import parent
+from tests.integration.launcher.conftest import ELASTIC
+from tests.support import marks
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+NOTICES: Final = int(os.environ.get("HVD_TEST_NOTICES", "100"))
+IN_S: Final = 30.0
+AT_MOST: Final = 1
+"""How many notices of a hundred may cost a step."""
+SEED: Final = int(os.environ.get("HVD_TEST_SEED", "20260"))
+HOSTS: Final = 3
+ALL: Final = 2
+"""How often all hosts go at once."""
+TWO: Final = 0.3
+"""How likely two of them do."""
+PAUSE_S: Final = 1.5
+"""The longest from when there are enough hosts again to the next notice."""
+PATIENCE_S: Final = 300.0
+NOTICED: Final = Path(__file__).with_name("noticed.py")
+JOB: Final = f"notices-{os.getpid()}"
+
+
+class Round(NamedTuple):
+    """Notices that were given at one moment (mono)."""
+
+    at: float
+    lives: list[Life]
+
+    def __str__(self) -> str:
+        def one(life: Life) -> str:
+            way = life.told[0] if life.told else "nothing"
+            gone = f"gone after {life.gone - self.at:.1f} s" if life.gone else "not gone"
+            return f"{life.name} by {way}, {gone}{', by force' if life.forced else ''}"
+
+        return f"notice at {self.at:.3f} to {'; '.join(map(one, self.lives))}"
+
+
+class Job:
+    """One job, under as many launchers one after the other as it takes; ``records`` is its journal so far."""
+
+    def __init__(self, folder: Path, cloud: Cloud) -> None:
+        self.folder = folder
+        self.cloud = cloud
+        self.traces = folder / "traces"
+        self.records: list[Record] = []
+        self.size = 0
+        self._journal = folder / "journal.jsonl"
+        self._offset = 0
+        self._process: RunningProcess
+        self.traces.mkdir()
+
+    @contextlib.contextmanager
+    def run(self) -> Iterator[RunningProcess]:
+        """Start it, or go on with it."""
+        state = ["--state-dir", self.folder / "state", "--checkpoint-dir", self.folder / "checkpoints"]
+        quick = ["--settle", "0.2", "--checkpoint-every", "notice", "--heartbeat-timeout", "20"]
+        size = ["-np", HOSTS, "--min-np", "1", "--max-np", HOSTS]
+        named = ["--job", JOB, "--journal", self._journal]
+        words = [*self.cloud.options, *named, *state, *quick, *size, sys.executable, NOTICED, self.traces, SEED]
+        with run_process([*ELASTIC, "run", *map(str, words)], env={"OMP_NUM_THREADS": "1"}, cwd=self.folder) as process:
+            self._process = process
+            yield process
+
+    def look(self) -> None:
+        """Take in what the journal has to say since the last look, and let those go who have left."""
+        with contextlib.suppress(FileNotFoundError), self._journal.open() as file:
+            file.seek(self._offset)
+            text = file.read()
+            whole = text[: text.rfind("\n") + 1]
+            self._offset += len(whole.encode())
+            for record in read(whole.splitlines()):
+                self._take(record)
+        self._let_go()
+
+    def _take(self, record: Record) -> None:
+        if record.event == "spawned":
+            life = next(life for life in reversed(self.cloud.lives) if life.name == record.get("host"))
+            with contextlib.suppress(OSError):  # it has ended since
+                life.agent = parent(parent(record.get("pid")))
+                life.pids.append(record.get("pid"))
+        if record.event == "resized":
+            self.size = record.get("size")
+        if record.event != "stepped" or not self.records or self.records[-1].event != "stepped":
+            self.records.append(record)
+
+    def _let_go(self) -> None:
+        for life in self.cloud.here():
+            if life.told is not None and (life.has_left or time.monotonic() >= life.told[2]):
+                life.forced = not life.has_left
+                self.cloud.end(life)
+
+    def wait_for(self, what: str, found: Callable[[], bool]) -> None:
+        """``found`` is called until it is true, after a look at everything."""
+
+        def look() -> bool:
+            self.look()
+            assert self._process.returncode is None, f"the job ended before {what} came\n{self.last_words()}"
+            return found()
+
+        wait_until(look, what=what, timeout=PATIENCE_S, interval=0.02, show=self.last_words)
+
+    def last_words(self, since: float = 0.0, until: float = math.inf) -> str:
+        """Of the journal, and of what the launcher said."""
+        told = [record for record in self.records if since <= record.mono <= until]
+        lines = [f"{each.mono:.3f} {each.event} {dict(each.fields)}" for each in told[-60:]]
+        return "\n".join([f"seed {SEED}", *lines, *self._process.stderr.splitlines()[-20:]])
+
+    def working(self) -> list[Life]:
+        """Hosts with a process that may train, and that were not told to go."""
+        return [life for life in self.cloud.here() if life.told is None and any(map(marks.start_time, life.pids))]
+
+
+def episodes(chance: random.Random) -> list[list[int]]:
+    """How many hosts are sent away each time: :data:`NOTICES` in all. Each episode but the last ends with all of them."""
+    rest = NOTICES - ALL * HOSTS
+    planned: list[int] = []
+    while sum(planned) < rest:
+        planned.append(min(rest - sum(planned), 2 if chance.random() < TWO else 1))
+    ends = [round(len(planned) * number / (ALL + 1)) for number in range(ALL + 2)]
+    parts = [planned[begin:end] for begin, end in pairwise(ends)]
+    return [*([*part, HOSTS] for part in parts[:-1]), parts[-1]]
+
+
+def send_away(job: Job, chance: random.Random, count: int) -> Round:
+    """Give notice to ``count`` hosts at a random moment, of which some may not train yet; wait until they are gone."""
+    job.wait_for("enough hosts", lambda: len(job.working()) >= count and job.size >= min(count + 1, HOSTS))
+    moment = time.monotonic() + chance.uniform(0.0, PAUSE_S)
+    job.wait_for("the moment", lambda: time.monotonic() >= moment)
+    lives = chance.sample(job.working(), count)
+    given = Round(time.monotonic(), lives)
+    job.cloud.give_notice(lives, in_s=IN_S)
+    job.wait_for("their end", lambda: all(life.gone is not None for life in lives))
+    return given
+
+
+def replace(cloud: Cloud, chance: random.Random, gone: list[Life]) -> None:
+    """Let others come for those who are gone, some under their names."""
+    for life in gone:
+        cloud.add(life.name if chance.random() < 0.5 else None)
+    cloud.publish()
+
+
+def losses(job: Job, given: list[Round]) -> Iterator[tuple[Round, int, int, str]]:
+    """After which notices steps were done again: how many by the traces, by the journal, and what happened meanwhile."""
+    again = traces.done_again(traces.read(job.traces))
+    told = [record for record in job.records if record.get("steps_lost")]
+    for each, until in zip(given, [*(after.at for after in given[1:]), math.inf], strict=True):
+        steps = [step.count for step in again if each.at <= step.mono < until]
+        said = [record.get("steps_lost") for record in told if each.at <= record.mono < until]
+        if steps or said:
+            around = job.last_words(each.at - 1.0, min(until, each.at + IN_S) + 1.0)
+            yield each, len(steps), sum(said), f"{each}: steps {steps} were done again, {said} by the journal\n{around}"
+
+
+def summary(given: list[Round]) -> str:
+    """How long hosts took to leave that others stayed for, by how they were told."""
+    lines = [f"seed {SEED}: {sum(len(each.lives) for each in given)} notices"]
+    for way in WAYS:
+        took = sorted(
+            life.gone - each.at
+            for each in given
+            for life in each.lives
+            if len(each.lives) < HOSTS and life.gone is not None and life.told is not None and life.told[0] == way
+        )
+        if took:
+            lines.append(f"by {way}: {len(took)}, gone after {took[len(took) // 2]:.1f} s, at most {took[-1]:.1f} s")
+    return "; ".join(lines)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(1800)
+def test_a_hundred_hosts_leave_at_random_moments_within_their_notice_and_at_most_one_costs_a_step(
+    tmp_path: Path,
+) -> None:
+    chance = random.Random(SEED)
+    cloud = Cloud(tmp_path, chance)
+    for _ in range(HOSTS):
+        cloud.add()
+    job, given = Job(tmp_path, cloud), list[Round]()
+    cloud.publish()
+    with cloud.open():
+        for episode in episodes(chance):
+            with job.run() as process:
+                for count in episode:
+                    given.append(send_away(job, chance, count))
+                    if count < HOSTS:
+                        replace(cloud, chance, given[-1].lives)
+                job.wait_for("training", lambda: not cloud.here() or job.size == HOSTS)
+                process.kill()
+            if not cloud.here():  # the launcher's own host went with them; storage is what is left
+                shutil.rmtree(tmp_path / "state")
+                job.size = 0
+                replace(cloud, chance, given[-1].lives)
+    print(summary(given))
+    check(job, given)
+
+
+def check(job: Job, given: list[Round]) -> None:
+    """Nobody stayed too long, next to nothing was lost, and what was is told; after a loss of all it went on there."""
+    steps = traces.read(job.traces)
+    assert sum(len(each.lives) for each in given) == NOTICES
+    assert not [str(each) for each in given if len(each.lives) < HOSTS and any(life.forced for life in each.lives)]
+    assert traces.missing(steps) == []
+    assert traces.divided(steps) == []
+    lost = list(losses(job, given))
+    assert not [step for step in traces.done_again(steps) if step.mono < given[0].at]
+    assert sum(len(each.lives) for each, *_ in lost) <= AT_MOST, "\n\n".join(text for *_, text in lost)
+    untold = [text for each, done, said, text in lost if done > said and len(each.lives) < HOSTS]
+    assert not untold, "\n\n".join(untold)
+    resumed = [record for record in job.records if record.event == "resumed"]
+    last = [max(step.count for step in steps if step.mono < record.mono) for record in resumed]
+    assert [record.get("step") for record in resumed] == last
+    assert len(resumed) == ALL

@@ -1,0 +1,211 @@
+"""Workers that are let go and had back, with an API server and an operator that does as the real one: in real time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher import releases
+from hvd_elastic_ext.launcher.releases import Need, Releases
+from hvd_elastic_ext.launcher.releasing import Limits
+from hvd_elastic_ext.launcher.workloads import BEFORE, workload
+from tests.support import rights
+from tests.support.kube import bodies
+from tests.support.kube.fixtures import kube as kube  # a fixture
+from tests.support.kube.server import KubeServer
+from tests.support.kube.workers import Workers
+from tests.support.waiting import wait_until
+
+SECONDS = 100
+HOSTS = HostSet.of({"digits-worker-0": 2})
+
+
+class Operator:
+    """Makes workers of the job ``digits``, which are ready unless ``stuck`` names them."""
+
+    def __init__(self, kube: KubeServer) -> None:
+        self.kube, self.stuck = kube, set[str]()
+        kube.put("nodes", bodies.node("n"))
+        kube.put("mpijobs", bodies.mpi_job("digits", workers=4, slots=2))
+        self.workers = Workers(kube, "digits", nodes=["n"], start=self._start)
+
+    def _start(self, pod: dict[str, Any]) -> None:
+        name = pod["metadata"]["name"]
+        if name in self.stuck:
+            wait_until(lambda: name not in self.stuck or self.asked < 1, what=f"{name} may start or is not wanted")
+
+    @property
+    def asked(self) -> int:
+        replicas: int = self.kube.get("mpijobs", "digits")["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"]
+        return replicas
+
+    @property
+    def note(self) -> str | None:
+        found: str | None = self.kube.get("mpijobs", "digits")["metadata"].get("annotations", {}).get(BEFORE)
+        return found
+
+    def ready(self) -> list[str]:
+        return sorted(
+            pod["metadata"]["name"]
+            for pod in self.kube.all("pods")
+            if {"type": "Ready", "status": "True"}.items() <= _condition(pod).items()
+        )
+
+
+def _condition(pod: dict[str, Any]) -> dict[str, Any]:
+    return next((each for each in pod["status"]["conditions"] if each["type"] == "Ready"), {})
+
+
+@pytest.fixture
+def operator(kube: KubeServer) -> Iterator[Operator]:
+    made = Operator(kube)
+    with made.workers:
+        wait_until(lambda: len(made.ready()) == 4, what="four workers")
+        yield made
+
+
+Make = Callable[..., Releases]
+
+
+@pytest.fixture
+def make(kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Of a launcher that may do what the manifest grants it and no more."""
+    kube.put("roles", {"metadata": {"name": "r"}, "rules": rights.rules(rights.SLEEP["mpi"])})
+    subjects = [{"kind": "ServiceAccount", "name": "launcher"}]
+    kube.put(
+        "rolebindings", {"metadata": {"name": "r"}, "roleRef": {"kind": "Role", "name": "r"}, "subjects": subjects}
+    )
+    config = kube.kubeconfig(tmp_path / "kubeconfig", token=kube.access.issue_for("default", "launcher"))
+    monkeypatch.setenv("KUBECONFIG", str(config))
+
+    def make(
+        *,
+        every: float = 0.3,
+        timeout: float = 60.0,
+        suspends: bool = False,
+        folder: str = "job",
+        record: Callable[..., None] = lambda *_, **__: None,
+    ) -> Releases:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        return releases.found(
+            Limits(workload("mpijob/digits"), every, timeout, suspends),
+            Need(start=8, least=4),
+            tmp_path / folder,
+            record=record,
+            clock=SystemClock(),
+        )
+
+    return make
+
+
+def play(act: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(act(), SECONDS))
+
+
+async def until(condition: Callable[[], Any], what: str) -> None:
+    await asyncio.to_thread(wait_until, condition, what=what, timeout=SECONDS)
+
+
+def test_a_job_that_sleeps_holds_no_pod_and_has_all_of_them_back_when_it_wakes(operator: Operator, make: Make) -> None:
+    async def act() -> None:
+        sleeping = make(every=3.0)
+        await sleeping.began()
+        await sleeping.asleep(HOSTS)
+        await until(lambda: not operator.kube.all("pods"), "no pod is left")
+        assert (operator.asked, operator.note) == (0, "4")
+        await until(lambda: len(operator.ready()) == 2, "as many as it needs to go on")
+        await sleeping.look(0.0, enough=True)
+        await sleeping.woke()
+        await until(lambda: len(operator.ready()) == 4, "as many as before")
+        await until(lambda: operator.note is None, "nothing is remembered")
+        await sleeping.left(code=0)
+
+    play(act)
+
+
+def test_some_without_the_others_are_let_go_again(operator: Operator, make: Make) -> None:
+    operator.stuck = {"digits-worker-1"}
+
+    async def act() -> None:
+        sleeping = make(timeout=1.0)
+        await sleeping.asleep(HOSTS)
+        await until(lambda: operator.asked == 2, "it asks for two")
+        await until(lambda: operator.asked == 0, "it lets them go again")
+        operator.stuck.clear()
+        await until(lambda: len(operator.ready()) == 2, "and asks again")
+        await sleeping.left(code=75)
+
+    play(act)
+
+
+def test_the_next_launcher_has_them_back_from_whatever_pod(operator: Operator, make: Make) -> None:
+    async def act() -> None:
+        first = make(every=SECONDS)
+        await first.asleep(HOSTS)
+        await until(lambda: not operator.kube.all("pods"), "no pod is left")
+        await first.left(code=75)
+        assert (operator.asked, operator.note) == (1, "4")  # of a job with 0 the operator does not even see the end
+        second = make(folder="another")
+        await second.began()
+        await until(lambda: len(operator.ready()) == 4, "as many as before")
+        await second.left(code=0)
+
+    play(act)
+
+
+def test_a_launcher_that_was_killed_leaves_nothing_that_the_next_one_cannot_mend(
+    operator: Operator, make: Make
+) -> None:
+    async def act() -> None:
+        first = make(every=SECONDS)
+        await first.asleep(HOSTS)
+        await until(lambda: not operator.kube.all("pods"), "no pod is left")
+        await first.stop()
+        second = make(folder="another")
+        await second.began()
+        await until(lambda: len(operator.ready()) == 4, "as many as before")
+        await second.stop()
+
+    play(act)
+
+
+def test_a_job_that_is_suspended_at_the_end_stays_so_and_is_whole(operator: Operator, make: Make) -> None:
+    async def act() -> None:
+        sleeping = make(every=SECONDS, suspends=True)
+        await sleeping.asleep(HOSTS)
+        await until(lambda: not operator.kube.all("pods"), "no pod is left")
+        await sleeping.left(code=75)
+        spec = operator.kube.get("mpijobs", "digits")["spec"]
+        assert spec["runPolicy"] == {"suspend": True}
+        assert (operator.asked, operator.note) == (4, None)
+
+    play(act)
+    assert not operator.kube.all("pods")
+
+
+def test_a_server_that_is_away_for_a_while_ends_nothing(
+    operator: Operator, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hvd_elastic_ext.launcher.releasing.PAUSES_S", (0.1, 0.2))
+
+    async def act() -> None:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        sleeping = make(every=SECONDS, record=lambda event, **_: told.put_nowait(event))
+        with operator.kube.down():
+            await sleeping.asleep(HOSTS)
+            await asyncio.wait_for(told.get(), SECONDS)
+        await until(lambda: operator.asked == 0, "it lets them go")
+        with operator.kube.down():
+            await sleeping.woke()
+            while await asyncio.wait_for(told.get(), SECONDS) != "not_called":
+                pass
+        await until(lambda: operator.asked == 4, "it asks for them")
+        await sleeping.left(code=0)
+
+    play(act)
