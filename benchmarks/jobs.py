@@ -231,6 +231,12 @@ class Job:
             raise BenchmarkError(f"process {pid} ended before it could be killed") from None
         return moment
 
+    def processes(self) -> list[psutil.Process]:
+        """Everything of this job's that runs, but for the agent around it."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._agent.pid).children(recursive=True) if self._agent else []
+        return []
+
     def last_words(self) -> str:
         """The last line that the job wrote, for reasons of failures."""
         try:

@@ -12,7 +12,7 @@ Side = Literal["stock", "ours"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
 
 Statistic = Literal["median", "p99", "maximum"]
-Unit = Literal["s", "MB", "%", "% of a core", "attempts"]
+Unit = Literal["s", "MB", "%", "% of a core", "attempts", "samples/s"]
 
 
 class BenchmarkError(Exception):

@@ -20,6 +20,7 @@ from benchmarks.cases import (
     outage,
     removal,
     sealing,
+    spot_trace,
     sync,
     told,
 )
@@ -41,6 +42,7 @@ CASES: Final[tuple[Case, ...]] = (
     sync.CASE,
     sealing.CASE,
     interval.CASE,
+    spot_trace.CASE,
     *cluster.CASES,
     cluster_peers.CASE,
     outage.CASE,

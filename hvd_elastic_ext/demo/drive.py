@@ -22,9 +22,11 @@ from hvd_elastic_ext.demo.script import (
     Decision,
     Kill,
     KillLauncher,
+    Notify,
     Scene,
     SetHosts,
     Stage,
+    TakeAway,
     WriteText,
     acted,
     complaint,
@@ -50,6 +52,12 @@ class Hands(Protocol):
 
     def kill_launcher(self, pid: int) -> None:
         """``kill -9`` the launcher, which is started again. Raises :class:`Transient` if it is not there just now."""
+
+    def notify(self, hosts: Sequence[str], *, in_s: float) -> None:
+        """Tell hosts that they are taken back. Raises :class:`Transient` if there is nobody to be told just now."""
+
+    def take_away(self, hosts: Sequence[str]) -> None:
+        """``kill -9`` whatever runs on these hosts, at one moment."""
 
     def hurry(self) -> None:
         """Everything has been seen: let training go on to its end as fast as it can."""
@@ -172,8 +180,7 @@ class Drive:
 
     def _perform(self, act: Action) -> str:
         if isinstance(act, SetHosts):
-            self._hands.publish(render_hosts_text(HostSet.of(dict.fromkeys(act.hosts, 1))))
-            return f"hosts file: {' '.join(act.hosts)}"
+            return self._publish(act.hosts)
         if isinstance(act, WriteText):
             self._hands.publish(act.text)
             return f"hosts file: {act.text.splitlines()[0]!r} …"
@@ -189,7 +196,19 @@ class Drive:
                 raise Transient("the launcher has not said who it is")
             self._hands.kill_launcher(pid)
             return f"kill -9 {pid}, the launcher itself"
+        if isinstance(act, Notify):
+            self._hands.notify(act.hosts, in_s=act.in_s)
+            return f"spot notice, {act.in_s:.0f} s: {' '.join(act.hosts)}"
+        if isinstance(act, TakeAway):
+            # First the list: what is killed on a host that is listed is started there again.
+            did = self._publish(act.left)
+            self._hands.take_away(act.hosts)
+            return f"gone: {' '.join(act.hosts)}; {did}"
         return ""
+
+    def _publish(self, hosts: Sequence[str]) -> str:
+        self._hands.publish(render_hosts_text(HostSet.of(dict.fromkeys(hosts, 1))))
+        return f"hosts file: {' '.join(hosts)}"
 
     def _go_on(self, now: float, shown: str) -> None:
         frame = self._frame

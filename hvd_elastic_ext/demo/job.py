@@ -15,9 +15,11 @@ import importlib.util
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.agent_command import agent_command
 from hvd_elastic_ext.core.errors import Transient, UsageError
+from hvd_elastic_ext.demo.machine import ancestors, family, holder_of, kill_at_once
 from hvd_elastic_ext.demo.seen import Worker
 
 GRACE_S: Final = 8.0
@@ -44,6 +47,7 @@ exit "$code"
 """
 """Starts the launcher again whenever it was killed, as systemd or a pod's restart policy would. Told to end, it
 waits for the launcher's own end, which has been told, too."""
+NOTICE: Final = "spot instance is taken back"
 NEEDED: Final = ("torch", "horovod", "sklearn", "matplotlib")
 
 
@@ -82,6 +86,7 @@ class Folder:
         self.report = self.path / "report.json"
         self.log = self.path / "workers.log"
         self.enough = self.path / "enough"
+        self.checkpoints = self.path / "demo-checkpoints"
         self.png = self.path / "picture.png"
         self.html = self.path / "picture.html"
         self.temporary = self.path / "tmp"
@@ -95,6 +100,8 @@ class Folder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for old in (self.hosts, self.journal, self.report, self.log, self.enough, self.png, self.html):
                 old.unlink(missing_ok=True)
+            if self.checkpoints.exists():
+                shutil.rmtree(self.checkpoints)  # or the job would go on from them
             self.log.touch()
             self.temporary.mkdir(exist_ok=True)
         except BlockingIOError:
@@ -152,6 +159,8 @@ def check_installed() -> None:
 def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int, int]) -> list[str]:
     """``hvd-elastic run`` as a user would type it, up to the training command."""
     smallest, largest = size
+    # No clock makes a checkpoint: only a notice that leaves too few hosts does.
+    saved = ("--checkpoint-dir", folder.checkpoints.name, "--checkpoint-every", "notice")
     return [
         sys.executable,
         *("-m", "hvd_elastic_ext.cli", "run"),
@@ -161,6 +170,8 @@ def run_command(folder: Folder, *, cooldown_s: tuple[int, int], size: tuple[int,
         *("--job", f"demo-{os.getpid()}"),
         *("-np", str(smallest), "--min-np", str(smallest), "--max-np", str(largest)),
         *("--blacklist-cooldown-range", *map(str, cooldown_s)),
+        *saved,
+        *("--below-min", "sleep", "--sleep-after", "2"),
         *("--elastic-timeout", "60", "--settle", "1", "--orphan-grace", "10"),
     ]
 
@@ -180,6 +191,7 @@ class Job:
 
     def __init__(self, folder: Folder, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._folder = folder
+        self._notices: dict[str, Path] = {}
         with folder.log.open("ab") as log:
             # A group of its own, so that Ctrl-C reaches the demo alone, which then ends the job in order.
             self._agent = subprocess.Popen(
@@ -214,6 +226,35 @@ class Job:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
+    def notify(self, hosts: Sequence[str], *, in_s: float) -> None:
+        """As docs/health.md has it, "A notice in a file". Raises :class:`Transient` if a host has no agent just now."""
+        text = json.dumps({"reason": NOTICE, "deadline": time.time() + in_s})
+        files = {host: self._agent_of(host)[1] for host in hosts}
+        for host, path in files.items():
+            draft = path.with_name(f".{path.name}.demo")
+            draft.write_text(text)
+            draft.replace(path)
+            self._notices[host] = path
+
+    def take_away(self, hosts: Sequence[str]) -> None:
+        """Nothing is left of these hosts, nor of their notices: on machines of their own those would go with them."""
+        lost: list[int] = []
+        for host in hosts:
+            with contextlib.suppress(Transient):  # it has ended by itself
+                lost += family(self._agent_of(host)[0])
+        kill_at_once(lost)
+        for host in hosts:
+            if (notice := self._notices.pop(host, None)) is not None:
+                notice.unlink(missing_ok=True)
+                notice.with_suffix("").unlink(missing_ok=True)  # the agent's socket
+
+    def _agent_of(self, host: str) -> tuple[int, Path]:
+        """A host's agent and the file where it looks for notices: it has that open, so that it can be found."""
+        found = holder_of(f"{host}.sock.notice", among=family(self._agent.pid))
+        if found is None:
+            raise Transient(f"there is no agent on {host} just now")
+        return found
+
     def hurry(self) -> None:
         self._folder.enough.touch()
 
@@ -230,17 +271,3 @@ class Job:
         except subprocess.TimeoutExpired:
             self._agent.kill()  # the kernel kills the launcher with it, and the workers follow the launcher
             self._agent.wait()
-
-
-def ancestors(pid: int) -> list[int]:
-    """``pid`` and its parents up to process 1; empty if there is no such process."""
-    line: list[int] = []
-    while pid > 0:
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            return []
-        line.append(pid)
-        # The name in parentheses may contain anything, parentheses too.
-        pid = int(stat.rpartition(")")[2].split()[1])
-    return line

@@ -42,11 +42,38 @@ class KillLauncher:
 
 
 @dataclass(frozen=True, slots=True)
+class Notify:
+    """Tell these hosts, as a cloud would, that their machines are taken back in so many seconds."""
+
+    hosts: tuple[str, ...]
+    in_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakeAway:
+    """Machines are gone: whatever runs on these hosts is killed, and only those ``left`` are in the hosts file."""
+
+    hosts: tuple[str, ...]
+    left: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """Do nothing: what is expected comes by itself."""
 
 
-Action = SetHosts | WriteText | Kill | KillLauncher | Watch
+Action = SetHosts | WriteText | Kill | KillLauncher | Notify | TakeAway | Watch
+
+
+class Effect(enum.Enum):
+    """What a scene has to show."""
+
+    WORLD = "a new world trains"
+    NOTHING = "the world there is trains on"
+    REFUSED = "the list is refused, and the world there is trains on"
+    RELAUNCHED = "the launcher is there again, and the world there is trains on"
+    SAVED = "there is a checkpoint of all that was trained, and nobody trains beyond it"
+    ASLEEP = "the job sleeps"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +81,15 @@ class Scene:
     """One event of the script and the effect it must have.
 
     ``after_steps`` of the present world trigger ``act``. Within ``within_s``
-    seconds a new world of ``size`` for one of ``causes`` must have done
-    ``then_steps`` steps; where ``size`` is None, no new world may form, the list
-    must be refused (or the launcher be there again), and the world there is must
-    do that many. No rank may lose more than ``max_lost`` steps.
+    seconds ``effect`` must show: a new world is one of ``size`` for one of
+    ``causes`` that has done ``then_steps`` steps; where the world must not change
+    it has to do that many. No rank may lose more than ``max_lost`` steps.
     """
 
     name: str
     act: Action
-    size: int | None
+    effect: Effect = Effect.WORLD
+    size: int = 0
     causes: tuple[str, ...] = ()
     after_steps: int = 15
     then_steps: int = 5
@@ -76,20 +103,24 @@ PATIENCE_S: Final = 60.0
 FIRST, SECOND, THIRD = "localhost", "127.0.0.1", "127.0.0.2"
 START: Final = (FIRST, SECOND)
 ALL: Final = (FIRST, SECOND, THIRD)
+SPOT_S: Final = 30.0
+"""What the clouds with the shortest notice give."""
+SHORT_S: Final = 18.0
+"""So short a notice that the first checkpoint is the last one, too: there may be no time for another."""
 GARBAGE: Final = "<html>502 Bad Gateway</html>\n\x00\x01 not:a:host list\n"
 
 
 def full_script(*, commit_every: int) -> tuple[Scene, ...]:
     """The whole demo."""
-    begin, grow, killed, back, relaunched, refused, drained = _scenes(commit_every)
+    begin, grow, killed, back, *spot_and_sleep, relaunched, refused, drained = _scenes(commit_every)
     rank_0 = replace(killed, name="kill -9 of rank 0 itself", act=Kill(rank_0=True))
     again = replace(grow, name="the drained host comes again")
-    return begin, grow, killed, back, rank_0, back, relaunched, drained, refused, again
+    return begin, grow, killed, back, rank_0, back, *spot_and_sleep, relaunched, drained, refused, again
 
 
 def quick_script(*, commit_every: int) -> tuple[Scene, ...]:
     """Each kind of event once."""
-    return tuple(replace(scene, after_steps=8) for scene in _scenes(commit_every))
+    return tuple(replace(scene, after_steps=min(scene.after_steps, 8)) for scene in _scenes(commit_every))
 
 
 def _scenes(commit_every: int) -> tuple[Scene, ...]:
@@ -106,8 +137,20 @@ def _scenes(commit_every: int) -> tuple[Scene, ...]:
             max_lost=commit_every,
         ),
         Scene("its host is back after the cooldown", Watch(), size=3, causes=("cooldown over", "hosts added")),
-        Scene("kill -9 of the launcher", KillLauncher(), size=None),
-        Scene("garbage in the hosts file", WriteText(GARBAGE), size=None),
+        # Whoever has left before its time is over loses nothing when it is.
+        Scene(
+            "a spot notice to one host",
+            Notify((THIRD,), in_s=SPOT_S),
+            size=2,
+            causes=("hosts removed",),
+            within_s=SPOT_S,
+        ),
+        Scene("its machine is gone", TakeAway((THIRD,), left=START), Effect.NOTHING),
+        Scene("a spot notice to every host", Notify(START, in_s=SHORT_S), Effect.SAVED, within_s=SHORT_S),
+        Scene("they are gone, one other is left", TakeAway(START, left=(THIRD,)), Effect.ASLEEP, after_steps=0),
+        Scene("hosts are back", SetHosts(ALL), size=3, causes=("start",), after_steps=0, within_s=90.0),
+        Scene("kill -9 of the launcher", KillLauncher(), Effect.RELAUNCHED),
+        Scene("garbage in the hosts file", WriteText(GARBAGE), Effect.REFUSED),
         Scene("a host is taken away politely", SetHosts((FIRST, THIRD)), size=2, causes=("hosts removed",)),
     )
 
@@ -116,7 +159,7 @@ def _scenes(commit_every: int) -> tuple[Scene, ...]:
 class Stage:
     """Where the script is, and what had been seen when its scene began (or acted).
 
-    ``since`` is monotonic; ``worlds``, ``launchers``, ``refused``, ``steps`` and ``lost`` count.
+    ``since`` is monotonic; all others count.
     """
 
     index: int = 0
@@ -125,6 +168,8 @@ class Stage:
     worlds: int = 0
     launchers: int = 0
     refused: int = 0
+    sealed: int = 0
+    nights: int = 0
     steps: int = 0
     lost: int = 0
 
@@ -162,7 +207,12 @@ def decide(now: float, seen: Seen, stage: Stage, script: Sequence[Scene]) -> tup
 
 def effect(seen: Seen, stage: Stage, scene: Scene) -> tuple[bool, str]:
     """Whether the scene has had its effect; with what was seen, or what is still missing."""
-    if scene.size is None:
+    if scene.effect is Effect.SAVED:
+        return _saved(seen, stage)
+    if scene.effect is Effect.ASLEEP:
+        asleep = seen.nights > stage.nights
+        return asleep, "asleep: no process is left but the launcher" if asleep else "the job to sleep"
+    if scene.effect is not Effect.WORLD:
         return _unmoved(seen, stage, scene)
     match = _match(seen, stage, scene)
     if match is None:
@@ -184,17 +234,27 @@ def _match(seen: Seen, stage: Stage, scene: Scene) -> int | None:
 
 
 def _unmoved(seen: Seen, stage: Stage, scene: Scene) -> tuple[bool, str]:
-    relaunched = isinstance(scene.act, KillLauncher)
-    if relaunched and seen.launchers == stage.launchers:
+    if scene.effect is Effect.RELAUNCHED and seen.launchers == stage.launchers:
         return False, "the launcher to be there again"
-    if not relaunched and seen.refused == stage.refused:
+    if scene.effect is Effect.REFUSED and seen.refused == stage.refused:
         return False, "the launcher to refuse the list"
     if len(seen.worlds) > stage.worlds:
         return False, f"nothing at all to happen to the world; it is {_world_text(seen)}"
     left = scene.then_steps - (seen.steps - stage.steps)
     if left > 0:
         return False, f"{left} more steps in the same world"
-    return True, f"{'started again' if relaunched else 'refused'}, and training never noticed"
+    return True, f"{_SAID[scene.effect]}, and training never noticed"
+
+
+_SAID: Final = {Effect.RELAUNCHED: "started again", Effect.REFUSED: "refused", Effect.NOTHING: "gone"}
+
+
+def _saved(seen: Seen, stage: Stage) -> tuple[bool, str]:
+    if len(seen.sealed) == stage.sealed:
+        return False, "a checkpoint"
+    if seen.sealed[-1] < seen.step:
+        return False, f"a last checkpoint: after that of step {seen.sealed[-1]} training went on to {seen.step}"
+    return True, f"a checkpoint of step {seen.sealed[-1]}, and nobody trains beyond"
 
 
 def _world_text(seen: Seen) -> str:
@@ -203,8 +263,8 @@ def _world_text(seen: Seen) -> str:
 
 def acted(now: float, seen: Seen, stage: Stage, scene: Scene) -> Stage:
     """The stage after the scene's action; only what comes from now on counts as its effect."""
-    counts = {"launchers": seen.launchers, "refused": seen.refused, "steps": seen.steps, "lost": len(seen.lost)}
-    marked = replace(stage, acted=True, since=now, **counts)
+    told = {"launchers": seen.launchers, "refused": seen.refused, "sealed": len(seen.sealed), "nights": seen.nights}
+    marked = replace(stage, acted=True, since=now, steps=seen.steps, lost=len(seen.lost), **told)
     if isinstance(scene.act, Watch):
         return marked  # what comes by itself may have come already
     return replace(marked, worlds=len(seen.worlds))
@@ -212,7 +272,7 @@ def acted(now: float, seen: Seen, stage: Stage, scene: Scene) -> Stage:
 
 def next_stage(now: float, seen: Seen, stage: Stage, scene: Scene) -> Stage:
     """The stage of the scene that follows one whose effect has shown."""
-    match = None if scene.size is None else _match(seen, stage, scene)
+    match = _match(seen, stage, scene) if scene.effect is Effect.WORLD else None
     return Stage(index=stage.index + 1, since=now, worlds=stage.worlds if match is None else match + 1)
 
 

@@ -34,7 +34,9 @@ class Worker:
 class Seen:
     """``step``, ``epoch`` and ``loss`` are the newest that rank 0, on ``rank_0_host``, reported.
 
-    ``lost`` has an entry for each roll-back of any rank; ``launchers`` counts
+    ``lost`` has an entry for each roll-back of any rank, and for each time that the
+    job went on from a checkpoint; ``sealed`` has the step of each checkpoint that was
+    made; ``nights`` counts how often the job went to sleep; ``launchers`` counts
     those that began, ``launcher`` is the pid of the last one; ``finished`` is the
     job's exit code once it has one; ``last`` says the last event in a few words.
     """
@@ -48,6 +50,8 @@ class Seen:
     rank_0_host: str = ""
     refused: int = 0
     lost: tuple[int, ...] = ()
+    sealed: tuple[int, ...] = ()
+    nights: int = 0
     launchers: int = 0
     launcher: int | None = None
     finished: int | None = None
@@ -125,6 +129,26 @@ def _struck(seen: Seen, record: Record) -> Seen:
     return replace(seen, last=f"{text(record.get('subject'))} is out for a while: {text(record.get('cause'))}")
 
 
+def _noticed(seen: Seen, record: Record) -> Seen:
+    return replace(seen, last=f"{text(record.get('host'))} is about to go: {text(record.get('reason'))}")
+
+
+def _sealed(seen: Seen, record: Record) -> Seen:
+    step = whole(record.get("step"))
+    return seen if step is None else replace(seen, sealed=(*seen.sealed, step), last=f"checkpoint of step {step}")
+
+
+def _slept(seen: Seen, _: Record) -> Seen:
+    asleep = World(0, "asleep", ())
+    return replace(seen, worlds=(*seen.worlds, asleep), workers=(), nights=seen.nights + 1, last="the job sleeps")
+
+
+def _resumed(seen: Seen, record: Record) -> Seen:
+    step = whole(record.get("step"))
+    lost = 0 if step is None else max(0, seen.step - step)
+    return replace(seen, lost=(*seen.lost, lost), last=f"goes on after step {step}, with a checkpoint")
+
+
 def _finished(seen: Seen, record: Record) -> Seen:
     code = whole(record.get("code"))
     return replace(seen, finished=1 if code is None else code, last=f"finished: {text(record.get('reason'))}")
@@ -139,5 +163,9 @@ _FOLDS: Final[Mapping[str, Callable[[Seen, Record], Seen]]] = {
     "rolled_back": _rolled_back,
     "refused": _refused,
     "struck": _struck,
+    "notice": _noticed,
+    "sealed": _sealed,
+    "slept": _slept,
+    "resumed": _resumed,
     "finished": _finished,
 }

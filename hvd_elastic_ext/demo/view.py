@@ -106,7 +106,7 @@ def panel(frame: Frame) -> Panel:
 
 def _world(frame: Frame) -> Text:
     world = frame.seen.world
-    line = Text(f"{world.size} workers  " if world.size else "forming")
+    line = Text(f"{world.size} workers  " if world.size else world.cause or "forming")
     for host in world.hosts:
         colour = COLOURS[sum(host.encode()) % len(COLOURS)]
         line.append("■ ", style=colour).append(f"{host}  ")

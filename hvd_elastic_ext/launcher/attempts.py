@@ -49,6 +49,11 @@ class Attempt:
     kept_at: float = 0.0
 
     @property
+    def measurable(self) -> bool:
+        """Whether training goes on meanwhile, and what it costs can be seen."""
+        return not (self.stay or self.at_rest)
+
+    @property
     def hosts(self) -> dict[str, list[Life]]:
         """The members on each host."""
         found: dict[str, list[Life]] = {}

@@ -44,7 +44,7 @@ from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.restarts import pause_before_restart
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.rules import JobRules
-from hvd_elastic_ext.launcher.saving import Saving, hosts_left, ledger_of, ports_of, state_of
+from hvd_elastic_ext.launcher.saving import Saving, checkpoint_of, hosts_left, ledger_of, ports_of, state_of
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
@@ -99,12 +99,14 @@ class Job:
         self._console = Console(self._outlets, folder, timestamps=timestamps, rank=self._rank)
         self._desk = Desk(self._folder.socket, self._at_the_desk)
         saved, woken, restarts = self._folder.load() or Saved(), False, 0
+        how = self._settings.durability
+        expects = checkpoint_of(saved, place=None if how is None else how.place)
         with self._signals():
             try:
                 await self._releases.began()
                 self._feed.listener = lambda: self._loop.call_soon_threadsafe(self._hosts_changed)
-                while (outcome := await self._shift(saved, woken=woken)) is not None:
-                    saved = self._saved()
+                while (outcome := await self._shift(saved, woken=woken, expects=expects)) is not None:
+                    saved, expects = self._saved(), self._driver.sealing.newest[0] or expects
                     if isinstance(outcome, Asleep):
                         await self._sleep(outcome)
                         woken = True
@@ -119,10 +121,10 @@ class Job:
                 await self._desk.stop()
                 self._console.close()
 
-    async def _shift(self, saved: Saved, *, woken: bool) -> JobFailed | None:
-        """Run the job until it ends; how, None if training is done."""
+    async def _shift(self, saved: Saved, *, woken: bool, expects: str | None) -> JobFailed | None:
+        """Run the job until it ends; how, None if training is done. ``expects``: a checkpoint that was made."""
         self._incarnation = self._folder.next_incarnation()
-        self._driver = self._make_driver(saved, woken=woken)
+        self._driver = self._make_driver(saved, woken=woken, expects=expects)
         self._launches = Launches(self._console.remark)
         self._left = HostSet(tuple(hosts_left(saved)))
         self._room_for = 0
@@ -219,7 +221,7 @@ class Job:
         if late > LATE_S:
             self._driver.overslept(late)
 
-    def _make_driver(self, saved: Saved, *, woken: bool) -> Driver:
+    def _make_driver(self, saved: Saved, *, woken: bool, expects: str | None) -> Driver:
         return Driver(
             JobRules.of(self._settings, woken=woken),
             self,
@@ -227,6 +229,7 @@ class Job:
             clock=self._clock,
             ledger=ledger_of(saved, now=self._clock.mono(), wall=time.time()),
             generation=saved.generation,
+            expects=expects,
             changed=self._save_soon,
         )
 

@@ -56,6 +56,7 @@ class Driver:
     """See the module's docstring.
 
     Whoever tells it of an event has it look soon after; of many events, once.
+    ``expects`` is a checkpoint that is known to have been made.
     ``changed`` is called when something is new that should outlive the launcher.
     """
 
@@ -68,6 +69,7 @@ class Driver:
         clock: Clock,
         ledger: HealthLedger | None = None,
         generation: int = 0,
+        expects: str | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.station = Station(rules, hands, journal, clock, generation)
@@ -84,11 +86,14 @@ class Driver:
         self._laggards = Laggards(self.station, self.faults, self.fleet, self.worlds)
         self._reclaims = Reclaims(self.station, self.worlds)
         self.sealing = Sealing(self.station, self.worlds, rules.durability)
+        self.sealing.only_here = expects
         self._last_call = LastCall(self.sealing)
         self._thinning = Thinning(self.station, self.worlds, rules.commit_every)
         self._bedtime = Bedtime(self.station, self.sealing, rules.durability, after_s=rules.sleep_after_s)
         self._call_at: float | None = None
-        self._resuming = Resuming(self.station, self.worlds, self.sealing, rules.durability, fleet=self.fleet)
+        self._resuming = Resuming(
+            self.station, self.worlds, self.sealing, rules.durability, fleet=self.fleet, expects=expects
+        )
         self.fleet.may_start = self._resuming.ready
         self.over = False
         """The job has ended: with :attr:`outcome`, or well if that is None."""

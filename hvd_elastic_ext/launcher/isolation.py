@@ -65,7 +65,8 @@ class Isolation:
         members = roster.present(self._worlds.members)
         # Newcomers have nothing to go on with.
         those = [worker for worker in members if worker.generation] or members
-        found = map(roster.agents.get, dict.fromkeys(worker.seat.host for worker in those))
+        hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in self._worlds.excused)]
+        found = map(roster.agents.get, dict.fromkeys(hosts))
         return [agent for agent in found if agent is not None and agent.heard]
 
     def _begin(self, now: float, agents: Sequence[Agent]) -> None:

@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient, UsageError
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 LEAVING_S: Final = 10.0
 """How long the last word may take: a pod that ends has seldom more than 30 s."""
 FILE: Final = "released.json"
+
+T = TypeVar("T")
 
 
 class Crew(Protocol):
@@ -64,9 +66,11 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is to be known after a launcher's end. ``before``: how many workers there were; ``slots``: what each had."""
+    """What is to be known after a launcher's end. ``before``: how many workers there were, None if they are there;
+    ``told``: the number that was asked for last; ``slots``: what workers had."""
 
     before: int | None = None
+    told: int | None = None
     slots: tuple[int, ...] = ()
 
 
@@ -79,9 +83,9 @@ class Notebook:
     def read(self) -> Note:
         try:
             raw = json.loads(self._path.read_text())
-            before, slots = raw["before"], raw["slots"]
-            if (before is None or type(before) is int) and all(type(each) is int for each in slots):
-                return Note(before, tuple(slots))
+            before, told, slots = raw["before"], raw["told"], raw["slots"]
+            if all(type(each) is int for each in (before or 0, told or 0, *slots)):
+                return Note(before, told, tuple(slots))
             log.warning("%s holds no note of this job's workers", self._path)
         except FileNotFoundError:
             pass
@@ -92,7 +96,7 @@ class Notebook:
     def write(self, note: Note) -> None:
         fresh = self._path.with_name(f"{FILE}.tmp")
         try:
-            fresh.write_text(json.dumps({"before": note.before, "slots": note.slots}))
+            fresh.write_text(json.dumps({"before": note.before, "told": note.told, "slots": note.slots}))
             fresh.replace(self._path)
         except OSError as error:
             log.warning("%s cannot be written (%s)", self._path, error.strerror)
@@ -140,6 +144,8 @@ class Releases:
         self._said = ""
         self._soon = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._under_way: asyncio.Future[Any] | None = None
+        """A call in its thread, which goes on whatever becomes of who waits for it."""
 
     async def began(self) -> None:
         """The launcher has started."""
@@ -179,13 +185,15 @@ class Releases:
             self._fail(error)
 
     async def _last_word(self, code: int) -> None:
+        if self._under_way is not None:
+            await asyncio.gather(self._under_way, return_exceptions=True)
         kind, before = self._limits.job.kind, self._note.before
         if self._limits.suspends and code == Asleep.exit_code:
-            count = before or (await asyncio.to_thread(self._crew.look)).replicas
-            await asyncio.to_thread(self._crew.suspend, max(count, kind.valid))
+            count = before or (await self._call(self._crew.look)).replicas
+            await self._call(self._crew.suspend, max(count, kind.valid))
             self._tell("released", "the job is suspended until somebody resumes it", replicas=0)
-        elif self._night is not None and self._night.asked is None and kind.valid > kind.fewest:
-            await asyncio.to_thread(self._crew.tell, kind.valid, before=before)
+        elif self._note.told is not None and self._note.told < kind.valid:
+            await self._call(self._crew.tell, kind.valid, before=before)
 
     async def stop(self) -> None:
         """See to nothing any more."""
@@ -203,7 +211,11 @@ class Releases:
     async def _tend(self) -> None:
         while True:
             self._soon.clear()
-            at = await self.step()
+            try:
+                at = await self.step()
+            except Exception:
+                log.exception("the workers of %s: a defect of hvd-elastic", self._limits.job)
+                at = self._clock.mono() + releasing.PAUSES_S[-1]
             left = None if at is None else max(0.0, at - self._clock.mono())
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), left)
@@ -229,7 +241,7 @@ class Releases:
         rest = releasing.resting(now, night, self._limits, enough=self._enough)
         if rest is not None:
             return rest.again_at
-        seen = await asyncio.to_thread(self._crew.look)
+        seen = await self._call(self._crew.look)
         if self._night is not night or self._enough:
             return now  # meanwhile it was told to go on, or is about to be
         return await self._act(releasing.decide(now, night, seen, self._limits), night, seen)
@@ -249,12 +261,12 @@ class Releases:
                 self._tell("called", decision.reason, replicas=wanted)
                 return self._clock.mono()
             case Act.ADOPT:
-                self._note = Note(seen.replicas, self._note.slots)  # nor are there to be more once it is awake
+                self._note = replace(self._note, before=seen.replicas)  # nor are there to be more once it is awake
                 self._sleep_on(night, Night(seen.replicas, self._clock.mono()))
                 self._tell("called", decision.reason, replicas=seen.replicas)
                 return self._clock.mono()
             case Act.DELETE:
-                await asyncio.to_thread(self._crew.delete, to_delete(self._limits.job, seen))
+                await self._call(self._crew.delete, to_delete(self._limits.job, seen))
             case Act.WAIT:
                 self._sleep_on(night, replace(night, tidy=True))
         return decision.again_at
@@ -268,20 +280,22 @@ class Releases:
         """Ask for as many workers as there were."""
         if not self._owed:
             return None
-        seen = await asyncio.to_thread(self._crew.look)
+        seen, kind = await self._call(self._crew.look), self._limits.job.kind
+        if not kind.scale and seen.before is None:
+            self._note = Note(slots=self._note.slots)  # it was another object of this name whose workers were let go
         before = self._note.before or seen.before
         if before is None and self._beginning and seen.replicas == 0:
             before = self._wanted(self._need.start, seen)
-        count = releasing.restored(seen, before, None if self._beginning else self._last, self._limits.job.kind)
+        count = releasing.restored(seen, before, self._note.told, kind)
         if self._night is not None:
             return self._clock.mono()
         if count is not None or seen.before is not None:
-            await asyncio.to_thread(self._crew.tell, seen.replicas if count is None else count, before=None)
+            await self._call(self._crew.tell, seen.replicas if count is None else count, before=None)
         if count is not None:
             self._last = Night(count, self._clock.mono())
             self._tell("called", "the job needs its workers", replicas=count)
         self._owed = False
-        self._note = Note(None, self._note.slots)
+        self._note = Note(slots=self._note.slots)
         await asyncio.to_thread(self._notebook.write, self._note)
         return None
 
@@ -296,9 +310,15 @@ class Releases:
         before = self._note.before or seen.before
         if before is None and seen.replicas > self._limits.job.kind.fewest:
             before = seen.replicas
-        self._note = Note(before, self._note.slots)
+        self._note = Note(before, replicas, self._note.slots)
         await asyncio.to_thread(self._notebook.write, self._note)
-        await asyncio.to_thread(self._crew.tell, replicas, before=before)
+        await self._call(self._crew.tell, replicas, before=before)
+
+    async def _call(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
+        """In a thread, one at a time."""
+        call = asyncio.ensure_future(asyncio.to_thread(act, *args, **named))
+        self._under_way = call
+        return await asyncio.shield(call)
 
     def _tell(self, event: str, reason: str, **fields: Any) -> None:
         said = f"{self._limits.job} is to have {fields['replicas']} workers: {reason}"

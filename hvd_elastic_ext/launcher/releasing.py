@@ -148,15 +148,15 @@ def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: in
     return max(1, min(math.ceil(slots / guess), before or math.ceil(slots / guess)))
 
 
-def restored(seen: Seen, before: int | None, night: Night | None, kind: Kind) -> int | None:
+def restored(seen: Seen, before: int | None, told: int | None, kind: Kind) -> int | None:
     """How many workers a job that is awake is to have; None to leave it at what there are.
 
-    It has what it had. Where somebody has chosen another number while it slept, that one stays. Without a ``night`` an
-    earlier launcher has let them go, and what it asked for last is not known.
+    It has what it had. Where somebody has chosen another number than was ``told`` last, that one stays; None: what was
+    told is not known.
     """
     if before is None or seen.replicas >= before:
         return None
-    ours = seen.replicas <= kind.valid or night is None or seen.replicas == night.asked
+    ours = seen.replicas <= kind.valid or told is None or seen.replicas == told
     return before if ours else None
 
 

@@ -56,7 +56,14 @@ class Resuming:
     """See the module's docstring. Without ``how`` every host is ready at once."""
 
     def __init__(
-        self, station: Station, worlds: Worlds, sealing: Sealing, how: Durability | None, *, fleet: Fleet
+        self,
+        station: Station,
+        worlds: Worlds,
+        sealing: Sealing,
+        how: Durability | None,
+        *,
+        fleet: Fleet,
+        expects: str | None = None,
     ) -> None:
         self._station = station
         self._worlds = worlds
@@ -66,6 +73,8 @@ class Resuming:
         self._hosts: dict[str, Loading] = {}
         self._why: str | None = None
         """Why the last host that tried could not read its storage."""
+        self._expects = expects if how is not None else None
+        """A checkpoint that is known to have been made: somebody has it, or will."""
         self._path: str | None = None
         """The checkpoint that a host has loaded."""
         self.failure: JobFailed | None = None
@@ -110,6 +119,8 @@ class Resuming:
         if self._path is not None:
             return Decision(None, "", f"nobody who is ready holds {self._path}")
         hosts = {seat.host: self._of(seat.host) for seat in wanted}
+        if self._expects is not None:
+            return Decision(None, "", f"none of the hosts that are ready has {self._expects}, or any checkpoint")
         late = sorted(host for host, loading in hosts.items() if loading is not None and not loading.ready)
         return Decision(None, "", f"{', '.join(late)} may hold a checkpoint, and is not ready") if late else decision
 
@@ -121,9 +132,13 @@ class Resuming:
 
     def explained(self, lost: JobFailed | None) -> JobFailed | None:
         """Say of a job that waited in vain for its first world what it waited for."""
-        if lost is None or self._why is None or self._worlds.begun:
+        why = self._why
+        if why is None and self._expects is not None and self._path is None:
+            remedy = "bring one back that has, or name another --checkpoint-dir to begin anew"
+            why = f"{self._expects} was made, and no host that came has it; {remedy}"
+        if lost is None or why is None or self._worlds.begun:
             return lost
-        return JobFailed(f"{self._why} (for --elastic-timeout {self._station.rules.elastic_timeout_s:g} s)")
+        return JobFailed(f"{why} (for --elastic-timeout {self._station.rules.elastic_timeout_s:g} s)")
 
     def _of(self, host: str) -> Loading | None:
         """How far a host is, by the agent that is there."""

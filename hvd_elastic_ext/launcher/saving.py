@@ -30,7 +30,12 @@ def state_of(driver: Driver, *, incarnation: int, ports: Mapping[str, int], now:
     ledger = ledger_json.to_json(driver.faults.ledger, now, wall=wall)
     agents, untold = driver.station.roster.agents.values(), driver.farewell.untold
     there = [*driver.back.missing.values(), *untold.values(), *(agent.host for agent in agents)]
-    more = {"hosts": {host.name: host.slots for host in there}, "finished": driver.over and not untold, "ports": ports}
+    more = {
+        "hosts": {host.name: host.slots for host in there},
+        "finished": driver.over and not untold,
+        "ports": ports,
+        "checkpoint": driver.sealing.only_here,
+    }
     return Saved(incarnation, driver.station.generation, ledger, more)
 
 
@@ -43,6 +48,12 @@ def hosts_left(saved: Saved) -> list[Host]:
     """Where a launcher that did not end its job may have left something running."""
     left = saved.more.get("hosts") if not saved.more.get("finished") else None
     return [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
+
+
+def checkpoint_of(saved: Saved, *, place: str | None) -> str | None:
+    """A checkpoint in ``place`` that only the hosts have that made it; None if there is none."""
+    path = saved.more.get("checkpoint")
+    return path if isinstance(path, str) and place is not None and path.startswith(f"{place}/") else None
 
 
 def ports_of(saved: Saved) -> dict[str, int]:

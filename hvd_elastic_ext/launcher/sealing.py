@@ -13,11 +13,9 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher import intervals
 from hvd_elastic_ext.launcher.attempts import Attempt, Kept, Last, Name, ahead, due, last_words
 from hvd_elastic_ext.launcher.cadence import Durability
-from hvd_elastic_ext.launcher.failure_rate import Failures
-from hvd_elastic_ext.launcher.intervals import Choice, Seal
+from hvd_elastic_ext.launcher.estimate import Estimate
 from hvd_elastic_ext.launcher.rendezvous import Life
 from hvd_elastic_ext.launcher.roster import Agent, Worker
 from hvd_elastic_ext.launcher.station import Station
@@ -30,12 +28,8 @@ WRITE_S: Final = 900.0
 AGAIN_S: Final = 5.0
 """Pause after an attempt that failed; it doubles with each one more, up to :data:`AGAIN_MOST_S`."""
 AGAIN_MOST_S: Final = 300.0
-SLOWED: Final = 0.05
-"""By what share steps are taken to be slower while a checkpoint is written: nobody measures it while it happens."""
 TELLS_S: Final = 5.0
 """How long after it has entered a world a process tells of its first commit at the latest."""
-FIRST_S: Final = 5.0
-"""How long a commit is thought to take to become durable before any has."""
 TRAINS_S: Final = 30.0
 """How long after that it trains without a State of ours, if it does and has not."""
 MISSES: Final = 8
@@ -51,10 +45,8 @@ class Sealing:
         self._how = how
         self._attempt: Attempt | None = None
         self._last = Last(station.now(), 0)
-        self._failures = Failures()
-        self._watched_from = station.now()
-        self._choice: Choice = intervals.UNMEASURED
-        self._seals: list[Seal] = []
+        self._estimate = Estimate(station, auto=how is not None and how.every.auto)
+        self._slowing = self._estimate.slowing
         self._not_before = -math.inf
         self._failed_in_a_row = 0
         self._asked = self._stay = False
@@ -62,6 +54,8 @@ class Sealing:
         """Its members wait where they made it: they were to go no further."""
         self._apart = False
         """Hosts share no storage: each has a whole checkpoint of its own."""
+        self.only_here: str | None = None
+        """The newest checkpoint, if only those hosts have it that made it."""
         self._said_stateless = False
         self._path: str | None = None
         self._seen: tuple[float, Name] | None = None
@@ -73,15 +67,9 @@ class Sealing:
         return self._attempt is not None
 
     def began_with(self, path: str, step: int, facts: Mapping[str, Any]) -> None:
-        """Training goes on from a checkpoint of so many steps, at whose seal ``facts`` were noted.
-
-        Unless the job was told to end with it, something has cost every commit in memory since then: such failures
-        are what checkpoints are for.
-        """
+        """Training goes on from a checkpoint of so many steps, at whose seal ``facts`` were noted."""
         self._path, self._last = path, Last(self._station.now(), step)
-        known = Failures.of(facts.get("failures"))
-        self._failures = known if facts.get("ended") is True else known.failed()
-        self._watched_from = self._station.now()
+        self._estimate.began_with(facts)
 
     def now_please(self, *, stay: bool = True) -> bool:
         """Make a checkpoint as soon as possible; False if there is nothing to save.
@@ -136,7 +124,7 @@ class Sealing:
     @property
     def durable_s(self) -> float:
         """How long a commit took to become durable, the last time; a guess at first."""
-        return self._seals[-1].durable_s if self._seals else FIRST_S
+        return self._estimate.durable_s
 
     @property
     def asked(self) -> bool:
@@ -198,20 +186,19 @@ class Sealing:
             return math.inf
         if self._attempt is not None:
             return self._attempt.deadline
-        seconds = self._interval_s if self._how.every.seconds is None else self._how.every.seconds
+        seconds = self._estimate.interval_s if self._how.every.seconds is None else self._how.every.seconds
         return math.inf if self._how.every.steps else max(now, self._not_before, self._last.at + seconds)
-
-    @property
-    def _interval_s(self) -> float:
-        return self._choice.seconds
 
     def _due(self, now: float) -> bool:
         assert self._how is not None
         newest = self._newest()
         if newest is None or not self._worlds.settled:
             return False
-        step = max((worker.step for worker in self._members()), default=0)
-        return self._asked or due(now, step, self._last, self._how.every, self._interval_s)
+        return self._asked or due(now, self._step(), self._last, self._how.every, self._estimate.interval_s)
+
+    def _step(self) -> int:
+        """The newest one that any member has told of."""
+        return max((worker.step for worker in self._members()), default=0)
 
     def _members(self) -> list[Worker]:
         return self._station.roster.present(self._worlds.members)
@@ -231,7 +218,10 @@ class Sealing:
         newest = self._newest()
         if newest is None or (self._seen is not None and self._seen[1][:2] != newest[:2]):
             self._seen = None if newest is None else (now, newest)
+            self._slowing.breaks()
             return
+        if self._attempt is None:
+            self._slowing.trains(now, self._step())
         if self._seen is None:
             self._seen = (now, newest)
         elif now - self._seen[0] >= 1.0:
@@ -297,6 +287,8 @@ class Sealing:
         assert self._how is not None
         attempt.number = self._station.new_errand()  # of the errand before its end may not be heard of yet
         attempt.kept_at = self._station.now()
+        if attempt.measurable:
+            self._slowing.begins(attempt.kept_at, self._step())
         attempt.deadline = attempt.kept_at + WRITE_S
         attempt.written.clear()
         for host, lives in attempt.hosts.items():
@@ -359,7 +351,7 @@ class Sealing:
             self._write(attempt)
             return
         attempt.sealing, attempt.number = True, self._station.new_errand()
-        facts = {"failures": self._watched().told(), "ended": attempt.stay or attempt.at_rest}
+        facts = self._estimate.facts(ended=attempt.stay or attempt.at_rest)
         more = {"do": "seal", "world": len(attempt.ranks), "keep": self._how.keep, "facts": facts}
         if not self._apart:
             written, lives = list(attempt.written.values()), attempt.hosts[attempt.root]
@@ -374,6 +366,7 @@ class Sealing:
         step = next(iter(attempt.kept.values())).step
         took = now - attempt.kept_at
         self._path = str(answer.get("path", ""))
+        self.only_here = self._path if self._apart else None
         self._station.record(
             "sealed",
             path=self._path,
@@ -385,31 +378,15 @@ class Sealing:
         if isinstance(why := answer.get("not_removed"), str):
             log.warning("older checkpoints are not removed, and take up room: %s", why)
         self._last = Last(attempt.kept_at, step)
-        self._seals = [*self._seals[1 - intervals.LATEST :], Seal(stall_s=0.0, durable_s=took, slowed=SLOWED)]
+        self._estimate.sealed(took, self._slowing.ends(now, self._step()) if attempt.measurable else None)
         self._failed_in_a_row, self._asked = 0, self._asked and self._stay and not attempt.stay
         self._staying = attempt if attempt.stay else None
-        self._choose()
         self._let_go(attempt)
-
-    def _choose(self) -> None:
-        assert self._how is not None
-        if not self._how.every.auto:
-            return
-        before = self._choice
-        self._choice = intervals.checkpoint_interval(self._seals, self._watched().rate(), before=before)
-        if self._choice is not before:
-            reason = f"checkpoints every {self._choice.seconds:.3g} s: {self._choice.reason}"
-            self._station.record("interval", seconds=round(self._choice.seconds, 3), reason=reason)
-
-    def _watched(self) -> Failures:
-        now = self._station.now()
-        watched, self._watched_from = self._failures.watched(now - self._watched_from), now
-        self._failures = watched
-        return watched
 
     def _give_up(self, why: str, *, blame: bool = True) -> None:
         attempt = self._attempt
         assert attempt is not None
+        self._slowing.breaks()
         self._let_go(attempt)
         if not attempt.at_rest:
             self._tell_to_go_on(attempt)

@@ -45,12 +45,12 @@ class Loss:
 
 
 def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
-    """The size of every world formed; 0 when a job began or ended.
+    """The size of every world formed; 0 when a job began, went to sleep or ended.
 
     A launcher after whose start there are steps before there is a new world has found one that lives.
     """
     sizes: list[World] = []
-    told = of(moments, "started", "resized", "finished", "stepped")
+    told = of(moments, "started", "resized", "slept", "finished", "stepped")
     for moment, following in zip_longest(told, told[1:]):
         found = sizes and following is not None and following.record.event == "stepped"
         if moment.record.event == "stepped" or (moment.record.event == "started" and found):

@@ -99,8 +99,7 @@ def tell(records: Iterable[Record]) -> Story:
 
 
 def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
-    resizes, told = _resizes(moments, typical)
-    rows = [*resizes]
+    rows, told = _stops(moments, typical)
     starts = 0
     for moment in moments:
         starts += moment.record.event == "started"
@@ -130,7 +129,7 @@ def _without_repeats(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def _is_same(one: Row, other: Row) -> bool:
-    if one.event != other.event or one.event not in ("refused", "rolled back", "sealed"):
+    if one.event != other.event or one.event not in ("refused", "rolled back", "sealed", "notice"):
         return False
     if one.event == "sealed":
         return True
@@ -142,35 +141,38 @@ def _merged(one: Row, other: Row, *, times: int) -> Row:
         return replace(one, note=f"{times} times")
     if one.event == "sealed":
         return replace(other, note=f"{_path(other)} ({times} in a row)")
+    # Of hosts that are told to go at one moment, and of ranks that roll back.
     lost = [n for n in (one.steps_lost, other.steps_lost) if n is not None]
     return replace(one, hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))), steps_lost=max(lost, default=None))
 
 
-# -- resizes, with what belongs to them -------------------------------------------------------------------------
+# -- resizes and sleeps, with what belongs to them --------------------------------------------------------------
 
 
-def _resizes(moments: Sequence[Moment], typical: float) -> tuple[list[Row], set[int]]:
-    """The rows of all resizes, and which moments they have told already (by ``id``)."""
+def _stops(moments: Sequence[Moment], typical: float) -> tuple[list[Row], set[int]]:
+    """The rows of all resizes and sleeps, and which moments they have told already (by ``id``)."""
     rows: list[Row] = []
     told: set[int] = set()
     size = 0
     for clock in sorted({moment.clock for moment in moments}):
         part = [moment for moment in moments if moment.clock == clock]
-        for row, belonging in _resizes_of_one_clock(part, typical):
+        for row, belonging in _stops_of_one_clock(part, typical):
             rows.append(replace(row, before=size))
             size = size if row.after is None else row.after
             told |= {id(moment) for moment in belonging}
     return rows, told
 
 
-def _resizes_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Row, list[Moment]]]:
+def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Row, list[Moment]]]:
     resized, stepped = of(part, "resized"), of(part, "stepped")
     steps = [moment.at for moment in stepped]
-    pauses = downtimes([moment.at for moment in resized], steps, typical)
+    stops = of(part, "resized", "slept")
+    shares = downtimes([moment.at for moment in stops], steps, typical)
+    pauses = {id(moment): share for moment, share in zip(stops, shares, strict=True)}
     back = _whose(of(part, "rolled_back"), resized, steps)
     faults = _blamed(of(part, "exited", "struck"), resized)
     watched = bool(of(part, "stepped", "committed", "synced", "rolled_back"))
-    told = []
+    told = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
     for i, moment in enumerate(resized):
         # Journals that know better (a later launcher measures by itself) are believed.
         pause = number(moment.record.get("downtime_s"))
@@ -180,14 +182,19 @@ def _resizes_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[
             (
                 replace(
                     _resize(moment, resized[i - 1] if i else None),
-                    downtime_s=pauses[i] if pause is None or pause < 0 else pause,
+                    downtime_s=pauses[id(moment)] if pause is None or pause < 0 else pause,
                     steps_lost=max(lost, default=None),
                     note=_faults_note(faults[i]) or _start_note(moment, steps),
                 ),
                 [*back[i], *faults[i]],
             )
         )
-    return told
+    return sorted(told, key=lambda each: each[0].at)
+
+
+def _slept(moment: Moment, pause: float | None) -> Row:
+    """Nobody trains until the world after it is formed."""
+    return replace(_with_reason(moment), after=0, downtime_s=pause)
 
 
 def _resize(moment: Moment, previous: Moment | None) -> Row:
@@ -376,7 +383,6 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "straggler": _with_reason,
     "blocked": _with_reason,
     "cleared": _with_reason,
-    "slept": _with_reason,
     "not_slept": _with_reason,
     "released": _with_reason,
     "called": _with_reason,

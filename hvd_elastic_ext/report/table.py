@@ -74,7 +74,7 @@ def hosts_text(row: Row) -> str:
 
 def size_text(row: Row) -> str:
     """World size before and after."""
-    if row.event != "resized":
+    if row.event not in ("resized", "slept"):
         return ""
     return f"{'?' if row.before is None else row.before} → {'?' if row.after is None else row.after}"
 
@@ -83,10 +83,21 @@ def summary(story: Story) -> str:
     """The job in one line."""
     resizes = [row for row in story.resizes if row.before]
     downtime = sum(row.downtime_s or 0.0 for row in resizes)
-    lost = sum(row.steps_lost or 0 for row in resizes)
+    lost = sum(row.steps_lost or 0 for row in story.resizes)
     end = "has not finished" if story.code is None else f"finished with exit code {story.code}"
     steps = "no steps journalled" if story.steps is None else f"{story.steps} steps"
     return (
         f"{story.duration_s:.1f} s, {steps}; {len(resizes)} resizes cost {downtime:.2f} s of standing still "
-        f"and {lost} steps done again; the job {end}."
+        f"and {lost} steps done again; {_sleeps_text(story)}the job {end}."
     )
+
+
+def _sleeps_text(story: Story) -> str:
+    """What sleeps cost, with what it took to train again after each."""
+    sleeps = [i for i, row in enumerate(story.rows) if row.event == "slept"]
+    if not sleeps:
+        return ""
+    after = [next((row for row in story.rows[i:] if row.event == "resized"), None) for i in sleeps]
+    starts = [row for row in dict.fromkeys(after) if row is not None]
+    cost = sum(row.downtime_s or 0.0 for row in [*(story.rows[i] for i in sleeps), *starts])
+    return f"{len(sleeps)} {'sleep' if len(sleeps) == 1 else 'sleeps'} cost {cost:.2f} s; "

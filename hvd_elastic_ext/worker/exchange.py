@@ -14,7 +14,9 @@ from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.election import WIDTH, Candidate, from_rows, row
 
 
-def candidates(buffer: CommitBuffer, comms: Comms, *, entered: int, by_hand: bool = False, imported: int = 0) -> list[Candidate]:
+def candidates(
+    buffer: CommitBuffer, comms: Comms, *, entered: int, by_hand: bool = False, imported: int = 0
+) -> list[Candidate]:
     """What each rank says of its last commit: one small table, summed up. For ``imported`` see the candidate.
 
     ``by_hand``: this rank's firm tensors changed outside a world's steps, so their contents are to be compared.

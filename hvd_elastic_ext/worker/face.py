@@ -255,6 +255,11 @@ _handed_out: list[bool] = []
 def _descriptors() -> tuple[int, ...] | None:
     """Memory that outlives this process, for its first State; any further one has memory of its own."""
     if _handed_out:
+        if os.environ.get(inherited.VARIABLE):
+            log.warning(
+                "this process has another State: only its first one outlives it, and is what checkpoints hold; "
+                "put everything into one State"
+            )
         return None
     _handed_out.append(True)
     found = inherited.commit_descriptors(os.environ)

@@ -90,11 +90,12 @@ def _put(inventory: Inventory, tree: Any, names: Names) -> None:
 
 def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list[tuple[str, Any]]:
     """What goes where. Raises :class:`Permanent` for names that are not there, on either side."""
-    mixed = "" in inventory.parts
-    known = {*inventory.parts, *inventory.values()} - {""}
+    values = inventory.values()
+    known = {*inventory.parts, *values} - {""}
     if names is None:
         foreign = [name for name in tree if not _has(inventory, known, name)]
-        absent = sorted((inventory.parts.keys() - {""} if mixed else known) - tree.keys())
+        # Where there is nothing, nothing is missed: a State without an optimizer has one that is None.
+        absent = sorted(name for name in known - tree.keys() if values.get(name, name) is not None)
         _demand(foreign, absent, "; say by names={…} what is to be taken")
         return list(tree.items())
     wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}

@@ -6,6 +6,7 @@ processes going on, these end: in good order, each with the same commit, or at o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -48,10 +49,12 @@ def decide(
     *,
     done: Collection[Life] = (),
     ended: Mapping[Seat, float] = MappingProxyType({}),
+    starting_until: float = -math.inf,
 ) -> Verdict:
     """Say what to do. ``done``: members that ended well without having been told to end.
 
     ``ended``: when members ended for this very change (mono): their seats are being filled, and are waited for.
+    ``starting_until``: until when members may be about to begin their training: newcomers do not undo that.
     """
     decision = membership.decide(now, situation, limits)
     inside = members_in(situation)
@@ -67,6 +70,8 @@ def decide(
         return Verdict(Move.NOTHING, Decision(None, "", "some have ended well; the others are about to"))
     if decision.cause in MENDING:
         return Verdict(Move.END, quiet)
+    if decision.cause == "hosts added" and now < starting_until:
+        return Verdict(Move.NOTHING, Decision(None, "", "newcomers wait for the others to start", starting_until))
     if decision.members is not None:
         return Verdict(Move.DRAIN, quiet)
     return Verdict(Move.NOTHING, decision)

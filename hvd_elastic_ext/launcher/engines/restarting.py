@@ -8,6 +8,7 @@ the newest commit that any of them finds is what all go on with.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
@@ -30,6 +31,8 @@ TELL_AGAIN_S: Final = 5.0
 """Members that are to leave are told so again after this time: messages get lost."""
 BEHIND_S: Final = 15.0
 """How long a member may take to leave once another has; then it is ended."""
+STARTS_S: Final = 120.0
+"""How long a process may take until it trains; one that has no elastic loop cannot say that it does."""
 NOTICE_S: Final = 5.0
 """How long members with an elastic loop may take to notice that a peer is lost, and to say what they roll back."""
 
@@ -71,7 +74,7 @@ class Restarting:
 
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         """Form the next world once nobody is in one; until then end the one that is to change."""
-        move, decision = decide(now, situation, limits, done=self._done, ended=self._ended)
+        move, decision = decide(now, situation, limits, done=self._done, ended=self._ended, starting_until=self._starting_until)
         change = self._change
         if move is Move.FORM:
             return self._begun(now, decision)
@@ -99,11 +102,18 @@ class Restarting:
 
     def next_look(self) -> float | None:
         """When somebody is to be told again, or to be ended (mono)."""
-        change = self._change
+        change, now = self._change, self._station.now()
         if change is None:
             return None
-        times = [change.told_at and change.told_at + TELL_AGAIN_S, change.first_gone_at and self._ended_at(change)]
-        return min((time for time in times if time is not None), default=None)
+        told_at, gone_at = change.told_at, change.first_gone_at
+        again = [] if told_at is None else [told_at + TELL_AGAIN_S]
+        late = [] if gone_at is None else [self._ended_at(change)]
+        return min((at for at in (*again, *late) if at > now), default=None)
+
+    @property
+    def _starting_until(self) -> float:
+        members = self._station.roster.present(self._worlds.members)
+        return max((each.since + STARTS_S for each in members if not (each.loops or each.done)), default=-math.inf)
 
     @property
     def _why(self) -> tuple[str, str]:

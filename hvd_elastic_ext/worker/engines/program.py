@@ -30,7 +30,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
         env = _environment(environ, membership)
         if environ.get(names.ENGINE) == "mpirun":
             return serve(line, argv, env, mark=environ.get(names.MARK, ""), membership=membership)
-        env = torchrun.torchrun_env(env, place, **_meet(way, membership), **_counts(environ, membership))
+        env = torchrun.torchrun_env(env, place, _meet(way, membership), job=environ.get(names.JOB, "job"))
         line.say("entered", generation=membership.generation, rank=place.rank, size=place.size)
     except SentAway:
         return 0
@@ -55,7 +55,7 @@ def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str
     return {**ways, **torchrun.without_horovod(environ), **own}
 
 
-def _meet(way: StandingBy, membership: Membership) -> dict[str, object]:
+def _meet(way: StandingBy, membership: Membership) -> torchrun.Meeting:
     """Where rank 0 listens, and which host of how many this is: who stands first there, or in the world, tells it."""
     place = membership.place
     first = place.rank - place.local_rank
@@ -66,11 +66,7 @@ def _meet(way: StandingBy, membership: Membership) -> dict[str, object]:
         way.publish("master", f"{address}:{torchrun.free_port(address)}")
     node, nodes = map(int, way.learn(f"node.{first}").split(","))
     address, _, port = way.learn("master").rpartition(":")
-    return {"node": node, "nodes": nodes, "master": (address, int(port))}
-
-
-def _counts(environ: Mapping[str, str], membership: Membership) -> dict[str, object]:
-    return {"job": environ.get(names.JOB, "job"), "restarts": max(0, membership.generation - 1)}
+    return torchrun.Meeting(node, nodes, address, int(port), restarts=max(0, membership.generation - 1))
 
 
 def _complain(problem: str) -> None:

@@ -7,7 +7,7 @@ import random
 import socket
 import struct
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.place import VARIABLES, Place
 
@@ -26,29 +26,37 @@ def without_horovod(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if name not in gone}
 
 
-def torchrun_env(
-    environ: Mapping[str, str], place: Place, *, node: int, nodes: int, master: tuple[str, int], job: str, restarts: int
-) -> dict[str, str]:
-    """The whole environment of a worker: ``environ``, and what torchrun says in it.
+class Meeting(NamedTuple):
+    """Where the members of a world meet: rank 0 listens at ``address`` and ``port``.
 
-    ``node`` is the host's number among ``nodes``, ``restarts`` how many worlds of the job there were before.
+    ``node`` is this host's number among ``nodes``, ``restarts`` how many worlds of the job there were before.
     """
+
+    node: int
+    nodes: int
+    address: str
+    port: int
+    restarts: int
+
+
+def torchrun_env(environ: Mapping[str, str], place: Place, meeting: Meeting, *, job: str) -> dict[str, str]:
+    """The whole environment of a worker: ``environ``, and what torchrun says in it."""
     threads = {"OMP_NUM_THREADS": "1"} if place.local_size > 1 else {}
     numbers = {
         "RANK": place.rank,
         "WORLD_SIZE": place.size,
         "LOCAL_RANK": place.local_rank,
         "LOCAL_WORLD_SIZE": place.local_size,
-        "GROUP_RANK": node,
-        "GROUP_WORLD_SIZE": nodes,
+        "GROUP_RANK": meeting.node,
+        "GROUP_WORLD_SIZE": meeting.nodes,
         "ROLE_RANK": place.rank,
         "ROLE_WORLD_SIZE": place.size,
-        "MASTER_PORT": master[1],
-        "TORCHELASTIC_RESTART_COUNT": restarts,
+        "MASTER_PORT": meeting.port,
+        "TORCHELASTIC_RESTART_COUNT": meeting.restarts,
         "TORCHELASTIC_MAX_RESTARTS": MAX_RESTARTS,
     }
     words = {
-        "MASTER_ADDR": master[0],
+        "MASTER_ADDR": meeting.address,
         "ROLE_NAME": "default",
         "TORCHELASTIC_RUN_ID": job,
         "TORCHELASTIC_USE_AGENT_STORE": "False",

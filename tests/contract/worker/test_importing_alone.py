@@ -115,7 +115,9 @@ def test_a_model_that_is_wrapped_itself_keeps_the_prefix(old: dict[str, Any]) ->
 
 
 WRONG: dict[str, tuple[Any, Any, str]] = {
-    "foreign names": (lambda old: {**old, "args": 1, "loss": 2}, None, "the State has no 'args', 'loss'; say by names="),
+    "foreign names": (
+        lambda old: {**old, "args": 1, "loss": 2}, None, "the State has no 'args', 'loss'; say by names=",
+    ),
     "absent ones": (
         lambda old: {"model": old["model"]}, None,
         "it has no 'epoch', 'optimizer', 'schedule' and 1 more; say by names=",
@@ -193,7 +195,7 @@ def test_once_training_has_begun_nothing_is_loaded(old: dict[str, Any]) -> None:
 
 
 def test_a_state_of_horovods_own_is_refused(old: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="elastic.TorchState"):
+    with pytest.raises(UsageError, match="use elastic"):
         elastic.load_checkpoint(hvd.elastic.TorchState(model=nn.Linear(3, 2)), old)
 
 

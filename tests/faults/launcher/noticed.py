@@ -1,9 +1,10 @@
-"""An elastic job for hosts that are sent away: it commits each step, sometimes evaluates, and leaves a trace of each step.
+"""An elastic job for hosts that are sent away: it commits each step, sometimes evaluates, and leaves a trace.
 
     noticed.py TRACES SEED
 
-Each process appends to a file of its own in TRACES; ``tests/faults/launcher/traces.py`` reads it. When it evaluates, and for
-how long, depends on SEED and the step alone; sometimes all ranks do, sometimes rank 0 does and the others wait for it.
+Each process appends its steps to a file of its own in TRACES, which ``tests/faults/launcher/traces.py`` reads. When it
+evaluates, and for how long, depends on SEED and the step alone; sometimes all ranks do, sometimes rank 0 does and the
+others wait for it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Hosts of a cloud that takes them back: each way in which they are told, and their end.
 
-Hosts are addresses of this machine. What runs on one is its agent with everything below it; when the host's time is over that
-is killed at one moment. Another host comes in its place, sometimes under the same name, with a UID of its own as a pod has.
+Hosts are addresses of this machine. What runs on one is its agent with everything below it; when the host's time is
+over that is killed at one moment. Another host comes in its place, sometimes under the same name, with a UID of its
+own as a pod has.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from tests.support.waiting import wait_until
 
 Way = Literal["list", "file", "signal", "cloud"]
 WAYS: Final[tuple[Way, ...]] = ("list", "file", "signal", "cloud")
-"""By the daemon's push; a file beside the agent; that and SIGTERM to the agent, as a pod's hook does; the metadata service."""
+"""By the daemon's push; a file beside the agent; that and SIGTERM, as a pod's hook does; the metadata service."""
 REASON: Final = "spot reclaim"
 
 
@@ -114,7 +115,7 @@ def _agent_at(port: int) -> int:
 
 
 class Cloud:
-    """``lives`` are all hosts there ever were, in the order of their coming. The daemon is the tests' own list, pushed."""
+    """``lives`` are all hosts there ever were, in the order of their coming. It serves its list as the daemon does."""
 
     def __init__(self, folder: Path, chance: random.Random) -> None:
         clock = SystemClock()

@@ -133,7 +133,7 @@ class Job:
 
 
 def episodes(chance: random.Random) -> list[list[int]]:
-    """How many hosts are sent away each time: :data:`NOTICES` in all. Each episode but the last ends with all of them."""
+    """How many hosts go each time: :data:`NOTICES` in all. Each episode but the last ends with all of them."""
     rest = NOTICES - ALL * HOSTS
     planned: list[int] = []
     while sum(planned) < rest:
@@ -163,7 +163,7 @@ def replace(cloud: Cloud, chance: random.Random, gone: list[Life]) -> None:
 
 
 def losses(job: Job, given: list[Round]) -> Iterator[tuple[Round, int, int, str]]:
-    """After which notices steps were done again: how many by the traces, by the journal, and what happened meanwhile."""
+    """After which notices steps were done again: how many by the traces, by the journal, and what happened then."""
     again = traces.done_again(traces.read(job.traces))
     told = [record for record in job.records if record.get("steps_lost")]
     for each, until in zip(given, [*(after.at for after in given[1:]), math.inf], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,10 @@ from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.demo.drive import Drive, Frame, Outcome
 from hvd_elastic_ext.demo.script import START, Scene
 from hvd_elastic_ext.demo.seen import Worker
+
+
+LEAST = 2
+"""Hosts that it needs."""
 
 
 class SelfMovingClock(ManualClock):
@@ -39,12 +44,23 @@ class Launcher:
         self.resizes_on_garbage = False
         self.stays_dead = False
         self.resizes_when_relaunched = False
+        self.deaf_to_notices = False
+        self.never_seals = False
+        self.trains_beyond = False
+        self.sleepless = False
+        self.forgets = 0
+        self.absent_agents = 0
         self.absent_kills = 0
         self.ends_after_steps = 2000
         self.code = 0
         self.killed: list[Worker] = []
         self.launchers_killed: list[int] = []
         self.hurried_at: list[int] = []
+        self.notified: list[tuple[str, ...]] = []
+        self._going: set[str] = set()
+        self._stays = False
+        self._sleeps_at: float | None = None
+        self._asleep = False
         self._hosts = START
         self._world: tuple[str, ...] = ()
         self._blocked: dict[str, float] = {}
@@ -93,6 +109,26 @@ class Launcher:
         if self.resizes_when_relaunched:
             self._resize("worker failed", self._world[:1])
 
+    def notify(self, hosts: Sequence[str], *, in_s: float) -> None:
+        if self.absent_agents:
+            self.absent_agents -= 1
+            raise Transient("no agent")
+        self.notified.append(tuple(hosts))
+        if self.deaf_to_notices:
+            return
+        self._going.update(hosts)
+        for host in hosts:
+            self._say("notice", host=host, reason="spot", deadline=self.clock.mono() + in_s)
+        if len(set(self._world) - self._going) < LEAST and not self.never_seals:
+            self._say("sealed", step=self._step, path="p")
+            self._stays = not self.trains_beyond
+
+    def take_away(self, hosts: Sequence[str]) -> None:
+        self._going.difference_update(hosts)
+        if not set(self._world).isdisjoint(hosts):
+            self._world, self._stays = (), False
+            self._sleeps_at = math.inf if self.sleepless else self.clock.mono() + 2.0
+
     def hurry(self) -> None:
         self.hurried_at.append(self._step)
 
@@ -108,9 +144,14 @@ class Launcher:
         over = [host for host, until in self._blocked.items() if until <= now]
         for host in over:
             del self._blocked[host]
-        wanted = tuple(host for host in self._hosts if host not in self._blocked)
-        if set(wanted) != set(self._world):
+        wanted = tuple(host for host in self._hosts if host not in {*self._blocked, *self._going})
+        if self._sleeps_at is not None:
+            self._sleep(now, self._sleeps_at, enough=len(wanted) >= LEAST)
+            return
+        if set(wanted) != set(self._world) and len(wanted) >= LEAST:
             self._reconcile(wanted, over)
+            return
+        if self._stays:
             return
         self._step += 1
         told = {"epoch": self._step // 20, "loss": 1.0 / self._step}
@@ -118,6 +159,16 @@ class Launcher:
         if self._step >= self.ends_after_steps:
             self._say("finished", code=self.code, reason="training is done")
             self._ended = self.code
+
+    def _sleep(self, now: float, at: float, *, enough: bool) -> None:
+        if not self._asleep and now >= at:
+            self._asleep = True
+            self._say("slept", reason="too few", step=self._step, path="p")
+        elif self._asleep and enough:
+            self._asleep, self._sleeps_at = False, None
+            self._step -= self.forgets
+            self._say("woke", reason="enough", slept_s=1.0)
+            self._say("resumed", reason="p", step=self._step, path="p")
 
     def _reconcile(self, wanted: tuple[str, ...], over: Sequence[str]) -> None:
         added = [host for host in wanted if host not in self._world]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
-from hvd_elastic_ext.demo.job import Folder, Job, ancestors, example_script, job_environ
+from hvd_elastic_ext.demo.job import Folder, Job, example_script, job_environ, run_command
+from hvd_elastic_ext.demo.machine import ancestors, family, holder_of
 from hvd_elastic_ext.demo.main import parser, plan_of
 from hvd_elastic_ext.demo.seen import Worker
 from tests.support.marks import start_time
@@ -22,6 +25,15 @@ def test_a_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Pa
     with Folder(tmp_path) as folder:
         assert not folder.journal.exists()
     assert (tmp_path / "mine.txt").read_text() == "keep"
+
+
+def test_checkpoints_of_an_earlier_demo_are_not_gone_on_from(tmp_path: Path) -> None:
+    with Folder(tmp_path) as folder:
+        (folder.checkpoints / "000001").mkdir(parents=True)
+        command = run_command(folder, cooldown_s=(3, 10), size=(2, 3))
+    assert folder.checkpoints.name in command
+    with Folder(tmp_path):
+        assert not folder.checkpoints.exists()
 
 
 def test_two_demos_cannot_share_a_folder(tmp_path: Path) -> None:
@@ -114,6 +126,51 @@ def test_only_processes_of_this_job_are_ever_killed(tmp_path: Path, environ: dic
             wait_until(lambda: start_time(child) is None, what="the end of the child")
         finally:
             job.end()
+
+
+HOST = """
+import subprocess, sys, time
+file = open(sys.argv[1])
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=[file.fileno()],
+                         start_new_session=True)
+print("child", child.pid, flush=True)
+time.sleep(600)
+"""
+"""Has the file of an agent open, as has a fork of it."""
+
+
+def test_a_host_gets_its_notice_and_is_then_taken_away_with_all_that_runs_there(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    notice = tmp_path / "a.sock.notice"
+    notice.touch()
+    with Folder(tmp_path / "out") as folder:
+        job = Job(folder, [sys.executable, "-c", HOST, str(notice)], environ)
+        try:
+            child = child_of(folder)
+            with pytest.raises(Transient, match="no agent on b"):
+                job.notify(["a", "b"], in_s=30.0)
+            assert notice.read_text() == ""
+            before = time.time()
+            job.notify(["a"], in_s=30.0)
+            said = json.loads(notice.read_text())
+            assert "spot" in said["reason"]
+            assert before + 30.0 <= said["deadline"] <= time.time() + 30.0
+            job.take_away(["a", "b"])
+            wait_until(lambda: start_time(child) is None, what="the end of the child")
+            assert not notice.exists()
+        finally:
+            job.end()
+
+
+def test_of_a_process_and_its_fork_the_first_is_the_holder_of_a_file(tmp_path: Path) -> None:
+    notice = tmp_path / "a.sock.notice"
+    with notice.open("w"):
+        assert holder_of(notice.name, among=[os.getppid(), os.getpid()]) == (os.getpid(), notice)
+        notice.unlink()
+        assert holder_of(notice.name, among=family(os.getpid())) == (os.getpid(), notice)
+    assert holder_of(notice.name, among=family(os.getpid())) is None
+    assert family(2**22 + 1) == []
 
 
 def test_a_job_that_ends_by_itself_says_its_exit_code(tmp_path: Path, environ: dict[str, str]) -> None:

@@ -96,6 +96,45 @@ def test_a_world_that_changes_because_the_launcher_was_killed_is_a_failure(play:
     assert "nothing at all to happen to the world" in failure
 
 
+def test_a_spot_notice_goes_to_a_host_that_is_not_rank_0s_and_then_to_all(play: Play, launcher: Launcher) -> None:
+    assert play(QUICK).failures == ()
+    assert launcher.notified == [("127.0.0.2",), ("localhost", "127.0.0.1")]
+
+
+def test_a_host_that_does_not_leave_in_the_time_of_its_notice_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.deaf_to_notices = True
+    (failure,) = play(QUICK).failures
+    assert failure.startswith("a spot notice to one host: waited 30 s in vain for a world of 2 (hosts removed)")
+
+
+def test_an_agent_that_is_not_there_just_now_gets_its_notice_later(play: Play, launcher: Launcher) -> None:
+    launcher.absent_agents = 3
+    assert play(QUICK).failures == ()
+
+
+def test_a_notice_to_all_without_a_checkpoint_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.never_seals = True
+    (failure,) = play(QUICK).failures
+    assert failure == "a spot notice to every host: waited 18 s in vain for a checkpoint"
+
+
+def test_training_on_beyond_the_last_checkpoint_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.trains_beyond = True
+    (failure,) = play(QUICK).failures
+    assert "waited 18 s in vain for a last checkpoint: after that of step" in failure
+
+
+def test_a_job_that_does_not_sleep_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.sleepless = True
+    (failure,) = play(QUICK).failures
+    assert failure == "they are gone, one other is left: waited 60 s in vain for the job to sleep"
+
+
+def test_a_job_that_wakes_some_steps_earlier_is_a_failure(play: Play, launcher: Launcher) -> None:
+    launcher.forgets = 3
+    assert play(QUICK).failures == ("hosts are back: 3 steps were lost; at most 0 may be",)
+
+
 def test_losing_more_steps_than_a_commit_protects_is_a_failure_and_the_script_goes_on(
     play: Play, launcher: Launcher
 ) -> None:
@@ -194,8 +233,8 @@ def test_plain_lines_tell_every_act_world_and_effect(play: Play, frames: list[Fr
     play(QUICK)
     told = [line for before, after in zip([None, *frames], frames, strict=False) for line in changes(before, after)]
     assert len([line for line in told if line.startswith("shown: ")]) == len(QUICK)
-    assert len([line for line in told if line.startswith("--> ")]) == 5
-    assert len([line for line in told if line.startswith("world of ")]) == 5
+    assert len([line for line in told if line.startswith("--> ")]) == 10
+    assert len([line for line in told if line.startswith("world of ")]) == 7
     assert "next: training goes on to its end" in told
 
 

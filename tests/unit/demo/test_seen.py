@@ -40,6 +40,23 @@ def test_a_worker_that_ended_is_forgotten() -> None:
     assert look(Seen(), [spawned, record("exited", host="a", slot=0, code=1)]).workers == ()
 
 
+def test_a_job_that_sleeps_has_nobody_and_counts_what_it_forgot() -> None:
+    seen = look(
+        Seen(),
+        [
+            record("resumed", step=0, path="from an earlier job"),
+            record("resized", size=2, cause="start", hosts={"a": 1, "b": 1}),
+            record("spawned", host="a", slot=0, rank=0, pid=10),
+            record("stepped", step=7, size=2, host="a"),
+            record("sealed", step=7),
+            record("slept", reason="too few"),
+        ],
+    )
+    assert (seen.world.size, seen.workers, seen.sealed, seen.nights) == (0, (), (7,), 1)
+    assert look(seen, [record("resumed", step=7)]).lost == (0, 0)
+    assert look(seen, [record("resumed", step=5)]).lost == (0, 2)
+
+
 def test_unknown_events_and_odd_fields_change_nothing_much() -> None:
     odd = [record("teleported"), record("spawned", host="a", pid="x"), record("stepped", step="x", values=[1])]
     seen = look(Seen(), odd)

@@ -58,7 +58,9 @@ class Cluster(Processes):
     ``lose_news``: likewise, of the agents' news. Processes of ``dumb`` hosts have not beaten yet as long as they boot.
     """
 
-    def __init__(self, rules: Rules | None = None, *, ledger: HealthLedger | None = None) -> None:
+    def __init__(
+        self, rules: Rules | None = None, *, ledger: HealthLedger | None = None, expects: str | None = None
+    ) -> None:
         super().__init__()
         self.lines = io.StringIO()
         self.rules = rules or Rules()
@@ -84,6 +86,7 @@ class Cluster(Processes):
             journal=Journal(self.lines, self.clock),
             clock=self.clock,
             ledger=ledger,
+            expects=expects,
         )
 
     # --- what tests do

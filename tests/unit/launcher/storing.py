@@ -19,8 +19,8 @@ class Storing(Cluster):
     given up.
     """
 
-    def __init__(self, every: Cadence, **rules: Any) -> None:
-        super().__init__(Rules(durability=Durability("/store", every), **rules))
+    def __init__(self, every: Cadence, *, expects: str | None = None, **rules: Any) -> None:
+        super().__init__(Rules(durability=Durability("/store", every), **rules), expects=expects)
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
         self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -342,6 +343,30 @@ def test_a_launcher_that_finds_its_workers_leaves_them_alone(tmp_path: Path) -> 
     play(act)
 
 
+def test_a_note_about_another_job_of_the_same_name_does_not_count(tmp_path: Path) -> None:
+    first, second = Cluster(5, leaves=True), Cluster(2)
+
+    async def act() -> None:
+        await Story(tmp_path, first, MPI).asleep()
+        await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 2
+        assert second.told == []
+        assert Notebook(tmp_path).read().before is None
+
+    play(act)
+
+
+def test_a_number_that_was_chosen_while_no_launcher_was_there_stays(tmp_path: Path) -> None:
+    cluster = Cluster(5, annotated=False)
+
+    async def act() -> None:
+        await Story(tmp_path, cluster, SET).asleep()
+        cluster.replicas = 3
+        await Story(tmp_path, cluster, SET).began()
+        assert cluster.replicas == 3
+
+    play(act)
+
+
 def test_slots_are_remembered_where_no_host_is_left_to_learn_them_from(tmp_path: Path) -> None:
     cluster = Cluster(5)
 
@@ -385,6 +410,48 @@ def test_others_keep_what_they_were_told(tmp_path: Path) -> None:
     play(act)
 
 
+def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -> None:
+    cluster = Cluster(5, leaves=True)
+    story = Story(tmp_path, cluster, MPI)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slowly() -> None:
+        begun.set()
+        assert go_on.wait(SECONDS)
+
+    async def act() -> None:
+        cluster.during = slowly
+        await story.releases.asleep(HOSTS)
+        assert await asyncio.to_thread(begun.wait, SECONDS)
+        leaving = asyncio.create_task(story.releases.left(code=143))
+        await asyncio.sleep(0)
+        assert not leaving.done()
+        go_on.set()
+        await leaving
+        assert cluster.told == []
+
+    play(act)
+
+
+def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(5)
+    story = Story(tmp_path, cluster, SET)
+
+    def breaks() -> None:
+        cluster.during = lambda: None
+        raise RuntimeError("a defect")
+
+    async def act() -> None:
+        cluster.during = breaks
+        await story.releases.asleep(HOSTS)
+        while "a defect of hvd-elastic" not in caplog.text:
+            await asyncio.sleep(0.01)
+        await story.step()
+        assert cluster.told == [0]
+
+    play(act)
+
+
 @pytest.mark.parametrize(("code", "last"), [(75, "suspend with 5"), (143, 1)])
 def test_a_job_is_suspended_with_exit_code_75_only(tmp_path: Path, code: int, last: object) -> None:
     cluster = Cluster(5, leaves=True)
@@ -412,7 +479,8 @@ def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{", '{"before":"5","slots":[]}', '{"before":5}', '{"before":5,"slots":["4"]}']
+    "text",
+    ["", "[]", "{", '{"before":"5","told":0,"slots":[]}', '{"before":5}', '{"before":5,"told":0,"slots":["4"]}'],
 )
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
@@ -420,11 +488,11 @@ def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
 
 
 def test_a_note_that_cannot_be_written_costs_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Notebook(tmp_path / "nowhere").write(Note(5, (4,)))
+    Notebook(tmp_path / "nowhere").write(Note(5, 0, (4,)))
     assert "cannot be written" in caplog.text
-    Notebook(tmp_path).write(Note(5, (4,)))
-    assert Notebook(tmp_path).read() == Note(5, (4,))
-    assert json.loads((tmp_path / FILE).read_text()) == {"before": 5, "slots": [4]}
+    Notebook(tmp_path).write(Note(5, 0, (4,)))
+    assert Notebook(tmp_path).read() == Note(5, 0, (4,))
+    assert json.loads((tmp_path / FILE).read_text()) == {"before": 5, "told": 0, "slots": [4]}
 
 
 def test_a_patch_of_a_scale_holds_nothing_but_the_number() -> None:

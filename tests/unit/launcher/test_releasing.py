@@ -110,15 +110,15 @@ def test_as_many_workers_are_asked_for_as_the_job_needs(
 
 def test_a_job_that_is_awake_has_as_many_workers_as_before() -> None:
     kind = KINDS["statefulset"]
-    assert restored(seen(2), 8, Night(2, 0.0), kind) == 8
-    assert restored(seen(0), 8, Night(since=0.0), kind) == 8
-    assert restored(seen(2), None, Night(2, 0.0), kind) is None
+    assert restored(seen(2), 8, 2, kind) == 8
+    assert restored(seen(0), 8, 2, kind) == 8
+    assert restored(seen(2), None, 2, kind) is None
 
 
 def test_whoever_chose_another_number_meanwhile_is_not_overruled() -> None:
     kind = KINDS["statefulset"]
-    assert restored(seen(3), 8, Night(2, 0.0), kind) is None
-    assert restored(seen(9), 8, Night(2, 0.0), kind) is None
+    assert restored(seen(3), 8, 2, kind) is None
+    assert restored(seen(9), 8, 2, kind) is None
 
 
 def test_what_an_earlier_launcher_left_is_had_back_whatever_it_asked_for() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hvd_elastic_ext.launcher.cadence import Cadence
+from hvd_elastic_ext.launcher.cadence import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.membership import Limits
 from tests.unit.launcher.storing import Storing
 
@@ -105,3 +105,28 @@ def test_a_host_that_was_cut_off_while_it_loaded_starts_nothing_until_it_has_let
 
 def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
     assert len({waiting({}).driver.station.new_errand() for _ in range(3)}) == 3
+
+
+def expecting(loads: dict[str, Any], **rules: Any) -> Storing:
+    """A cluster of a job of which a checkpoint is known to have been made."""
+    cluster = Storing(ON_NOTICE, expects="/store/made", limits=Limits(settle_s=0.1), **rules)
+    cluster.answers = {(host, "load"): answer for host, answer in loads.items()}
+    return cluster
+
+
+def test_hosts_that_have_no_checkpoint_wait_for_one_that_has_the_one_that_was_made() -> None:
+    cluster = expecting({"a": {}, "b": FOUND})
+    cluster.hosts(a=1)
+    cluster.run(30.0)
+    assert not cluster.training
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.training)
+    assert "b" in hosts_of(cluster)
+
+
+def test_where_no_host_has_the_checkpoint_that_was_made_the_job_ends_and_says_so() -> None:
+    cluster = expecting({"a": {}}, elastic_timeout_s=60.0)
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.driver.over, within=120.0)
+    assert "/store/made was made, and no host that came has it" in str(cluster.driver.outcome)
+    assert not cluster.events("resized")

@@ -112,15 +112,14 @@ def test_auto_leaves_none_out_before_enough_were_measured() -> None:
     assert newest >= 5
 
 
-def test_where_processes_fail_often_fewer_are_left_out() -> None:
+def test_where_worlds_are_lost_often_fewer_are_left_out() -> None:
     cluster = Committing(AUTO, commit_s=0.2)
     cluster.run(60.0)
     first = cluster.events("interval")[-1]["calls"]
-    for _ in range(2):
-        cluster.kill("b")
-        cluster.until(lambda: not any(process.host == "b" for process in cluster.training))
-        cluster.until(lambda: len(cluster.training) == 2, within=600.0)
-        cluster.run(20.0)
+    for number in range(5):
+        cluster.lose_world("b")
+        cluster.until(lambda number=number: cluster.driver.worlds.mended == number + 1)
+        cluster.run(12.0)
     last = cluster.events("interval")[-1]
     assert last["calls"] < first == 100
     assert "seen" in last["reason"]
