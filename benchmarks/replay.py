@@ -11,7 +11,7 @@ new one, under a name that nobody had.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -65,12 +65,3 @@ def _events(hosts: int, lasts_s: float, notice_s: float, chance: random.Random) 
             came[host] = at_s
             there.append(host)
             yield Event(at_s, "comes", host)
-
-
-def host_seconds(played: Sequence[Event], *, hosts: int, lasts_s: float) -> float:
-    """How long hosts were there, added up, until they were gone."""
-    total = hosts * lasts_s
-    for event in played:
-        rest = max(0.0, lasts_s - event.at_s)
-        total += rest if event.what == "comes" else -rest if event.what == "gone" else 0.0
-    return total

@@ -24,7 +24,7 @@ from benchmarks.model import Case, Figure, Timing, Trial, Values
 Contender = Literal["ours", "stock", "torchrun"]
 
 HOSTS: Final = 4
-LASTS_S, QUICK_S = 240.0, 60.0
+LASTS_S, QUICK_S = 240.0, 25.0
 """Of the whole trace, and how much of that is played."""
 NOTICE_S: Final = 10.0
 """A third of the least that a cloud gives, in real seconds: so are the reactions to it."""

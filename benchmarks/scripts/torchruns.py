@@ -25,6 +25,8 @@ LOOK_S = 0.05
 SAVES_S = 5.0
 TUNED = "is_host=0,last_call_timeout=2,keep_alive_interval=2,keep_alive_max_attempt=3"
 """In its favour: by default it waits 30 s for further hosts, and 15 s for one that says nothing."""
+UNSHARED = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+"""With torch 2.13 an agent remembers whose store its first world had: all hang once rank 0 is another's."""
 
 
 class Node:
@@ -32,7 +34,7 @@ class Node:
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self._command = command
-        self._env = {**os.environ, "HOROVOD_HOSTNAME": name}
+        self._env = {**os.environ, **UNSHARED, "HOROVOD_HOSTNAME": name}
         self._leaves_by: float | None = None
         self.go()
 

@@ -243,10 +243,10 @@ def _unmoved(seen: Seen, stage: Stage, scene: Scene) -> tuple[bool, str]:
     left = scene.then_steps - (seen.steps - stage.steps)
     if left > 0:
         return False, f"{left} more steps in the same world"
-    return True, f"{_SAID[scene.effect]}, and training never noticed"
+    return True, f"{_SAID.get(scene.effect, '')}training never noticed"
 
 
-_SAID: Final = {Effect.RELAUNCHED: "started again", Effect.REFUSED: "refused", Effect.NOTHING: "gone"}
+_SAID: Final = {Effect.RELAUNCHED: "started again, and ", Effect.REFUSED: "refused, and "}
 
 
 def _saved(seen: Seen, stage: Stage) -> tuple[bool, str]:

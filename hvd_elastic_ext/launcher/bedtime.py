@@ -32,12 +32,13 @@ Identity = tuple[int, int, int, int]
 
 
 class Stored(NamedTuple):
-    """A checkpoint, by its name, where it is, and of which commit and step it is."""
+    """A checkpoint, by its name, where it is, of which commit and step it is, and a host that has it."""
 
     name: str
     path: str
     identity: Identity
     step: int
+    host: str = ""
 
 
 class Step(Enum):
@@ -163,8 +164,8 @@ class Bedtime:
                 self._seal()
             case Step.VERIFY:
                 assert self._known.stored is not None
-                host = next(iter(self._answers))
-                self._ask(now, [host], do="verify", name=self._known.stored.name)
+                self._answers = {}
+                self._ask(now, [self._known.stored.host], do="verify", name=self._known.stored.name)
             case Step.WAIT if self._hurry:
                 return Asleep(short)
             case Step.WAIT:
@@ -213,7 +214,8 @@ class Bedtime:
                 for slot, (identity, step, side) in answer["held"].items():
                     held[Seat(host, int(slot))] = Kept(_identity(identity), int(step), int(side))
                 if (newest := answer["newest"]) is not None:
-                    found = Stored(newest["name"], newest["path"], _identity(newest["identity"]), int(newest["step"]))
+                    identity, step = _identity(newest["identity"]), int(newest["step"])
+                    found = Stored(newest["name"], newest["path"], identity, step, host)
                     stored = found if stored is None or found.identity[1:] > stored.identity[1:] else stored
         except (KeyError, TypeError, ValueError) as error:
             self._later(f"an answer that is none: {type(error).__name__} {error}")
@@ -227,9 +229,7 @@ class Bedtime:
         if answer.get("whole") is True:
             self._known = Known(True, self._known.held, stored, whole=True)
             return
-        self._station.record(
-            "passed_over", host=next(iter(self._answers)), reason=f"{stored.name}: {answer.get('why')}"
-        )
+        self._station.record("passed_over", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
         self._skip.append(stored.name)
         self._forget()
         self._again_at = self._station.now() + AGAIN_S

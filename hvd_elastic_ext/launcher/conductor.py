@@ -98,21 +98,23 @@ class Job:
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(self._outlets, folder, timestamps=timestamps, rank=self._rank)
         self._desk = Desk(self._folder.socket, self._at_the_desk)
-        saved, woken, restarts = self._folder.load() or Saved(), False, 0
+        saved, woken, in_vain, restarts = self._folder.load() or Saved(), False, 0, 0
         how = self._settings.durability
         expects = checkpoint_of(saved, place=None if how is None else how.place)
+        await self._releases.began()  # until signals are taken over, there is nothing to end but this process
         with self._signals():
             try:
-                await self._releases.began()
                 self._feed.listener = lambda: self._loop.call_soon_threadsafe(self._hosts_changed)
                 while (outcome := await self._shift(saved, woken=woken, expects=expects)) is not None:
-                    saved, expects = self._saved(), self._driver.sealing.newest[0] or expects
+                    expects = self._driver.sealing.newest[0] or expects
                     if isinstance(outcome, Asleep):
-                        await self._sleep(outcome)
+                        in_vain = in_vain + 1 if woken and not self._driver.worlds.begun else 0
+                        await self._sleep(outcome, in_vain)
                         woken = True
                     else:
                         await self._before_another(outcome, restarts)
-                        restarts += 1
+                        woken, restarts = woken or self._driver.worlds.begun, restarts + 1
+                    saved = self._saved()  # with what hosts were blocked for meanwhile
             except Asleep as asleep:
                 await self._releases.left(code=asleep.exit_code if self._stop is None else self._stop.exit_code)
                 raise
@@ -130,10 +132,10 @@ class Job:
         self._room_for = 0
         try:
             if not self._left:
+                await self._open_desk()
                 await self._first_hosts()
             await self._listen(ports_of(saved))
-            if not self._desk.open:
-                await self._desk.start()
+            await self._open_desk()
             self._take_back()
             self._hosts_changed()
             await self._drive()
@@ -148,8 +150,12 @@ class Job:
         await self._save()
         return self._driver.outcome
 
-    async def _sleep(self, asleep: Asleep) -> None:
-        """Wait for hosts. Raises :class:`Asleep` if that is over."""
+    async def _open_desk(self) -> None:
+        if not self._desk.open:
+            await self._desk.start()
+
+    async def _sleep(self, asleep: Asleep, in_vain: int) -> None:
+        """Wait for hosts. Raises :class:`Asleep` if that is over. ``in_vain``: so often it has just been woken."""
         if self._stop is not None:
             raise Asleep(f"{asleep} ({self._stop}); the same command goes on", path=asleep.path, step=asleep.step)
         self._dormant = Dormant(
@@ -160,6 +166,7 @@ class Job:
             clock=self._clock,
             releases=self._releases,
             max_wait_s=self._settings.max_wait_s,
+            in_vain=in_vain,
             generation=self._driver.station.generation,
         )
         try:

@@ -8,6 +8,7 @@ import ctypes
 import gc
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.clock import Clock
@@ -65,7 +66,11 @@ class Keeps:
 
 
 class Dormant:
-    """One sleep. ``ledger`` tells what is known of hosts' health; that may be changed from outside meanwhile."""
+    """One sleep. ``ledger`` tells what is known of hosts' health; that may be changed from outside meanwhile.
+
+    ``in_vain``: so often in a row the job has been woken and had to sleep again before it trained. What looks well
+    from here may be about to go by its own agent's word: the same hosts wake it ever later, others as ever.
+    """
 
     def __init__(
         self,
@@ -78,11 +83,14 @@ class Dormant:
         releases: Releases,
         max_wait_s: float | None,
         generation: int,
+        in_vain: int = 0,
     ) -> None:
         self._ledger = ledger
         self._feed, self._limits, self._max_wait_s = feed, limits, max_wait_s
         self._journal, self._clock, self._releases = journal, clock, releases
-        self._generation = generation
+        self._generation, self._in_vain = generation, in_vain
+        self._known = frozenset[str]()
+        """Hosts that have been there since it began."""
         self._soon = asyncio.Event()
         self._since = clock.mono()
         self._enough_since: float | None = None
@@ -103,6 +111,7 @@ class Dormant:
         log.warning("asleep: %s", asleep)
         self._record("slept", reason=str(asleep), **held)
         _give_memory_back()
+        self._known = frozenset(hosts_before.names)
         await self._releases.asleep(hosts_before)
         rest = await self._wait()
         slept_s = round(self._clock.mono() - self._since, 3)
@@ -116,13 +125,19 @@ class Dormant:
         while True:
             self._soon.clear()
             now = self._clock.mono()
-            rest = dozing.decide(now, self._night(now), self._limits, self._max_wait_s)
+            rest = dozing.decide(now, self._night(now), self._limits_now(), self._max_wait_s)
             if rest.act is not Act.SLEEP_ON:
                 return rest
             again = await self._releases.look(now, enough=self._enough_since is not None)
             at = min(time for time in (now + LOOK_S, rest.again_at, again) if time is not None)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), max(0.0, at - self._clock.mono()))
+
+    def _limits_now(self) -> Limits:
+        here = frozenset(self._feed.hosts().names)
+        self._known &= here
+        in_vain = self._in_vain if here == self._known else 0
+        return replace(self._limits, settle_s=dozing.settle_s(self._limits.settle_s, in_vain))
 
     def _night(self, now: float) -> Night:
         slots = dozing.slots_there(now, self._feed.hosts(), self._ledger())

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
+
+
+AGAIN_S: Final = 30.0
+"""How long hosts have to stay that have just woken a job in vain; each further time twice as long, up to
+:data:`AGAIN_MOST_S`."""
+AGAIN_MOST_S: Final = 300.0
 
 
 class Act(Enum):
@@ -45,6 +52,11 @@ class Rest:
 def slots_there(now: float, hosts: HostSet, ledger: HealthLedger) -> int:
     """Count the slots of published hosts that are not blocked."""
     return sum(len(ledger.usable_slots(now, host)) for host in hosts)
+
+
+def settle_s(usual_s: float, in_vain: int) -> float:
+    """How long enough slots have to stay, when hosts that are still there have woken the job so often ``in_vain``."""
+    return max(usual_s, min(AGAIN_MOST_S, AGAIN_S * 2 ** (in_vain - 1))) if in_vain else usual_s
 
 
 def decide(now: float, night: Night, limits: Limits, max_wait_s: float | None) -> Rest:

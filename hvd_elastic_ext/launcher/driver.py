@@ -161,7 +161,8 @@ class Driver:
     def _wanted(self) -> tuple[Seat, ...]:
         usable = self._notices.staying(self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun))
         roster = self.station.roster
-        return membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
+        seats = membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
+        return self.engine.wanted(seats)
 
     def _see_what_never_begins(self, wanted: tuple[Seat, ...]) -> None:
         """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""
@@ -210,7 +211,8 @@ class Driver:
         ]
         times += [station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
         times += [at for worker in station.roster.workers.values() if (at := worker.stopping_at) is not None]
-        return max(now, min(time for time in times if time is not None))
+        # What was due has been seen to just now, or cannot be: to look again at once would be to look all the time.
+        return min(time for time in times if time is not None and time > now)
 
     # --- events: hosts and agents
 
@@ -235,14 +237,13 @@ class Driver:
 
     def agent_lost(self, host: str, reason: str) -> None:
         """There is no connection to an agent any more. It may come back; its silence is what counts."""
+        for part in (self._resuming, self.sealing, self._bedtime):
+            part.lost(host)  # also of one that was cut off: nobody waits for its answers
         agent = self.station.roster.agents.get(host)
         if agent is None:
             return
         log.info("connection to %s lost: %s", host, reason)
         agent.joined = False
-        self._resuming.lost(host)
-        self.sealing.lost(host)
-        self._bedtime.lost(host)
         if agent.finishing and not self.station.roster.on(host):
             del self.station.roster.agents[host]
 

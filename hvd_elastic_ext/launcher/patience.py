@@ -25,7 +25,7 @@ class Patience:
 
     def short(self, decision: Decision, wanted: tuple[Seat, ...]) -> str | None:
         """Why nobody trains and nobody can: too few slots may work. None if that is not so."""
-        if self._worlds.standing or not self._worlds.formed:
+        if self._worlds.standing:
             return None
         limits, begun = self._station.rules.limits, self._worlds.begun
         free = len(self._fleet.awake(wanted))
@@ -36,7 +36,7 @@ class Patience:
 
     def lost(self, decision: Decision, wanted: tuple[Seat, ...]) -> JobFailed | None:
         """Why the job is over, if it is: nothing is left to wait for, or it was waited for long enough."""
-        if self._worlds.standing or not self._worlds.formed:
+        if self._worlds.standing:
             self.enough()
             return None
         now, rules = self._station.now(), self._station.rules

@@ -140,7 +140,7 @@ class Releases:
         self._last = Night()
         """What was asked for last, at the beginning or in the last sleep."""
         self._owed = self._beginning = self._enough = False
-        self._failures, self._not_before = 0, 0.0
+        self._failures = 0
         self._said = ""
         self._soon = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -203,7 +203,7 @@ class Releases:
             await asyncio.gather(task, return_exceptions=True)
 
     def _changed(self) -> None:
-        self._failures, self._not_before = 0, 0.0
+        self._failures = 0
         self._soon.set()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._tend(), name="releases")
@@ -225,15 +225,12 @@ class Releases:
     async def step(self) -> float | None:
         """Do what is due; when time alone makes something due again (mono)."""
         now = self._clock.mono()
-        if now < self._not_before:
-            return self._not_before
         try:
             again_at = await (self._give_back() if self._night is None else self._see_to(now, self._night))
         except Transient as error:
             self._failures += 1
-            self._not_before = self._clock.mono() + releasing.pause_s(self._failures)
             self._fail(error)
-            return self._not_before
+            return self._clock.mono() + releasing.pause_s(self._failures)
         self._failures, self._said = 0, ""
         return again_at
 

@@ -187,7 +187,8 @@ class Sealing:
         if self._attempt is not None:
             return self._attempt.deadline
         seconds = self._estimate.interval_s if self._how.every.seconds is None else self._how.every.seconds
-        return math.inf if self._how.every.steps else max(now, self._not_before, self._last.at + seconds)
+        at = math.inf if self._how.every.steps else max(self._not_before, self._last.at + seconds)
+        return at if at > now else math.inf  # what is due, and cannot be made yet, hurries nobody
 
     def _due(self, now: float) -> bool:
         assert self._how is not None

@@ -72,8 +72,8 @@ class RunSettings:
 
     ``num_proc`` processes are needed to start, ``min_num_proc`` to go on,
     ``max_num_proc`` are used at most (None: as many as there are slots).
-    ``max_wait_s`` is how long it may sleep at a time; None is as long as it takes. ``backoff_limit``: how often
-    a job that failed is begun again where ``restart_policy`` is OnFailure.
+    ``max_wait_s`` is how long it may sleep at a time; None is as long as it takes. ``releases``: what is let go then.
+    ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
     workers get on top of their host's own environment.
@@ -205,13 +205,13 @@ def _of_faults(s: RunSettings) -> Checks:
             s.below_min == "sleep" and s.durability is None,
             "--below-min sleep needs checkpoints: nothing sleeps before it is on storage; name --checkpoint-dir",
         ),
-        (s.sleep_after_s <= 0, f"--sleep-after is {s.sleep_after_s:g}; give a number of seconds above 0"),
+        (not s.sleep_after_s > 0, f"--sleep-after is {s.sleep_after_s:g}; give a number of seconds above 0"),
         (
             s.releases is not None and s.below_min != "sleep",
             "--sleep-releases is for jobs that sleep; give --below-min sleep, too",
         ),
         (
-            s.max_wait_s is not None and s.max_wait_s < 0,
+            s.max_wait_s is not None and not s.max_wait_s >= 0,
             f"--max-wait-time is {s.max_wait_s or 0:g}; give 0 or more seconds, or leave it out",
         ),
         (s.backoff_limit < 0, f"--job-backoff-limit is {s.backoff_limit}; give 0 or more"),

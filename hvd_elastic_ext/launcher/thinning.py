@@ -43,15 +43,19 @@ class Thinning:
         self._commits_s: deque[float] = deque(maxlen=LATEST)
         self._calls_s: deque[float] = deque(maxlen=LATEST)
         self._newest: tuple[int, int, int] | None = None
-        self._choose_at = -math.inf
+        self._look_at = self._choose_at = -math.inf
         self._tell_at = -math.inf
 
     def look(self, now: float) -> None:
         """Measure, choose, and tell those who go by another number."""
+        auto = self._how is not None and self._how.auto
+        if not auto and now < self._look_at:  # there may be thousands, and mostly nothing is to be said
+            return
+        self._look_at = now + AGAIN_S
         if not self._worlds.settled:
             return
         members = self._station.roster.present(self._worlds.members)
-        if self._how is not None and self._how.auto:
+        if auto:
             self._measure(members)
             if now >= self._choose_at:
                 self._choose_at = now + CHOOSE_S

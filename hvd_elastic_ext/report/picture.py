@@ -56,7 +56,7 @@ MARKS: Final = {
     "worker failed": Mark("worker failed", "X", "#c0392b"),
     "notice": Mark("notice", "d", "#c7641b"),
     "slept": Mark("slept", "<", "#4a4e9a"),
-    "woke": Mark("woke", ">", "#4a4e9a"),
+    "woke": Mark("woke", "*", "#4a4e9a"),
     "refused": Mark("host list refused", "s", "#8e5ea2"),
     "finished": Mark("finished", "o", "#5b6470"),
 }

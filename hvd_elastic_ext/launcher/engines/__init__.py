@@ -11,6 +11,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher import membership
 from hvd_elastic_ext.launcher.causes import Ending
 from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation
+from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Worker
 
 
@@ -19,6 +20,9 @@ class Engine(Protocol):
 
     failure: JobFailed | None
     """Why the job cannot go on with this engine."""
+
+    def wanted(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+        """Say which seats ought to be filled, where those of the usable hosts are ``seats``."""
 
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         """Say who should form the next world now, or that nobody should yet."""
@@ -37,6 +41,9 @@ class InPlace:
     """Horovod's: processes live through changes of their world."""
 
     failure: JobFailed | None = None
+
+    def wanted(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+        return seats
 
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         return membership.decide(now, situation, limits)

@@ -1,7 +1,7 @@
 """One ``mpirun`` for each world: Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by.
 
 It starts :mod:`hvd_elastic_ext.worker.engines.rank` once for each rank, and nothing else: command, environment, output
-and commits of a rank are its slot's, so that nothing of them passes through here. It outlives the launcher, as agents do.
+and commits of a rank are its slot's, and do not pass through here. It outlives the launcher, as agents do.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """An engine whose processes keep their places: another world is other processes, which go on from the last commit.
 
 Commits lie in the agents' memory, so they outlive the processes that made them. A change is: those that train leave at
-one and the same step (or, where one of them was lost, are ended), the programs that stand by in all slots are called, and
-the newest commit that any of them finds is what all go on with.
+one and the same step (or, where one of them was lost, are ended), the programs that stand by in all slots are called,
+and the newest commit that any of them finds is what all go on with.
 """
 
 from __future__ import annotations
@@ -72,9 +72,24 @@ class Restarting:
 
     # --- the look
 
+    def wanted(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
+        """Where nobody who stays has the newest commit, one who has it is in one more world, to hand it on."""
+        roster, most = self._station.roster, self._station.rules.limits.most
+        holders = roster.holders() if self._worlds.begun else frozenset()
+        if not seats or most == 1 or not holders or any(seat.host in holders for seat in seats):
+            return seats
+        there = [life.seat for life in self._worlds.members if self._may_hand_on(life.seat.host, holders)]
+        return (*there[:1], *seats[: None if most is None else most - 1]) if there else seats
+
+    def _may_hand_on(self, host: str, holders: frozenset[str]) -> bool:
+        agent = self._station.roster.agents.get(host)
+        return host in holders and agent is not None and agent.joined and not agent.finishing
+
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         """Form the next world once nobody is in one; until then end the one that is to change."""
-        move, decision = decide(now, situation, limits, done=self._done, ended=self._ended, starting_until=self._starting_until)
+        move, decision = decide(
+            now, situation, limits, done=self._done, ended=self._ended, starting_until=self._starting_until
+        )
         change = self._change
         if move is Move.FORM:
             return self._begun(now, decision)

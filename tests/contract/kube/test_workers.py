@@ -86,3 +86,20 @@ def test_a_failed_pod_is_not_made_again_until_somebody_deletes_it(fake: KubeServ
 
     fake.delete("pods", "j-worker-1")
     eventually(lambda: len(ready(fake)) == 3, "three workers")
+
+
+def test_a_job_that_is_to_have_no_workers_is_left_as_it_is(fake: KubeServer, workers: Workers) -> None:
+    eventually(lambda: len(ready(fake)) == 2, "two workers")
+    workers.scale(0)
+    fake.delete("pods", "j-worker-1")
+    eventually(lambda: [each["metadata"]["name"] for each in fake.all("pods")] == ["j-worker-0"], "one is gone")
+    workers.scale(2)
+    eventually(lambda: len(ready(fake)) == 2, "two workers again")
+
+
+def test_a_suspended_job_has_no_workers(fake: KubeServer, workers: Workers) -> None:
+    eventually(lambda: len(ready(fake)) == 2, "two workers")
+    fake.change("mpijobs", "j", {"spec": {"runPolicy": {"suspend": True}}})
+    eventually(lambda: not fake.all("pods"), "no worker")
+    fake.change("mpijobs", "j", {"spec": {"runPolicy": {"suspend": False}}})
+    eventually(lambda: len(ready(fake)) == 2, "two workers again")

@@ -1,4 +1,4 @@
-"""An elastic job for hosts that are sent away: it commits each step, sometimes evaluates, and leaves a trace.
+"""An elastic job for hosts that are sent away: it commits, sometimes evaluates, and leaves a trace.
 
     noticed.py TRACES SEED
 
@@ -21,6 +21,7 @@ import hvd_elastic_ext.torch as elastic
 
 HOST = os.environ["HOROVOD_HOSTNAME"]
 PAUSE_S = 0.02
+COMMIT_EVERY = 5
 EVALUATES = 0.01
 """How likely a step is followed by an evaluation."""
 SHORT_S, LONG_S, LONG = (0.1, 2.0), (4.0, 7.0), 0.05
@@ -54,7 +55,10 @@ def train(state: elastic.TorchState) -> None:
         state.count += 1
         said = f"{time.monotonic():.6f} {hvd.size()} {hvd.rank()} {state.count} {state.fingerprint()}\n"
         os.write(trace, said.encode())
-        state.commit()
+        if state.count % COMMIT_EVERY == 0:
+            state.commit()
+        else:
+            state.check_host_updates()
         evaluate(state.count)
         time.sleep(PAUSE_S)
 

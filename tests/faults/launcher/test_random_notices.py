@@ -171,7 +171,10 @@ def losses(job: Job, given: list[Round]) -> Iterator[tuple[Round, int, int, str]
         said = [record.get("steps_lost") for record in told if each.at <= record.mono < until]
         if steps or said:
             around = job.last_words(each.at - 1.0, min(until, each.at + IN_S) + 1.0)
-            yield each, len(steps), sum(said), f"{each}: steps {steps} were done again, {said} by the journal\n{around}"
+            which = (
+                f"{len(steps)} steps, {min(steps)} to {max(steps)}, were done again" if steps else "none was done again"
+            )
+            yield each, len(steps), sum(said), f"{each}: {which}; by the journal {said}\n{around}"
 
 
 def summary(given: list[Round]) -> str:

@@ -1,5 +1,9 @@
-"""A job that calls commit() after every step, which takes COPY_S besides; each step takes STEP_S."""
+"""A job that calls commit() after every step, which takes COPY_S besides; each step takes STEP_S.
 
+With PLAIN=1 it is a script that was written for Horovod's own State and loop.
+"""
+
+import importlib
 import os
 import sys
 import time
@@ -8,8 +12,7 @@ from typing import Any
 import horovod.torch as hvd
 import torch
 
-import hvd_elastic_ext.torch as elastic
-
+elastic = hvd.elastic if os.environ.get("PLAIN") else importlib.import_module("hvd_elastic_ext.torch")
 STEPS = int(sys.argv[1])
 STEP_S = float(os.environ.get("STEP_S", "0.02"))
 COPY_S = float(os.environ.get("COPY_S", "0"))
@@ -29,12 +32,12 @@ class Slow:
 hvd.init()
 torch.set_num_threads(1)
 model = torch.nn.Linear(4, 4)
-optimizer = elastic.wrap(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
 state = elastic.TorchState(model=model, optimizer=optimizer, slow=Slow(), count=0)
 
 
 @elastic.run
-def train(state: elastic.TorchState) -> None:
+def train(state: Any) -> None:
     while state.count < STEPS:
         optimizer.zero_grad()
         model(torch.ones(1, 4)).sum().backward()

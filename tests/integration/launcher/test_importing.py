@@ -15,7 +15,7 @@ from tests.integration.launcher.conftest import Launched
 from tests.support.processes import RunningProcess
 
 CONTINUER = Path(__file__).with_name("continuer.py")
-pytestmark = pytest.mark.soak
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(600)]
 
 
 def old_checkpoint(path: Path) -> str:

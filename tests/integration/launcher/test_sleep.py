@@ -14,6 +14,8 @@ import psutil
 import pytest
 
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.launcher import desk
+from hvd_elastic_ext.launcher.statedir import SOCKET
 from tests.integration.launcher.conftest import Launched, alive
 from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
@@ -188,3 +190,19 @@ def test_a_job_that_failed_begins_again_as_often_as_it_may(launched: Launched) -
         assert process.wait(120) == 1, process.output
     assert [record.get("number") for record in launched.events("begun_again")] == [1]
     assert launched.events("finished")[-1].get("code") == 1
+
+
+@pytest.mark.soak
+def test_a_host_that_is_blocked_while_the_job_sleeps_stays_blocked_when_it_wakes(launched: Launched) -> None:
+    launched.set_hosts()  # nobody, from the beginning
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with launched.run("-np", 1, *job(launched, "--sleep-after", 1)[2:-3], *sleeper) as process:
+        slept(launched)
+        said = desk.ask(launched.directory / "state" / SOCKET, {"do": "block", "host": "localhost", "for": None})
+        assert "host localhost is blocked" in said["said"]
+        launched.set_hosts(*TWO)
+        launched.wait_for("a process", lambda: launched.events("spawned"), timeout=240.0)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(240) == 143, process.output
+        assert "Traceback" not in process.output
+    assert {record.get("host") for record in launched.events("spawned")} == {"127.0.0.1"}

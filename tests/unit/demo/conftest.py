@@ -17,7 +17,6 @@ from hvd_elastic_ext.demo.drive import Drive, Frame, Outcome
 from hvd_elastic_ext.demo.script import START, Scene
 from hvd_elastic_ext.demo.seen import Worker
 
-
 LEAST = 2
 """Hosts that it needs."""
 
@@ -61,7 +60,7 @@ class Launcher:
         self._stays = False
         self._sleeps_at: float | None = None
         self._asleep = False
-        self._hosts = START
+        self._hosts: tuple[str, ...] = START
         self._world: tuple[str, ...] = ()
         self._blocked: dict[str, float] = {}
         self._paused_until = clock.mono() + self.boot_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.job import Folder, Job, example_script, job_environ, run_command
-from hvd_elastic_ext.demo.machine import ancestors, family, holder_of
+from hvd_elastic_ext.demo.machine import ancestors, family, holder_of, kill_at_once
 from hvd_elastic_ext.demo.main import parser, plan_of
 from hvd_elastic_ext.demo.seen import Worker
 from tests.support.marks import start_time
@@ -140,8 +141,10 @@ time.sleep(600)
 
 
 def test_a_host_gets_its_notice_and_is_then_taken_away_with_all_that_runs_there(
-    tmp_path: Path, environ: dict[str, str]
+    tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    doomed: list[int] = []
+    monkeypatch.setattr("hvd_elastic_ext.demo.job.kill_at_once", doomed.extend)
     notice = tmp_path / "a.sock.notice"
     notice.touch()
     with Folder(tmp_path / "out") as folder:
@@ -157,6 +160,8 @@ def test_a_host_gets_its_notice_and_is_then_taken_away_with_all_that_runs_there(
             assert "spot" in said["reason"]
             assert before + 30.0 <= said["deadline"] <= time.time() + 30.0
             job.take_away(["a", "b"])
+            assert doomed == sorted([ancestors(child)[1], child])
+            kill_at_once(doomed)
             wait_until(lambda: start_time(child) is None, what="the end of the child")
             assert not notice.exists()
         finally:
@@ -165,10 +170,16 @@ def test_a_host_gets_its_notice_and_is_then_taken_away_with_all_that_runs_there(
 
 def test_of_a_process_and_its_fork_the_first_is_the_holder_of_a_file(tmp_path: Path) -> None:
     notice = tmp_path / "a.sock.notice"
-    with notice.open("w"):
-        assert holder_of(notice.name, among=[os.getppid(), os.getpid()]) == (os.getpid(), notice)
-        notice.unlink()
-        assert holder_of(notice.name, among=family(os.getpid())) == (os.getpid(), notice)
+    with notice.open("w") as file:
+        sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
+        with subprocess.Popen(sleeps, pass_fds=[file.fileno()]) as fork:
+            alone = holder_of(notice.name, among=[fork.pid])
+            both = holder_of(notice.name, among=family(os.getpid()))
+            notice.unlink()
+            later = holder_of(notice.name, among=[fork.pid, os.getpid()])
+            kill_at_once([fork.pid])
+    assert alone == (fork.pid, notice)
+    assert both == later == (os.getpid(), notice)
     assert holder_of(notice.name, among=family(os.getpid())) is None
     assert family(2**22 + 1) == []
 

@@ -7,7 +7,7 @@ import pytest
 from hvd_elastic_ext.core.errors import Asleep, Interrupted
 from hvd_elastic_ext.launcher.attempts import Kept
 from hvd_elastic_ext.launcher.bedtime import AGAIN_S, Known, Step, Stored, next_step
-from hvd_elastic_ext.launcher.cadence import ON_NOTICE
+from hvd_elastic_ext.launcher.cadence import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from tests.unit.launcher.storing import Storing
@@ -38,9 +38,10 @@ def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known
     assert next_step(known) is step
 
 
-def two(**rules: object) -> Storing:
+def two(every: Cadence = ON_NOTICE, **rules: object) -> Storing:
     """Two hosts that are both needed, and train."""
-    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=2, settle_s=0.1), **{"sleep_after_s": 30.0, **rules})
+    usual = {"limits": Limits(start=2, least=2, settle_s=0.1), "sleep_after_s": 30.0}
+    cluster = Storing(every, **{**usual, **rules})
     cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: len(cluster.training) == 2)
@@ -181,3 +182,79 @@ def test_told_to_end_it_waits_for_storage_that_fails_no_longer_than_for_any_last
     took_s = cluster.until(lambda: cluster.driver.over)
     assert 20.0 <= took_s < 30.0
     assert isinstance(cluster.driver.outcome, Interrupted)
+
+
+def looks_in(cluster: Storing, seconds: float, *, most: int) -> int:
+    """How often the driver looks in that time; given up beyond ``most``."""
+    count, look = 0, cluster.driver.look
+
+    def counted() -> float | None:
+        nonlocal count
+        count += 1
+        assert count <= most, "it looks all the time"
+        return look()
+
+    cluster.driver.look = counted  # type: ignore[method-assign]
+    cluster.run(seconds)
+    cluster.driver.look = look  # type: ignore[method-assign]
+    return count
+
+
+def test_a_checkpoint_that_is_due_while_nobody_trains_has_nobody_look_all_the_time() -> None:
+    cluster = two(every=Cadence(seconds=2.0))
+    lose_b(cluster)
+    cluster.run(3.0)
+    assert looks_in(cluster, 10.0, most=100) >= 10
+
+
+def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
+    cluster = two()
+    cluster.takes_s["held"] = 60.0
+    lose_b(cluster)
+    cluster.hosts(a=1, b=1)
+    cluster.run(3.5)  # b's next process is ready at about now
+    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    looks_in(cluster, 15.0, most=200)
+
+
+@pytest.mark.parametrize("errand", ["held", "write"])
+def test_a_survivor_that_falls_silent_while_it_is_asked_is_waited_for_no_longer_than_any(errand: str) -> None:
+    cluster = two()
+    cluster.takes_s[errand] = 5.0
+    lose_b(cluster)
+    cluster.run(31.0)
+    assert cluster.of(errand)
+    for silent in (cluster.cut, cluster.mute, cluster.dead):
+        silent.add("a")
+    cluster.run(150.0)
+    assert isinstance(cluster.driver.outcome, Asleep)
+
+
+def test_a_world_that_loses_a_member_for_good_while_it_forms_is_no_reason_to_stay_awake() -> None:
+    cluster = two()
+    lose_b(cluster)
+    cluster.lose["go"] = 1000
+    cluster.hosts(a=1, b=1)
+    before = cluster.driver.station.generation
+    cluster.until(lambda: cluster.driver.station.generation > before)
+    cluster.run(1.0)
+    assert not cluster.driver.worlds.formed
+    cluster.lose_agent("b")
+    cluster.dead.add("b")
+    cluster.hosts(a=1)
+    cluster.run(60.0)
+    assert isinstance(cluster.driver.outcome, Asleep)
+
+
+def test_a_checkpoint_is_read_back_where_it_is() -> None:
+    """Hosts share no storage, and the first one that answers has none of it."""
+    cluster = two()
+    cluster.answers["c", "held"] = {"held": {}, "newest": None}
+    cluster.answers["c", "verify"] = {"whole": False, "why": "it is not there"}
+    lose_b(cluster)
+    cluster.rules.limits = Limits(start=2, least=3, settle_s=0.1)
+    cluster.hosts(a=1, c=1)
+    cluster.held_s["a"] = 0.5
+    cluster.run(40.0)
+    assert isinstance(cluster.driver.outcome, Asleep)
+    assert [host for host, _ in cluster.of("verify")] == ["a"]

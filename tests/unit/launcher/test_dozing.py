@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.publication import Departure, Publication
 from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.dormant import Dormant, Keeps
-from hvd_elastic_ext.launcher.dozing import Act, Night, decide, slots_there
+from hvd_elastic_ext.launcher.dozing import Act, Night, decide, settle_s, slots_there
 from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.membership import Limits
@@ -60,6 +60,11 @@ def test_hosts_that_are_blocked_do_not_count() -> None:
     assert slots_there(11.0, hosts, ledger) == 10
 
 
+def test_hosts_that_wake_it_in_vain_have_to_stay_ever_longer() -> None:
+    assert [settle_s(3.0, times) for times in range(7)] == [3.0, 30.0, 60.0, 120.0, 240.0, 300.0, 300.0]
+    assert settle_s(400.0, 1) == 400.0
+
+
 def test_a_failure_is_followed_by_ever_longer_pauses_as_often_as_is_allowed() -> None:
     def pauses(failure: JobFailed, policy: str, limit: int = 6) -> list[float | None]:
         return [pause_before_restart(failure, number, policy=policy, limit=limit) for number in range(8)]
@@ -74,7 +79,7 @@ def test_a_failure_is_followed_by_ever_longer_pauses_as_often_as_is_allowed() ->
 class Slumber:
     """One sleep of a job with a clock of its own, and what it writes."""
 
-    def __init__(self, *, max_wait_s: float | None = None) -> None:
+    def __init__(self, *, max_wait_s: float | None = None, in_vain: int = 0) -> None:
         self.clock, self.lines = ManualClock(), io.StringIO()
         journal = Journal(self.lines, self.clock)
         self.feed = HostFeed(Journal(io.StringIO(), self.clock))
@@ -87,6 +92,7 @@ class Slumber:
             releases=Keeps(),
             max_wait_s=max_wait_s,
             generation=4,
+            in_vain=in_vain,
         )
         self.number = 0
 
@@ -110,6 +116,27 @@ def test_it_sleeps_on_until_hosts_are_published_that_stay() -> None:
             night.publish(*hosts, departing=departing)
         await asyncio.wait_for(sleep, 30.0)
         assert night.events() == ["slept", "woke"]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_woken_in_vain_it_wakes_at_once_for_other_hosts_only(others: bool) -> None:
+    async def play() -> None:
+        night = Slumber(in_vain=1)
+        night.publish("a", "b")
+        sleep = asyncio.create_task(night.dormant.sleep(Asleep("too few"), night.feed.hosts()))
+        await asyncio.sleep(0)
+        assert not sleep.done()
+        night.publish("a")
+        night.publish("a", "c" if others else "b")
+        if not others:
+            night.publish("b", "a")
+            await asyncio.sleep(0)
+            assert not sleep.done()
+            night.clock.advance(30.0)
+            night.dormant.changed()
+        await asyncio.wait_for(sleep, 30.0)
 
     asyncio.run(play())
 

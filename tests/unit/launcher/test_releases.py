@@ -34,6 +34,7 @@ class Cluster:
         self.looks = 0
         self.fails: list[Transient] = []
         self.during: Callable[[], None] = lambda: None
+        self.before_told: Callable[[], None] = lambda: None
 
     def look(self) -> Seen:
         self._may_fail()
@@ -45,6 +46,7 @@ class Cluster:
 
     def tell(self, replicas: int, *, before: int | None) -> None:
         self._may_fail()
+        self.before_told()
         self.told.append(replicas)
         if self.leaves and replicas == 0:
             self.left = self.look().pods
@@ -249,6 +251,22 @@ def test_who_asks_for_workers_by_hand_gets_them(tmp_path: Path) -> None:
     )
 
 
+def test_who_asked_by_hand_in_vain_is_asked_for_no_more_than_that_later(tmp_path: Path) -> None:
+    cluster = Cluster(5, annotated=False, delivers=False)
+    story = Story(tmp_path, cluster, SET)
+
+    async def act() -> None:
+        await story.asleep()
+        cluster.replicas = 3
+        await story.later(EVERY)
+        await story.later(TIMEOUT)
+        await story.later(EVERY)
+        await story.woke()
+        assert cluster.told == [0, 0, 2, 3]
+
+    play(act)
+
+
 def test_workers_that_are_ready_and_not_published_are_let_go_in_the_end(tmp_path: Path) -> None:
     cluster = Cluster(5)
     story = Story(tmp_path, cluster, SET)
@@ -285,6 +303,21 @@ def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_sleep(
     play(act)
     assert story.events == ["not_called", "released", "not_called", "called"]
     assert story.journal[0][1] == {"reason": "statefulset/w: it is down"}
+
+
+def test_pauses_begin_anew_when_the_job_wakes(tmp_path: Path) -> None:
+    cluster = Cluster(5)
+    story = Story(tmp_path, cluster, SET)
+
+    async def act() -> None:
+        cluster.fails = [Transient("it is down") for _ in range(3)]
+        await story.asleep()
+        await story.later(5.0)
+        assert story.at == story.clock.mono() + 10.0
+        await story.woke()
+        assert story.at == story.clock.mono() + 5.0
+
+    play(act)
 
 
 @pytest.mark.parametrize("annotated", [True, False])
@@ -344,11 +377,11 @@ def test_a_launcher_that_finds_its_workers_leaves_them_alone(tmp_path: Path) -> 
 
 
 def test_a_note_about_another_job_of_the_same_name_does_not_count(tmp_path: Path) -> None:
-    first, second = Cluster(5, leaves=True), Cluster(2)
+    first, second = Cluster(5, leaves=True), Cluster(1)
 
     async def act() -> None:
         await Story(tmp_path, first, MPI).asleep()
-        await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 2
+        await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 1
         assert second.told == []
         assert Notebook(tmp_path).read().before is None
 
@@ -416,18 +449,31 @@ def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -> None
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly() -> None:
+        cluster.before_told = lambda: None
         begun.set()
         assert go_on.wait(SECONDS)
 
     async def act() -> None:
-        cluster.during = slowly
+        cluster.before_told = slowly
         await story.releases.asleep(HOSTS)
         assert await asyncio.to_thread(begun.wait, SECONDS)
         leaving = asyncio.create_task(story.releases.left(code=143))
-        await asyncio.sleep(0)
-        assert not leaving.done()
+        done, _ = await asyncio.wait({leaving}, timeout=0.2)
+        assert not done
         go_on.set()
         await leaving
+        assert cluster.told == [0, 1]
+
+    play(act)
+
+
+def test_who_was_never_let_go_is_left_alone_at_the_end(tmp_path: Path) -> None:
+    cluster = Cluster(5)
+    story = Story(tmp_path, cluster, MPI)
+
+    async def act() -> None:
+        await story.releases.asleep(HOSTS)
+        await story.releases.left(code=143)
         assert cluster.told == []
 
     play(act)

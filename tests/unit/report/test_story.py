@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hvd_elastic_ext.core.journal import EVENTS, Record, read
 from hvd_elastic_ext.report.main import to_json
 from hvd_elastic_ext.report.story import Row, Story, tell
+from hvd_elastic_ext.report.table import size_text, summary
 
 from .conftest import JournalMaker, whole_job
 
@@ -335,3 +336,50 @@ def test_of_checkpoints_that_follow_one_another_the_last_is_told_and_how_many_th
     ]
     [row] = tell(read([json.dumps(line) for line in lines])).rows
     assert (row.cause, row.note) == ("step 30", "/store/30 (3 in a row)")
+
+
+def slept(journal: JournalMaker) -> JournalMaker:
+    """Two train, are told to go, sleep, and are three when they are awake."""
+    journal.add("started").resized("start", 2).steps(10)
+    for host in "ab":
+        journal.add("notice", after=0.2, host=host, reason="spot")
+    journal.add("sealed", step=10, path="/store/10").add(
+        "slept", after=1.6, reason="too few", path="/store/10", step=10
+    )
+    journal.add("woke", after=5.0, reason="3 slots may work", slept_s=5.0)
+    return journal.add("resumed", after=1.0, host="a", step=10, reason="/store/10").resized("start", 3, after=2.0)
+
+
+def test_a_sleep_has_the_time_until_there_is_a_world_again_and_that_world_what_it_took_to_train(
+    journal: JournalMaker,
+) -> None:
+    slept(journal).mono += 3.0
+    story = tell(journal.steps(10).add("finished", after=0.1, code=0).records)
+    asleep, awake = next(row for row in story.rows if row.event == "slept"), story.resizes[-1]
+    assert (asleep.before, asleep.after, asleep.steps_lost) == (2, 0, None)
+    assert (awake.before, awake.after, awake.steps_lost) == (0, 3, 0)
+    assert [asleep.downtime_s, awake.downtime_s] == pytest.approx([9.9, 3.1])
+    assert [world.size for world in story.world] == [0, 2, 0, 3, 0]
+    assert "0 resizes cost 0.00 s of standing still and 0 steps done again; 1 sleep cost 13.00 s; " in summary(story)
+    assert size_text(asleep) == "2 → 0"
+
+
+def test_steps_that_a_sleep_has_cost_are_found_out(journal: JournalMaker) -> None:
+    slept(journal).step -= 4
+    story = tell(journal.steps(10).records)
+    assert story.resizes[-1].steps_lost == 4
+    assert "and 4 steps done again" in summary(story)
+
+
+def test_a_job_that_still_sleeps_does_not_know_for_how_long(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 2).steps(10).add("slept", after=1.0, reason="too few")
+    story = tell(journal.records)
+    assert story.rows[-1].downtime_s is None
+    assert story.world[-1].size == 0
+
+
+def test_hosts_that_are_told_to_go_at_one_moment_are_one_row(journal: JournalMaker) -> None:
+    rows = [row.hosts for row in tell(slept(journal).records).rows if row.event == "notice"]
+    assert rows == [("a", "b")]
+    journal.add("notice", after=5.0, host="c", reason="spot")
+    assert [row.hosts for row in tell(journal.records).rows if row.event == "notice"] == [("a", "b"), ("c",)]

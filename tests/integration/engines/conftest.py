@@ -1,0 +1,55 @@
+"""Jobs of the engines that begin other processes for each world."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.launcher.conftest import Launched
+
+LEARNER = Path(__file__).with_name("learner.py")
+OPTIONS = ("--rsh", "local", "--settle", "1", "--heartbeat-timeout", "60", "--blacklist-cooldown-range", "600", "600")
+"""Every host is this machine. A host that failed does not come back within a test."""
+
+
+class Job(Launched):
+    """One job of ``learner.py``."""
+
+    def command(self, engine: str, *words: str | Path, processes: int = 2, script: tuple[str, ...] = ()) -> list[str]:
+        script = script or (sys.executable, str(LEARNER), "1000000")
+        sizes = ("-np", str(processes), "--min-np", "1")
+        return ["--engine", engine, *OPTIONS, *sizes, "--state-dir", str(self.directory / "state"), *words, *script]
+
+    def worlds(self, size: int) -> list[list[tuple[int, int]]]:
+        """Of each world of so many that has begun to train: count and process of each rank, in no order."""
+        found = re.findall(r"goes on count=(\d+) size=(\d+) pid=(\d+)", self.process.output)
+        those = [(int(count), int(pid)) for count, of, pid in found if int(of) == size]
+        return [those[at : at + size] for at in range(0, len(those) - size + 1, size)]
+
+    def wait_for_world(self, size: int, *, number: int = 1) -> int:
+        """Wait until the ``number``-th world of this size trains; the count that all of its ranks went on with."""
+        self.wait_for(
+            f"world {number} of {size}",
+            lambda: len(self.worlds(size)) >= number and self.steps_at(size) > 2,
+            timeout=400.0,
+        )
+        counts = {count for count, _ in self.worlds(size)[number - 1]}
+        assert len(counts) == 1, self.process.output
+        return counts.pop()
+
+    def stop(self) -> str:
+        """Have training end well; what each rank printed last."""
+        (self.directory / "stop").touch()
+        assert self.process.wait(240) == 0, self.process.output
+        return self.process.stdout
+
+    def counted(self, event: str) -> list[int]:
+        return [record.get("step") for record in self.events(event)]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    return Job(tmp_path)

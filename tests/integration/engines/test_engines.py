@@ -1,0 +1,109 @@
+"""Real jobs of torchrun's way and of Debian's ``mpirun``: hosts come and go, ranks are killed, everything is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+
+import psutil
+import pytest
+
+from tests.contract.comms.conftest import without_mpi
+from tests.integration.engines.conftest import LEARNER, Job
+
+pytestmark = pytest.mark.timeout(900)
+needs_mpi = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
+ENGINES = ("torchrun", pytest.param("mpirun", marks=needs_mpi))
+
+
+def ranks_of(job: Job, size: int) -> dict[int, int]:
+    """Process of each rank of the newest world of that size."""
+    found = re.findall(rf"\[(\d+)\]<stdout>:goes on count=\d+ size={size} pid=(\d+)", job.process.output)
+    return {int(rank): int(pid) for rank, pid in found[-size:]}
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_job_grows_without_losing_a_step_and_goes_on_from_the_last_commit_when_a_rank_is_killed(
+    job: Job, engine: str
+) -> None:
+    job.set_hosts("a:1", "b:1")
+    with job.run(*job.command(engine)):
+        assert job.wait_for_world(2) == 0
+        job.set_hosts("a:1", "b:1", "c:1")
+        grown_at = job.wait_for_world(3)
+        drained = [r for r in job.events("committed", "stepped") if r.get("size") == 2]
+        assert grown_at == max(record.get("step") for record in drained)
+        os.kill(ranks_of(job, 3)[2], signal.SIGKILL)
+        mended_at = job.wait_for_world(2, number=2)
+        committed = [r.get("step") for r in job.events("committed") if r.get("size") == 3]
+        assert mended_at == max(committed, default=grown_at)
+        done = re.findall(r"done count=(\d+) fingerprint=(\w+)", job.stop())
+    assert len(done) == 2
+    assert len(set(done)) == 1
+    causes = [record.get("cause") for record in job.events("resized")]
+    assert causes == ["start", "hosts added", "worker failed"]
+    assert [record.get("subject") for record in job.events("struck")] == ["slot 0 of c"]
+    assert job.events("resized")[1].get("steps_lost") == 0
+    assert job.events("resized")[1].get("downtime_s") > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_job_of_which_everything_is_lost_goes_on_from_its_durable_checkpoint(job: Job, engine: str) -> None:
+    job.set_hosts("a:2")
+    durable = ("--checkpoint-dir", str(job.directory / "checkpoints"), "--checkpoint-every", "20")
+    with job.run(*job.command(engine, *durable)):
+        job.wait_for_world(2)
+        job.wait_for("a checkpoint", lambda: job.counted("sealed"), timeout=120.0)
+        for process in [*psutil.Process(job.process.pid).children(recursive=True), psutil.Process(job.process.pid)]:
+            process.kill()
+        job.process.wait(60)
+    sealed = job.counted("sealed")[-1]
+    (job.directory / "state").rename(job.directory / "lost")
+    with job.run(*job.command(engine, *durable)):
+        resumed_at = job.wait_for_world(2)
+        job.stop()
+    assert resumed_at >= sealed > 0
+    assert [record.get("step") for record in job.events("resumed")] == [resumed_at]
+
+
+@needs_mpi
+@pytest.mark.soak
+def test_a_script_of_mpi4py_alone_runs_as_under_mpirun(job: Job) -> None:
+    job.set_hosts("a:1", "b:1")
+    script = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('sum', w.allreduce(w.rank + 1), w.rank, w.size)"
+    with job.run(*job.command("mpirun", script=(sys.executable, "-c", script))) as process:
+        assert process.wait(200) == 0, process.output
+    assert sorted(re.findall(r"\[(\d)\]<stdout>:(sum .*)", process.output)) == [("0", "sum 3 0 2"), ("1", "sum 3 1 2")]
+
+
+@pytest.mark.soak
+def test_a_script_of_torch_distributed_alone_runs_as_under_torchrun(job: Job) -> None:
+    job.set_hosts("a:1", "b:1")
+    script = (
+        "import torch, torch.distributed as d; d.init_process_group('gloo'); x = torch.ones(1) + d.get_rank(); "
+        "d.all_reduce(x); print('sum', int(x), d.get_rank(), d.get_world_size())"
+    )
+    with job.run(*job.command("torchrun", script=(sys.executable, "-c", script))) as process:
+        assert process.wait(200) == 0, process.output
+    assert sorted(re.findall(r"\[(\d)\]<stdout>:(sum .*)", process.output)) == [("0", "sum 3 0 2"), ("1", "sum 3 1 2")]
+
+
+def test_a_script_of_horovods_is_told_what_to_call_instead(job: Job) -> None:
+    job.set_hosts("a:1")
+    script = (sys.executable, "-c", "import horovod.torch as hvd; hvd.init()")
+    with job.run(*job.command("torchrun", "--failure-budget", "0", processes=1, script=script)) as process:
+        assert process.wait(200) == 1
+    assert "hvd.init(): --engine torchrun starts no world of Horovod's; call elastic.init() instead" in process.output
+
+
+def test_without_mpirun_that_is_said_in_one_line(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    job.set_hosts("a:1")
+    with job.run(*job.command("mpirun", script=(sys.executable, str(LEARNER), "1"), processes=1)) as process:
+        assert process.wait(120) == 2
+    assert process.stderr.count("\n") == 1
+    assert "--engine mpirun: there is no mpirun on this machine; apt-get install openmpi-bin" in process.stderr
