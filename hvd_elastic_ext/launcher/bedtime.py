@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.attempts import Kept, last_words
 from hvd_elastic_ext.launcher.cadence import Durability
+from hvd_elastic_ext.launcher.last_call import before_s
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.roster import Agent
 from hvd_elastic_ext.launcher.sealing import Sealing
@@ -131,8 +132,16 @@ class Bedtime:
     def _not_before(self) -> float:
         if self._since is None:
             return math.inf
-        ready_at = self._since + (0.0 if self._hurry else self._after_s or 0.0)
-        return max(ready_at, self._again_at, self._sealing.again_at)
+        return max(self._ready_at(self._since), self._again_at, self._sealing.again_at)
+
+    def _ready_at(self, since: float) -> float:
+        """It has been too few for long enough then, or all that holds the newest commit is about to go."""
+        at = since + (0.0 if self._hurry else self._after_s or 0.0)
+        holders, going = self._station.roster.holders(), self._station.leaves_by
+        if not holders or not holders <= going.keys():
+            return at
+        ends = min(going[host] for host in holders)
+        return since if ends == math.inf else max(since, min(at, ends - before_s(self._sealing.durable_s)))
 
     def lost(self, host: str) -> None:
         """A connection was lost, and with it perhaps an answer: what is known is known no more."""
@@ -177,7 +186,12 @@ class Bedtime:
         return None
 
     def _ask_all(self, now: float, short: str) -> Asleep | None:
-        agents = [agent for agent in self._station.roster.agents.values() if agent.heard and not agent.finishing]
+        # One that was sent a signal is to end, and yet has its grace, and its memory, as long as it lasts.
+        agents = [
+            agent
+            for agent in self._station.roster.agents.values()
+            if agent.heard and (agent.leaves_by is not None or not agent.finishing)
+        ]
         if any(not agent.joined for agent in agents):
             self._again_at = now + AGAIN_S
             return None  # it comes again, or is cut off; what it holds may be the newest

@@ -94,7 +94,7 @@ class Driver:
         self._resuming = Resuming(
             self.station, self.worlds, self.sealing, rules.durability, fleet=self.fleet, expects=expects
         )
-        self.fleet.may_start = self._resuming.ready
+        self.fleet.may_start, self.fleet.may_end = self._resuming.ready, self._may_end
         self.over = False
         """The job has ended: with :attr:`outcome`, or well if that is None."""
         self.outcome: JobFailed | None = None
@@ -163,6 +163,11 @@ class Driver:
         roster = self.station.roster
         seats = membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
         return self.engine.wanted(seats)
+
+    def _may_end(self, host: str) -> bool:
+        """Nobody trains, and a job that sleeps has yet to save what the agent of this host holds: else it may."""
+        sleeps = self.station.rules.sleep_after_s is not None
+        return not sleeps or self.worlds.standing or host not in self.station.roster.holders()
 
     def _see_what_never_begins(self, wanted: tuple[Seat, ...]) -> None:
         """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""

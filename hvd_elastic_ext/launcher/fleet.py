@@ -54,6 +54,8 @@ class Fleet:
         come since may be its successor's."""
         self.may_start: Callable[[str], bool] = lambda host: True
         """Whether a host is ready for processes."""
+        self.may_end: Callable[[str], bool] = lambda host: True
+        """Whether nobody needs what the agent of a host that is listed no more has in its memory."""
         self._station = station
         self._faults = faults
         self._roster = station.roster
@@ -100,7 +102,7 @@ class Fleet:
         patience = JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in self._roster.agents.values())
         for name, agent in list(self._roster.agents.items()):
             # One that was told to finish does so. Where its host is wanted again, another follows it.
-            if name not in needed and name not in self.hosts and not self._roster.on(name):
+            if name not in needed and name not in self.hosts and not self._roster.on(name) and self.may_end(name):
                 # That of a blocked host stays: what it holds may be needed.
                 self.dismiss(agent)
             if not agent.heard and now - agent.since > patience and name in self._roster.agents:

@@ -72,6 +72,16 @@ def test_everything_comes_back_from_a_file_and_is_what_a_roll_back_returns_to(
         state.restore()
 
 
+def test_it_is_committed_at_once(old: dict[str, Any]) -> None:
+    state = fresh()
+    elastic.load_checkpoint(state, old)
+    step(state.model, state.optimizer)
+    state.epoch = 9
+    state.restore()
+    assert state.epoch == 7
+    assert same(state.model.state_dict(), old["model"])
+
+
 def test_names_say_what_is_taken_and_what_it_is_called_there(old: dict[str, Any]) -> None:
     given = {"model_state_dict": old["model"], "epoch": 7, "args": {"lr": 1}}
     state = fresh()

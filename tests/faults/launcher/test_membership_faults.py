@@ -93,7 +93,8 @@ def test_a_veteran_killed_right_after_a_join_leaves_its_state_with_the_newcomer(
         training.wait_for_size(1)
         veteran = training.pids()[FIRST]
         training.set_hosts(f"{FIRST}:1", f"{SECOND}:1")
-        training.wait_for("the newcomer's first step", lambda: any(s.host == SECOND for s in training.shown()))
+        both = {FIRST, SECOND}  # who has done a step may be killed before it says so
+        training.wait_for("a step together", lambda: {s.host for s in training.shown() if s.size == 2} == both)
         os.kill(veteran, signal.SIGKILL)
         training.wait_for("the loss", lambda: ended(training) == {FIRST: "crashed"})
         training.wait_for_size(1)

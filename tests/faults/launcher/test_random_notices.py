@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 NOTICES: Final = int(os.environ.get("HVD_TEST_NOTICES", "100"))
 IN_S: Final = 30.0
 AT_MOST: Final = 1
-"""How many notices of a hundred may cost a step."""
+"""How many notices of a hundred may cost a step, or leave a process on its host that is killed in the end."""
 SEED: Final = int(os.environ.get("HVD_TEST_SEED", "20260"))
 HOSTS: Final = 3
 ALL: Final = 2
@@ -221,15 +221,17 @@ def test_a_hundred_hosts_leave_at_random_moments_within_their_notice_and_at_most
 
 
 def check(job: Job, given: list[Round]) -> None:
-    """Nobody stayed too long, next to nothing was lost, and what was is told; after a loss of all it went on there."""
+    """Next to nothing was lost, next to nobody stayed too long, what was lost is told; after a loss of all it went on
+    from the very step."""
     steps = traces.read(job.traces)
     assert sum(len(each.lives) for each in given) == NOTICES
-    assert not [str(each) for each in given if len(each.lives) < HOSTS and any(life.forced for life in each.lives)]
     assert traces.missing(steps) == []
     assert traces.divided(steps) == []
     lost = list(losses(job, given))
     assert not [step for step in traces.done_again(steps) if step.mono < given[0].at]
-    assert sum(len(each.lives) for each, *_ in lost) <= AT_MOST, "\n\n".join(text for *_, text in lost)
+    late = [str(each) for each in given for life in each.lives if life.forced and len(each.lives) < HOSTS]
+    cost = sum(len(each.lives) for each, *_ in lost)
+    assert cost + len(late) <= AT_MOST, "\n\n".join([*late, *(text for *_, text in lost)])
     untold = [text for each, done, said, text in lost if done > said and len(each.lives) < HOSTS]
     assert not untold, "\n\n".join(untold)
     resumed = [record for record in job.records if record.event == "resumed"]

@@ -58,9 +58,13 @@ def test_a_job_of_which_everything_is_lost_goes_on_from_its_durable_checkpoint(j
     with job.run(*job.command(engine, *durable)):
         job.wait_for_world(2)
         job.wait_for("a checkpoint", lambda: job.counted("sealed"), timeout=120.0)
-        for process in [*psutil.Process(job.process.pid).children(recursive=True), psutil.Process(job.process.pid)]:
-            process.kill()
+        below = psutil.Process(job.process.pid).children(recursive=True)
+        mpiruns = [each for each in below if each.name() == "mpirun"]  # which clears away what its ranks leave
+        for each in [psutil.Process(job.process.pid), *below]:
+            if each not in mpiruns:
+                each.kill()
         job.process.wait(60)
+        psutil.wait_procs(mpiruns, timeout=60)
     sealed = job.counted("sealed")[-1]
     (job.directory / "state").rename(job.directory / "lost")
     with job.run(*job.command(engine, *durable)):
@@ -68,6 +72,26 @@ def test_a_job_of_which_everything_is_lost_goes_on_from_its_durable_checkpoint(j
         job.stop()
     assert resumed_at >= sealed > 0
     assert [record.get("step") for record in job.events("resumed")] == [resumed_at]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_world_outlives_its_launcher_and_the_next_one_goes_on_with_it(job: Job, engine: str) -> None:
+    job.set_hosts("a:1")
+    with job.run(*job.command(engine, processes=1)) as first:
+        job.wait_for_world(1)
+        [pid] = ranks_of(job, 1).values()
+        first.kill()
+        first.wait(60)
+        known = len(job.events("stepped"))
+        with job.run(*job.command(engine, processes=1)):
+            job.wait_for("steps told to the next launcher", lambda: len(job.events("stepped")) > known + 3)
+            assert psutil.pid_exists(pid)
+            assert not job.events("exited")
+            job.set_hosts("a:1", "b:1")
+            assert job.wait_for_world(2) > 0
+            job.stop()
+    assert [record.get("cause") for record in job.events("resized")] == ["start", "hosts added"]
 
 
 @needs_mpi

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 from collections.abc import Iterator
@@ -109,8 +110,9 @@ def test_a_job_that_sleeps_has_no_pod_and_goes_on_from_the_very_step_when_all_of
         assert not launched.events("woke")
         cloud.room.set()
         launched.wait_for("training again", lambda: launched.events("inherited"), timeout=PATIENCE_S)
-        [resumed] = launched.events("resumed")
-        assert resumed.get("step") == night.get("step")
+        assert launched.events("resumed")[0].get("step") == night.get("step")
+        nights = [record.event for record in launched.events("slept", "woke", "released")]
+        assert not any(pair == ("woke", "released") for pair in itertools.pairwise(nights)), nights
         launched.wait_for("that nothing is owed", lambda: BEFORE not in _annotations(cloud), timeout=PATIENCE_S)
         assert cloud.asked == 2
         process.send_signal(signal.SIGTERM)

@@ -203,18 +203,18 @@ def looks_in(cluster: Storing, seconds: float, *, most: int) -> int:
 def test_a_checkpoint_that_is_due_while_nobody_trains_has_nobody_look_all_the_time() -> None:
     cluster = two(every=Cadence(seconds=2.0))
     lose_b(cluster)
-    cluster.run(3.0)
-    assert looks_in(cluster, 10.0, most=100) >= 10
+    assert looks_in(cluster, 15.0, most=1000) >= 15
 
 
 def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
-    cluster = two()
-    cluster.takes_s["held"] = 60.0
-    lose_b(cluster)
-    cluster.hosts(a=1, b=1)
-    cluster.run(3.5)  # b's next process is ready at about now
+    cluster = two(limits=Limits(start=2, least=1, settle_s=5.0))
+    cluster.takes_s["held"] = cluster.boot_s["b"] = 60.0
+    cluster.lose_agent("b")
+    cluster.kill("a")
+    cluster.run(4.5)  # a is ready again, and b is waited for
     cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
-    looks_in(cluster, 15.0, most=200)
+    looks_in(cluster, 15.0, most=1000)
+    assert not cluster.driver.over
 
 
 @pytest.mark.parametrize("errand", ["held", "write"])
@@ -224,8 +224,10 @@ def test_a_survivor_that_falls_silent_while_it_is_asked_is_waited_for_no_longer_
     lose_b(cluster)
     cluster.run(31.0)
     assert cluster.of(errand)
-    for silent in (cluster.cut, cluster.mute, cluster.dead):
-        silent.add("a")
+    cluster.dead = {"a", "c"}
+    cluster.hosts(c=1)
+    cluster.cut.add("a")
+    cluster.mute.add("a")
     cluster.run(150.0)
     assert isinstance(cluster.driver.outcome, Asleep)
 
@@ -258,3 +260,30 @@ def test_a_checkpoint_is_read_back_where_it_is() -> None:
     cluster.run(40.0)
     assert isinstance(cluster.driver.outcome, Asleep)
     assert [host for host, _ in cluster.of("verify")] == ["a"]
+
+
+@pytest.mark.parametrize("signalled", [True, False])
+def test_memory_that_is_about_to_go_is_sealed_while_it_is_there(signalled: bool) -> None:
+    cluster = two()
+    lose_b(cluster)
+    cluster.run(2.0)
+    [survivor] = cluster.agents["a"].values()
+    if signalled:
+        cluster.terminate("a")
+    else:
+        cluster.write_notice("a", "spot reclaim", 15.0)
+    cluster.run(14.0)
+    assert isinstance(cluster.driver.outcome, Asleep)
+    assert (cluster.driver.outcome.path, cluster.driver.outcome.step) == ("/store/x", survivor.steps)
+
+
+def test_an_agent_that_alone_holds_the_newest_commit_is_asked_though_its_host_is_listed_no_more() -> None:
+    cluster = two()
+    [survivor] = cluster.agents["a"].values()
+    held = [[77, 1, survivor.generation, survivor.steps], survivor.steps, 1]
+    cluster.answers["a", "held"] = {"held": {"0": held}, "newest": None}
+    cluster.lose_agent("b")
+    cluster.kill("a")
+    cluster.hosts(c=1)
+    cluster.run(40.0)
+    assert {host for host, _ in cluster.of("write")} == {"a"}

@@ -14,6 +14,7 @@ from hvd_elastic_ext.launcher.membership import Limits, Stage
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.test_accounts import first_step
 from tests.unit.launcher.test_membership import LIMITS, process, situation
 
 
@@ -86,6 +87,20 @@ def test_hosts_that_are_added_have_all_leave_at_one_step_and_come_back_with_the_
         {},
     )
     assert not cluster.events("struck")
+
+
+def test_the_time_in_which_nobody_trained_is_told_when_the_next_world_has_done_its_first_step() -> None:
+    cluster = begun("a", "b")
+    first_step(cluster, cluster.training[0], pause_s=None)
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: len(cluster.events("exited")) == 2)
+    stopped_at = cluster.events("exited")[0]["mono"]
+    cluster.trains("a", "b", "c")
+    cluster.run(30.0)
+    first_step(cluster, cluster.training[0], pause_s=None)
+    change = cluster.events("resized")[-1]
+    assert (change["cause"], change["steps_lost"]) == ("hosts added", 0)
+    assert change["downtime_s"] == pytest.approx(cluster.clock.mono() - stopped_at, abs=0.01)
 
 
 def test_a_process_that_is_killed_is_blamed_alone_and_the_others_go_on_at_once() -> None:
@@ -204,7 +219,7 @@ def test_a_host_that_is_gone_is_the_reason_for_the_ends_of_the_others() -> None:
     cluster = begun("a", "b", failure_budget=0)
     cluster.cut.add("b")
     cluster.lose_world("a")
-    cluster.trains("a")
+    cluster.trains("a", within=20.0)
     assert cluster.driver.outcome is None
 
 
