@@ -76,6 +76,8 @@ class Job:
         self._room_for = 0
         self._dormant: Dormant | None = None
         self._mpi: MpiRuns | None = None
+        self._had = HostSet()
+        """The last list with a host in it: of a job that sleeps, where it was."""
         self._stop: Interrupted | None = None
         """Somebody has told the job to end."""
         self._pods = ToPods.found() if settings.rsh == "pod" else None
@@ -170,7 +172,7 @@ class Job:
             generation=self._driver.station.generation,
         )
         try:
-            await self._dormant.sleep(asleep, self._feed.hosts())
+            await self._dormant.sleep(asleep, self._had)
         finally:
             self._dormant = None
 
@@ -287,6 +289,7 @@ class Job:
             each.host: (each.reason, None if each.deadline is None else now + each.deadline - wall)
             for each in self._feed.departing()
         }
+        self._had = self._hosts or self._had
         self._driver.hosts_changed(self._hosts, departing)
         self._look_soon.set()
 

@@ -185,8 +185,10 @@ class Cloud:
         self.publish()
 
     def end(self, life: Life) -> None:
-        """A host is gone, whatever it does at the moment."""
+        """A host is gone, whatever it does now, and is listed no more; the last of all takes the list along."""
         life.kill()
         life.gone = time.monotonic()
+        if self.here():
+            self.publish()
         for path in life.files:
             path.unlink(missing_ok=True)  # on a machine of its own it would have gone with that

@@ -206,3 +206,18 @@ def test_a_host_that_is_blocked_while_the_job_sleeps_stays_blocked_when_it_wakes
         assert process.wait(240) == 143, process.output
         assert "Traceback" not in process.output
     assert {record.get("host") for record in launched.events("spawned")} == {"127.0.0.1"}
+
+
+@pytest.mark.soak
+def test_a_job_that_failed_goes_on_with_as_few_hosts_as_it_may(launched: Launched) -> None:
+    """Often one of them was why it failed."""
+    script, step = launched.directory / "fails.py", "        state.count += 1\n"
+    fails = f"{step}        assert state.count < 20 or hvd.size() == 1\n"
+    script.write_text(LEARNER.read_text().replace(step, fails))
+    launched.set_hosts(*TWO)
+    policy = ["--min-np", 1, "--below-min", "wait", "--job-restart-policy", "OnFailure", "--failure-budget", 0]
+    with launched.run(*job(launched, *policy, every="5")[:-3], sys.executable, script, 60) as process:
+        launched.wait_for("the failure", lambda: launched.events("begun_again"))
+        launched.set_hosts(TWO[0])
+        assert process.wait(120) == 0, process.output
+    assert launched.events("resumed")

@@ -208,10 +208,12 @@ def test_a_checkpoint_that_is_due_while_nobody_trains_has_nobody_look_all_the_ti
 
 def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
     cluster = two(limits=Limits(start=2, least=1, settle_s=5.0))
-    cluster.takes_s["held"] = cluster.boot_s["b"] = 60.0
+    cluster.takes_s["held"] = cluster.boot_s["c"] = 60.0
     cluster.lose_agent("b")
     cluster.kill("a")
-    cluster.run(4.5)  # a is ready again, and b is waited for
+    cluster.hosts(a=1, b=1, c=1)
+    ready = len(cluster.events("parked"))
+    cluster.until(lambda: len(cluster.events("parked")) > ready)  # and c is waited for
     cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
     looks_in(cluster, 15.0, most=1000)
     assert not cluster.driver.over
