@@ -269,7 +269,7 @@ class Job:
             if self._driver.outcome is not None:
                 raise self._driver.outcome
             if self._clock.mono() >= deadline:
-                why = self._feed.reason or "no list of hosts came"
+                why = self._feed.reason or "the list of hosts is empty, or none has come"
                 if rules.sleep_after_s is not None:
                     raise Asleep(f"no host in --sleep-after {patience_s:g} s: {why}")
                 raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")

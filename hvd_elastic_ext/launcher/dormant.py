@@ -108,7 +108,8 @@ class Dormant:
     async def sleep(self, asleep: Asleep, hosts_before: HostSet) -> None:
         """Wait until the job goes on. Raises :class:`Asleep` if it is not to wait any longer."""
         held = {} if asleep.path is None else {"path": asleep.path, "step": asleep.step}
-        log.warning("asleep: %s", asleep)
+        kept = "" if asleep.path is None else f"; step {asleep.step} is in {asleep.path}"
+        log.warning("asleep: %s%s; it goes on by itself when %d slots may work", asleep, kept, self._limits.least)
         self._record("slept", reason=str(asleep), **held)
         _give_memory_back()
         self._known = frozenset(hosts_before.names)

@@ -10,7 +10,6 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Limits
 
-
 AGAIN_S: Final = 30.0
 """How long hosts have to stay that have just woken a job in vain; each further time twice as long, up to
 :data:`AGAIN_MOST_S`."""

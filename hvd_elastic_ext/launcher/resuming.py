@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.attempts import last_words
 from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.fleet import Fleet
-from hvd_elastic_ext.launcher.membership import Decision
+from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Agent
 from hvd_elastic_ext.launcher.sealing import Sealing
@@ -102,8 +102,10 @@ class Resuming:
             agent, loading = self._station.roster.agents.get(host), self._of(host)
             if agent is None or not agent.joined or agent.finishing:
                 continue
-            if loading is None and self._station.roster.on(host):
-                self._hosts[host] = Loading(agent.itself, ready=True)  # found at work: it has what it needs
+            if loading is None and (found := self._station.roster.on(host)):
+                if all(worker.stage is not Stage.LIVE for worker in found):
+                    self._hosts[host] = Loading(agent.itself, ready=True)  # found at work: it has what it needs
+                # Else they are of a world that is gone: they are sent away, and what they leave may be old.
             elif loading is None or (loading.again_at is not None and now >= loading.again_at):
                 self._load(agent, slots, now)
         self._see_failure(set(ranks))

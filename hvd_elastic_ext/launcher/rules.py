@@ -33,7 +33,7 @@ class JobRules:
 
     @classmethod
     def of(cls, settings: RunSettings, *, woken: bool = False) -> JobRules:
-        """``woken``: the job has slept, so as many processes as it needs to go on suffice."""
+        """``woken``: the job has slept, or failed, so as many processes as it needs to go on suffice."""
         s = settings
         return cls(
             limits=Limits(

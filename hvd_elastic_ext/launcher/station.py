@@ -86,7 +86,7 @@ class Rules(Protocol):
 
     @property
     def woken(self) -> bool:
-        """The job has slept: it goes on, and does not begin."""
+        """The job has slept, or failed, after it had begun: it goes on, and does not begin."""
 
     @property
     def progress_timeout_s(self) -> float | None: ...

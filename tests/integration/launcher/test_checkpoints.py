@@ -59,18 +59,18 @@ def sealed_steps(launched: Launched) -> list[int]:
 
 def test_a_job_of_which_nothing_is_left_but_its_checkpoints_ends_as_if_it_had_never_stopped(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, steps=200)) as whole:
+    with launched.run(*job(launched, steps=300)) as whole:
         assert whole.wait(120) == 0, whole.output
         expected = results(whole)
     assert set(expected) == {"0", "1"}
     shutil.rmtree(launched.directory / "checkpoints")
     shutil.rmtree(launched.directory / "state")
     launched.journal.unlink()
-    with launched.run(*job(launched, steps=200)):
+    with launched.run(*job(launched, steps=300)):
         launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
         newest = sealed_steps(launched)[-1]
         lose_everything(launched)
-    with launched.run(*job(launched, steps=200)) as resumed:
+    with launched.run(*job(launched, steps=300)) as resumed:
         assert resumed.wait(120) == 0, resumed.output
         assert results(resumed) == expected
     [line] = launched.events("resumed")

@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from hvd_elastic_ext.core import errors
-from hvd_elastic_ext.core.errors import BadHosts, ElasticError, Interrupted, SourceUnavailable, UsageError
+from hvd_elastic_ext.core.errors import Asleep, BadHosts, ElasticError, Interrupted, SourceUnavailable, UsageError
 
 TREE = {
     "Transient": "ElasticError",
@@ -16,6 +16,7 @@ TREE = {
     "BadPublication": "Permanent",
     "JobFailed": "Permanent",
     "Interrupted": "JobFailed",
+    "Asleep": "JobFailed",
 }
 
 
@@ -38,6 +39,7 @@ def test_every_error_has_the_place_in_the_tree_that_is_drawn():
         (errors.BadPublication("x"), 1),
         (Interrupted(signal.SIGINT, "x"), 130),
         (Interrupted(signal.SIGTERM, "x"), 143),
+        (Asleep("x"), 75),
     ],
 )
 def test_exit_codes_are_those_of_the_contract(error, code):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from hvd_elastic_ext.core.errors import Asleep, Interrupted
@@ -40,7 +42,7 @@ def test_what_is_newer_in_memory_is_sealed_and_what_is_sealed_is_read_back(known
 
 def two(every: Cadence = ON_NOTICE, **rules: object) -> Storing:
     """Two hosts that are both needed, and train."""
-    usual = {"limits": Limits(start=2, least=2, settle_s=0.1), "sleep_after_s": 30.0}
+    usual: dict[str, Any] = {"limits": Limits(start=2, least=2, settle_s=0.1), "sleep_after_s": 30.0}
     cluster = Storing(every, **{**usual, **rules})
     cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.hosts(a=1, b=1)

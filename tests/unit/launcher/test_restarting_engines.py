@@ -145,6 +145,14 @@ def test_a_host_that_is_removed_leaves_in_good_order() -> None:
     assert resized(cluster)["cause"] == "hosts removed"
 
 
+def test_a_host_that_is_given_notice_is_left_before_it_goes() -> None:
+    cluster = begun("a", "b")
+    cluster.write_notice("b", "spot reclaim", in_s=30.0)
+    assert cluster.trains("a", within=10.0) < 10.0
+    assert cluster.ends() == {"a": "told to leave", "b": "told to leave"}
+    assert not cluster.events("struck")
+
+
 def test_whoever_is_replaced_by_others_stays_for_one_more_world_because_they_have_nothing_to_go_on_with() -> None:
     cluster = begun("a")
     cluster.hosts(b=1)

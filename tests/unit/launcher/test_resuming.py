@@ -130,3 +130,15 @@ def test_where_no_host_has_the_checkpoint_that_was_made_the_job_ends_and_says_so
     cluster.until(lambda: cluster.driver.over, within=120.0)
     assert "/store/made was made, and no host that came has it" in str(cluster.driver.outcome)
     assert not cluster.events("resized")
+
+
+def test_what_is_left_of_a_world_that_is_gone_keeps_no_host_from_loading() -> None:
+    """A host that was cut off comes back after the others have slept: its memory may be far behind."""
+    cluster = Storing(ON_NOTICE, limits=Limits(start=1, least=1, settle_s=0.1), woken=True, expects="/store/x")
+    cluster.answers = {("a", "load"): {"path": "/store/x", "step": 40, "generation": 7, "slots": [0]}}
+    cluster.inherit("a")
+    cluster.hosts(a=1)
+    cluster.run(30.0)
+    assert len(cluster.of("load")) == 1
+    assert [line["step"] for line in cluster.events("resumed")] == [40]
+    assert len(cluster.training) == 1

@@ -22,6 +22,8 @@ from hvd_elastic_ext.worker.engines.handing import Handed, address, hand_over, t
 from hvd_elastic_ext.worker.engines.line import Gone, Line
 from hvd_elastic_ext.worker.link import Link
 from hvd_elastic_ext.worker.standby import Standby
+from tests.support import marks
+from tests.support.waiting import wait_until
 
 PLACE = Place(3, 5, 1, 2, 0, 2)
 SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
@@ -222,21 +224,31 @@ def test_a_rank_runs_with_all_that_its_slot_has_and_the_slot_ends_as_the_rank_do
 
 
 def test_a_rank_that_mpirun_kills_ends_its_slot_as_one_that_others_have_ended(agent: Agent, started: Any) -> None:
-    process = started("mpirun", "sleep", "1000")
+    process = started("mpirun", "sh", "-c", "echo up; exec sleep 1000")
     joins(agent)
     with rank(f"mark-{os.getpid()}", PLACE.rank) as started_by_mpi:
-        agent.hear()
+        assert process.stdout.readline() == "up\n"
         started_by_mpi.kill()
     assert process.wait(30) == TERMINATED
 
 
 def test_a_slot_that_is_killed_takes_its_rank_with_it(agent: Agent, started: Any) -> None:
-    process = started("mpirun", "sleep", "1000")
+    process = started("mpirun", "sh", "-c", "echo up; exec sleep 1000")
     joins(agent)
     with rank(f"mark-{os.getpid()}", PLACE.rank) as started_by_mpi:
-        agent.hear()
+        assert process.stdout.readline() == "up\n"
         process.kill()
         assert started_by_mpi.wait(30) == 137
+
+
+def test_what_a_rank_leaves_running_ends_with_it(agent: Agent, started: Any) -> None:
+    leaves = "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
+    process = started("mpirun", sys.executable, "-c", leaves)
+    joins(agent)
+    with rank(f"mark-{os.getpid()}", PLACE.rank) as started_by_mpi:
+        left = int(process.stdout.readline())
+        assert started_by_mpi.wait(30) == 0
+    wait_until(lambda: marks.start_time(left) is None, what="the end of what was left", timeout=30)
 
 
 def test_a_slot_that_is_asked_to_end_asks_its_rank(agent: Agent, started: Any) -> None:

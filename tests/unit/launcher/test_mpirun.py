@@ -1,0 +1,74 @@
+"""What ``mpirun`` is started with, and what it has to say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.launcher.engines import mpirun
+from hvd_elastic_ext.launcher.engines.starting import slot_command, slot_env
+from hvd_elastic_ext.launcher.ssh import Ssh
+
+SSH = Ssh(Path("/job"), port=2222, identity_file="/keys/id")
+
+
+def test_each_rank_has_a_line_with_its_host_and_this_machine_goes_by_its_own_name() -> None:
+    hosts = ["localhost", "b", "b", "127.0.0.1"]
+    text = mpirun.hostfile(hosts, lambda host: host != "b", here="head")
+    assert text == "head\nb\nb\nhead\n"
+
+
+def test_nothing_of_the_job_stands_on_the_command_line() -> None:
+    words = mpirun.command(Path("/state/mpirun.hosts"), 3, mark="0123", generation=7)
+    assert words[:7] == ["mpirun", "--wdir", "/", "--hostfile", "/state/mpirun.hosts", "-np", "3"]
+    assert words[-2:] == ["0123", "7"]
+
+
+def test_mpirun_gets_its_options_and_no_secrets_and_the_users_options_go_first() -> None:
+    environ = {"PATH": "/bin", "HOME": "/root", "TOKEN": "secret", "OMPI_MCA_hwloc_base_binding_policy": "core"}
+    env = mpirun.environment(environ, ssh=SSH, interfaces=["eth1"])
+    assert "TOKEN" not in env
+    assert (env["PATH"], env["HOME"]) == ("/bin", "/root")
+    assert env["OMPI_MCA_hwloc_base_binding_policy"] == "core"
+    assert env["OMPI_MCA_btl_tcp_if_include"] == env["OMPI_MCA_oob_tcp_if_include"] == "eth1"
+    ssh = env["OMPI_MCA_plm_rsh_agent"].split(" ")
+    assert ssh[0] == "ssh"
+    assert ssh[-4:] == ["-p", "2222", "-i", "/keys/id"]
+    assert "host" not in ssh
+
+
+def test_interfaces_are_mpis_own_choice_unless_they_are_named() -> None:
+    assert not [name for name in mpirun.environment({}, ssh=SSH, interfaces=[]) if "if_include" in name]
+
+
+def test_the_first_line_within_its_frames_is_what_mpirun_says() -> None:
+    said = "-----\n\n  ssh: connect to host b port 22: Connection refused\n-----\nORTE was unable to reliably start\n"
+    assert mpirun.words_of(said) == "ssh: connect to host b port 22: Connection refused"
+    assert mpirun.words_of("---\n") == ""
+
+
+def test_marks_tell_keys_apart_and_nothing_of_them() -> None:
+    assert mpirun.mark_of(b"a" * 32) != mpirun.mark_of(b"b" * 32)
+    assert len(mpirun.mark_of(b"a" * 32)) == 16
+
+
+def test_another_mpirun_than_open_mpis_is_refused_with_the_way_to_get_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "mpirun"
+    program.write_text("#!/bin/sh\necho HYDRA build details\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert f"{program} is not Open MPI's" in str(mpirun.why_not())
+    program.write_text("#!/bin/sh\necho 'mpirun (Open MPI) 4.1.4'\n")
+    assert mpirun.why_not() is None
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "there is no mpirun on this machine; apt-get install openmpi-bin" in str(mpirun.why_not())
+
+
+def test_horovods_slots_run_the_command_itself_and_others_what_stands_by() -> None:
+    assert slot_command("horovod", ["python", "train.py"]) == ("python", "train.py")
+    assert slot_env("horovod", job="job", mark="0123") == {}
+    assert slot_command("torchrun", ["python", "train.py"])[-2:] == ("python", "train.py")
+    assert set(slot_env("mpirun", job="job", mark="0123").values()) == {"mpirun", "job", "0123"}
