@@ -323,13 +323,6 @@ class Driver:
                 take_beat(worker, beat)
                 self.station.roster.remember(worker)
 
-    def _started(self, worker: Worker, news: Mapping[str, Any]) -> None:
-        if worker.started:
-            return  # news may come twice
-        worker.started, worker.pid = True, news.get("pid")
-        place = {"rank": worker.planned, "local_rank": worker.local_rank}
-        self.station.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
-
     def _said(self, worker: Worker, news: Mapping[str, Any]) -> None:
         message = news.get("message")
         if isinstance(message, dict):
@@ -444,7 +437,7 @@ _NOT_THEIRS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "
 """Fields of a journal line that no process writes."""
 
 _NEWS: Final[Mapping[str, Callable[[Driver, Worker, Mapping[str, Any]], None]]] = {
-    "started": Driver._started,
+    "started": lambda driver, worker, news: driver.fleet.started(worker, news.get("pid")),
     "said": Driver._said,
     "asked": Driver._asked,
     "unasked": Driver._unasked,

@@ -177,7 +177,7 @@ class Fleet:
     def _catch_up(self, worker: Worker, status: Mapping[str, Any]) -> None:
         """Note what a process said that was never read: a connection may end with news on it."""
         now, generation = self._station.now(), status.get("generation")
-        worker.started = True
+        self.started(worker, status.get("pid"))
         worker.done = worker.done or bool(status.get("done"))
         worker.warned = worker.reclaimed = bool(status.get("warned"))
         if status.get("parked") and worker.stage is Stage.BOOTING:
@@ -186,6 +186,14 @@ class Fleet:
             worker.generation, worker.since = generation, now
         if isinstance(agreed := status.get("agreed"), int):
             worker.agreed = max(worker.agreed, min(agreed, worker.generation))
+
+    def started(self, worker: Worker, pid: Any) -> None:
+        """A process runs. That may be told twice, or by its agent's account of what it has."""
+        if worker.started:
+            return
+        worker.started, worker.pid = True, pid if type(pid) is int else None
+        place = {"rank": worker.planned, "local_rank": worker.local_rank}
+        self._station.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
 
     def _order_again(self, worker: Worker) -> None:
         worker.told_at = None if worker.told_at is None else -math.inf

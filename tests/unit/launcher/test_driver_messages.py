@@ -190,6 +190,16 @@ def test_a_connection_cut_and_made_again_while_nothing_changes_costs_nothing() -
     assert not cluster.events("struck")
 
 
+def test_a_process_of_which_only_its_agents_account_tells_that_it_runs_is_journalled_as_any_other() -> None:
+    cluster = running("a")
+    cluster.lose_news["started"] = 1
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: "b" in cluster.agents and cluster.agents["b"])
+    cut_off_unnoticed(cluster, "b", for_s=1.0)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert [event["host"] for event in cluster.events("spawned")] == ["a", "b"]
+
+
 def test_a_start_that_is_refused_is_ordered_again_after_a_while_and_nobody_is_blamed() -> None:
     cluster = running("a")
     cluster.finishing.add("b")  # as after a signal to the agent
