@@ -177,7 +177,7 @@ class Fleet:
     def _catch_up(self, worker: Worker, status: Mapping[str, Any]) -> None:
         """Note what a process said that was never read: a connection may end with news on it."""
         now, generation = self._station.now(), status.get("generation")
-        self.started(worker, status.get("pid"))
+        self.started(worker, status.get("pid"))  # or, if it has none yet, its agent says so later
         worker.done = worker.done or bool(status.get("done"))
         worker.warned = worker.reclaimed = bool(status.get("warned"))
         if status.get("parked") and worker.stage is Stage.BOOTING:
@@ -189,9 +189,9 @@ class Fleet:
 
     def started(self, worker: Worker, pid: Any) -> None:
         """A process runs. That may be told twice, or by its agent's account of what it has."""
-        if worker.started:
+        if worker.started or type(pid) is not int:
             return
-        worker.started, worker.pid = True, pid if type(pid) is int else None
+        worker.started, worker.pid = True, pid
         place = {"rank": worker.planned, "local_rank": worker.local_rank}
         self._station.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
 

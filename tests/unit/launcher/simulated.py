@@ -69,6 +69,8 @@ class Cluster(Processes):
         self.misfits: dict[str, str] = {}
         self.lose: Counter[str] = Counter()
         self.hung_up = 0
+        self.pid: int | None = 1
+        """What agents say in their account of any process."""
         self._notices: dict[str, float] = {}
         self._going: dict[str, dict[str, Any]] = {}
         self.told: Counter[str] = Counter()
@@ -276,7 +278,7 @@ class Cluster(Processes):
                 "life": p.life,
                 "state": "running",
                 "code": None,
-                "pid": 1,
+                "pid": self.pid,
                 "parked": p.state == "parked",
                 "generation": p.generation,
                 "agreed": p.agreed,

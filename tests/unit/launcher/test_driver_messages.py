@@ -200,6 +200,18 @@ def test_a_process_of_which_only_its_agents_account_tells_that_it_runs_is_journa
     assert [event["host"] for event in cluster.events("spawned")] == ["a", "b"]
 
 
+def test_a_process_that_is_just_being_started_when_its_agent_comes_back_is_journalled_once_with_its_number() -> None:
+    cluster = running("a")
+    cluster.pid = None
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: "b" in cluster.agents and cluster.agents["b"])
+    cluster.disconnect("b")
+    cluster.run(0.5)
+    cluster.reconnect("b")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert [(event["host"], event["pid"]) for event in cluster.events("spawned")] == [("a", 1), ("b", 1)]
+
+
 def test_a_start_that_is_refused_is_ordered_again_after_a_while_and_nobody_is_blamed() -> None:
     cluster = running("a")
     cluster.finishing.add("b")  # as after a signal to the agent
