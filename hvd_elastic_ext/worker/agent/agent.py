@@ -37,6 +37,8 @@ from hvd_elastic_ext.worker.agent.watches import Act, Watches
 from hvd_elastic_ext.worker.agent.ways import Leaving, Membership, Way
 from hvd_elastic_ext.worker.agent.wires import CHUNK, Lines, Outbox, complain
 
+REAP_S: Final = 1.0
+"""How long the agent's end waits for what it has just killed: one that waits for a disk ends when that answers."""
 FAREWELL_S: Final = 2.0
 """How long an agent whose launcher has left tries to pass on what it has not passed on yet."""
 
@@ -73,6 +75,8 @@ class Agent:
         self._strays: tree.Strays | None = None
         self._refused = False
         self._errand: Errand | None = None
+        self._dropped: set[int] = set()
+        """Processes of errands that were killed, and have not been seen to end."""
 
     # --- what slots need: see Desk ------------------------------------------------------------------
 
@@ -142,6 +146,7 @@ class Agent:
             return int(leaving.args[0])
         finally:
             self.drop_errand()
+            tree.reap(self._dropped, within_s=REAP_S)
             if self._membership is not None:
                 self._membership.close()
         codes = [slot.code for _, slot in sorted(self._slots.items()) if slot.code]
@@ -265,6 +270,7 @@ class Agent:
     def drop_errand(self) -> None:
         """End what works on commits."""
         if self._errand is not None:
+            self._dropped.update([] if self._errand.pid is None else [self._errand.pid])
             self._errand.kill()
             self._errand.close()
             self._errand = None
@@ -327,6 +333,7 @@ class Agent:
                 return
             if pid == 0:
                 return
+            self._dropped.discard(pid)
             for slot in self._slots.values():
                 slot.reaped(pid, os.waitstatus_to_exitcode(status))
             if self._errand is not None:

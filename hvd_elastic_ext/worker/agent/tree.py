@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -30,6 +31,19 @@ def become_subreaper() -> None:
 def die_with_parent() -> None:
     """Have the kernel kill this process when the thread that started it ends."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def reap(pids: Iterable[int], *, within_s: float) -> None:
+    """Wait for these children, which have been killed, but not for ever."""
+    left, until = set(pids), time.monotonic() + within_s
+    while left and time.monotonic() < until:
+        for pid in list(left):
+            with contextlib.suppress(ChildProcessError):
+                if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                    continue
+            left.discard(pid)
+        if left:
+            time.sleep(0.002)
 
 
 def fork() -> int:

@@ -155,3 +155,18 @@ def errands_of(agent: Agent) -> list[int]:
     """Errands that this agent has sent somebody on."""
     children = psutil.Process(agent.process.pid).children()
     return [child.pid for child in children if "checkpoint.errand" in marks.command_line(child.pid)]
+
+
+def test_an_agent_that_ends_leaves_no_errand_not_even_for_a_moment(agent: Agent, tmp_path: Path) -> None:
+    agent.python(0, KEEP)
+    wait_for_words(agent, 0, b"kept ")
+    order = write(tmp_path, int(agent.written(0).split()[-1]))
+    agent.order(order)
+    wait_until(lambda: errands_of(agent), what="the errand")
+    [errand] = errands_of(agent)
+    os.kill(errand, signal.SIGSTOP)
+    agent.order({"do": "drop", "slots": [0]})
+    agent.order({"do": "stop", "slot": 0, "grace_s": 0})
+    agent.order({"do": "finish"})
+    agent.process.wait(30)
+    assert marks.start_time(errand) is None

@@ -125,7 +125,8 @@ class Checkpointed(Training):
     def check_never_interrupted(self) -> None:
         """Each step was done once, one after the other, whoever was in charge."""
         steps = self.steps()
-        assert steps == list(range(1, len(steps) + 1))
+        once = list(range(1, len(steps) + 1))
+        assert steps == once, [pair for pair in zip(steps, once, strict=True) if pair[0] != pair[1]][:5]
         assert not self.events("rolled_back")
 
     def check_whole(self, step: int | None = None) -> None:
