@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -27,7 +28,8 @@ SMALL = 60 << 20
 
 def job(launched: Launched, *options: object, steps: int = 10**6, every: str = "notice") -> list[object]:
     where = ["--state-dir", launched.directory / "state", "--checkpoint-dir", launched.directory / "checkpoints"]
-    sleeps = ["--below-min", "sleep", "--sleep-after", "2", "--settle", "0.5"]
+    # Whoever was lost may come back before the next sleep would begin.
+    sleeps = ["--below-min", "sleep", "--sleep-after", "2", "--settle", "0.5", "--blacklist-cooldown-range", "1", "1"]
     what = ["--checkpoint-every", every, *sleeps, *options, sys.executable, LEARNER, steps]
     return ["-np", 2, *where, *what]
 
@@ -39,10 +41,10 @@ def lose(launched: Launched, process: RunningProcess, *hosts: str) -> None:
     for host, pid in launched.pids().items():
         owners[host] = next(parent.pid for parent in psutil.Process(pid).parents() if parent.pid in agents)
     lost = [pid for host in hosts for pid in (owners[host], *_below(owners[host]))]
-    for pid in lost:
-        os.kill(pid, signal.SIGSTOP)
-    for pid in lost:
-        os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in lost:
+            with contextlib.suppress(ProcessLookupError):  # what writes a checkpoint ends by itself
+                os.kill(pid, number)
     launched.set_hosts(*(line for line in TWO if line.partition(":")[0] not in hosts))
 
 
