@@ -105,6 +105,8 @@ class Driver:
         self._reason = ""
         self.calm = False
         """A world stands, and nothing has to be done about it."""
+        self._emptied = False
+        """The newest list has no host, and was not believed: somebody worked."""
         self._held = False
         """Nothing is decided for now."""
         self._last_words = LastWords(self.station, self.worlds, self.sealing, self._bedtime)
@@ -133,6 +135,7 @@ class Driver:
             self._end_for(self._last_words.save(now))
         else:
             self.back.tend(now)
+            self._believe_the_list()
             wanted = self._wanted()
             self._see_what_never_begins(wanted)
             self.fleet.tend_agents(wanted)
@@ -163,6 +166,14 @@ class Driver:
         roster = self.station.roster
         seats = membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
         return self.engine.wanted(seats)
+
+    def _believe_the_list(self) -> None:
+        """No host is listed, and no agent and no process is left that would speak against that: they are gone."""
+        roster = self.station.roster
+        if self._emptied and not roster.workers and not any(agent.joined for agent in roster.agents.values()):
+            self._emptied = False
+            log.warning("no host is published, and none of those that were answers any more: they are gone")
+            self.fleet.publish(HostSet())
 
     def _may_end(self, host: str) -> bool:
         """Nobody trains, and a job that sleeps has yet to save what the agent of this host holds: else it may."""
@@ -224,8 +235,9 @@ class Driver:
     def hosts_changed(self, hosts: HostSet, departing: Mapping[str, tuple[str, float | None]] | None = None) -> None:
         """A new list of hosts was accepted. ``departing``: by host, why it goes, and when (mono) if that is known."""
         departing = departing or {}
-        if not hosts and not departing and self.station.roster.workers:
-            log.warning("a list without any host was published; the hosts known so far are kept")
+        self._emptied = not hosts and not departing and bool(self.station.roster.workers)
+        if self._emptied:
+            log.warning("a list without any host was published; the hosts known so far are kept while they work")
             return
         self.fleet.publish(hosts)
         self._notices.published(departing)

@@ -79,6 +79,28 @@ def test_what_the_survivors_hold_is_sealed_and_verified_before_anything_ends() -
     assert not cluster.agents.get("a")
 
 
+def test_an_empty_list_is_believed_when_nobody_is_left_that_answers_and_not_before() -> None:
+    cluster = two()
+    cluster.hosts()
+    cluster.run(60.0)
+    assert {process.host for process in cluster.training} == {"a", "b"}
+    cluster.lose_agent("a")
+    cluster.lose_agent("b")
+    night = asleep(cluster)
+    assert (night.path, night.step) == (None, None)
+    assert not cluster.agents
+
+
+def test_an_empty_list_is_not_believed_while_an_agent_answers() -> None:
+    cluster = two()
+    cluster.hosts()
+    for host in "ab":
+        cluster.kill(host)
+    cluster.until(lambda: {process.host for process in cluster.training} == {"a", "b"})
+    cluster.run(60.0)
+    assert not cluster.driver.over
+
+
 def test_hosts_that_are_back_in_time_have_nobody_sleep() -> None:
     cluster = two()
     lose_b(cluster)
