@@ -34,9 +34,11 @@ from hvd_elastic_ext.worker.data.stream import ElasticStream
 from hvd_elastic_ext.worker.face import Choices, ElasticMixin, Face, keeper_for, part_for
 from hvd_elastic_ext.worker.importing import Names, Source
 from hvd_elastic_ext.worker.loop import elastic as _elastic
+from hvd_elastic_ext.worker.own_files import Checkpoint, chosen
 from hvd_elastic_ext.worker.torch_parts import ParameterNames
 
 __all__ = [
+    "Checkpoint",
     "ElasticMixin",
     "ElasticSampler",
     "ElasticStream",
@@ -58,6 +60,7 @@ __all__ = [
 
 horovod_hook.install()
 _WAY = standby.current()
+_NONE = object()
 _FENCE = fence_horovod()
 """Set up on import, which comes before ``hvd.init()``: worlds joined earlier are not known to it."""
 
@@ -75,11 +78,21 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
     world this is, "auto", "horovod", "torch" or "mpi". (Anything but a bool, or a
     string, of these names is a value like others.)
 
+    ``checkpoint``: an :class:`elastic.Checkpoint <Checkpoint>`: checkpoints of the job are what functions of yours
+    write then. (Anything else of this name is a value like others.)
+
     Raises :class:`hvd_elastic_ext.core.errors.Permanent` for a value that cannot be committed.
     """
 
     def __init__(
-        self, model: Any = None, optimizer: Any = None, *, rng: Any = True, comms: Any = "auto", **kwargs: Any
+        self,
+        model: Any = None,
+        optimizer: Any = None,
+        *,
+        rng: Any = True,
+        comms: Any = "auto",
+        checkpoint: Any = _NONE,
+        **kwargs: Any,
     ) -> None:
         given = {"model": model, "optimizer": optimizer, **kwargs}
         # Scripts written for Horovod's State may have values of these names.
@@ -87,6 +100,9 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
             given["rng"], rng = rng, True
         if not isinstance(comms, str):
             given["comms"], comms = comms, "auto"
+        own_files = None if checkpoint is _NONE else chosen(checkpoint)
+        if own_files is None and checkpoint is not _NONE:
+            given["checkpoint"] = checkpoint
         names = ParameterNames()
         found = {name: part_for(value, names) for name, value in given.items()}
         parts = {name: part for name, part in found.items() if part is not None}
@@ -98,7 +114,7 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
                 self._saved_state.pop(name, None)
         for name, part in parts.items():
             setattr(self, name, part.value)
-        choices = Choices(rng=rng, comms=comms)
+        choices = Choices(rng=rng, comms=comms, checkpoint=own_files)
         self._keeper = keeper_for(self, parts, values=tuple(values), names=names, choices=choices)
 
     def save(self) -> None:

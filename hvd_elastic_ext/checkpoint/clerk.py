@@ -8,7 +8,8 @@ gives way to everything else that wants processor or disk, but for an order with
 ``store`` is a folder or an fsspec URL, ``options`` (optional) what fsspec is given for it::
 
     {"do": "write", "store": S, "fd": 7, "identity": [l, i, g, n], "part": 0, "parts": 2, "rank": 0}
-        writes part 0 of 2 of the commit of that identity, and the rank's own state; part 0 also what all share
+        writes part 0 of 2 of the commit of that identity, and the rank's own state; part 0 also what all share. Of
+        part null it is the rank's own state alone
         -> {"ok": true, "name": N, "record": R, "receipts": [...], "bytes": 302e6, "seconds": 0.2}
     {"do": "seal", "store": S, "record": R, "parts": 2, "world": 2, "receipts": [... of all parts ...],
      "score": null, "facts": {}}

@@ -44,7 +44,11 @@ def parser() -> argparse.ArgumentParser:
     export = commands.add_parser("export", parents=[where], help="one as a plain file for other programs")
     export.add_argument("--name", metavar="NAME", help="default: the newest that is whole")
     export.add_argument(
-        "--to", metavar="FILE", type=Path, required=True, help="FILE.pt (torch.save) or FILE.safetensors"
+        "--to",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files that functions of yours wrote",
     )
     prune = commands.add_parser(
         "prune", parents=[where, said], help="remove old ones, and what is left of unfinished ones"
@@ -114,7 +118,8 @@ def _export(store: Store, options: argparse.Namespace) -> int:
             )
         name = choice.newest.name
     count = export.export(store, name, options.to)
-    sys.stdout.write(f"{name}: {count} tensors to {options.to}\n")
+    what = "files" if options.to.is_dir() else "tensors"
+    sys.stdout.write(f"{name}: {count} {what} to {options.to}\n")
     return 0
 
 

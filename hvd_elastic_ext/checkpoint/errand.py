@@ -5,7 +5,7 @@ answer on standard output. To the request the agent has added ``sides``: for eac
 memory. The work itself is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)::
 
     {"do": "write", "place": P, "commit": [l, i, g, n], "parts": 3, "shares": {slot: [part, rank, side]}}
-        some of the parts of a commit that is kept, and the own states of these ranks
+        some of the parts of a commit that is kept, and the own states of these ranks; part null: that alone
         -> {"record": R of part 0 or null, "receipts": [...], "bytes": 3e8, "store": "which storage P is here"}
     {"do": "seal", "place": P, "world": 3, "parts": 3, "written": [those answers, of all parts], "keep": 3,
      "facts": anything}

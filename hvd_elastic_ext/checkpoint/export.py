@@ -1,4 +1,4 @@
-"""A checkpoint as one plain file for other programs: what `torch.save` writes, or safetensors.
+"""A checkpoint for other programs: one file as `torch.save` writes it, or safetensors; or the user's own files.
 
 Nothing of the checkpoint is run, imported or unpickled: the file has tensors, plain containers and plain values in it,
 and what a type of the user's own made is a dict of its content (:func:`graph.plain`).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +18,7 @@ from hvd_elastic_ext.checkpoint import loading, trees
 from hvd_elastic_ext.checkpoint.loading import Checkpoint
 from hvd_elastic_ext.checkpoint.stores import Store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.own_files import FILES, is_inside
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,19 +30,25 @@ PLAIN: Final = "plain"
 def export(store: Store, name: str, to: Path) -> int:
     """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``; how many tensors are in it.
 
-    Every byte is verified first. Raises :class:`UsageError` for another ending, :class:`Damaged`, and
-    :class:`Permanent` if it cannot be written.
+    One of the user's own files goes to ``to`` as a new folder; how many files. Every byte is verified first. Raises
+    :class:`UsageError` for another ending, or a folder that is there, :class:`Damaged`, and :class:`Permanent` if it
+    cannot be written.
     """
     writers: Mapping[str, Callable[[Any, Path], None]] = {
         ".pt": _write_torch, ".pth": _write_torch, ".safetensors": _write_safetensors,
     }  # fmt: skip
     write = writers.get(to.suffix)
-    if write is None:
-        raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
     checkpoint = loading.opened(store, name)
+    has_files = trees.names(checkpoint.text) == [FILES]
+    if write is None and not has_files:
+        raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
+    if has_files and (write is not None or os.path.lexists(to)):
+        raise UsageError(f"{to}: the checkpoint holds files that a function of yours wrote; give it a new folder")
     tensors = _Tensors(checkpoint)
     value = trees.plain(checkpoint.text, tensors.at)
     draft = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+    if write is None:
+        return _write_folder(value[FILES], draft, to)
     try:
         write(value, draft)
         with draft.open("rb") as written:
@@ -51,6 +59,26 @@ def export(store: Store, name: str, to: Path) -> int:
     finally:
         draft.unlink(missing_ok=True)
     return len(tensors.taken)
+
+
+def _write_folder(files: Mapping[str, Tensor], draft: Path, to: Path) -> int:
+    wrong = next((name for name in files if not is_inside(name)), None)
+    if wrong is not None:
+        raise Permanent(f"the checkpoint names {wrong[:80]!r}, which is no file of a folder; nothing was exported")
+    try:
+        draft.mkdir()
+        for name, data in files.items():
+            path = draft / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("xb") as file:
+                file.write(data.numpy().tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+        draft.rename(to)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise Permanent(f"{to}: {error.strerror or error}; nothing was exported") from error
+    return len(files)
 
 
 class _Tensors:

@@ -18,21 +18,22 @@ from hvd_elastic_ext.core.side import Record
 
 
 def write_part(
-    store: Store, record: Record, commit: memoryview, *, part: int, parts: int, rank: int | None
+    store: Store, record: Record, commit: memoryview, *, part: int | None, parts: int, rank: int | None
 ) -> tuple[File, ...]:
     """Write one part of ``commit``, the bytes of a side behind its page; it is on storage when this returns.
 
     With the first part goes what all ranks share besides tensors, with every part that rank's own state (``rank``
-    None: no rank's). The bytes must stay as they are meanwhile. Raises :class:`StoreFailed` and :class:`Permanent`.
+    None: no rank's); without a ``part`` that alone is written. The bytes must stay as they are meanwhile. Raises
+    :class:`StoreFailed` and :class:`Permanent`.
     """
     data, layout, tree, local = _regions(record, commit)
     placed = places.decode(layout)
     if (placed.loose, placed.length) != (record.loose, record.data):
         raise Permanent("the layout of a commit is not that of its bytes; run the same code on every rank")
-    if not 0 <= part < parts:
+    if part is not None and not 0 <= part < parts:
         raise Permanent(f"there is no part {part} of {parts}")
     name = name_of(record.identity)
-    files = [_write_shard(store, name, sharing.share(placed, parts)[part], data)]
+    files = [] if part is None else [_write_shard(store, name, sharing.share(placed, parts)[part], data)]
     if part == 0:
         files.append(_write_small(store, name, (LAYOUT, 0), layout))
         files.append(_write_small(store, name, (TREE, 0), trees.to_json(tree).encode()))

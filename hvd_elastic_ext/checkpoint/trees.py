@@ -49,6 +49,11 @@ def plain(text: str, tensor: Callable[[int, str], Any]) -> dict[str, Any]:
     return found
 
 
+def names(text: str) -> list[str]:
+    """The names of the parts. Raises :class:`Permanent` for text that is no tree."""
+    return [name for name, _ in _parts(text)]
+
+
 def _parts(text: str) -> list[tuple[str, str]]:
     try:
         parts = json.loads(text)[_PARTS]

@@ -18,11 +18,28 @@ Name = tuple[int, int, int]
 
 
 class Kept(NamedTuple):
-    """What a process keeps: which commit, after how many steps, and on which side of its memory."""
+    """What a process keeps: which commit, after how many steps, and on which side of its memory.
+
+    ``files``: what lies there was saved by a function of the user's, and all others keep is their own state; training
+    stood still for that for ``stall_s`` seconds.
+    """
 
     commit: tuple[int, int, int, int]
     step: int
     side: int
+    files: bool = False
+    stall_s: float = 0.0
+
+
+class Parts(NamedTuple):
+    """What the members on one host write of a commit that goes into ``parts``: which part, or their own state alone."""
+
+    parts: int
+    of: Mapping[Life, int | None]
+
+
+Work = Mapping[str, Parts]
+"""Of each host that has something to write."""
 
 
 @dataclass(slots=True)
@@ -49,6 +66,11 @@ class Attempt:
     kept_at: float = 0.0
 
     @property
+    def stall_s(self) -> float:
+        """Seconds that training stood still for it, beyond the commit."""
+        return max(kept.stall_s for kept in self.kept.values())
+
+    @property
     def measurable(self) -> bool:
         """Whether training goes on meanwhile, and what it costs can be seen."""
         return not (self.stay or self.at_rest)
@@ -60,6 +82,23 @@ class Attempt:
         for life in self.ranks:
             found.setdefault(life.seat.host, []).append(life)
         return found
+
+    def work(self, *, apart: bool) -> Work:
+        """Who writes what, for hosts that share their storage, or are ``apart``: those that have something whole."""
+        giver = next((life for life, kept in self.kept.items() if kept.files), None)
+        if giver is None:
+            return {
+                host: Parts(
+                    len(lives) if apart else len(self.ranks),
+                    {life: place if apart else self.ranks[life] for place, life in enumerate(lives)},
+                )
+                for host, lives in self.hosts.items()
+            }
+        return {
+            host: Parts(1, {life: 0 if life == giver else None for life in lives})
+            for host, lives in self.hosts.items()
+            if not apart or host == giver.seat.host
+        }
 
     @property
     def root(self) -> str:

@@ -51,10 +51,13 @@ class Estimate:
         """What is noted at a seal. ``ended``: with its commit the job ends, or sleeps."""
         return {"failures": self._watched().told(), "ended": ended}
 
-    def sealed(self, durable_s: float, slowed: float | None) -> None:
-        """A seal has taken so long, and made steps slower by that share (None: that could not be measured)."""
+    def sealed(self, durable_s: float, slowed: float | None, *, stall_s: float = 0.0) -> None:
+        """A seal has taken so long, and made steps slower by that share (None: that could not be measured).
+
+        ``stall_s``: seconds of it in which training stood still.
+        """
         usual = self._seals[-1].slowed if self._seals else UNKNOWN
-        seal = Seal(0.0, durable_s, usual if slowed is None else slowed)
+        seal = Seal(stall_s, durable_s, usual if slowed is None else slowed)
         self._seals = [*self._seals[1 - intervals.LATEST :], seal]
         if self._auto:
             self._choose()

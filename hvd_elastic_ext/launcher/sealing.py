@@ -262,7 +262,10 @@ class Sealing:
             return
         if tuple(commit[1:]) != attempt.wanted or type(step) is not int or type(side) is not int:
             return
-        attempt.kept[worker.life] = Kept((commit[0], commit[1], commit[2], commit[3]), step, side)
+        files, stall_s = message.get("files") is True, message.get("stall_s")
+        stall_s = float(stall_s) if isinstance(stall_s, int | float) and 0 <= stall_s < math.inf else 0.0
+        identity = (commit[0], commit[1], commit[2], commit[3])
+        attempt.kept[worker.life] = Kept(identity, step, side, files, stall_s)
         if len(attempt.kept) == len(attempt.ranks):
             self._write(attempt)
 
@@ -270,6 +273,9 @@ class Sealing:
         """A process has passed the commit that was named before it heard of it: one further ahead is named."""
         attempt, wanted, newest = self._attempt, message.get("wanted"), message.get("newest")
         if attempt is None or worker.life not in attempt.ranks or attempt.waits_for or wanted != [*attempt.wanted]:
+            return
+        if isinstance(failed := message.get("failed"), str):
+            self._give_up(f"{worker.seat}: {failed}")
             return
         attempt.misses += 1
         if not isinstance(newest, list) or len(newest) != 3:
@@ -292,17 +298,11 @@ class Sealing:
             self._slowing.begins(attempt.kept_at, self._step())
         attempt.deadline = attempt.kept_at + WRITE_S
         attempt.written.clear()
-        for host, lives in attempt.hosts.items():
+        for host, (parts, of) in attempt.work(apart=self._apart).items():
             shares = {
-                str(life.seat.slot): [
-                    part if self._apart else attempt.ranks[life],
-                    attempt.ranks[life],
-                    attempt.kept[life].side,
-                ]
-                for part, life in enumerate(lives)
+                str(life.seat.slot): [part, attempt.ranks[life], attempt.kept[life].side] for life, part in of.items()
             }
-            parts = len(lives) if self._apart else len(attempt.ranks)
-            if not self._send(attempt, host, lives, do="write", parts=parts, shares=shares):
+            if not self._send(attempt, host, list(of), do="write", parts=parts, shares=shares):
                 return
 
     def _send(self, attempt: Attempt, host: str, lives: list[Life], **request: Any) -> bool:
@@ -354,18 +354,19 @@ class Sealing:
         attempt.sealing, attempt.number = True, self._station.new_errand()
         facts = self._estimate.facts(ended=attempt.stay or attempt.at_rest)
         more = {"do": "seal", "world": len(attempt.ranks), "keep": self._how.keep, "facts": facts}
+        work = attempt.work(apart=self._apart)
         if not self._apart:
-            written, lives = list(attempt.written.values()), attempt.hosts[attempt.root]
-            self._send(attempt, attempt.root, lives, parts=len(attempt.ranks), written=written, **more)
+            written, (parts, of) = list(attempt.written.values()), work[attempt.root]
+            self._send(attempt, attempt.root, list(of), parts=parts, written=written, **more)
             return
-        for host, lives in attempt.hosts.items():
-            if not self._send(attempt, host, lives, parts=len(lives), written=[attempt.written[host]], **more):
+        for host, (parts, of) in work.items():
+            if not self._send(attempt, host, list(of), parts=parts, written=[attempt.written[host]], **more):
                 return
 
     def _sealed(self, attempt: Attempt, answer: Mapping[str, Any]) -> None:
         now = self._station.now()
         step = next(iter(attempt.kept.values())).step
-        took = now - attempt.kept_at
+        took = now - attempt.kept_at + attempt.stall_s
         self._path = str(answer.get("path", ""))
         self.only_here = self._path if self._apart else None
         self._station.record(
@@ -379,7 +380,8 @@ class Sealing:
         if isinstance(why := answer.get("not_removed"), str):
             log.warning("older checkpoints are not removed, and take up room: %s", why)
         self._last = Last(attempt.kept_at, step)
-        self._estimate.sealed(took, self._slowing.ends(now, self._step()) if attempt.measurable else None)
+        slowed = self._slowing.ends(now, self._step()) if attempt.measurable else None
+        self._estimate.sealed(took, slowed, stall_s=attempt.stall_s)
         self._failed_in_a_row, self._asked = 0, self._asked and self._stay and not attempt.stay
         self._staying = attempt if attempt.stay else None
         self._let_go(attempt)

@@ -29,6 +29,7 @@ from hvd_elastic_ext.worker.handlers import HandlerPart
 from hvd_elastic_ext.worker.inbox import Inbox
 from hvd_elastic_ext.worker.inventory import Inventory
 from hvd_elastic_ext.worker.keeping import Keeping
+from hvd_elastic_ext.worker.own_files import Checkpoint
 from hvd_elastic_ext.worker.report import reporter_for
 from hvd_elastic_ext.worker.settings import Limits, WorkerSettings
 from hvd_elastic_ext.worker.snapshot import SnapshotPart
@@ -121,6 +122,8 @@ class ElasticMixin(Face):
     Models, optimizers and samplers given to Horovod's ``TorchState`` are kept as
     ours keeps them; handlers registered with Horovod go on working.
     An overridden ``sync`` runs too, among ranks that hold the same already.
+    An attribute ``checkpoint``, of the class or set in ``__init__``, that is an ``elastic.Checkpoint`` says what
+    checkpoints are made of, as with ``elastic.TorchState``; anything else of that name is the user's own.
     """
 
     comms: ClassVar[str] = "auto"
@@ -155,19 +158,20 @@ class ElasticMixin(Face):
             self.__dict__["_handlers"] = {}
         parts |= self._parts_among_values(names)
         kind: Any = type(self)
+        mine = self.__dict__.get("checkpoint", getattr(kind, "checkpoint", None))
+        own_files = mine if isinstance(mine, Checkpoint) else None
         old: Any = super(Face, self)  # the class behind the mixin
         snapshot = SnapshotPart(
             self,
             save=old.save,
             restore=old.restore,
             sync=old.sync if _has_own_sync(type(self)) else None,
-            ignored=_OWN | parts.keys(),
+            ignored=_OWN | parts.keys() | ({"checkpoint"} if own_files is not None else set()),
             merged=kind.merged,
         )
         self.__dict__["_snapshot"] = snapshot
-        return keeper_for(
-            self, {"": snapshot, **parts}, values=(), names=names, choices=Choices(rng=kind.rng, comms=kind.comms)
-        )
+        choices = Choices(rng=kind.rng, comms=kind.comms, checkpoint=own_files)
+        return keeper_for(self, {"": snapshot, **parts}, values=(), names=names, choices=choices)
 
     def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, torch_parts.Part]:
         """What Horovod's ``ObjectState`` holds as plain values and we by state: copies of schedulers steer nothing."""
@@ -198,6 +202,7 @@ class Choices:
 
     rng: bool = True
     comms: str = "auto"
+    checkpoint: Checkpoint | None = None
 
 
 def keeper_for(
@@ -229,6 +234,7 @@ def keeper_for(
         clock=clock,
         vitals=link.vitals,
         keeping=keeping,
+        own_files=choices.checkpoint,
         thinning=thinning,
         limits=Limits(
             incarnation=settings.incarnation,

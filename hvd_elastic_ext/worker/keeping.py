@@ -8,15 +8,23 @@ Where the job is to end with that commit, nobody goes on beyond it.
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
+from collections.abc import Callable
 from typing import Final
 
 from hvd_elastic_ext.core.side import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.link import Link, Tell
 
+log = logging.getLogger(__name__)
+
+Instead = Callable[[], int]
 Name = tuple[int, int, int]
 """Of a commit within its lineage: incarnation, generation and number."""
+SAID: Final = 500
+"""Characters of what went wrong that are told."""
 LOOK_S: Final = 0.5
 """How often one that stays looks whether there is anybody left who could have it go on."""
 
@@ -24,9 +32,10 @@ LOOK_S: Final = 0.5
 class Keeping:
     """Of one State. The link's thread asks, the main thread keeps, and says so."""
 
-    def __init__(self, buffer: CommitBuffer, link: Link) -> None:
+    def __init__(self, buffer: CommitBuffer, link: Link, now: Callable[[], float] = time.monotonic) -> None:
         self._buffer = buffer
         self._link = link
+        self._now = now
         self._turn = threading.Condition()
         self._wanted: Name | None = None
         self._stays = False
@@ -57,8 +66,12 @@ class Keeping:
         with self._turn:
             self._wanted, self._stays = (incarnation, generation, number), message.get("stay") is True
 
-    def committed(self, identity: Identity, step: int) -> None:
-        """A commit was sealed: if it is the one, it is kept. If that was missed, the launcher names another."""
+    def committed(self, identity: Identity, step: int, *, instead: Instead | None = None) -> None:
+        """A commit was sealed: if it is the one, it is kept. If that was missed, the launcher names another.
+
+        ``instead`` lays something else into memory, which is kept under its name, and says on which side. What it
+        raises costs this checkpoint, and nothing more.
+        """
         if self._wanted is None:
             return
         with self._turn:
@@ -66,13 +79,28 @@ class Keeping:
             if wanted is None or name < wanted:
                 return
             self._wanted, stays, asks = None, self._stays, self._asks
-            side = self._buffer.keep() if name == wanted and identity.lineage else None
-        if side is None:
+            fits = name == wanted and identity.lineage
+            side = self._buffer.keep() if fits and instead is None else None
+        began, more = self._now(), {}
+        if fits and instead is not None:
+            side = self._made(instead, wanted, name)
+            more = {"files": True, "stall_s": round(self._now() - began, 3)}
+        elif side is None:
             self._link.say("not_kept", wanted=wanted, newest=name)
+        if side is None:
             return
-        self._link.say("kept", commit=identity, step=step, side=side)
+        self._link.say("kept", commit=identity, step=step, side=side, **more)
         if stays:
             self._stay(asks)
+
+    def _made(self, instead: Instead, wanted: Name, name: Name) -> int | None:
+        try:
+            return instead()
+        except Exception as error:  # the user's code: a checkpoint is worth less than the training
+            log.exception("no checkpoint was made: save of checkpoint= failed")
+            why = " ".join(f"{type(error).__name__}: {error}".split())
+            self._link.say("not_kept", wanted=wanted, newest=name, failed=f"save of checkpoint= failed: {why}"[:SAID])
+            return None
 
     def _stay(self, asks: int) -> None:
         """Wait until this process is ended, or is told that training goes on after all."""

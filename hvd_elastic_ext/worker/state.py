@@ -9,7 +9,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.side import Identity
-from hvd_elastic_ext.worker import exchange, own, rng
+from hvd_elastic_ext.worker import exchange, own, own_files, rng
 from hvd_elastic_ext.worker.commits import manifest
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.limits import memory_warning
@@ -20,6 +20,7 @@ from hvd_elastic_ext.worker.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.inventory import Difference, Inventory, Mark, Written
 from hvd_elastic_ext.worker.keeping import Keeping
 from hvd_elastic_ext.worker.link import Vitals
+from hvd_elastic_ext.worker.own_files import Checkpoint
 from hvd_elastic_ext.worker.reductions import accumulating
 from hvd_elastic_ext.worker.report import Reporter, plain
 from hvd_elastic_ext.worker.settings import Limits
@@ -55,6 +56,7 @@ class Keeper:
         limits: Limits,
         vitals: Vitals | None = None,
         keeping: Keeping | None = None,
+        own_files: Checkpoint | None = None,
         thinning: Thinning | None = None,
     ) -> None:
         self._inventory = inventory
@@ -66,6 +68,7 @@ class Keeper:
         self._vitals = vitals if vitals is not None else Vitals()
         self._vitals.own_step = True
         self._keeping = keeping
+        self._own_files = own_files
         self.seal: Callable[[], None] = self.save
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
         self.thinning = thinning if thinning is not None else Thinning()
@@ -96,7 +99,8 @@ class Keeper:
         self._take(self._next_identity(), written)
         self.thinning.made(began)
         if self._keeping is not None:
-            self._keeping.committed(self._identity(), self._steps.done)
+            instead = self._keep_files if self._own_files is not None and self._comms.rank() == 0 else None
+            self._keeping.committed(self._identity(), self._steps.done, instead=instead)
         if self._reporter.due("committed") and self._comms.rank() == 0:
             self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
 
@@ -336,6 +340,12 @@ class Keeper:
         if expected >= WORTH_PREPARING:
             self._buffer.prepare(expected, besides=self._inventory.make_ready())
 
+    def _keep_files(self) -> int:
+        """Keep what the user's function saves in place of the commit that was just taken."""
+        assert self._own_files is not None
+        with own_files.written(self._own_files, self._local()) as contents:
+            return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
+
     def _take(self, identity: Identity, written: Written | None = None) -> None:
         written = written or self._inventory.write()
         contents = Contents(written.tree, written.tensors, written.firm, self._local())
@@ -371,7 +381,11 @@ class Keeper:
     def _put_back_last(self) -> int:
         """Everything of the last commit; the number of steps it was taken after."""
         commit = self._last()
-        self._put_back(commit)
+        files = commit.record.stored and own_files.are_in(commit)
+        if files:
+            own_files.take_back(self._own_files, commit)
+        else:
+            self._put_back(commit)
         states = own.read(commit).states
         if self._limits.keep_rng and states is not None:
             rng.restore(states)
@@ -380,6 +394,8 @@ class Keeper:
         self._steps.between()
         self._inventory.settle()
         self._set_mark(self._inventory.write())
+        if files:
+            self._take(commit.record.identity)  # from here on it is a commit like others
         return commit.record.step
 
     def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:

@@ -149,10 +149,30 @@ class CommitBuffer:
         What was kept before is no more.
         """
         kept, _ = self._sealed()
+        self._keep_only(kept)
+        return kept
+
+    def _keep_only(self, kept: int) -> None:
         for index, side in enumerate(self._sides):
             if side.kept != (index == kept):
                 side.kept = index == kept
-        return kept
+
+    def keep_instead(self, contents: Contents, identity: Identity, *, step: int) -> int:
+        """Leave ``contents`` beside the last commit, as what is kept under that identity; the number of its side.
+
+        A process that looks for the last commit never finds it: it counts as older than any.
+        """
+        layout = layouts.plan(contents.tensors, contents.firm)
+        record = Record(
+            identity, step, loose=layout.loose, data=layout.length,
+            layout=len(layout.encoded), tree=len(contents.tree), local=len(contents.local),
+        )  # fmt: skip
+        index, side = self._spare(record.total)
+        copy_batch(self._views_on(index, layout), contents.tensors)
+        side.write(record.data, layout.encoded + contents.tree + contents.local)
+        side.seal(0, record)
+        self._keep_only(index)
+        return index
 
     def relabel(self, identity: Identity) -> None:
         """Give the last commit another name: the first sync of a job names its lineage."""

@@ -1,6 +1,7 @@
 """A job whose every number depends on all that went before: dropout, momentum, a schedule, its own order of samples.
 
-Counts to STEPS, and prints what came out of it. Each step takes PAUSE_S.
+Counts to STEPS, and prints what came out of it. Each step takes PAUSE_S. With a second argument its checkpoints are
+in a format of its own (own_format.py).
 """
 
 import hashlib
@@ -24,7 +25,13 @@ random.seed(7 + hvd.rank())
 model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.Dropout(0.3), torch.nn.ReLU(), torch.nn.Linear(32, 1))
 optimizer = elastic.wrap(torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), model.named_parameters())
 scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=0.999)
-state = elastic.TorchState(model=model, optimizer=optimizer, scheduler=scheduler, count=0)
+parts = {"model": model, "optimizer": optimizer, "scheduler": scheduler}
+more = {}
+if sys.argv[2:]:
+    import own_format
+
+    more["checkpoint"] = own_format.functions(sys.argv[2], parts, lambda: state)
+state = elastic.TorchState(**parts, count=0, **more)
 
 
 @elastic.run

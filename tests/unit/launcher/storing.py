@@ -15,6 +15,7 @@ class Storing(Cluster):
 
     ``takes_s``: how long each kind of errand takes; ``held_s``: how much longer on a host. ``answers``: what a host
     says to a kind of errand instead of that it went well; ``exits_s`` after that the errand's process has ended.
+    ``saves``: rank 0 has a function that saves files; why it fails, if it does.
     ``late``: so many of the first words of a commit to keep arrive when it has passed. ``forgotten``: whose memory was
     given up.
     """
@@ -29,6 +30,7 @@ class Storing(Cluster):
         self.forgotten: list[tuple[str, int]] = []
         self.exits_s = 0.0005
         self.late = 0
+        self.saves: str | None = None
         self.stored: dict[str, Any] | None = None
         self._written: list[int] = []
         self.silent: set[str] = set()
@@ -58,9 +60,18 @@ class Storing(Cluster):
             self.late = max(0, self.late - 1)
             self.say(process, "not_kept", wanted=wanted, newest=[*wanted[:2], wanted[2] + 1])
         elif newest == wanted:
+            if self.saves is not None and process.rank == 0:
+                self._save(process, newest)
+                return
             self.say(process, "kept", commit=[77, *newest], step=process.steps, side=1)
         elif process.state == "training":
             self.later(0.1, lambda: self._keep(process, wanted))
+
+    def _save(self, process: Process, newest: list[int]) -> None:
+        if self.saves:
+            self.say(process, "not_kept", wanted=newest, newest=newest, failed=self.saves)
+        else:
+            self.say(process, "kept", commit=[77, *newest], step=process.steps, side=2, files=True, stall_s=9.0)
 
     def _usual(self, host: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """What a host says if all goes well. What was sealed last is the newest one there is."""

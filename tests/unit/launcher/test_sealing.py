@@ -105,6 +105,57 @@ def test_hosts_that_share_no_storage_each_make_a_whole_one() -> None:
     ]
 
 
+def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_their_own_state() -> None:
+    cluster = Storing(Cadence(steps=10))
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.saves = ""
+    cluster.hosts(a=2, b=1)
+    cluster.until(lambda: cluster.events("sealed"))
+    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.of("write")]
+    assert shares == [("a", 1, {"0": [0, 0, 2], "1": [None, 1, 1]}), ("b", 1, {"0": [None, 2, 1]})]
+    [(root, seal)] = cluster.of("seal")
+    assert (root, seal["world"], seal["parts"], len(seal["written"])) == ("a", 3, 1, 2)
+    assert cluster.driver.sealing.durable_s == pytest.approx(9.6, abs=0.1)
+
+
+def test_how_long_training_stands_still_for_the_users_function_decides_how_often_it_is_called() -> None:
+    intervals = []
+    for saves in (None, ""):
+        cluster = Storing(AUTO)
+        cluster.answers = {(host, "load"): {} for host in "ab"}
+        cluster.saves = saves
+        cluster.hosts(a=1, b=1)
+        cluster.until(lambda: cluster.events("sealed"), within=120.0)  # noqa: B023
+        intervals.append(cluster.events("interval")[-1]["seconds"])
+    assert intervals[1] > 5 * intervals[0]
+
+
+def test_without_storage_that_hosts_share_only_the_host_of_rank_0_has_such_files() -> None:
+    cluster = Storing(Cadence(steps=10))
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.answers |= {("a", "write"): {"store": "one"}, ("b", "write"): {"store": "another"}}
+    cluster.saves = ""
+    cluster.hosts(a=2, b=1)
+    cluster.until(lambda: len(cluster.events("sealed")) == 2)
+    shares = [(host, request["parts"], request["shares"]) for host, request in cluster.of("write")]
+    assert shares[2:] == 2 * [("a", 1, {"0": [0, 0, 2], "1": [None, 1, 1]})]
+    assert [(host, request["parts"], request["world"]) for host, request in cluster.of("seal")] == 2 * [("a", 1, 3)]
+
+
+def test_a_save_that_fails_is_told_and_tried_again_ever_later() -> None:
+    cluster = Storing(Cadence(steps=5))
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.saves = "save of checkpoint= failed: OSError: no"
+    cluster.hosts(a=1, b=1)
+    cluster.run(60.0)
+    assert not cluster.of("write")
+    told = cluster.events("not_sealed")
+    assert all(line["reason"] == "a[0]: save of checkpoint= failed: OSError: no" for line in told)
+    assert [line["again_s"] for line in told] == [5.0, 10.0, 20.0, 40.0]
+    cluster.saves = ""
+    cluster.until(lambda: cluster.events("sealed"), within=60.0)
+
+
 def test_checkpoints_come_again_and_again_each_so_many_steps() -> None:
     cluster = trained(Cadence(steps=10), 60.0)
     steps = [line["step"] for line in cluster.events("sealed")]
