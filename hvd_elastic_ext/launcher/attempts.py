@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from hvd_elastic_ext.launcher.cadence import Cadence
 from hvd_elastic_ext.launcher.rendezvous import Life
 
-AHEAD_S: Final = 2.0
-"""Commits of so many seconds lie between the newest known one and the one that is named: beats are as old as that."""
+AHEAD_S: Final = 0.5
+"""Commits of so many seconds lie between the newest one and the one that is named: that long it may take to say so."""
 
 Name = tuple[int, int, int]
 """Of a commit: incarnation, generation, number."""
@@ -122,9 +122,13 @@ def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) ->
     return now - last.at >= (interval_s if every.seconds is None else every.seconds)
 
 
-def ahead(newest: Name, per_s: float, misses: int) -> Name:
-    """Name a commit that no rank has passed when it hears of it. Pure. ``per_s``: commits a second."""
-    margin = 1 + math.ceil(per_s * AHEAD_S)
+def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Name:
+    """Name a commit that no rank has passed when it hears of it. Pure.
+
+    ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. Nobody waits for a commit that lies
+    further ahead than it has to; one that was missed costs a word and another one.
+    """
+    margin = 1 + math.ceil(per_s * (age_s + AHEAD_S))
     return (newest[0], newest[1], newest[2] + margin * 2**misses)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from hvd_elastic_ext.launcher.sealing import Sealing
 
 BEFORE_S: Final = 5.0
-"""The last checkpoint begins so long before the end at the latest, beside three times what one takes."""
+"""The last checkpoint begins so long before the end at the latest, beside a multiple of what one takes."""
 SHORTEST_S: Final = 30.0
 """So much time a notice is thought to leave that does not say: the least that clouds give."""
 OVER_S: Final = 60.0
@@ -28,16 +28,20 @@ class Call(Enum):
     LAST = "the last checkpoint"
 
 
-def call(now: float, by: float | None, durable_s: float) -> Call:
-    """Say what is to be done for an end at ``by`` (mono; None if there is none). Pure."""
+def call(now: float, by: float | None, before_s: float) -> Call:
+    """Say what is to be done for an end at ``by`` (mono; None if there is none): see :func:`before_s`. Pure."""
     if by is None or now > by + OVER_S:
         return Call.NONE
-    return Call.LAST if now >= by - before_s(durable_s) else Call.NOW
+    return Call.LAST if now >= by - before_s else Call.NOW
 
 
-def before_s(durable_s: float) -> float:
-    """So long before the end the last checkpoint begins."""
-    return BEFORE_S + 3.0 * durable_s
+def before_s(durable_s: float, waited_s: float = 0.0) -> float:
+    """So long before the end the last checkpoint begins. Pure.
+
+    ``durable_s``: how long one takes from its commit on; ``waited_s``: how long its commit is waited for, in which
+    ranks may be busy with something that is no step.
+    """
+    return BEFORE_S + 3.0 * durable_s + 2.0 * waited_s
 
 
 class LastCall:
@@ -55,7 +59,8 @@ class LastCall:
         When to look again at the latest (mono).
         """
         known = self._known(now, by)
-        wanted = call(now, known, self._sealing.durable_s)
+        before = before_s(self._sealing.durable_s, self._sealing.waited_s)
+        wanted = call(now, known, before)
         if self._made is Call.LAST and wanted is Call.NOW:
             wanted = Call.LAST  # it was faster than thought; to train on for that might cost what was saved
         if wanted is not self._made:
@@ -64,7 +69,7 @@ class LastCall:
                 self._made = wanted
             elif self._sealing.now_please(stay=wanted is Call.LAST):
                 self._made = wanted
-        return None if known is None or wanted is not Call.NOW else known - before_s(self._sealing.durable_s)
+        return None if known is None or wanted is not Call.NOW else known - before
 
     def _known(self, now: float, by: float | None) -> float | None:
         self._since = None if by != math.inf else now if self._since is None else self._since

@@ -16,6 +16,7 @@ from typing import Any, Final
 from hvd_elastic_ext.launcher.attempts import Attempt, Kept, Last, Name, ahead, due, last_words
 from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.estimate import Estimate
+from hvd_elastic_ext.launcher.pace import Pace
 from hvd_elastic_ext.launcher.rendezvous import Life
 from hvd_elastic_ext.launcher.roster import Agent, Worker
 from hvd_elastic_ext.launcher.station import Station
@@ -32,6 +33,8 @@ TELLS_S: Final = 5.0
 """How long after it has entered a world a process tells of its first commit at the latest."""
 TRAINS_S: Final = 30.0
 """How long after that it trains without a State of ours, if it does and has not."""
+WAITED_S: Final = 2.0
+"""How long a commit that was named is thought to be waited for before any was."""
 MISSES: Final = 8
 """Times that a commit is named further and further ahead before an attempt has failed."""
 
@@ -58,8 +61,8 @@ class Sealing:
         """The newest checkpoint, if only those hosts have it that made it."""
         self._said_stateless = False
         self._path: str | None = None
-        self._seen: tuple[float, Name] | None = None
-        self._per_s = 0.0
+        self._pace = Pace()
+        self._waited_s = WAITED_S
 
     @property
     def busy(self) -> bool:
@@ -127,6 +130,11 @@ class Sealing:
         return self._estimate.durable_s
 
     @property
+    def waited_s(self) -> float:
+        """How long all took to keep the commit that was named for the last checkpoint; a guess at first."""
+        return self._waited_s
+
+    @property
     def asked(self) -> bool:
         """Whether a checkpoint that was asked for is still to come."""
         return self._asked
@@ -156,7 +164,10 @@ class Sealing:
         """Begin what is due, and give up what has lost its world or its patience."""
         if self._how is None:
             return
-        self._measure_pace(now)
+        if not self._pace.saw(now, self._newest()):
+            self._slowing.breaks()
+        elif self._attempt is None:
+            self._slowing.trains(now, self._step())
         self._see_stateless(now)
         if self._staying is not None and self._staying.generation != self._station.generation:
             self._tell_to_go_on(self._staying)  # to the next world
@@ -210,24 +221,17 @@ class Sealing:
         known = [each for each in held if each is not None]
         return max(known) if known and len(known) == len(self._worlds.members) else None
 
+    def _age_s(self, now: float, newest: Name) -> float:
+        """How long ago that commit was seen to be the newest."""
+        told = [
+            each.silent_s + now - each.named_at for each in self._members() if each.holds == newest and each.named_at
+        ]
+        return max(0.0, min(told, default=0.0))
+
     @property
     def _pace_per_s(self) -> float:
         """How fast commits come until the one that is named: none is left out then."""
-        return max([self._per_s, *(worker.calls_per_s for worker in self._members())])
-
-    def _measure_pace(self, now: float) -> None:
-        newest = self._newest()
-        if newest is None or (self._seen is not None and self._seen[1][:2] != newest[:2]):
-            self._seen = None if newest is None else (now, newest)
-            self._slowing.breaks()
-            return
-        if self._attempt is None:
-            self._slowing.trains(now, self._step())
-        if self._seen is None:
-            self._seen = (now, newest)
-        elif now - self._seen[0] >= 1.0:
-            self._per_s = (newest[2] - self._seen[1][2]) / (now - self._seen[0])
-            self._seen = (now, newest)
+        return max([self._pace.per_s, *(worker.calls_per_s for worker in self._members())])
 
     def _all_there(self, attempt: Attempt) -> bool:
         return len(self._station.roster.present(attempt.ranks)) == len(attempt.ranks)
@@ -244,7 +248,7 @@ class Sealing:
         ranks = {life: place.rank for life in self._worlds.members if (place := self._station.rendezvous.place(life))}
         if newest is None or len(ranks) != len(self._worlds.members) or not self._reachable(ranks):
             return
-        wanted = ahead(newest, self._pace_per_s, 0)
+        wanted = ahead(newest, self._pace_per_s, 0, age_s=self._age_s(now, newest))
         self._attempt = Attempt(
             self._station.new_errand(), self._station.generation, ranks, now, wanted, self._asked and self._stay
         )
@@ -367,6 +371,8 @@ class Sealing:
         now = self._station.now()
         step = next(iter(attempt.kept.values())).step
         took = now - attempt.kept_at + attempt.stall_s
+        if not attempt.at_rest:
+            self._waited_s = attempt.kept_at - attempt.began - attempt.stall_s
         self._path = str(answer.get("path", ""))
         self.only_here = self._path if self._apart else None
         self._station.record(

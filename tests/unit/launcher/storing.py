@@ -15,9 +15,9 @@ class Storing(Cluster):
 
     ``takes_s``: how long each kind of errand takes; ``held_s``: how much longer on a host. ``answers``: what a host
     says to a kind of errand instead of that it went well; ``exits_s`` after that the errand's process has ended.
-    ``saves``: rank 0 has a function that saves files; why it fails, if it does.
-    ``late``: so many of the first words of a commit to keep arrive when it has passed. ``forgotten``: whose memory was
-    given up.
+    ``busy_s``: so long ranks do something else before they keep what was named. ``saves``: rank 0 has a function that
+    saves files; why it fails, if it does. ``late``: so many of the first words of a commit to keep arrive when it has
+    passed. ``forgotten``: whose memory was given up.
     """
 
     def __init__(self, every: Cadence, *, expects: str | None = None, **rules: Any) -> None:
@@ -31,6 +31,7 @@ class Storing(Cluster):
         self.exits_s = 0.0005
         self.late = 0
         self.saves: str | None = None
+        self.busy_s = 0.0
         self.stored: dict[str, Any] | None = None
         self._written: list[int] = []
         self.silent: set[str] = set()
@@ -63,7 +64,8 @@ class Storing(Cluster):
             if self.saves is not None and process.rank == 0:
                 self._save(process, newest)
                 return
-            self.say(process, "kept", commit=[77, *newest], step=process.steps, side=1)
+            step = process.steps
+            self.later(self.busy_s, lambda: self.say(process, "kept", commit=[77, *newest], step=step, side=1))
         elif process.state == "training":
             self.later(0.1, lambda: self._keep(process, wanted))
 

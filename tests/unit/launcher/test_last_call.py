@@ -5,27 +5,33 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.launcher.cadence import ON_NOTICE
-from hvd_elastic_ext.launcher.last_call import OVER_S, Call, call
+from hvd_elastic_ext.launcher.last_call import OVER_S, Call, before_s, call
 from hvd_elastic_ext.launcher.membership import Limits
 from tests.unit.launcher.storing import Storing
 
 
 @pytest.mark.parametrize(
-    ("now", "by", "durable_s", "expected"),
+    ("now", "by", "before", "expected"),
     [
-        (100.0, None, 1.0, Call.NONE),
-        (100.0, 220.0, 1.0, Call.NOW),
-        (211.9, 220.0, 1.0, Call.NOW),
-        (212.0, 220.0, 1.0, Call.LAST),
-        (110.0, 220.0, 40.0, Call.LAST),
-        (220.0 + OVER_S, 220.0, 1.0, Call.LAST),
-        (220.1 + OVER_S, 220.0, 1.0, Call.NONE),
+        (100.0, None, 8.0, Call.NONE),
+        (100.0, 220.0, 8.0, Call.NOW),
+        (211.9, 220.0, 8.0, Call.NOW),
+        (212.0, 220.0, 8.0, Call.LAST),
+        (110.0, 220.0, 125.0, Call.LAST),
+        (220.0 + OVER_S, 220.0, 8.0, Call.LAST),
+        (220.1 + OVER_S, 220.0, 8.0, Call.NONE),
     ],
 )
 def test_the_last_one_begins_as_late_as_it_can_be_made_for_sure(
-    now: float, by: float | None, durable_s: float, expected: Call
+    now: float, by: float | None, before: float, expected: Call
 ) -> None:
-    assert call(now, by, durable_s) is expected
+    assert call(now, by, before) is expected
+
+
+def test_it_begins_the_sooner_the_longer_a_checkpoint_takes_and_its_commit_is_waited_for() -> None:
+    assert before_s(1.0) == 8.0
+    assert before_s(1.0, 4.0) == 16.0
+    assert before_s(40.0) == 125.0
 
 
 def reclaimed(in_s: float | None) -> Storing:
@@ -98,3 +104,22 @@ def test_where_enough_stay_nothing_is_made_for_a_host_that_goes() -> None:
     cluster.write_notice("b", "spot reclaim", 20.0)
     cluster.run(30.0)
     assert not cluster.events("sealed")
+
+
+def test_a_commit_that_was_long_waited_for_has_the_last_one_begin_sooner() -> None:
+    """Ranks that evaluate commit nothing for seconds."""
+    begun = []
+    for busy_s in (0.0, 6.0):
+        cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=2, settle_s=0.1))
+        cluster.busy_s = busy_s
+        cluster.answers = {(host, "load"): {} for host in "ab"}
+        cluster.hosts(a=1, b=1)
+        cluster.until(lambda: len(cluster.training) == 2)  # noqa: B023
+        cluster.run(30.0)
+        cluster.write_notice("b", "spot reclaim", 60.0)
+        at = cluster.clock.mono()
+        cluster.until(lambda: True in cluster.stays, within=60.0)  # noqa: B023
+        begun.append(cluster.clock.mono() - at)
+        cluster.run(60.0 - begun[-1])
+        assert len(cluster.events("sealed")) == 2
+    assert begun[1] < begun[0] - 5.0

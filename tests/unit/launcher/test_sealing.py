@@ -46,8 +46,12 @@ def test_a_checkpoint_is_due_by_steps_by_seconds_or_by_itself_and_never_without_
 
 def test_the_commit_that_is_named_lies_further_ahead_the_faster_commits_come_and_the_more_were_missed() -> None:
     assert ahead((1, 2, 10), 0.0, 0) == (1, 2, 11)
-    assert ahead((1, 2, 10), 50.0, 0) == (1, 2, 111)
-    assert ahead((1, 2, 10), 50.0, 2) == (1, 2, 10 + 4 * 101)
+    assert ahead((1, 2, 10), 50.0, 0) == (1, 2, 36)
+    assert ahead((1, 2, 10), 50.0, 2) == (1, 2, 10 + 4 * 26)
+
+
+def test_and_the_longer_ago_the_newest_one_was_told_of() -> None:
+    assert ahead((1, 2, 10), 50.0, 0, age_s=1.5) == (1, 2, 111)
 
 
 def test_every_rank_writes_its_share_of_one_commit_and_one_host_makes_it_exist() -> None:
