@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
@@ -23,6 +24,9 @@ from hvd_elastic_ext.launcher.roster import Agent
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "192.0.2.1"
 """Stands for all that is elsewhere (RFC 5737): the way to a host whose name only ssh understands."""
+
+PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
+"""Must be of the same version on all hosts."""
 
 
 class Way(NamedTuple):
@@ -118,6 +122,11 @@ def there(agents: Iterable[Agent]) -> dict[str, Mapping[str, Any]]:
     return {agent.host.name: agent.facts for agent in agents if agent.heard and not agent.finishing}
 
 
+def versions_here() -> dict[str, str | None]:
+    """The version that each of :data:`PACKAGES` has on this machine; None where it is absent."""
+    return {package: _version(package) for package in PACKAGES}
+
+
 def way_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:
     """The way from here to ``host``: a given interface, or the one that the route to it leaves through.
 
@@ -128,3 +137,10 @@ def way_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:
     if name is None:
         name = interface_towards([LOOPBACK] if local else [host]) or interface_towards([ANYWHERE])
     return Way(name, own.get(name or "", LOOPBACK))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

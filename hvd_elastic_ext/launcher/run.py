@@ -102,7 +102,7 @@ def _recorded(settings: RunSettings, outlets: Outlets) -> None:
 
 
 def _run(settings: RunSettings, feed: HostFeed, source: HostSource, *, journal: Journal, outlets: Outlets) -> None:
-    from hvd_elastic_ext.launcher.conductor import Job
+    from hvd_elastic_ext.launcher.shifts import Job
 
     # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
     job = Job(settings, feed, journal=journal, clock=SystemClock(), outlets=outlets)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher import ledger_json
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.ledger import HealthLedger
@@ -23,6 +24,20 @@ log = logging.getLogger(__name__)
 
 LAST_S: Final = 30.0
 """How long the end of a job waits for its last state to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What a shift takes over from those before it.
+
+    ``had``: the last list with a host in it. ``woken``: the job has slept, or failed after it had trained.
+    ``expects``: a checkpoint that was made.
+    """
+
+    saved: Saved
+    had: HostSet = field(default_factory=HostSet)
+    woken: bool = False
+    expects: str | None = None
 
 
 def state_of(driver: Driver, *, incarnation: int, ports: Mapping[str, int], now: float, wall: float) -> Saved:

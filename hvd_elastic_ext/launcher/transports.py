@@ -28,6 +28,7 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.launcher.child import Child
 from hvd_elastic_ext.launcher.podexec import Exec, Open
 from hvd_elastic_ext.launcher.pods import pod_of, words_in
+from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh
 
 log = logging.getLogger(__name__)
@@ -212,6 +213,14 @@ class ByName:
             return _Failed(str(error))
         near = await looked_up
         return await (self.near if near else self.far).start(host, line, remark=remark)
+
+
+def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: ToPods | None) -> Transport:
+    """The one that ``--rsh`` names; without it, this machine's names directly and others over ssh."""
+    if settings.rsh in ("local", "pod"):
+        return pods or Local()
+    far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
+    return far if settings.rsh == "ssh" else ByName(Local(), far, is_near)
 
 
 _REACHED: Final = "hvd-elastic-host-reached"

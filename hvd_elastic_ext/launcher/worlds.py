@@ -70,6 +70,14 @@ class Worlds:
         """Whether the members of the newest world have their ranks."""
         return not self.members or self._station.rendezvous.formed
 
+    def rank(self, life: Life) -> int | None:
+        """The rank of a process, or before there was a world the one that is planned for it; None if it has none."""
+        place = self._station.rendezvous.place(life)
+        if place is not None or self.begun:
+            return None if place is None else place.rank
+        worker = self._station.roster.alive(life)
+        return None if worker is None else worker.planned
+
     def next_look(self) -> float | None:
         """When a member may have to be cut off from the others (mono)."""
         workers = self._station.roster.present(self.members if self._fences and not self.formed else ())
