@@ -71,7 +71,7 @@ def _write_folder(files: Mapping[str, Tensor], draft: Path, to: Path) -> int:
             path = draft / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("xb") as file:
-                file.write(data.numpy().tobytes())
+                data.numpy().tofile(file)
                 file.flush()
                 os.fsync(file.fileno())
         draft.rename(to)

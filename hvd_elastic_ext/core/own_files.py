@@ -11,7 +11,7 @@ FILES: Final = "\0files"
 
 def is_inside(name: Any) -> bool:
     """Whether ``name`` is that of a file within a folder, told in one way only: what lay on storage may be anything."""
-    if not isinstance(name, str) or "\0" in name:
+    if not isinstance(name, str) or "\0" in name or any("\ud800" <= each <= "\udfff" for each in name):
         return False
     path = PurePosixPath(name)
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and str(path) == name

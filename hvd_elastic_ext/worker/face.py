@@ -19,6 +19,7 @@ from horovod.torch.elastic import state as stock
 from torch import optim
 
 from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.updates import HostsUpdate
 from hvd_elastic_ext.worker import standby, torch_parts, world
 from hvd_elastic_ext.worker.commits import inherited
@@ -108,6 +109,8 @@ class Face:
 
     def __setattr__(self, name: str, value: Any) -> None:
         keeper = self.__dict__.get("_keeper")
+        if keeper is not None and isinstance(value, Checkpoint):
+            raise UsageError(f"state.{name}: an elastic.Checkpoint is given before a State is built, or used")
         changed = keeper is not None and keeper.assigning(name, value)
         super().__setattr__(name, value)
         if changed:

@@ -70,7 +70,7 @@ class Keeping:
         """A commit was sealed: if it is the one, it is kept. If that was missed, the launcher names another.
 
         ``instead`` lays something else into memory, which is kept under its name, and says on which side. What it
-        raises costs this checkpoint, and nothing more.
+        raises costs this checkpoint, and nothing more; where nobody goes on beyond that, the commit itself is kept.
         """
         if self._wanted is None:
             return
@@ -83,8 +83,12 @@ class Keeping:
             side = self._buffer.keep() if fits and instead is None else None
         began, more = self._now(), {}
         if fits and instead is not None:
-            side = self._made(instead, wanted, name)
-            more = {"files": True, "stall_s": round(self._now() - began, 3)}
+            side, failed = self._made(instead, asks)
+            more = {"files": failed is None, "stall_s": round(self._now() - began, 3)}
+            if failed is not None and stays:
+                side = self._kept(asks)
+            elif failed is not None:
+                self._link.say("not_kept", wanted=wanted, newest=name, failed=failed[:SAID])
         elif side is None:
             self._link.say("not_kept", wanted=wanted, newest=name)
         if side is None:
@@ -93,14 +97,22 @@ class Keeping:
         if stays:
             self._stay(asks)
 
-    def _made(self, instead: Instead, wanted: Name, name: Name) -> int | None:
+    def _made(self, instead: Instead, asks: int) -> tuple[int | None, str | None]:
+        """On which side it is, None if nobody wants it any more; and why it failed, if it did."""
         try:
-            return instead()
+            side = instead()
         except Exception as error:  # the user's code: a checkpoint is worth less than the training
-            log.exception("no checkpoint was made: save of checkpoint= failed")
-            why = " ".join(f"{type(error).__name__}: {error}".split())
-            self._link.say("not_kept", wanted=wanted, newest=name, failed=f"save of checkpoint= failed: {why}"[:SAID])
-            return None
+            log.exception("save of checkpoint= failed")
+            return None, " ".join(f"save of checkpoint= failed: {type(error).__name__}: {error}".split())
+        with self._turn:
+            if self._asks == asks:
+                return side, None
+            self._buffer.keep_none()  # it took long: nobody would let go of it
+            return None, None
+
+    def _kept(self, asks: int) -> int | None:
+        with self._turn:
+            return self._buffer.keep() if self._asks == asks else None
 
     def _stay(self, asks: int) -> None:
         """Wait until this process is ended, or is told that training goes on after all."""

@@ -7,11 +7,15 @@ writing, verifying, loading and letting go are as ever.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import pickle
+import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,11 +25,17 @@ from torch import Tensor
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.core.own_files import FILES, is_inside
+from hvd_elastic_ext.worker import rng
 from hvd_elastic_ext.worker.commits import manifest
 from hvd_elastic_ext.worker.commits.buffer import Commit, Contents
 
 MOST: Final = 100_000
 """Files in one checkpoint."""
+MAPPED: Final = 1 << 20
+"""Bytes from which on a file is mapped and not read: a process has no more than some 65 thousand mappings."""
+PREFIX: Final = "hvd-elastic-files-"
+LEFT_S: Final = 60.0
+"""A folder that was touched since then may be one that is just being made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +73,74 @@ def chosen(value: object) -> Checkpoint | None:
     return None
 
 
+class Calls:
+    """Of the functions: which one runs. What all ranks have to do alike is not for it, as no other rank does."""
+
+    def __init__(self) -> None:
+        self._under_way = ""
+
+    @contextmanager
+    def of(self, function: str) -> Iterator[None]:
+        """One runs, as long as the context lasts."""
+        self._under_way = function
+        try:
+            yield
+        finally:
+            self._under_way = ""
+
+    def demand_none(self) -> None:
+        """Raise :class:`UsageError` if one runs."""
+        if self._under_way:
+            raise UsageError(
+                f"{self._under_way} of checkpoint= commits, assigns a part of the State or looks for host updates; "
+                "no other rank does so there"
+            )
+
+
 @contextmanager
 def written(own: Checkpoint, local: bytes) -> Iterator[Contents]:
     """Have the files written, and give them as what a commit may hold, as long as the context lasts.
 
     Raises :class:`Permanent` if there is none, or something that is no file; what ``save`` raises passes through.
+    Random generators are after ``save`` what they were before: training goes on as if there had been no checkpoint.
     """
-    with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as name:
-        own.save(Path(name))
-        tensors: list[Tensor] = []
-        tree = manifest.write_one(FILES, dict(_files(Path(name))), tensors)
-        yield Contents(pickle.dumps({FILES: tree}, protocol=5), tensors, [True] * len(tensors), local)
+    tensors: list[Tensor] = []
+    with _folder() as folder:
+        with rng.untouched():
+            own.save(folder)
+        try:
+            tree = manifest.write_one(FILES, dict(_files(folder)), tensors)
+            yield Contents(pickle.dumps({FILES: tree}, protocol=5), tensors, [True] * len(tensors), local)
+        finally:
+            tensors.clear()  # on NFS what is mapped stays in the folder under another name
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """An empty one that goes with the context, and with it what processes that were killed have left of theirs."""
+    _sweep(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name:
+        held = os.open(name, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            with suppress(OSError):  # where folders cannot be locked, nobody takes one for left behind
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield Path(name)
+        finally:
+            os.close(held)
+
+
+def _sweep(place: Path) -> None:
+    """Remove the folders of this user's that nobody holds any more."""
+    for path in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                facts = os.fstat(held)
+                if facts.st_uid == os.getuid() and time.time() - facts.st_mtime > LEFT_S:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            finally:
+                os.close(held)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Tensor]]:
@@ -87,12 +154,16 @@ def _files(folder: Path) -> Iterator[tuple[str, Tensor]]:
         facts = path.lstat()
         if not stat.S_ISREG(facts.st_mode):
             raise Permanent(f"save of checkpoint= has made {name}, which is no file: links and the like are not kept")
+        if not is_inside(name):
+            raise Permanent(f"save of checkpoint= has made {ascii(name)[:80]}, a name that is not UTF-8")
         yield name, _bytes_of(path, facts.st_size)
 
 
 def _bytes_of(path: Path, length: int) -> Tensor:
     if not length:
         return torch.empty(0, dtype=torch.uint8)
+    if length < MAPPED:
+        return torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
     return torch.from_file(str(path), shared=False, size=length, dtype=torch.uint8)
 
 
@@ -110,13 +181,20 @@ def take_back(own: Checkpoint | None, commit: Commit) -> None:
         )
     trees = manifest.read(commit.tree, _no_tensor, admitted=frozenset())
     files = manifest.read(trees[FILES], lambda index, kind: commit.views[index], admitted=frozenset())
-    with tempfile.TemporaryDirectory(prefix="hvd-elastic-") as name:
-        _put(Path(name), files)
-        try:
-            own.load(Path(name))
-        except Exception as error:
-            why = " ".join(str(error).split())
-            raise Permanent(f"load of checkpoint= raised {type(error).__name__}: {why}") from error
+    try:
+        with _folder() as folder:
+            _put(folder, files)
+            _load(own, folder)
+    except OSError as error:
+        raise Permanent(f"its files cannot be written for load of checkpoint=: {error}; see TMPDIR") from error
+
+
+def _load(own: Checkpoint, folder: Path) -> None:
+    try:
+        own.load(folder)
+    except Exception as error:
+        why = " ".join(str(error).split())
+        raise Permanent(f"load of checkpoint= raised {type(error).__name__}: {why}") from error
 
 
 def _put(folder: Path, files: Mapping[str, Tensor]) -> None:

@@ -9,6 +9,8 @@ import hashlib
 import importlib
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,6 +37,16 @@ def restore(states: dict[str, Any]) -> None:
         importlib.import_module("numpy").random.set_state(states["numpy"])
     for index, state in enumerate(states.get("cuda", ())[: torch.cuda.device_count()]):
         torch.cuda.set_rng_state(_tensor(state), index)
+
+
+@contextmanager
+def untouched() -> Iterator[None]:
+    """Whatever is drawn meanwhile, every generator is afterwards what it was before."""
+    states = capture()
+    try:
+        yield
+    finally:
+        restore(states)
 
 
 def seed_newcomer(lineage: int, generation: int, rank: int) -> None:

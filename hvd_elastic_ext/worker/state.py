@@ -20,7 +20,7 @@ from hvd_elastic_ext.worker.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.inventory import Difference, Inventory, Mark, Written
 from hvd_elastic_ext.worker.keeping import Keeping
 from hvd_elastic_ext.worker.link import Vitals
-from hvd_elastic_ext.worker.own_files import Checkpoint
+from hvd_elastic_ext.worker.own_files import Calls, Checkpoint
 from hvd_elastic_ext.worker.reductions import accumulating
 from hvd_elastic_ext.worker.report import Reporter, plain
 from hvd_elastic_ext.worker.settings import Limits
@@ -69,6 +69,7 @@ class Keeper:
         self._vitals.own_step = True
         self._keeping = keeping
         self._own_files = own_files
+        self._calls = Calls()
         self.seal: Callable[[], None] = self.save
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
         self.thinning = thinning if thinning is not None else Thinning()
@@ -91,6 +92,7 @@ class Keeper:
         """Take a commit. The previous one stays whole until this one is."""
         if self._inherited:
             return  # an earlier process's commit is newer than anything this one has
+        self._calls.demand_none()
         self._steps.between()
         began = self.thinning.began()
         written, last = self._inventory.write(), self._buffer.record
@@ -99,7 +101,8 @@ class Keeper:
         self._take(self._next_identity(), written)
         self.thinning.made(began)
         if self._keeping is not None:
-            instead = self._keep_files if self._own_files is not None and self._comms.rank() == 0 else None
+            saves = self._own_files is not None and self._keeping.waits and self._comms.rank() == 0
+            instead = self._keep_files if saves else None
             self._keeping.committed(self._identity(), self._steps.done, instead=instead)
         if self._reporter.due("committed") and self._comms.rank() == 0:
             self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
@@ -126,6 +129,7 @@ class Keeper:
 
         Between the backward passes of one step the answer waits for the step.
         """
+        self._calls.demand_none()
         self._vitals.progress += 1
         self._steps.between()  # nobody asks within a step: one that raised is over
         if not self._stopping.due() or self._within_a_step():
@@ -343,7 +347,7 @@ class Keeper:
     def _keep_files(self) -> int:
         """Keep what the user's function saves in place of the commit that was just taken."""
         assert self._own_files is not None
-        with own_files.written(self._own_files, self._local()) as contents:
+        with self._calls.of("save"), own_files.written(self._own_files, self._local()) as contents:
             return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
 
     def _take(self, identity: Identity, written: Written | None = None) -> None:
@@ -383,7 +387,9 @@ class Keeper:
         commit = self._last()
         files = commit.record.stored and own_files.are_in(commit)
         if files:
-            own_files.take_back(self._own_files, commit)
+            with self._calls.of("load"):
+                own_files.take_back(self._own_files, commit)
+            self._by_hand = True  # what it leaves out each rank has its own of
         else:
             self._put_back(commit)
         states = own.read(commit).states

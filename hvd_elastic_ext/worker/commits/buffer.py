@@ -152,7 +152,11 @@ class CommitBuffer:
         self._keep_only(kept)
         return kept
 
-    def _keep_only(self, kept: int) -> None:
+    def keep_none(self) -> None:
+        """Nothing has to stay where it is, but for the last commit."""
+        self._keep_only(None)
+
+    def _keep_only(self, kept: int | None) -> None:
         for index, side in enumerate(self._sides):
             if side.kept != (index == kept):
                 side.kept = index == kept

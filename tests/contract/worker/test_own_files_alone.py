@@ -74,6 +74,20 @@ def test_a_mixin_takes_them_from_an_attribute_of_the_class_or_of_its_own() -> No
         assert functions_of(state) is state.checkpoint
 
 
+def test_functions_that_come_too_late_are_refused_and_not_left_out() -> None:
+    class Late(elastic.ElasticMixin, Own):
+        def __init__(self, model: Any, optimizer: Any) -> None:
+            super().__init__(model, optimizer)
+            self.save()
+            self.checkpoint = FUNCTIONS
+
+    with pytest.raises(UsageError, match="given before a State is built, or used"):
+        Late(*trained(lambda p: torch.optim.SGD(p, lr=0.1)))
+    state = elastic.TorchState(epoch=3)
+    with pytest.raises(UsageError, match="given before a State is built, or used"):
+        state.checkpoint = FUNCTIONS
+
+
 def test_a_method_or_value_of_that_name_stays_what_it_is_to_a_mixin() -> None:
     class Method(elastic.ElasticMixin, Own):
         def checkpoint(self) -> str:

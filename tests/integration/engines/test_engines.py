@@ -12,6 +12,7 @@ import pytest
 
 from tests.contract.comms.conftest import without_mpi
 from tests.integration.engines.conftest import LEARNER, Job
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(900)
 needs_mpi = pytest.mark.skipif(without_mpi() is not None, reason=str(without_mpi()))
@@ -131,3 +132,44 @@ def test_without_mpirun_that_is_said_in_one_line(job: Job, monkeypatch: pytest.M
         assert process.wait(120) == 2
     assert process.stderr.count("\n") == 1
     assert "--engine mpirun: there is no mpirun on this machine; apt-get install openmpi-bin" in process.stderr
+
+
+def agent_of(job: Job, host: str) -> int:
+    """Process of the agent on a host: what the launcher has started and the host's ranks are below."""
+    pids = {record.get("host"): record.get("pid") for record in job.events("spawned")}
+    mine = {child.pid for child in psutil.Process(job.process.pid).children()}
+    return next(parent.pid for parent in psutil.Process(pids[host]).parents() if parent.pid in mine)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES)
+def test_below_its_minimum_such_a_job_sleeps_and_wakes_at_its_last_commit(job: Job, engine: str) -> None:
+    job.set_hosts("a:1", "b:1")
+    sleeps = (
+        "--below-min",
+        "sleep",
+        "--sleep-after",
+        "2",
+        "--settle",
+        "0.5",
+        "--min-np",
+        "2",
+        "--blacklist-cooldown-range",
+        "1",
+        "1",
+    )
+    durable = ("--checkpoint-dir", str(job.directory / "checkpoints"), "--checkpoint-every", "notice")
+    with job.run(*job.command(engine, *sleeps, *durable)) as process:
+        job.wait_for_world(2)
+        job.wait_for("a commit", lambda: any(step > 0 for step in job.counted("committed")))
+        lost = psutil.Process(agent_of(job, "b"))
+        for each in [lost, *lost.children(recursive=True)]:
+            each.kill()
+        job.set_hosts("a:1")
+        job.wait_for("the job to sleep", lambda: job.events("slept"), timeout=120.0)
+        [night] = job.events("slept")
+        wait_until(lambda: process.tree() == [], what="no process but the launcher", timeout=30.0)
+        job.set_hosts("a:1", "b:1")
+        woken_at = job.wait_for_world(2, number=2)
+        job.stop()
+    assert woken_at == night.get("step") > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 
 import pytest
@@ -44,12 +45,14 @@ def test_the_files_are_kept_and_verified_as_any_checkpoint_and_exported_as_they_
     launched: Launched, capsys: pytest.CaptureFixture[str]
 ) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, "own", steps=100)) as process:
-        assert process.wait(120) == 0, process.output
+    with launched.run(*job(launched, "own", steps=10**6)):
+        launched.wait_for("a checkpoint", lambda: sealed_steps(launched))
+        lose_everything(launched)
     store, to = str(launched.directory / "checkpoints"), launched.directory / "out"
     assert cli.main(["verify", store, "--json"]) == 0
     newest = json.loads(capsys.readouterr().out)[0]
-    assert newest["step"] in sealed_steps(launched)
+    assert newest["whole"]
+    assert newest["step"] > 0
     assert cli.main(["export", store, "--to", str(to)]) == 0
     assert sorted(str(path.relative_to(to)) for path in to.rglob("*") if path.is_file()) == [
         "progress.json",
@@ -59,18 +62,58 @@ def test_the_files_are_kept_and_verified_as_any_checkpoint_and_exported_as_they_
     assert torch.load(to / "tensors" / "all.pt", weights_only=True).keys() == {"model", "optimizer", "scheduler"}
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [("raises", "save of checkpoint= failed: OSError: the license server is away"), ("none", "has written no file")],
 )
 def test_a_save_that_fails_costs_the_checkpoint_and_no_training(launched: Launched, wrong: str, why: str) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run(*job(launched, wrong, steps=100)) as process:
+    with launched.run(*job(launched, wrong, steps=400)) as process:
         assert process.wait(120) == 0, process.output
-        assert process.stdout.count("done 100") == 2
+        assert process.stdout.count("done 400") == 2
     assert not launched.events("sealed")
     assert all(why in record.get("reason") for record in launched.events("not_sealed"))
     assert launched.events("not_sealed")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["draws", "dies"])
+def test_training_is_what_it_is_without_checkpoints(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("DIED", str(launched.directory / "died"))
+    launched.set_hosts("localhost:2")
+    with launched.run("-np", 2, sys.executable, LEARNER, 300) as bare:
+        assert bare.wait(120) == 0, bare.output
+    with launched.run(*job(launched, kind, steps=300)) as process:
+        assert process.wait(120) == 0, process.output
+        # Who takes the place of one that died may be another rank.
+        assert sorted(results(process).values()) == sorted(results(bare).values())
+    assert sealed_steps(launched)
+    assert len(launched.events("rolled_back")) == (kind == "dies")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["own", "raises"])
+def test_a_job_that_is_told_to_end_saves_once_more_if_need_be_without_the_functions(
+    launched: Launched, kind: str
+) -> None:
+    launched.set_hosts("localhost:2")
+    options = ("--checkpoint-every", "notice")
+    with launched.run(*job(launched, kind, steps=10**6, options=options)) as process:
+        launched.wait_for_steps(2)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143, process.output
+    sealed = sealed_steps(launched)
+    assert not [record for record in launched.events("committed") if record.get("step") > sealed[-1]]
+    with launched.run(*job(launched, kind, steps=10**6, options=options)) as process:
+        launched.wait_for("training again", lambda: launched.events("inherited"))
+        [resumed] = launched.events("resumed")
+        assert resumed.get("step") == sealed[-1]
+        if kind == "own":
+            launched.wait_for("the files", lambda: f"loaded {sealed[-1]}" in process.stdout)
+        assert ("loaded" in process.stdout) == (kind == "own")
 
 
 @pytest.mark.soak

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import pickle
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +172,65 @@ def test_what_save_leaves_is_read_as_it_was_written_and_its_folder_goes() -> Non
     assert not where[0].exists()
 
 
+def test_random_generators_are_after_save_what_they_were_before() -> None:
+    def draws(folder: Path) -> None:
+        torch.rand(7)
+        (folder / "file").write_bytes(b"abc")
+
+    before = torch.get_rng_state()
+    with own_files.written(Checkpoint(draws, nothing), b""):
+        assert bool((torch.get_rng_state() == before).all())
+
+
+def test_no_small_file_is_mapped_and_no_large_one_any_more_when_the_folder_goes() -> None:
+    where: list[str] = []
+
+    def save(folder: Path) -> None:
+        where.append(str(folder))
+        (folder / "large").write_bytes(bytes(own_files.MAPPED))
+        for number in range(9):
+            (folder / f"small {number}").write_bytes(b"abc")
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(where[0])
+
+    with own_files.written(Checkpoint(save, nothing), b"") as made:
+        assert len(made.tensors) == 10
+        assert mapped() == 1
+    assert mapped() == 0
+
+
+def test_a_name_that_is_not_utf_8_is_refused() -> None:
+    def save(folder: Path) -> None:
+        Path(os.fsdecode(bytes(folder) + b"/odd\xff")).write_bytes(b"abc")
+
+    with (
+        pytest.raises(Permanent, match=r"'odd\\udcff', a name that is not UTF-8"),
+        own_files.written(Checkpoint(save, nothing), b""),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("left", "stays"), [("dead", False), ("held", True), ("new", True)])
+def test_the_folder_of_a_process_that_was_killed_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, stays: bool
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"{own_files.PREFIX}abc"
+    folder.mkdir()
+    (folder / "large").write_bytes(b"abc")
+    if left != "new":
+        long_ago = time.time() - 2 * own_files.LEFT_S
+        os.utime(folder, (long_ago, long_ago))
+    held = os.open(folder, os.O_RDONLY)
+    if left == "held":
+        fcntl.flock(held, fcntl.LOCK_EX)
+    with own_files.written(writes(TREE), b""):
+        assert folder.exists() == stays
+    os.close(held)
+    assert folder.exists() == stays
+
+
 @pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "none"])
 def test_what_is_no_file_is_refused_by_its_name(kind: str) -> None:
     def save(folder: Path) -> None:
@@ -184,7 +246,7 @@ def test_what_is_no_file_is_refused_by_its_name(kind: str) -> None:
         pass
 
 
-@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", ".", "a//b", "./a", "a\0b", 7, "a/"])
+@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", ".", "a//b", "./a", "a\0b", 7, "a/", "a\udcff"])
 def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], tmp_path: Path, name: Any) -> None:
     assert not is_inside(name)
     tensors: list[torch.Tensor] = []
@@ -212,6 +274,38 @@ def test_a_load_that_fails_is_told_in_one_line_and_a_state_without_one_says_what
         own_files.take_back(None, last)
 
 
+def test_no_room_for_the_files_is_told_in_one_line(
+    memory: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = kept(memory, TREE)
+    last = CommitBuffer([open_sides(memory)[side]]).last()
+    assert last is not None
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(Permanent, match=r"its files cannot be written for load of checkpoint=: .*No such file"):
+        own_files.take_back(Reads(), last)
+
+
+@pytest.mark.parametrize("then", [None, [0, 1, 9]])
+def test_what_is_not_wanted_any_more_when_save_has_done_is_neither_kept_nor_said(
+    memory: list[int], then: list[int] | None
+) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    keeping = Keeping(buffer, link)
+    keeping.asked({"tell": "keep", "commit": [0, 1, 1]})
+    commit(buffer, 1)
+
+    def instead() -> int:
+        keeping.asked({"tell": "keep", "commit": then})
+        release(memory)
+        with own_files.written(writes(TREE), LOCAL) as files:
+            return buffer.keep_instead(files, identity(1), step=1)
+
+    keeping.committed(identity(1), 1, instead=instead)
+    assert link.heard == []
+    assert [os.pread(each, 1, PAGE // 4) for each in memory].count(b"\1") == 0
+    assert keeping.waits == (then is not None)
+
+
 def test_what_save_raises_costs_that_checkpoint_and_is_said(memory: list[int]) -> None:
     buffer, link = CommitBuffer(open_sides(memory)), Said()
     keeping = Keeping(buffer, link)
@@ -226,6 +320,32 @@ def test_what_save_raises_costs_that_checkpoint_and_is_said(memory: list[int]) -
     assert what == "not_kept"
     assert said["failed"] == "save of checkpoint= failed: ZeroDivisionError: division by zero"
     assert [os.pread(each, 1, PAGE // 4) for each in memory].count(b"\1") == 0
+
+
+def test_where_nobody_goes_on_beyond_it_the_commit_itself_is_kept_if_save_fails(memory: list[int]) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()  # whose connection is none: nobody stays for long
+    keeping = Keeping(buffer, link)
+    keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": True})
+
+    def instead() -> int:
+        raise ZeroDivisionError
+
+    commit(buffer, 1, 2)
+    keeping.committed(identity(2), 2, instead=instead)
+    [(what, said)] = link.heard
+    assert (what, said["files"], said["step"]) == ("kept", False, 2)
+    assert lies_on(memory[said["side"]]) == lies_on_of(buffer)
+
+
+def lies_on_of(buffer: CommitBuffer) -> tuple[int, bytes]:
+    last = seen(buffer)
+    assert last is not None
+    with memory_files(2) as descriptors:
+        other = CommitBuffer(open_sides(descriptors))
+        commit(other, last.record.identity.number)
+        whole = lies_on(descriptors[0])
+        assert whole is not None
+        return whole
 
 
 def test_a_commit_that_was_not_named_has_nothing_saved(memory: list[int]) -> None:
