@@ -38,6 +38,8 @@ class Keeping:
         self._now = now
         self._turn = threading.Condition()
         self._wanted: Name | None = None
+        self._newest: Name = (0, 0, 0)
+        """The last commit that was told of. Written before :attr:`_wanted` is read, and read after that was written."""
         self._stays = False
         self._asks = 0
         """How often it was asked. Who stays for one goes on with the next, whenever that comes."""
@@ -65,6 +67,11 @@ class Keeping:
         self._buffer.prepare_to_keep()
         with self._turn:
             self._wanted, self._stays = (incarnation, generation, number), message.get("stay") is True
+            # Said at once: others may stay where they have kept it, and this rank would wait for them in its next step.
+            missed, wanted = self._newest >= self._wanted, self._wanted
+            self._wanted = None if missed else wanted
+        if missed:
+            self._link.say("not_kept", wanted=wanted, newest=self._newest)
 
     def committed(self, identity: Identity, step: int, *, instead: Instead | None = None) -> None:
         """A commit was sealed: if it is the one, it is kept. If that was missed, the launcher names another.
@@ -72,6 +79,7 @@ class Keeping:
         ``instead`` lays something else into memory, which is kept under its name, and says on which side. What it
         raises costs this checkpoint, and nothing more; where nobody goes on beyond that, the commit itself is kept.
         """
+        self._newest = identity[1:]
         if self._wanted is None:
             return
         with self._turn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -63,7 +64,8 @@ def test_a_job_of_which_everything_is_lost_goes_on_from_its_durable_checkpoint(j
         mpiruns = [each for each in below if each.name() == "mpirun"]  # which clears away what its ranks leave
         for each in [psutil.Process(job.process.pid), *below]:
             if each not in mpiruns:
-                each.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):  # what writes a checkpoint ends by itself
+                    each.kill()
         job.process.wait(60)
         psutil.wait_procs(mpiruns, timeout=60)
     sealed = job.counted("sealed")[-1]
@@ -164,7 +166,8 @@ def test_below_its_minimum_such_a_job_sleeps_and_wakes_at_its_last_commit(job: J
         job.wait_for("a commit", lambda: any(step > 0 for step in job.counted("committed")))
         lost = psutil.Process(agent_of(job, "b"))
         for each in [lost, *lost.children(recursive=True)]:
-            each.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
         job.set_hosts("a:1")
         job.wait_for("the job to sleep", lambda: job.events("slept"), timeout=120.0)
         [night] = job.events("slept")

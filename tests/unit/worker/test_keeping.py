@@ -135,6 +135,23 @@ def test_the_commit_that_was_named_is_kept_and_what_was_missed_is_said(late: int
         assert found[0] == 2
 
 
+@pytest.mark.parametrize("stay", [False, True])
+def test_a_commit_that_was_passed_before_it_was_named_is_said_to_be_at_once(*, stay: bool) -> None:
+    """The next commit may never come: others have kept it, and stay there."""
+    with memory_files(3) as descriptors:
+        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
+        keeping = Keeping(buffer, link)
+        for number in (1, 2):
+            commit(buffer, number)
+            keeping.committed(identity(number), number)
+        keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": stay})
+        assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2)})]
+        keeping.asked({"tell": "keep", "commit": [0, 1, 3]})
+        commit(buffer, 3)
+        keeping.committed(identity(3), 3)
+        assert [what for what, _ in link.heard] == ["not_kept", "kept"]
+
+
 def test_a_commit_that_no_world_has_agreed_on_is_not_kept() -> None:
     with memory_files(3) as descriptors:
         buffer, link = CommitBuffer(open_sides(descriptors)), Said()
