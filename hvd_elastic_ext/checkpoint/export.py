@@ -18,7 +18,7 @@ from hvd_elastic_ext.checkpoint import loading, trees
 from hvd_elastic_ext.checkpoint.loading import Checkpoint
 from hvd_elastic_ext.checkpoint.stores import Store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.core.own_files import FILES, is_inside
+from hvd_elastic_ext.core.own_files import put
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,21 +34,17 @@ def export(store: Store, name: str, to: Path) -> int:
     :class:`UsageError` for another ending, or a folder that is there, :class:`Damaged`, and :class:`Permanent` if it
     cannot be written.
     """
-    writers: Mapping[str, Callable[[Any, Path], None]] = {
-        ".pt": _write_torch, ".pth": _write_torch, ".safetensors": _write_safetensors,
-    }  # fmt: skip
-    write = writers.get(to.suffix)
     checkpoint = loading.opened(store, name)
-    has_files = trees.names(checkpoint.text) == [FILES]
-    if write is None and not has_files:
+    write = _WRITERS.get(to.suffix)
+    draft = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+    if trees.has_files(checkpoint.text):
+        if write is not None or os.path.lexists(to):
+            raise UsageError(f"{to}: the checkpoint holds files that a function of yours wrote; give it a new folder")
+        return _write_folder(checkpoint, draft, to)
+    if write is None:
         raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
-    if has_files and (write is not None or os.path.lexists(to)):
-        raise UsageError(f"{to}: the checkpoint holds files that a function of yours wrote; give it a new folder")
     tensors = _Tensors(checkpoint)
     value = trees.plain(checkpoint.text, tensors.at)
-    draft = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
-    if write is None:
-        return _write_folder(value[FILES], draft, to)
     try:
         write(value, draft)
         with draft.open("rb") as written:
@@ -61,23 +57,20 @@ def export(store: Store, name: str, to: Path) -> int:
     return len(tensors.taken)
 
 
-def _write_folder(files: Mapping[str, Tensor], draft: Path, to: Path) -> int:
-    wrong = next((name for name in files if not is_inside(name)), None)
-    if wrong is not None:
-        raise Permanent(f"the checkpoint names {wrong[:80]!r}, which is no file of a folder; nothing was exported")
+def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
+    import torch
+
+    files = trees.files(checkpoint.text, _Tensors(checkpoint).at)
+    if not all(isinstance(data, torch.Tensor) for data in files.values()):
+        raise Permanent(f"{to}: the checkpoint has something in place of a file; nothing was exported")
     try:
         draft.mkdir()
-        for name, data in files.items():
-            path = draft / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("xb") as file:
-                data.numpy().tofile(file)
-                file.flush()
-                os.fsync(file.fileno())
+        put(draft, {name: data.numpy() for name, data in files.items()}, durable=True)
         draft.rename(to)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         shutil.rmtree(draft, ignore_errors=True)
-        raise Permanent(f"{to}: {error.strerror or error}; nothing was exported") from error
+        why = (isinstance(error, OSError) and error.strerror) or error
+        raise Permanent(f"{to}: {why}; nothing was exported") from error
     return len(files)
 
 
@@ -153,3 +146,10 @@ def _without_tensors(value: Any, way: tuple[str, ...], tensors: dict[str, Tensor
     if isinstance(value, list | tuple | set | frozenset):
         return [_without_tensors(inner, (*way, str(place)), tensors) for place, inner in enumerate(value)]
     return value
+
+
+_WRITERS: Final[Mapping[str, Callable[[Any, Path], None]]] = {
+    ".pt": _write_torch,
+    ".pth": _write_torch,
+    ".safetensors": _write_safetensors,
+}

@@ -13,6 +13,7 @@ from typing import Any, Final
 from hvd_elastic_ext.checkpoint import graph
 from hvd_elastic_ext.checkpoint.graph import from_pickle, nodes, to_pickle
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.own_files import FILES
 
 VALUES: Final = "\0values"
 """The part that holds the plain values of a State (``epoch``, ``batch``)."""
@@ -49,9 +50,17 @@ def plain(text: str, tensor: Callable[[int, str], Any]) -> dict[str, Any]:
     return found
 
 
-def names(text: str) -> list[str]:
-    """The names of the parts. Raises :class:`Permanent` for text that is no tree."""
-    return [name for name, _ in _parts(text)]
+def has_files(text: str) -> bool:
+    """Whether it is one of the user's own files. Raises :class:`Permanent` for text that is no tree."""
+    return [name for name, _ in _parts(text)] == [FILES]
+
+
+def files(text: str, tensor: Callable[[int, str], Any]) -> dict[str, Any]:
+    """The user's own files by name, each what ``tensor`` gives for it. Raises :class:`Permanent` for any other tree."""
+    found = graph.plain(dict(_parts(text))[FILES], tensor)
+    if not isinstance(found, dict):
+        raise Permanent("a tree is damaged: its files are no files by name")
+    return found
 
 
 def _parts(text: str) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.core.own_files import FILES, is_inside
+from hvd_elastic_ext.core.own_files import FILES, is_inside, put
 from hvd_elastic_ext.worker import rng
 from hvd_elastic_ext.worker.commits import manifest
 from hvd_elastic_ext.worker.commits.buffer import Commit, Contents
@@ -181,10 +181,15 @@ def take_back(own: Checkpoint | None, commit: Commit) -> None:
         )
     trees = manifest.read(commit.tree, _no_tensor, admitted=frozenset())
     files = manifest.read(trees[FILES], lambda index, kind: commit.views[index], admitted=frozenset())
+    parts = files.values() if isinstance(files, dict) else [files]
+    if not all(isinstance(data, Tensor) and data.dtype == torch.uint8 for data in parts):
+        raise Permanent("it has something in it that is no file")
     try:
         with _folder() as folder:
-            _put(folder, files)
+            put(folder, {name: data.numpy() for name, data in files.items()})
             _load(own, folder)
+    except ValueError as error:
+        raise Permanent(f"it has a file that is none: {error}") from error
     except OSError as error:
         raise Permanent(f"its files cannot be written for load of checkpoint=: {error}; see TMPDIR") from error
 
@@ -195,17 +200,6 @@ def _load(own: Checkpoint, folder: Path) -> None:
     except Exception as error:
         why = " ".join(str(error).split())
         raise Permanent(f"load of checkpoint= raised {type(error).__name__}: {why}") from error
-
-
-def _put(folder: Path, files: Mapping[str, Tensor]) -> None:
-    """Write the files. What lay on storage may be anything: no name leads out of the folder."""
-    for name, data in files.items():
-        if not is_inside(name) or not isinstance(data, Tensor) or data.dtype != torch.uint8:
-            raise Permanent(f"it has {str(name)[:80]!r}, which is no file of a folder")
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            data.numpy().tofile(file)
 
 
 def _no_tensor(index: int, kind: str) -> Any:

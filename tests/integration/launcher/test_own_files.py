@@ -106,6 +106,7 @@ def test_a_job_that_is_told_to_end_saves_once_more_if_need_be_without_the_functi
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143, process.output
     sealed = sealed_steps(launched)
+    assert sealed, process.output
     assert not [record for record in launched.events("committed") if record.get("step") > sealed[-1]]
     with launched.run(*job(launched, kind, steps=10**6, options=options)) as process:
         launched.wait_for("training again", lambda: launched.events("inherited"))

@@ -260,6 +260,18 @@ def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], 
     assert found == []
 
 
+@pytest.mark.parametrize("content", [{"a": 3}, {"a": torch.zeros(2)}, [1], None])
+def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
+    tensors: list[torch.Tensor] = []
+    tree = pickle.dumps({FILES: manifest.write_one(FILES, content, tensors)}, protocol=5)
+    buffer = CommitBuffer(open_sides(memory))
+    buffer.take(Contents(tree, tensors, [True] * len(tensors)), identity(1), step=1)
+    last = buffer.last()
+    assert last is not None
+    with pytest.raises(Permanent, match="no file"):
+        own_files.take_back(Reads(), last)
+
+
 def test_a_load_that_fails_is_told_in_one_line_and_a_state_without_one_says_what_is_missing(memory: list[int]) -> None:
     side = kept(memory, TREE)
     last = CommitBuffer([open_sides(memory)[side]]).last()
@@ -374,6 +386,36 @@ def test_any_other_value_of_that_name_is_a_value_like_others(value: Any) -> None
 def test_what_cannot_be_called_is_refused() -> None:
     with pytest.raises(UsageError, match=r"save='model\.pt' cannot be called"):
         Checkpoint("model.pt", nothing)  # type: ignore[arg-type]
+
+
+def test_files_whose_names_are_those_of_a_parts_content_are_exported_as_any(tmp_path: Path, memory: list[int]) -> None:
+    """An optimizer is kept as a dict of just these two."""
+    tree = {"state_dict": b"abc", "names": b"def"}
+    stored(tmp_path / "store", memory, tree)
+    store = open_store(str(tmp_path / "store"))
+    [name] = store.folders()
+    assert export.export(store, name, tmp_path / "out") == 2
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == tree
+
+
+@pytest.mark.parametrize("content", [{"a": 3}, {"../a": "tensor"}, [1], 7])
+def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
+    tmp_path: Path, memory: list[int], content: Any
+) -> None:
+    tensors: list[torch.Tensor] = []
+    if isinstance(content, dict) and "../a" in content:
+        content = {"../a": torch.zeros(3, dtype=torch.uint8)}
+    tree = pickle.dumps({FILES: manifest.write_one(FILES, content, tensors)}, protocol=5)
+    buffer = CommitBuffer(open_sides(memory))
+    buffer.take(Contents(tree, tensors, [True] * len(tensors), LOCAL), identity(1), step=1)
+    whole = {"place": str(tmp_path / "store"), "commit": list(identity(1)), "parts": 1}
+    request = {"do": "write", **whole, "shares": {"0": [0, 0, buffer.keep()]}, "sides": {"0": memory}}
+    sealed = errand.answered({"do": "seal", **whole, "world": 1, "written": [errand.answered(request)], "keep": 3})
+    assert "failed" not in sealed
+    store = open_store(str(tmp_path / "store"))
+    with pytest.raises(Permanent):
+        export.export(store, store.folders()[0], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 def test_they_are_exported_to_a_new_folder_and_nowhere_else(tmp_path: Path, memory: list[int]) -> None:
