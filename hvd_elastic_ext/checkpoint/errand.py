@@ -1,8 +1,9 @@
 """``python -m hvd_elastic_ext.checkpoint.errand``: what an agent is sent on for a checkpoint of a running job.
 
-One request, as JSON on standard input, of the launcher's (``launcher/sealing.py``, ``launcher/resuming.py``); one
-answer on standard output. To the request the agent has added ``sides``: for each slot the descriptors of its commit
-memory. The work itself is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)::
+One request, as JSON on standard input, of the launcher's (``launcher/sealing.py``, ``launcher/resuming.py``,
+``launcher/transfers.py``); one answer on standard output, two of ``send``. To the request the agent has added
+``sides``: for each slot the descriptors of its commit memory; and ``secret`` to one with ``transfer``. The work with
+storage is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)::
 
     {"do": "write", "place": P, "commit": [l, i, g, n], "parts": 3, "shares": {slot: [part, rank, side]}}
         some of the parts of a commit that is kept, and the own states of these ranks; part null: that alone
@@ -16,7 +17,7 @@ memory. The work itself is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)
         into that of the first, with the own state of another
         -> {} if there is none, else
            {"path": P/N, "step": 40, "generation": 7, "slots": [those that have it], "passed_over": ["why", ...],
-            "facts": what was given at the seal}
+            "facts": what was given at the seal, "held": [i, g, n, step] of the first of these slots}
     {"do": "held", "place": P, "skip": [N, ...]}
         what lies in each slot's memory, and which checkpoint is the newest that looks whole, but for those
         -> {"held": {slot: [[l, i, g, n], step, side]}, "newest": null or {"name": N, "path": P/N, "identity": [l, i,
@@ -24,8 +25,18 @@ memory. The work itself is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)
     {"do": "verify", "place": P, "name": N}
         reads every byte of one
         -> {"whole": true, "why": ""}
+    {"do": "send", "transfer": T, "slot": S, "commit": [i, g, n], "address": "127.0.0.1"}
+        sends a commit that lies in the slot's memory to whoever proves to be the other end of this transfer
+        -> {"listening": [address, port]}, and when the receiver holds it
+           {"sent": 3e8, "seconds": 0.6}
+    {"do": "receive", "transfer": T, "slot": D, "commit": [i, g, n], "from": [address, port]}
+        that commit into the slot's memory, unless one as new as that lies there already
+        -> {"held": [i, g, n, step], "bytes": 3e8, "seconds": 0.6}
+    {"do": "copy", "from": S, "to": D, "commit": [i, g, n]}
+        the same within a host
 
-What cannot be done is ``{"failed": "why", "for_good": whether trying again is in vain}``.
+What cannot be done is ``{"failed": "why", "for_good": whether trying again is in vain}``; of these last three
+``for_good`` means that the memory does not hold the commit. What a slot's memory held before is held after a failure.
 """
 
 from __future__ import annotations
@@ -36,11 +47,11 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.checkpoint import clerk, loading
+from hvd_elastic_ext.checkpoint import clerk, holding, loading, transfer
 from hvd_elastic_ext.checkpoint.manifest import LOCAL
 from hvd_elastic_ext.checkpoint.stores import open_store
 from hvd_elastic_ext.core import side as sides
@@ -48,11 +59,13 @@ from hvd_elastic_ext.core.errors import Permanent, Transient
 
 Request = Mapping[str, Any]
 Answer = dict[str, Any]
+Say = Callable[[Answer], None]
 
 MARK: Final = ".store"
 """File by which a host's storage is known for the same as another's."""
-FIRST: Final = 1
-"""How often a side was sealed in memory whose first commit comes from storage."""
+TRANSFERS: Final = ("send", "receive", "copy")
+HURRIED: Final = ("load", *TRANSFERS)
+"""What training waits for."""
 
 
 class Failed(Exception):
@@ -68,18 +81,28 @@ def main() -> int:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = json.load(sys.stdin)
-    if request["do"] != "load":  # nobody trains before it is loaded
+    if request["do"] not in HURRIED:
         clerk.give_way()
-    print(json.dumps(answered(request)), file=answers, flush=True)
+
+    def say(answer: Answer) -> None:
+        print(json.dumps(answer), file=answers, flush=True)
+
+    say(answered(request, say))
     return 0
 
 
-def answered(request: Request) -> Answer:
-    """Return the answer to one request."""
+def answered(request: Request, say: Say = lambda answer: None) -> Answer:
+    """Return the answer to one request, the last one if there are several; ``say`` gets those before."""
     try:
-        return _DO[request["do"]](request)
+        return _send(request, say) if request["do"] == "send" else _DO[request["do"]](request)
     except Failed as failed:
         return {"failed": str(failed), "for_good": not failed.answer.get("transient", True)}
+    except (Transient, Permanent) as error:
+        return {"failed": " ".join(str(error).split()), "for_good": isinstance(error, Permanent)}
+    except OSError as error:
+        if request["do"] not in TRANSFERS:
+            raise
+        return {"failed": " ".join(str(error).split()), "for_good": False}
 
 
 def _write(request: Request) -> Answer:
@@ -142,13 +165,16 @@ def _load(request: Request) -> Answer:
             return _none(request, passed_over)
         ranks = _who(request, newest["name"])
         identity = _beyond(newest["identity"], found["entries"])
-        into = [_into(request, slot, rank) for slot, rank in ranks.items() if not _is_past(request, slot, identity)]
-        order = {"name": newest["name"], "identity": identity, "into": into, "urgent": True}
-        done = clerk.answer(_line(request, do="load", **order))
+        with contextlib.ExitStack() as stack:
+            empty = [slot for slot in ranks if not _is_past(request, slot, identity)]
+            into = [_into(request, slot, rank=ranks[slot], stack=stack) for slot in empty]
+            order = {"name": newest["name"], "identity": identity, "into": into, "urgent": True}
+            done = clerk.answer(_line(request, do="load", **order))
         if done["ok"]:
             path, facts = f"{request['place']}/{newest['name']}", newest["facts"]
             told = {"path": path, "step": newest["step"], "generation": identity[2], "facts": facts}
-            return {**told, "slots": [int(slot) for slot in ranks], "passed_over": passed_over}
+            held = _held_in(request, next(iter(ranks)))
+            return {**told, "slots": [int(slot) for slot in ranks], "passed_over": passed_over, "held": held}
         if not done.get("damaged"):
             raise Failed(done)
         skip.append(newest["name"])
@@ -177,15 +203,8 @@ def _held(request: Request) -> Answer:
 
 def _newest_in(request: Request, slot: str) -> list[Any] | None:
     """The commit that the process of a slot would take up: which, of what step, on which side."""
-    sealed = [
-        (found.sequence, found.record, side)
-        for side, descriptor in enumerate(request["sides"][slot])
-        if (found := _lies_on(descriptor)) is not None and found.record.identity.lineage
-    ]
-    if not sealed:
-        return None
-    _, record, side = max(sealed, key=lambda each: each[0])
-    return [list(record.identity), record.step, side]
+    found = holding.held(request["sides"][slot])
+    return None if found is None else [list(found[1].record.identity), found[1].record.step, found[0]]
 
 
 def _verify(request: Request) -> Answer:
@@ -193,25 +212,22 @@ def _verify(request: Request) -> Answer:
     return {"whole": done["whole"], "why": done["why"]}
 
 
-def _into(request: Request, slot: str, rank: int) -> Answer:
+def _into(request: Request, slot: str, *, rank: int, stack: contextlib.ExitStack) -> Answer:
     """Where a slot gets it, sealed last of all that lies there: that is what a process takes up."""
-    sealed = FIRST + max((found.sequence for found in _lies_in(request, slot)), default=0)
-    return {"fd": request["sides"][slot][0], "rank": rank, "sequence": sealed}
+    memory = request["sides"][slot]
+    target = stack.enter_context(holding.writing(memory))
+    return {"fd": target.descriptor, "rank": rank, "sequence": holding.next_sequence(memory)}
 
 
 def _is_past(request: Request, slot: str, identity: list[int]) -> bool:
     """Whether a slot's memory has outlived its processes and their launcher, and with it a commit as new as that."""
-    held = [found.record.identity for found in _lies_in(request, slot)]
-    return any(each.lineage and list(each[1:]) >= identity[1:] for each in held)
+    lying = [found.record.identity for found in holding.sealed(request["sides"][slot]) if found is not None]
+    return any(each.lineage and list(each[1:]) >= identity[1:] for each in lying)
 
 
-def _lies_in(request: Request, slot: str) -> list[sides.Sealed]:
-    return [found for each in request["sides"][slot] if (found := _lies_on(each)) is not None]
-
-
-def _lies_on(descriptor: int) -> sides.Sealed | None:
-    size = os.fstat(descriptor).st_size
-    return None if size < sides.PAGE else sides.newest(os.pread(descriptor, sides.PAGE, 0), size - sides.PAGE)
+def _held_in(request: Request, slot: str) -> list[int] | None:
+    found = holding.held(request["sides"][slot])
+    return None if found is None else holding.told(found[1].record)
 
 
 def _who(request: Request, name: str) -> dict[str, int]:
@@ -250,7 +266,74 @@ def _line(request: Request, **order: Any) -> str:
     return json.dumps({"store": request["place"], **order})
 
 
-_DO: Final = {"write": _write, "seal": _seal, "load": _load, "held": _held, "verify": _verify}
+def _send(request: Request, say: Say) -> Answer:
+    secret, memory = bytes.fromhex(request["secret"]), request["sides"][str(request["slot"])]
+    with (
+        holding.reading(memory, tuple(request["commit"])) as source,
+        transfer.listening(request["address"]) as listener,
+    ):
+        say({"listening": list(listener.getsockname()[:2])})
+        done_in_s = transfer.send(
+            listener, secret, source.record,
+            data=source.shared, demand_same=source.demand_same, wait_s=transfer.WAIT_S,
+        )  # fmt: skip
+        return {"sent": source.record.shared, "seconds": round(done_in_s, 3)}
+
+
+def _receive(request: Request) -> Answer:
+    memory, began = request["sides"][str(request["slot"])], time.monotonic()
+    if (there := _as_new(memory, request["commit"])) is not None:
+        return there
+    address, port = request["from"]
+    with transfer.receiving((address, port), bytes.fromhex(request["secret"])) as incoming:
+        record = incoming.record()
+        if list(record.identity[1:]) != request["commit"] or not record.identity.lineage:
+            raise Transient("the sender has sent another commit than was asked for")
+        with holding.writing(memory) as target:
+            with holding.room(target.descriptor, record.shared) as into:
+                incoming.read(into)
+            target.seal(record)
+        incoming.confirm()
+    return _got(record, began)
+
+
+def _copy(request: Request) -> Answer:
+    memory, began = request["sides"][str(request["to"])], time.monotonic()
+    if (there := _as_new(memory, request["commit"])) is not None:
+        return there
+    with (
+        holding.reading(request["sides"][str(request["from"])], tuple(request["commit"])) as source,
+        holding.writing(memory) as target,
+    ):
+        with holding.room(target.descriptor, source.record.shared) as into:
+            holding.copy(source, into)
+        source.demand_same()
+        target.seal(source.record)
+        return _got(source.record, began)
+
+
+def _as_new(memory: list[int], commit: list[int]) -> Answer | None:
+    """The answer where nothing has to be transferred: the memory holds that commit already, or a newer one."""
+    found = holding.held(memory)
+    if found is None or list(found[1].record.identity[1:]) < commit:
+        return None
+    return {"held": holding.told(found[1].record), "bytes": 0, "seconds": 0.0}
+
+
+def _got(record: sides.Record, began: float) -> Answer:
+    seconds = round(time.monotonic() - began, 3)
+    return {"held": holding.told(record), "bytes": record.shared, "seconds": seconds}
+
+
+_DO: Final = {
+    "receive": _receive,
+    "copy": _copy,
+    "write": _write,
+    "seal": _seal,
+    "load": _load,
+    "held": _held,
+    "verify": _verify,
+}
 
 
 if __name__ == "__main__":

@@ -23,7 +23,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "spawned": "a training process was started; host, slot, pid, and where it is planned: rank, local_rank",
     "standby": "a newcomer's processes were started without interrupting anyone; host",
     "parked": "a newcomer is ready to join; host",
-    "resized": "a new world was formed; cause, added, removed, size, downtime_s, steps_lost",
+    "resized": "a new world was formed; cause, added, removed, size, downtime_s, steps_lost (null: no step is known "
+    "of), lost_because (it goes on behind a commit that was told: who held it, and why that could not be had)",
     "exited": "a training process ended; host, slot, code, cause, reason",
     "struck": "somebody is blamed for a fault; subject, cause, until",
     "fenced": "a silent process was cut off; host, reason",
@@ -41,6 +42,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "synced": "a world agreed on its state; step, rank, size, host, values, root, sent_bytes, reason",
     "rolled_back": "a process returned to its last commit; step, steps_lost, rank, host",
     "inherited": "a process took up the commit of the one before it in its place; step, number, rank, host",
+    "sent": "a commit went from one agent to another; source, host, slot, step, bytes, seconds, reason",
+    "not_sent": "a commit could not be sent to a host, or no checkpoint loaded; host, reason",
     "deadline_missed": "hosts will be gone before the ranks can agree to let them go; steps_lost, reason",
     "memory": "commits will not fit into the memory that is granted; needed (bytes), reason",
     "sealed": "a checkpoint became whole; path, step, bytes, seconds (from the commit on), since_asked_s",

@@ -1,8 +1,13 @@
 """What stands in front of a commit in memory: which commit it is, how long its regions are, and whether it is kept.
 
 A side is a page with two places for a record, and the commit's bytes behind it
-(``worker/commits/memory.py``). Its process, the agent that owns the memory and
-what makes a commit durable must all read the same.
+(``worker/commits/memory.py``). Its process, the agent that owns the memory, what
+makes a commit durable and what transfers it must all read the same.
+
+Who writes a commit on a side of a slot's memory holds ``flock``'s exclusive lock
+on the side's file meanwhile, who transfers a commit from there the shared one, each
+by an open file of its own (``/proc/self/fd/N``, opened again). The kernel gives the
+lock back when its holder dies.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import mmap
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 PAGE: Final = mmap.PAGESIZE
@@ -22,6 +27,12 @@ KEPT_AT: Final = PAGE // 4
 
 The process sets it for a commit of its own that it is asked to keep, the owner for one that no process has; the
 owner clears it.
+"""
+
+HANDED_OVER: Final = 1 << 32
+"""A commit that is transferred into a slot's memory is sealed with the next multiple of this as its sequence number.
+
+The slot's process counts on by one meanwhile, so what it seals without having seen that commit stays below it.
 """
 
 _MAGIC: Final = b"hvdecmt1"
@@ -73,6 +84,11 @@ class Record(NamedTuple):
     def total(self) -> int:
         return self.shared + self.local
 
+    @property
+    def age(self) -> tuple[int, ...]:
+        """Greater for the newer one of two commits; the lineage only tells a commit of a world from one of none."""
+        return (self.identity.lineage != 0, *self.identity[1:], self.step)
+
 
 class Readable(Protocol):
     """A mapping, or the bytes of a page."""
@@ -115,3 +131,13 @@ def records(page: Readable, room: int) -> Iterator[Sealed]:
 def newest(page: Readable, room: int) -> Sealed | None:
     """Return the record that holds; None if there is none, or only a torn one."""
     return max(records(page, room), key=lambda found: found.sequence, default=None)
+
+
+def held(sealed: Iterable[Sealed | None]) -> tuple[int, Sealed] | None:
+    """Which commit of a world the memory of a slot holds: the number of its side, and what is sealed there.
+
+    ``sealed`` has what :func:`newest` says of each side, in their order. It is the commit that was sealed last, which
+    a process that starts in the slot takes up.
+    """
+    of_a_world = [(number, found) for number, found in enumerate(sealed) if found and found.record.identity.lineage]
+    return max(of_a_world, key=lambda each: each[1].sequence, default=None)

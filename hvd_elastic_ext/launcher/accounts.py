@@ -49,13 +49,14 @@ class Accounts:
         """A process has ended, and in its place another one is to go on: until then nobody trains."""
         self._stopped_at = now if self._stopped_at is None else self._stopped_at
 
-    def changed(self, first: Life, **fields: Any) -> None:
-        """A world has formed; ``first`` is its rank 0."""
+    def changed(self, first: Life, *, lost: int | None, **fields: Any) -> None:
+        """A world has formed; ``first`` is its rank 0. ``lost``: steps that it does again, None if none is known."""
         self.close()
-        lost, self._lost = self._lost, []
+        said, self._lost = self._lost, []
         # Where somebody was lost and nobody says what it rolled back, steps may have been lost all the same.
-        known = lost or not (fields["failed"] or fields["cause"] == "start")
-        fields["steps_lost"] = max(lost, default=0) if known and self._steps_are_told else None
+        known = said or not (fields["failed"] or fields["cause"] == "start")
+        rolled_back = max(said, default=0) if known and self._steps_are_told else None
+        fields["steps_lost"] = max((n for n in (lost, rolled_back) if n is not None), default=None)
         stopped_at, self._stopped_at = self._stopped_at, None
         now = self._station.now()
         self._change = _Change(now, self._station.generation, first, fields, stopped_at=stopped_at)

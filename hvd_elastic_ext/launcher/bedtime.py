@@ -115,7 +115,7 @@ class Bedtime:
             self.rise()
             return None
         self._since = now if self._since is None else self._since
-        if now < self._not_before or self._sealing.busy:
+        if now < self._not_before or self._sealing.busy or self._station.transferring:
             return None
         if self._asked:
             if now >= self._asked_at + ANSWER_S:
@@ -147,6 +147,10 @@ class Bedtime:
         """A connection was lost, and with it perhaps an answer: what is known is known no more."""
         if host in self._asked or any(seat.host == host for seat in self._known.held):
             self._forget()
+
+    def is_busy(self, host: str) -> bool:
+        """Whether a host's agent is on an errand for this."""
+        return host in self._asked
 
     def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
         """Take in what an agent says of its errand; False if it is about something else."""

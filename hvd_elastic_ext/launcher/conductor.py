@@ -38,7 +38,7 @@ from hvd_elastic_ext.launcher.reach import Reach, there, versions_here
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.rules import JobRules
-from hvd_elastic_ext.launcher.saving import Handover, Saving, hosts_left, ledger_of, ports_of, state_of
+from hvd_elastic_ext.launcher.saving import Handover, Saving, commits_of, hosts_left, ledger_of, ports_of, state_of
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
@@ -96,6 +96,7 @@ class Conductor:
             ledger=ledger_of(known.saved, now=clock.mono(), wall=time.time()),
             generation=known.saved.generation,
             expects=known.expects,
+            commits=commits_of(known.saved),
             changed=self._save_soon,
         )
 
@@ -356,6 +357,10 @@ class Conductor:
     def go_env(self, worker: Worker) -> dict[str, str]:
         agent = self.driver.station.roster.agents.get(worker.seat.host)
         return self._reach.environment(worker.seat.host, agent.facts if agent is not None else {})
+
+    def peer_address(self, host: str) -> str:
+        agent = self.driver.station.roster.agents.get(host)
+        return self._reach.peer_address(host, agent.facts if agent is not None else {})
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
         return self._reach.unfit(host.name, there(self.driver.station.roster.agents.values()))

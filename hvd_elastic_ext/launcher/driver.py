@@ -17,9 +17,10 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher import membership
+from hvd_elastic_ext.launcher import holders, membership
 from hvd_elastic_ext.launcher.bedtime import Bedtime
 from hvd_elastic_ext.launcher.causes import NOT_STARTED, SSH_FAILED, Cause, ending
+from hvd_elastic_ext.launcher.custodian import Custodian
 from hvd_elastic_ext.launcher.engines import Engine, InPlace
 from hvd_elastic_ext.launcher.engines.restarting import Restarting
 from hvd_elastic_ext.launcher.farewell import Farewell
@@ -56,7 +57,8 @@ class Driver:
     """See the module's docstring.
 
     Whoever tells it of an event has it look soon after; of many events, once.
-    ``expects`` is a checkpoint that is known to have been made.
+    ``expects`` is a checkpoint that is known to have been made; ``commits`` is what an earlier launcher noted of those
+    in memory, see :meth:`Holders.to_json`.
     ``changed`` is called when something is new that should outlive the launcher.
     """
 
@@ -70,6 +72,7 @@ class Driver:
         ledger: HealthLedger | None = None,
         generation: int = 0,
         expects: str | None = None,
+        commits: Iterable[Any] = (),
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.station = Station(rules, hands, journal, clock, generation)
@@ -94,7 +97,14 @@ class Driver:
         self._resuming = Resuming(
             self.station, self.worlds, self.sealing, rules.durability, fleet=self.fleet, expects=expects
         )
+        self.custodian = Custodian(
+            self.station, self.fleet, self.worlds, self.sealing, busy=self._is_busy, changed=changed
+        )
+        self.worlds.gate = self.custodian
+        self.station.roster.commits.expect(commits, now=clock.mono())
         self.fleet.may_start, self.fleet.may_end = self._resuming.ready, self._may_end
+        self._has_trained = generation > 0
+        """Under an earlier launcher, or before it slept."""
         self.over = False
         """The job has ended: with :attr:`outcome`, or well if that is None."""
         self.outcome: JobFailed | None = None
@@ -120,6 +130,7 @@ class Driver:
         if self.over:
             return None
         station.answer(station.rendezvous.due(now))
+        self.custodian.note(now)
         self._held = self._isolation.look(now)
         if not self._held:
             self.fleet.notice_silence(blame=not self._ending)
@@ -145,6 +156,7 @@ class Driver:
             decision = self.engine.decide(now, self.worlds.situation(wanted), station.rules.limits)
             self._end_for(self.engine.failure)
             decision = self._resuming.held_back(decision, wanted)
+            decision = self.custodian.look(now, decision, wanted)
             self._act(decision, wanted)
             self.worlds.deal(wanted)
             self.engine.look(now)
@@ -164,8 +176,7 @@ class Driver:
     def _wanted(self) -> tuple[Seat, ...]:
         usable = self._notices.staying(self.faults.usable(self.fleet.hosts, forgive=self.worlds.begun))
         roster = self.station.roster
-        seats = membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
-        return self.engine.wanted(seats)
+        return membership.seats(usable, self.station.rules.limits, roster.taken(), roster.holders())
 
     def _believe_the_list(self) -> None:
         """No host is listed, and no agent and no process is left that would speak against that: they are gone."""
@@ -176,9 +187,16 @@ class Driver:
             self.fleet.publish(HostSet())
 
     def _may_end(self, host: str) -> bool:
-        """Nobody trains, and a job that sleeps has yet to save what the agent of this host holds: else it may."""
+        """Unless nobody trains, and a job that sleeps has yet to save what the agent of this host holds; or only that
+        agent holds the newest commit."""
         sleeps = self.station.rules.sleep_after_s is not None
-        return not sleeps or self.worlds.standing or host not in self.station.roster.holders()
+        if sleeps and not self.worlds.standing and host in self.station.roster.holders():
+            return False
+        return not self.custodian.needs(host)
+
+    def _is_busy(self, host: str) -> bool:
+        """Whether an agent is on an errand for somebody else."""
+        return any(part.is_busy(host) for part in (self.sealing, self._resuming, self._bedtime))
 
     def _see_what_never_begins(self, wanted: tuple[Seat, ...]) -> None:
         """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""
@@ -187,8 +205,8 @@ class Driver:
         if wanted and self._done_alone.issuperset(wanted):
             self._finishing = True
         elif not wanted and not self.station.roster.going() and self.faults.first is not None and self.fleet.hosts:
-            if self.station.rules.woken:
-                return  # it has trained: it sleeps on
+            if self.station.rules.woken or self._has_trained:
+                return  # it sleeps on, or waits for hosts
             self.end(JobFailed(f"no process has come as far as training: {self.faults.first}"))
 
     def _act(self, decision: Decision, wanted: tuple[Seat, ...]) -> None:
@@ -197,7 +215,9 @@ class Driver:
             self._reason = decision.reason
             log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
         if decision.members is None:
-            self._end_for(self._bedtime.look(self.station.now(), short=self._patience.short(decision, wanted)))
+            now, short = self.station.now(), self._patience.short(decision, wanted)
+            if short is None or not self.custodian.awaits(now):  # what is saved is to be the newest
+                self._end_for(self._bedtime.look(now, short=short))
             if not self._bedtime.going:
                 self._end_for(self._resuming.explained(self._patience.lost(decision, wanted)))
             return
@@ -207,6 +227,7 @@ class Driver:
             return
         self._patience.enough()
         self._bedtime.rise()
+        self.engine.begun(self.station.now())
         self.worlds.change(decision)
         self._changed()
 
@@ -223,6 +244,7 @@ class Driver:
             self._bedtime.next_look(),
             self._last_words.until,
             self.engine.next_look(),
+            self.custodian.next_look(),
             self._call_at,
         ]
         times += [station.rendezvous.next_due(), self.faults.ledger.next_release(now)]
@@ -254,14 +276,16 @@ class Driver:
 
     def agent_lost(self, host: str, reason: str) -> None:
         """There is no connection to an agent any more. It may come back; its silence is what counts."""
-        for part in (self._resuming, self.sealing, self._bedtime):
+        for part in (self._resuming, self.sealing, self._bedtime, self.custodian):
             part.lost(host)  # also of one that was cut off: nobody waits for its answers
         agent = self.station.roster.agents.get(host)
         if agent is None:
             return
         log.info("connection to %s lost: %s", host, reason)
         agent.joined = False
+        self.station.roster.commits.lost(host, heard=agent.heard, why=reason)
         if agent.finishing and not self.station.roster.on(host):
+            self.station.roster.commits.ended(host, "its agent has ended")
             del self.station.roster.agents[host]
 
     def launch_ended(self, host: str, code: int, remark: str) -> None:
@@ -272,7 +296,9 @@ class Driver:
         if agent.heard:
             if not agent.joined and code != SSH_FAILED:  # a connection that broke says nothing about the agent
                 self.faults.first = self.faults.first or f"the agent on {host} ended: {remark or f'exit code {code}'}"
-                self.fleet.cut_off(agent, f"its agent ended with exit code {code}", blame=self.outcome is None)
+                why = f"its agent ended with exit code {code}"
+                self.station.roster.commits.ended(host, why)
+                self.fleet.cut_off(agent, why, blame=self.outcome is None)
             return
         detail = remark or f"exit code {code}"
         if self.back.failed(host, detail):
@@ -313,12 +339,25 @@ class Driver:
         if news.get("event") == "beats":
             self._beats(agent, news.get("slots"), part=news.get("part") is True)
             return
-        if any(part.take(agent, news) for part in (self._notices, self.sealing, self._resuming, self._bedtime)):
+        parts = (self._notices, self.sealing, self._resuming, self._bedtime, self.custodian)
+        if any(part.take(agent, news) for part in parts):
             return
+        self._note_held(agent, news)
         handler = _NEWS.get(str(news.get("event")))
         worker = self.station.roster.of(host, news.get("slot"), news.get("life"))
         if handler is not None and worker is not None:
             handler(self, worker, news)
+
+    def _note_held(self, agent: Agent, news: Mapping[str, Any]) -> None:
+        """What a slot's memory holds once its process has ended, or was given back."""
+        slot, event = news.get("slot"), news.get("event")
+        if not agent.joined or not isinstance(slot, int) or (event != "forgotten" and "held" not in news):
+            return
+        seat, found = Seat(agent.host.name, slot), holders.read(news.get("held"))
+        if found is None:
+            self.station.roster.commits.emptied(seat)
+        else:
+            self.station.roster.commits.told(seat, *found, agent=agent.itself)
 
     def _beats(self, agent: Agent, slots: Any, *, part: bool) -> None:
         # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.ledger import HealthLedger, Strike, Subject
-from hvd_elastic_ext.launcher.membership import Stage
 from hvd_elastic_ext.launcher.rendezvous import Life
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.station import Station
@@ -39,34 +38,20 @@ class Faults:
     def usable(self, hosts: HostSet, *, forgive: bool) -> list[tuple[str, tuple[int, ...]]]:
         """Each host's slots that may work.
 
-        If nobody is left, whoever has the newest commit is forgiven first; if those
-        who are left would have to begin anew without it, too.
+        If nobody is left to work, whoever has the newest commit is forgiven first.
         """
         station, now = self._station, self._station.now()
         usable = [(host.name, self.ledger.usable_slots(now, host)) for host in hosts]
-        if not hosts or not forgive or not self._at_a_loss(dict(usable)):
+        works = any(worker.killed is None for worker in station.roster.workers.values())
+        if not hosts or not forgive or works or any(slots for _, slots in usable):
             return usable
-        holders = station.roster.holders()
-        candidates = [
-            (host, station.roster.held_by(host.name)) for host in hosts if not holders or host.name in holders
-        ]
+        candidates = [(host, station.roster.commits.of_host(host.name)) for host in hosts]
         self.ledger, forgiven, reason = self.ledger.forgive_first(now, candidates)
         if forgiven is None:
             return usable
         log.warning("%s: forgiven", reason)
         self._changed()
         return [(host.name, self.ledger.usable_slots(now, host)) for host in hosts]
-
-    def _at_a_loss(self, usable: Mapping[str, Sequence[int]]) -> bool:
-        """Whether nobody trains, and whoever may holds no commit although a published host does."""
-        roster = self._station.roster
-        workers = [worker for worker in roster.workers.values() if worker.killed is None]
-        holders = roster.holders() & usable.keys()
-        if not holders:
-            return not workers and not any(usable.values())
-        trains = any(worker.stage is Stage.LIVE for worker in workers)
-        comes = any(worker.seat.host in holders for worker in workers) or any(usable[name] for name in holders)
-        return not trains and not comes
 
     def strike(self, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0) -> None:
         """Hold something against a slot or a host, unless nobody is to blame.

@@ -86,6 +86,7 @@ class Fleet:
         elif agent is not None and agent.host.uid not in ("", host.uid):
             reason = "its pod was recreated"
             self._station.record("fenced", host=host.name, reason=reason)
+            self._roster.commits.ended(host.name, reason)
             self.cut_off(agent, reason, blame=False)
         self.recovering.discard(host.name)
 
@@ -102,7 +103,8 @@ class Fleet:
         patience = JOIN_S + JOIN_EACH_S * sum(not agent.heard for agent in self._roster.agents.values())
         for name, agent in list(self._roster.agents.items()):
             # One that was told to finish does so. Where its host is wanted again, another follows it.
-            if name not in needed and name not in self.hosts and not self._roster.on(name) and self.may_end(name):
+            leaves = agent.finishing or (name not in needed and name not in self.hosts)
+            if leaves and not agent.dismissed and not self._roster.on(name) and self.may_end(name):
                 # That of a blocked host stays: what it holds may be needed.
                 self.dismiss(agent)
             if not agent.heard and now - agent.since > patience and name in self._roster.agents:
@@ -113,12 +115,13 @@ class Fleet:
 
     def dismiss(self, agent: Agent) -> None:
         """Have an agent end."""
-        if agent.finishing:
+        if agent.dismissed:
             return
-        agent.finishing = True
+        agent.finishing = agent.dismissed = True
         if not self._station.hands.send(agent.host.name, {"do": "finish"}):
             self._station.hands.stop_launch(agent.host.name)
             self._roster.agents.pop(agent.host.name, None)
+            self._roster.commits.lost(agent.host.name, heard=agent.heard, why="it was not connected when it was to end")
 
     def joined(self, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
         """An agent is there: make the roster what it says that there is. Processes that ended unseen, and how."""
@@ -129,7 +132,8 @@ class Fleet:
         agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
         agent.itself = str(hello.get("agent") or "")
         # It may be another one; what is to end is told so again, and what is about to go says so again.
-        agent.finishing, agent.leaves_by, agent.going = False, None, None
+        agent.finishing, agent.dismissed, agent.leaves_by, agent.going = False, False, None, None
+        self._roster.commits.came(name, agent.itself, hello.get("seats") or {})
         missed = self._take_stock(agent, hello.get("seats") or {}, now)
         problem = self._station.hands.unfit(agent.host, agent.facts)
         if problem is not None:
@@ -370,6 +374,7 @@ class Fleet:
         # One that has said nothing as the successor's was none: it died with its pod.
         blame = blame and agent.heard > agent.inherited_at
         del self._roster.agents[name]
+        self._roster.commits.lost(name, heard=agent.heard, why=reason)
         for worker in self._roster.on(name):
             del self._roster.workers[worker.seat]
             self._station.rendezvous.ended(worker.life)

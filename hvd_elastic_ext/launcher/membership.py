@@ -36,8 +36,8 @@ class Stage(Enum):
 class Process(NamedTuple):
     """A living process, as decisions see it.
 
-    ``since``: when it came to its stage. ``holds``: the newest commit that it
-    told of. ``broken``: it asks for a rank though it has one, so its world is
+    ``since``: when it came to its stage. ``holds``: the newest commit in its
+    slot's memory. ``broken``: it asks for a rank though it has one, so its world is
     lost. ``leaves_by``: when its host will be gone (mono), if that is known.
     ``done``: its training function has returned; it may have much to do yet, but it comes to no other world.
     """
@@ -62,8 +62,7 @@ class Situation:
     ``wanted``: seats that ought to be filled, most senior first. ``processes``:
     those that live. ``members``: of the newest world, dead ones too. ``formed``:
     they have their ranks; ``settled``: and have agreed on their state.
-    ``begun``: there has been a world that settled. ``holders``: hosts whose agent
-    holds the newest commit, of a process that has ended, maybe.
+    ``begun``: there has been a world that settled.
     """
 
     wanted: tuple[Seat, ...]
@@ -72,7 +71,6 @@ class Situation:
     formed: bool = True
     settled: bool = True
     begun: bool = False
-    holders: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,18 +188,12 @@ class _View:
     @property
     def indispensable(self) -> list[Process]:
         """Who is to go and has to stay for one more world, because of those who stay nobody has the state yet."""
-        if any(process.holds is not None for process in self.staying) or (self.staying and self.situation.settled):
+        newest = max((process.holds for process in self.alive if process.holds is not None), default=None)
+        has = newest is not None and any(process.holds == newest for process in self.staying)
+        if has or (self.staying and self.situation.settled):
             return []
-        # One that holds a commit, and if nobody says so, any.
-        return sorted(self.going, key=lambda process: process.holds is None)[: 1 if self.staying else None]
-
-    @property
-    def holders_to_come(self) -> list[str]:
-        """Wanted hosts that hold the newest commit, if none of their processes is ready yet: they are waited for."""
-        holders = self.situation.holders
-        if any(process.seat.host in holders for process in self.parked):
-            return []
-        return sorted({seat.host for seat in self.situation.wanted} & holders)
+        # One that holds the newest commit, and if nobody says so, any.
+        return sorted(self.going, key=lambda process: process.holds != newest)[: 1 if self.staying else None]
 
     def chosen(self, processes: Sequence[Process]) -> tuple[Life, ...]:
         """As many of ``processes`` as one world takes, the first ones; empty if they are too few."""
@@ -216,9 +208,6 @@ def _begin(view: _View) -> Decision:
     if not chosen:
         need = view.limits.least if begun else view.limits.start
         return Decision(None, "", f"{len(view.parked)} processes are ready, {need} are needed")
-    holders = view.holders_to_come
-    if begun and holders:
-        return Decision(None, "", f"{', '.join(holders)} holds the newest commit, and has nobody ready yet")
     cause = "all were lost" if begun else "start"
     if not view.coming:
         return Decision(chosen, cause, "all that are wanted are ready")

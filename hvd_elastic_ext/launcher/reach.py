@@ -88,6 +88,12 @@ class Reach:
         name = interface_of(facts, here=self.is_near(host), outward=outward, given=self._given)
         return {} if name is None else {"HOROVOD_GLOO_IFACE": name}
 
+    def peer_address(self, host: str, facts: Mapping[str, Any]) -> str:
+        """The address at which agents of other hosts reach that of ``host``: on the interface that processes use."""
+        name = self.environment(host, facts).get("HOROVOD_GLOO_IFACE") or facts.get("via")
+        known = facts.get("interfaces")
+        return str(known[name]) if isinstance(known, dict) and name in known else LOOPBACK
+
     def unfit(self, host: str, facts: Mapping[str, Mapping[str, Any]]) -> str | None:
         """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all that are there."""
         # If all came in over loopback, all are this machine.

@@ -15,6 +15,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.attempts import last_words
 from hvd_elastic_ext.launcher.cadence import Durability
 from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.holders import read
 from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Agent
@@ -100,7 +101,7 @@ class Resuming:
         self._see_lost(wanted)
         for host, slots in ranks.items():
             agent, loading = self._station.roster.agents.get(host), self._of(host)
-            if agent is None or not agent.joined or agent.finishing:
+            if agent is None or not agent.joined or agent.finishing or host in self._station.transferring:
                 continue
             if loading is None and (found := self._station.roster.on(host)):
                 if all(worker.stage is not Stage.LIVE for worker in found):
@@ -202,6 +203,11 @@ class Resuming:
         if loading is not None and not loading.ready:
             loading.again_at = self._station.now()
 
+    def is_busy(self, host: str) -> bool:
+        """Whether a host's agent loads the checkpoint."""
+        loading = self._of(host)
+        return loading is not None and loading.under_way
+
     def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
         """Take in what an agent says of its errand; False if it is about something else."""
         host, event = agent.host.name, news.get("event")
@@ -217,10 +223,11 @@ class Resuming:
             self._failed(host, loading, why, for_good=answer.get("for_good") is True)
         elif isinstance(answer, dict):
             loading.ready = True
-            self._loaded(host, loading, answer)
+            self._loaded(agent, loading, answer)
         return True
 
-    def _loaded(self, host: str, loading: Loading, answer: Mapping[str, Any]) -> None:
+    def _loaded(self, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
+        host, held = agent.host.name, read(answer.get("held"))
         step, path, generation = answer.get("step"), answer.get("path"), answer.get("generation")
         for passed in answer.get("passed_over") or ():
             log.warning("%s: a checkpoint is passed over: %s", host, passed)
@@ -230,12 +237,17 @@ class Resuming:
         filled = answer.get("slots")
         loading.seats = frozenset(Seat(host, slot) for slot in (filled if isinstance(filled, list) else loading.slots))
         self._why = None
+        commits = self._station.roster.commits
+        for seat in loading.seats:
+            if held is not None and ((known := commits.commit_of(seat)) is None or known < held[0]):
+                commits.told(seat, *held, agent=agent.itself)
         if isinstance(generation, int):
             self._station.generation = max(self._station.generation, generation)
         first, self._path = self._path is None, path
         if first:
             facts = answer.get("facts")
-            self._sealing.began_with(path, step, facts if isinstance(facts, dict) else {})
+            commit = None if held is None else held[0]
+            self._sealing.began_with(path, step, facts if isinstance(facts, dict) else {}, commit)
             log.warning("training goes on after step %d, with the checkpoint %s", step, path)
             self._station.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
 

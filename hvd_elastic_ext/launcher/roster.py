@@ -9,6 +9,7 @@ from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.holders import Holders
 from hvd_elastic_ext.launcher.membership import Process, Stage
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 
@@ -29,12 +30,13 @@ class Agent:
     inherited_at: float = -math.inf
     """When it was last taken for the agent of its pod's successor (mono)."""
     finishing: bool = False
+    """It starts nothing any more: it was sent a signal, or told to end."""
+    dismissed: bool = False
+    """It was told to end."""
     leaves_by: float | None = None
     """When it or its host will be gone by its own account (mono; infinite if unknown); None if that is to stay."""
     going: str | None = None
     """Why its host is about to go, by the files that others write there; they may take it back."""
-    holds: tuple[int, int, int] | None = None
-    """The newest commit that any of its processes has told of."""
 
 
 @dataclass(slots=True)
@@ -123,6 +125,8 @@ class Roster:
     workers: dict[Seat, Worker] = field(default_factory=dict)
     lives: dict[Seat, int] = field(default_factory=dict)
     """The highest life of each seat so far, whatever agents it has had: the next one is one more, and nobody else's."""
+    commits: Holders = field(default_factory=Holders)
+    """What lies in the agents' memory."""
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
@@ -154,19 +158,12 @@ class Roster:
     def remember(self, worker: Worker) -> None:
         """Keep what a process holds as what its agent holds, whatever becomes of the process."""
         agent = self.agents.get(worker.seat.host)
-        if agent is not None and worker.holds is not None and (agent.holds is None or agent.holds < worker.holds):
-            agent.holds = worker.holds
-
-    def held_by(self, host: str) -> tuple[int, int, int] | None:
-        """The newest commit that a host's agent has told of."""
-        agent = self.agents.get(host)
-        return None if agent is None else agent.holds
+        if agent is not None and agent.joined and worker.holds is not None:
+            self.commits.beat(worker.seat, worker.holds, worker.step, agent=agent.itself)
 
     def holders(self) -> frozenset[str]:
-        """Hosts whose agent holds the newest commit of all that agents hold; empty if none holds any."""
-        held = {name: agent.holds for name, agent in self.agents.items() if agent.holds is not None}
-        newest = max(held.values(), default=None)
-        return frozenset(name for name, commit in held.items() if commit == newest)
+        """Hosts whose agent holds the newest commit of all that can be reached; empty if none holds any."""
+        return self.commits.newest_hosts()
 
     def going(self) -> dict[str, float]:
         """Hosts whose agent has given notice, and when that, or the host, will be gone (mono)."""
@@ -184,7 +181,7 @@ class Roster:
                 worker.life,
                 worker.stage,
                 worker.since,
-                worker.holds,
+                self.commits.commit_of(seat),
                 bool(broken) and worker.life in broken,
                 leaves_by.get(seat.host) if leaves_by else None,
                 worker.done,

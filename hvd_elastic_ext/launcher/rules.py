@@ -18,6 +18,7 @@ class JobRules:
     heartbeat_timeout_s: float
     standby_timeout_s: float
     orphan_grace_s: float
+    commit_wait_s: float
     elastic_timeout_s: float
     reset_limit: int | None
     failure_budget: int
@@ -43,6 +44,7 @@ class JobRules:
             heartbeat_timeout_s=s.heartbeat_timeout_s,
             standby_timeout_s=s.standby_timeout_s,
             orphan_grace_s=s.orphan_grace_s,
+            commit_wait_s=s.commit_wait_s,
             elastic_timeout_s=s.elastic_timeout_s,
             reset_limit=s.reset_limit,
             failure_budget=s.failure_budget,

@@ -263,6 +263,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--orphan-grace", type=float, default=60.0, metavar="S", help="seconds hosts wait for a lost launcher (60)"
     )
     group.add_argument(
+        "--commit-wait",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds to wait for a host that alone holds the newest commit, before training goes on behind it (60)",
+    )
+    group.add_argument(
         "--adopt", action="store_true", help="give plain hvd.elastic scripts our State, sampler and loop, unedited"
     )
     group.add_argument(
@@ -331,6 +338,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         heartbeat_interval_s=args.heartbeat_interval,
         heartbeat_timeout_s=args.heartbeat_timeout,
         orphan_grace_s=args.orphan_grace,
+        commit_wait_s=args.commit_wait,
         failure_budget=args.failure_budget,
         adopt=args.adopt,
         engine=args.engine,

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher import ledger_json
@@ -50,6 +50,7 @@ def state_of(driver: Driver, *, incarnation: int, ports: Mapping[str, int], now:
         "finished": driver.over and not untold,
         "ports": ports,
         "checkpoint": driver.sealing.only_here,
+        "commits": driver.custodian.noted(over=driver.over, well=driver.outcome is None),
     }
     return Saved(incarnation, driver.station.generation, ledger, more)
 
@@ -69,6 +70,12 @@ def checkpoint_of(saved: Saved, *, place: str | None) -> str | None:
     """A checkpoint in ``place`` that only the hosts have that made it; None if there is none."""
     path = saved.more.get("checkpoint")
     return path if isinstance(path, str) and place is not None and path.startswith(f"{place}/") else None
+
+
+def commits_of(saved: Saved) -> list[Any]:
+    """What the agents' memory held, as the last launcher noted it."""
+    noted = saved.more.get("commits")
+    return noted if isinstance(noted, list) else []
 
 
 def ports_of(saved: Saved) -> dict[str, int]:

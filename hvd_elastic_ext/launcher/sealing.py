@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.launcher.attempts import Attempt, Kept, Last, Name, ahead, due, last_words
 from hvd_elastic_ext.launcher.cadence import Durability
+from hvd_elastic_ext.launcher.custody import Stored
 from hvd_elastic_ext.launcher.estimate import Estimate
 from hvd_elastic_ext.launcher.pace import Pace
 from hvd_elastic_ext.launcher.rendezvous import Life
@@ -59,6 +60,8 @@ class Sealing:
         """Hosts share no storage: each has a whole checkpoint of its own."""
         self.only_here: str | None = None
         """The newest checkpoint, if only those hosts have it that made it."""
+        self.stored: Stored | None = None
+        """The newest checkpoint, and of which commit it is."""
         self._said_stateless = False
         self._path: str | None = None
         self._pace = Pace()
@@ -69,9 +72,14 @@ class Sealing:
         """Whether a checkpoint is on its way."""
         return self._attempt is not None
 
-    def began_with(self, path: str, step: int, facts: Mapping[str, Any]) -> None:
+    def is_busy(self, host: str) -> bool:
+        """Whether a host's agent may be on an errand for a checkpoint."""
+        return self._attempt is not None and host in self._attempt.hosts
+
+    def began_with(self, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
         """Training goes on from a checkpoint of so many steps, at whose seal ``facts`` were noted."""
         self._path, self._last = path, Last(self._station.now(), step)
+        self.stored = Stored(commit, step, path)
         self._estimate.began_with(facts)
 
     def now_please(self, *, stay: bool = True) -> bool:
@@ -386,6 +394,7 @@ class Sealing:
         if isinstance(why := answer.get("not_removed"), str):
             log.warning("older checkpoints are not removed, and take up room: %s", why)
         self._last = Last(attempt.kept_at, step)
+        self.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(self._path))
         slowed = self._slowing.ends(now, self._step()) if attempt.measurable else None
         self._estimate.sealed(took, slowed, stall_s=attempt.stall_s)
         self._failed_in_a_row, self._asked = 0, self._asked and self._stay and not attempt.stay

@@ -105,6 +105,7 @@ class RunSettings:
     heartbeat_interval_s: float = 1.0
     heartbeat_timeout_s: float = 10.0
     orphan_grace_s: float = 60.0
+    commit_wait_s: float = 60.0
     failure_budget: int = 10
     adopt: bool = False
     engine: str = "horovod"
@@ -190,6 +191,7 @@ def _of_times(s: RunSettings) -> Checks:
             f"--progress-timeout is {progress or 0:g}; give a number of seconds above 0, or leave it out",
         ),
         (s.orphan_grace_s < 0, f"--orphan-grace is {s.orphan_grace_s:g}; give 0 or more seconds"),
+        (not s.commit_wait_s >= 0, f"--commit-wait is {s.commit_wait_s:g}; give 0 or more seconds"),
     ]
 
 

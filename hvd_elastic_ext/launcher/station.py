@@ -50,6 +50,9 @@ class Hands(Protocol):
         ``place`` is what that shows to user code until it has one.
         """
 
+    def peer_address(self, host: str) -> str:
+        """The address at which other agents reach a host's agent."""
+
     def go_env(self, worker: Worker) -> dict[str, str]:
         """What is added to a process's environment when it goes live."""
 
@@ -70,6 +73,10 @@ class Rules(Protocol):
     def standby_timeout_s(self) -> float: ...
     @property
     def orphan_grace_s(self) -> float: ...
+    @property
+    def commit_wait_s(self) -> float:
+        """How long a holder of the newest commit that cannot be reached is waited for."""
+
     @property
     def elastic_timeout_s(self) -> float: ...
     @property
@@ -123,6 +130,8 @@ class Station:
     rendezvous: Rendezvous = field(default_factory=Rendezvous)
     departing: Mapping[str, float] = field(default_factory=dict)
     announced: Mapping[str, Cause] = field(default_factory=dict)
+    transferring: frozenset[str] = frozenset()
+    """Hosts between which a commit is sent: their agents do one errand at a time."""
     errands: int = field(default_factory=lambda: secrets.randbelow(1 << 48))
     """Number of the last errand that an agent was sent on. An answer that another launcher waited for has none of
     them."""

@@ -6,11 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.accounts import Accounts
 from hvd_elastic_ext.launcher.causes import Cause
+from hvd_elastic_ext.launcher.custody import Loss
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat, places
@@ -32,6 +33,26 @@ that one waits out Gloo's 30 s, and everybody else for it.
 MENDING: Final = ("worker failed", "connection lost")
 
 
+class Gate(Protocol):
+    """Asked when all members of the newest world wait for their ranks."""
+
+    def may_form(self) -> tuple[bool, Loss | None]:
+        """Whether they may be told them, and what the world forms behind."""
+
+    def formed(self, loss: Loss | None) -> int | None:
+        """They were told. How many steps are done again; None if no step is known of."""
+
+
+class Open:
+    """Every world may form."""
+
+    def may_form(self) -> tuple[bool, Loss | None]:
+        return True, None
+
+    def formed(self, loss: Loss | None) -> int | None:
+        return None
+
+
 class Worlds:
     """The newest world: its members, how far it is, and why it was formed."""
 
@@ -44,6 +65,8 @@ class Worlds:
         self.mended = 0
         """How many of them followed one that was lost: so often training was rolled back."""
         self.accounts = Accounts(station)
+        self.gate: Gate = Open()
+        """Whether a world may form."""
         self.excused: set[Life] = set()
         """Members of the newest world that have ended because they were to, or because of others."""
         self._station = station
@@ -115,7 +138,6 @@ class Worlds:
             formed=self.formed,
             settled=self.settled,
             begun=self.begun,
-            holders=station.roster.holders() if self.begun else frozenset(),
         )
 
     def change(self, decision: Decision) -> None:
@@ -213,12 +235,15 @@ class Worlds:
                 self._station.tell(worker, "env", env=env)
 
     def deal(self, wanted: tuple[Seat, ...]) -> None:
-        """Tell the members of the newest world their ranks, once all of them ask."""
+        """Tell the members of the newest world their ranks, once all of them ask and it may form."""
         station = self._station
         if not self.members or not station.rendezvous.ready:
             return
         processes = station.roster.processes(broken=frozenset(), leaves_by={})
         if not all(life.seat in processes for life in self.members):
+            return
+        may, loss = self.gate.may_form()
+        if not may:
             return
         order = in_order([processes[life.seat] for life in self.members], wanted)
         answers = station.rendezvous.deal(order)
@@ -228,7 +253,7 @@ class Worlds:
             worker.fence_at = worker.fenced_at = None
             self._name_world(worker, rank, len(order))
         station.answer(answers)
-        self._journal(order)
+        self._journal(order, self.gate.formed(loss), loss)
 
     def name_world_again(self, worker: Worker) -> None:
         """Say once more in which world a process has its place, before it is told the place once more."""
@@ -239,7 +264,7 @@ class Worlds:
     def _name_world(self, worker: Worker, rank: int, size: int) -> None:
         self._station.tell(worker, "world", generation=self._station.generation, rank=rank, size=size)
 
-    def _journal(self, order: tuple[Life, ...]) -> None:
+    def _journal(self, order: tuple[Life, ...], steps: int | None, loss: Loss | None) -> None:
         after = Counter(life.seat.host for life in order)
         before, self._before = self._before, after
         lost, self._lost = self._lost, Counter()
@@ -252,6 +277,8 @@ class Worlds:
             size=len(order),
             hosts=after,
             failed=lost,
+            lost=steps,
+            **({} if loss is None else {"lost_because": loss.why}),
         )
 
     def tell_again(self) -> None:
@@ -270,7 +297,7 @@ class Worlds:
                     worker.fenced_at = now
             if worker.fenced_at is not None and now - worker.fenced_at >= STUCK_S:
                 self._free(worker)
-            told = now if worker.told_at is None else worker.told_at
+            told = -math.inf if worker.told_at is None else worker.told_at  # it was cut off, and is back
             if worker.life not in waiting and now - told >= TELL_AGAIN_S:
                 late.append(worker)
         self._summon(late)

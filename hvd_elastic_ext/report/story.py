@@ -184,7 +184,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
                     _resize(moment, resized[i - 1] if i else None),
                     downtime_s=pauses[id(moment)] if pause is None or pause < 0 else pause,
                     steps_lost=max(lost, default=None),
-                    note=_faults_note(faults[i]) or _start_note(moment, steps),
+                    note=_resize_note(moment, faults[i], steps),
                 ),
                 [*back[i], *faults[i]],
             )
@@ -255,6 +255,13 @@ def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment]
     if len(numbers) == 2 and numbers[0] is not None and numbers[1] is not None and numbers[1] <= numbers[0]:
         said.append(numbers[0] - numbers[1] + 1)
     return max(said, default=0)
+
+
+def _resize_note(moment: Moment, faults: Sequence[Moment], steps: Sequence[float]) -> str:
+    """What was lost for good comes first."""
+    lost = text(moment.record.get("lost_because"))
+    notes = (lost and f"behind the newest commit: {lost}", _faults_note(faults) or _start_note(moment, steps))
+    return "; ".join(filter(None, notes))
 
 
 def _faults_note(faults: Sequence[Moment]) -> str:
@@ -355,6 +362,12 @@ def _sealed(moment: Moment) -> Row:
     return Row(moment.at, "sealed", f"step {text(moment.record.get('step'))}", note=text(moment.record.get("path")))
 
 
+def _sent(moment: Moment) -> Row:
+    record = moment.record
+    hosts = tuple(text(record.get(key)) for key in ("source", "host"))
+    return Row(moment.at, "commit sent", f"step {text(record.get('step'))}", hosts, note=text(record.get("reason")))
+
+
 def _path(row: Row) -> str:
     """That of the newest checkpoint, without how many there were."""
     return row.note.partition(" (")[0]
@@ -373,6 +386,8 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "struck": _struck,
     "exited": _exited,
     "rolled_back": _rolled_back,
+    "sent": _sent,
+    "not_sent": _with_reason,
     "notice": _with_reason,
     "notice_over": _with_reason,
     "advised": _unless_over,

@@ -239,6 +239,7 @@ def keeper_for(
         keeping=keeping,
         own_files=choices.checkpoint,
         thinning=thinning,
+        world=lambda: way.generation or 0,
         limits=Limits(
             incarnation=settings.incarnation,
             keep_rng=choices.rng,

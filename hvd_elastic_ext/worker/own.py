@@ -26,7 +26,12 @@ def write(program: str, *, keep_rng: bool) -> bytes:
 
 
 def read(commit: Commit) -> Own:
-    """What :func:`write` wrote. Memory of this slot's own processes is trusted; what was on storage is not."""
+    """What :func:`write` wrote; nothing, if the commit was handed over to a slot that had no part of its own.
+
+    Memory of this slot's own processes is trusted; what was on storage is not.
+    """
+    if not commit.local:
+        return Own("", None)
     own = manifest.read(commit.local, _no_tensor, admitted=frozenset() if commit.record.stored else None)
     return Own(own["program"], own["rng"])
 

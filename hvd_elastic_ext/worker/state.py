@@ -42,7 +42,9 @@ class Keeper:
     """Keeps one State: its last commit, and how it follows those of other ranks.
 
     ``buffer`` may hold a commit of an earlier process of this slot; it is taken
-    up in the first sync.
+    up in the first sync. A newer one that is handed over to the slot while its
+    process waits is taken up in the next. ``world``: the launcher's number of the present world, 0 without one; commits
+    of it count as newer than those of any world before, also of one that no member of this one was in.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class Keeper:
         keeping: Keeping | None = None,
         own_files: Checkpoint | None = None,
         thinning: Thinning | None = None,
+        world: Callable[[], int] = lambda: 0,
     ) -> None:
         self._inventory = inventory
         self._buffer = buffer
@@ -70,6 +73,7 @@ class Keeper:
         self._keeping = keeping
         self._own_files = own_files
         self._calls = Calls()
+        self._world = world
         self.seal: Callable[[], None] = self.save
         """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
         self.thinning = thinning if thinning is not None else Thinning()
@@ -81,8 +85,12 @@ class Keeper:
         self._generation = 0
         self._mark: Mark | None = None
         self._by_hand = False
+        self._without_own = False
+        """The last commit came from another slot, and has no part of this rank's own."""
         self._inherited = self._has_own_commit()
-        if not self._inherited:
+        if self._inherited:
+            self._buffer.relabel(self._identity())  # sealed by this process: what is handed over now leaves it
+        else:
             self._begin()
         self._prepare()
 
@@ -169,7 +177,7 @@ class Keeper:
         self._enter()
         said = exchange.candidates(
             self._buffer, self._comms,
-            entered=self._generation, by_hand=self._by_hand, imported=self._importing.word,
+            entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
         )  # fmt: skip
         self._importing.settle([each.imported for each in said], begun=any(each.lineage for each in said))
         election = elect(said)
@@ -185,6 +193,9 @@ class Keeper:
 
     def _enter(self) -> None:
         """Make live and last commit the same. Weights that differ were changed by no step of a world's."""
+        if self._buffer.catch_up():
+            self._by_hand = False
+            return self._inherit(handed_over=True)
         if self._inherited:
             return self._inherit()
         difference = self._difference()
@@ -198,8 +209,8 @@ class Keeper:
         commit = self._buffer.last()
         if commit is None:
             return False
-        if commit.record.stored:
-            return True  # the user has named the checkpoint, or the job that it is of
+        if commit.record.stored or not commit.local:
+            return True  # the user has named the checkpoint, or the job that it is of; or it was handed over
         if own.read(commit).program != self._limits.program:
             log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
             return False
@@ -210,9 +221,10 @@ class Keeper:
         self._buffer.forget()
         self._take(Identity(0, self._limits.incarnation, 0, 0))
 
-    def _inherit(self) -> None:
-        """Go on where an earlier process of this slot ended."""
+    def _inherit(self, *, handed_over: bool = False) -> None:
+        """Go on where an earlier process of this slot ended, or one of another slot."""
         record = self._buffer.record
+        self._without_own = record is not None and not record.local
         try:
             self._put_back_last()
         except Permanent as error:
@@ -220,6 +232,11 @@ class Keeper:
                 raise Permanent(
                     f"the checkpoint is not of this program's State: {error}; "
                     "name another --checkpoint-dir to begin anew, or resume with the code that made it"
+                ) from error
+            if handed_over or self._without_own:
+                raise Permanent(
+                    f"the job's newest commit is not of this program's State: {error}; "
+                    "build the same State on every rank"
                 ) from error
             log.warning("the commit of this slot's last process is of no use here, training starts anew: %s", error)
             self._begin()
@@ -232,8 +249,10 @@ class Keeper:
     def _follow(self, election: Election, said: list[Candidate]) -> None:
         mine, is_root = said[self._comms.rank()], self._comms.rank() == election.root
         newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in said)
-        if newcomer and self._limits.keep_rng:
+        if (newcomer or self._without_own) and self._limits.keep_rng:
             rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
+        if self._without_own:
+            self._add_own()
         if election.send is Send.ALL and is_root:
             exchange.send_all(self._buffer, self._comms, root=election.root)
             self._buffer.relabel(self._identity()._replace(lineage=election.lineage))
@@ -245,10 +264,22 @@ class Keeper:
             self._put_back(self._last(), only_reloaded=True)
         self._settle_in()
 
+    def _add_own(self) -> None:
+        """A roll-back to what was handed over brings back this rank's generators as they are now."""
+        record = self._buffer.record
+        if record is not None and record.local:  # that of another process, as it was before they were seeded
+            self._take(record.identity)
+        else:
+            self._buffer.complete(self._local())
+        self._without_own = False
+
     def _receive(self, election: Election, root: Candidate) -> None:
         record, local = root.record, self._local()
-        exchange.receive_all(self._buffer, self._comms, root=election.root, record=record, local=len(local))
-        self._buffer.received(record, local, lineage=election.lineage)
+        try:
+            exchange.receive_all(self._buffer, self._comms, root=election.root, record=record, local=len(local))
+            self._buffer.received(record, local, lineage=election.lineage)
+        finally:
+            self._buffer.let_go()
         self._put_back(self._last())
         self._steps.done = record.step
 

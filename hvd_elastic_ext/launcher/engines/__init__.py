@@ -11,7 +11,6 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher import membership
 from hvd_elastic_ext.launcher.causes import Ending
 from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation
-from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Worker
 
 
@@ -21,11 +20,11 @@ class Engine(Protocol):
     failure: JobFailed | None
     """Why the job cannot go on with this engine."""
 
-    def wanted(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
-        """Say which seats ought to be filled, where those of the usable hosts are ``seats``."""
-
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         """Say who should form the next world now, or that nobody should yet."""
+
+    def begun(self, now: float) -> None:
+        """The world that was decided on is called now."""
 
     def look(self, now: float) -> None:
         """Do what is due, after a decision."""
@@ -42,11 +41,11 @@ class InPlace:
 
     failure: JobFailed | None = None
 
-    def wanted(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
-        return seats
-
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         return membership.decide(now, situation, limits)
+
+    def begun(self, now: float) -> None:
+        return
 
     def look(self, now: float) -> None:
         return

@@ -72,19 +72,6 @@ class Restarting:
 
     # --- the look
 
-    def wanted(self, seats: tuple[Seat, ...]) -> tuple[Seat, ...]:
-        """Where nobody who stays has the newest commit, one who has it is in one more world, to hand it on."""
-        roster, most = self._station.roster, self._station.rules.limits.most
-        holders = roster.holders() if self._worlds.begun else frozenset()
-        if not seats or most == 1 or not holders or any(seat.host in holders for seat in seats):
-            return seats
-        there = [life.seat for life in self._worlds.members if self._may_hand_on(life.seat.host, holders)]
-        return (*there[:1], *seats[: None if most is None else most - 1]) if there else seats
-
-    def _may_hand_on(self, host: str, holders: frozenset[str]) -> bool:
-        agent = self._station.roster.agents.get(host)
-        return host in holders and agent is not None and agent.joined and not agent.finishing
-
     def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
         """Form the next world once nobody is in one; until then end the one that is to change."""
         move, decision = decide(
@@ -92,7 +79,9 @@ class Restarting:
         )
         change = self._change
         if move is Move.FORM:
-            return self._begun(now, decision)
+            if change is None:
+                return decision
+            return replace(decision, cause=change.cause, reason=f"{change.reason}; {decision.reason}")
         if change is not None and change.move is Move.DRAIN and self._blamed:
             change.move, change.cause, change.reason = Move.END, "worker failed", decision.reason
             change.first_gone_at = now
@@ -142,8 +131,8 @@ class Restarting:
         back = bool(ready) and ready <= self._fleet.recovering
         return "cooldown over" if decision.cause == "hosts added" and back else decision.cause
 
-    def _begun(self, now: float, decision: Decision) -> Decision:
-        """Call the next world, by the name of what has ended the last one."""
+    def begun(self, now: float) -> None:
+        """What has ended the last world is over."""
         change, self._change = self._change, None
         self._done.clear()
         self._ended.clear()
@@ -151,9 +140,6 @@ class Restarting:
         if change is not None and change.move is Move.END and not (self._blamed or cut_off):
             self._count_unexplained(now, change)
         self._blamed = False
-        if change is None:
-            return decision
-        return replace(decision, cause=change.cause, reason=f"{change.reason}; {decision.reason}")
 
     def _count_unexplained(self, now: float, change: Change) -> None:
         budget = self._station.rules.failure_budget

@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.agent.errand import Errand
-from hvd_elastic_ext.worker.agent.fields import OrderError
+from hvd_elastic_ext.worker.agent.fields import OrderError, is_name
 from hvd_elastic_ext.worker.agent.holder import STOP_SIGNALS
 from hvd_elastic_ext.worker.agent.oom import OutOfMemory
 from hvd_elastic_ext.worker.agent.orders import (
+    GRACE_S,
     MAX_LINE,
     Answer,
     Drop,
@@ -69,6 +70,8 @@ class Agent:
         self._beats_at: float | None = None
         self._first = True
         self._finishing = False
+        self._needed = False
+        """It was told to end by a signal, and stays until its launcher says that nobody needs its commits."""
         self._hurried = False
         self._end_at: float | None = None
         self._rested_at: float | None = None
@@ -125,7 +128,7 @@ class Agent:
     def end_all(self, reason: str, grace_s: float | None = None) -> None:
         """End every slot, and then the agent."""
         self._finishing = self._hurried = True
-        self._end_at = None
+        self._needed, self._end_at = False, None
         for slot in self._slots.values():
             slot.stop(reason, grace_s)
 
@@ -155,7 +158,7 @@ class Agent:
 
     def _over(self) -> bool:
         busy = self._strays is not None or not all(slot.at_rest for slot in self._slots.values())
-        if busy or not self._finishing:
+        if busy or self._needed or not self._finishing:
             return False
         now = self._clock()
         self._rested_at = now if self._rested_at is None else self._rested_at
@@ -230,7 +233,7 @@ class Agent:
 
     def _obey(self, order: Order) -> None:
         if isinstance(order, Finish):
-            self._finishing = True
+            self._finishing, self._needed = True, False
         elif isinstance(order, Pace):
             if self._membership is not None:
                 self._membership.pace = order
@@ -259,6 +262,7 @@ class Agent:
 
     def _run_errand(self, order: ErrandOrder) -> None:
         """One at a time: another one means that nobody waits for the one before."""
+        order = order._replace(request={**order.request, **self._secret(order.request)})
         self.drop_errand()
         env = {} if self._membership is None else self._membership.env
         try:
@@ -266,6 +270,17 @@ class Agent:
             self._errand = Errand(self, order, memory=memory, env=env, tell=self.tell)
         except OSError as error:
             self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
+
+    def _secret(self, request: Mapping[str, Any]) -> dict[str, str]:
+        """What this end of a transfer needs to prove that it is of the job."""
+        transfer = request.get("transfer")
+        if transfer is None:
+            return {}
+        if not isinstance(transfer, str) or not is_name(transfer):
+            raise OrderError("'request.transfer' must be a name of at most 255 printable ASCII characters")
+        if self._membership is None:
+            raise OrderError("commits are transferred between agents that have joined a job")
+        return {"secret": self._membership.secret(transfer)}
 
     def drop_errand(self) -> None:
         """End what works on commits."""
@@ -315,14 +330,16 @@ class Agent:
             self.end_all(f"the agent was sent {name}")
             return
         membership.look_for_notices()  # who sends a signal may just have written why, and how long there is
-        grace_s = max((slot.grace_s for slot in busy), default=0.0) if membership.connected else 0.0
+        holds = any(slot.held is not None for slot in self._slots.values())
+        least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
+        grace_s = max((slot.grace_s for slot in busy), default=least) if membership.connected else 0.0
         if grace_s and membership.left_s is not None:
             grace_s = max(grace_s, membership.left_s - grace_s)  # processes that are still there get theirs after it
         membership.notice(name, grace_s)
         if not grace_s:
             self.end_all(f"the agent was sent {name}")
             return
-        self._finishing, self._end_at = True, self._clock() + grace_s
+        self._finishing, self._needed, self._end_at = True, holds, self._clock() + grace_s
 
     def _reap(self) -> None:
         """Reap holders, and what became ours because its holder was killed."""

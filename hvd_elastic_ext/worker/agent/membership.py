@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hmac
 import json
 import os
 import time
@@ -107,6 +108,7 @@ class Job:
     def __init__(self, agent: Agent, order: Join, key: bytes, *, claim: adoption.Claim) -> None:
         self._agent = agent
         self._order = order
+        self._key = key
         self._claim = claim
         self._id = os.urandom(8).hex()
         self._incarnation = order.incarnation
@@ -156,6 +158,10 @@ class Job:
     def env(self) -> dict[str, str]:
         """What every process of the job gets."""
         return self._order.env
+
+    def secret(self, transfer: str) -> str:
+        """What both ends of a transfer prove to know, without the job's key leaving the agents."""
+        return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
 
     @property
     def connected(self) -> bool:
@@ -261,7 +267,7 @@ class Job:
             return None
         if self._facts is None:
             self._facts = facts.gather(own_address, resolved=self._found.addresses, problem=self._found.problem)
-        slots = {str(number): slot.status() for number, slot in self._agent.slots.items() if slot.life}
+        slots = {str(number): slot.status() for number, slot in self._agent.slots.items() if slot.in_use}
         hello = {
             "event": "hello",
             "job": self._order.job,
@@ -348,7 +354,7 @@ class Job:
 
 
 def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    """As much of the slots as there is room for in a first message, beside the facts."""
+    """As much of the slots as there is room for in a first message, beside the facts; what they hold in any case."""
     fitting = slots
     for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "agreed", "done", "note"}):
         if len(json.dumps(fitting)) < MAX_FIRST - (8 << 10):

@@ -62,9 +62,20 @@ class Slot:
         """Of the process that was started last."""
         return self._order.grace_s
 
+    @property
+    def in_use(self) -> bool:
+        """True if a process was started in it, or it has commit memory."""
+        return self.life > 0 or self._commits is not None
+
+    @property
+    def held(self) -> list[int] | None:
+        """The newest commit of a world in its memory: incarnation, generation, number and step."""
+        return None if self._commits is None else self._commits.held()
+
     def status(self) -> dict[str, object]:
-        """All that a launcher needs to know of the slot which has not heard its news. Only for one that was started."""
-        run = self._run
+        """All that a launcher needs to know of the slot which has not heard its news."""
+        run, held = self._run, self.held
+        note = self._order.note if self.life else None
         standing = UNKNOWN if self.contact is None else self.contact.standing
         return {
             "life": self.life,
@@ -72,7 +83,8 @@ class Slot:
             "state": "running" if run is not None else "rest" if self.restart_at is None else "restarting",
             "code": self.code if run is None else run.code,
             **standing.status(),
-            **({} if self._order.note is None else {"note": self._order.note}),
+            **({} if note is None else {"note": note}),
+            **({} if held is None else {"held": held}),
         }
 
     def beat(self) -> dict[str, Any] | None:
@@ -233,7 +245,7 @@ class Slot:
         run.code = self.code = status if status >= 0 else 128 - status
         number = -status if status < 0 else None
         oom = run.code != 0 and self._desk.memory.explains(run.killed_before)
-        self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom)
+        self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
 
     def reaped(self, pid: int, status: int) -> None:
         """Hear that a child of the agent has ended: the holder, or, if that was killed, the training process."""

@@ -46,10 +46,20 @@ class Commit:
     views: Sequence[Tensor]
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class HandedOver:
+    """What somebody else has sealed in this memory since this process looked: under which number, on which side."""
+
+    sequence: int
+    index: int
+    record: Record
+
+
 class CommitBuffer:
     """Two or more sides, one of which holds the last sealed commit.
 
-    Sides filled by an earlier process are taken over: ``last`` is then its last commit.
+    Sides filled by an earlier process are taken over: ``last`` is then its last commit. Whoever owns the memory may
+    have a newer commit handed over into it at any time: that stays there, and is the last one from :meth:`catch_up` on.
     """
 
     def __init__(self, sides: Sequence[Side]) -> None:
@@ -57,6 +67,7 @@ class CommitBuffer:
         self._views: dict[int, tuple[Layout, list[Tensor]]] = {}
         # In one place, so that an interruption never parts a layout from the tensors it is for.
         self._planned: tuple[Key, Layout] | None = None
+        self._arriving = 0
         found = [(sealed[0], index) for index, side in enumerate(sides) if (sealed := side.record()) is not None]
         self._sequence: int
         self._current: int | None
@@ -93,10 +104,13 @@ class CommitBuffer:
             layout=len(encoded), tree=len(contents.tree), local=len(contents.local),
         )  # fmt: skip
         index, side = self._spare(record.total)
-        pin(side, contents.tensors)
-        copy_batch(self._views_on(index, layout), contents.tensors)
-        side.write(record.data, encoded + contents.tree + contents.local)
-        self._seal(index, record)
+        try:
+            pin(side, contents.tensors)
+            copy_batch(self._views_on(index, layout), contents.tensors)
+            side.write(record.data, encoded + contents.tree + contents.local)
+            self._seal(index, record)
+        finally:
+            side.release()
         return record
 
     def prepare(self, length: int, *, besides: Sequence[Tensor] = ()) -> None:
@@ -111,15 +125,42 @@ class CommitBuffer:
 
     def receiving(self, record: Record, *, local: int) -> Tensor:
         """Bytes of a spare side for the shared regions of a commit that arrives; see :meth:`received`."""
-        _, side = self._spare(record.shared + local)
+        self._arriving, side = self._spare(record.shared + local)
         return side.bytes[: record.shared]
 
     def received(self, record: Record, local: bytes, *, lineage: int) -> None:
         """Seal what was received, with this rank's own ``local`` tree, as a commit of ``lineage``."""
-        index, side = self._spare(record.shared + len(local))
+        side = self._sides[self._arriving]
+        if side.reserve(record.shared + len(local)):
+            self._views.pop(self._arriving, None)
         side.write(record.shared, local)
         identity = record.identity._replace(lineage=lineage)
-        self._seal(index, record._replace(identity=identity, local=len(local), foreign=True, stored=False))
+        self._seal(self._arriving, record._replace(identity=identity, local=len(local), foreign=True, stored=False))
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Nothing is being written here: a commit that was arriving does not come any more."""
+        for side in self._sides:
+            side.release()
+
+    def complete(self, local: bytes) -> None:
+        """Give the last commit, which was handed over without one, this rank's own part."""
+        index, record = self._sealed()
+        assert not record.local, "the last commit has a part of its own"
+        side = self._sides[index]
+        if side.reserve(record.shared + len(local)):
+            self._views.pop(index, None)
+        side.write(record.shared, local)
+        self._seal(index, record._replace(local=len(local)))
+
+    def catch_up(self) -> bool:
+        """Make what was handed over the last commit, if it is newer than that; whether there was anything."""
+        handed = self._handed_over()
+        if handed is None:
+            return False
+        self._current = handed.index
+        self._seal(handed.index, handed.record)  # whoever hands over another one knows that this is gone by
+        return True
 
     def sending(self) -> Tensor:
         """The shared regions of the last commit."""
@@ -172,9 +213,12 @@ class CommitBuffer:
             layout=len(layout.encoded), tree=len(contents.tree), local=len(contents.local),
         )  # fmt: skip
         index, side = self._spare(record.total)
-        copy_batch(self._views_on(index, layout), contents.tensors)
-        side.write(record.data, layout.encoded + contents.tree + contents.local)
-        side.seal(0, record)
+        try:
+            copy_batch(self._views_on(index, layout), contents.tensors)
+            side.write(record.data, layout.encoded + contents.tree + contents.local)
+            side.seal(0, record)
+        finally:
+            side.release()
         self._keep_only(index)
         return index
 
@@ -184,9 +228,12 @@ class CommitBuffer:
         self._seal(index, record._replace(identity=identity))
 
     def forget(self) -> None:
-        """Drop every commit, for memory that holds one of no use here."""
+        """Drop every commit, for memory that holds one of no use here; but not what is handed over meanwhile."""
         for side in sorted(self._sides, key=self._is_last):
-            side.open()
+            if side.claim(shared=True):  # else one is being written there, and is no commit before that is done
+                if all(side is not self._sides[handed.index] for handed in self._others()):
+                    side.open()
+                side.release()
         self._current = None
 
     def _is_last(self, side: Side) -> bool:
@@ -206,18 +253,48 @@ class CommitBuffer:
         return self._current, record
 
     def _spare(self, length: int) -> tuple[int, Side]:
-        """A side with room that holds no commit any more; never the one with the last."""
-        index, side = next(
-            (index, side) for index, side in enumerate(self._sides) if index != self._current and not side.kept
-        )
+        """A side with room that holds no commit any more, claimed; never the one with the last, or one handed over."""
+        index = self._claimed()
+        side = self._sides[index]
         side.open()
         if side.reserve(length):
             self._views.pop(index, None)
         return index, side
 
+    def _claimed(self) -> int:
+        self.let_go()
+        while True:
+            others = [index for index in range(len(self._sides)) if index != self._current]
+            # What is kept goes rather than that training stands still: its reader notices.
+            for index in sorted(others, key=lambda index: self._sides[index].kept):
+                if self._sides[index].claim():
+                    handed = self._handed_over()
+                    if handed is None or handed.index != index:
+                        return index
+                    self._sides[index].release()
+            self._sides[others[-1]].wait()
+
+    def _others(self) -> list[HandedOver]:
+        """What others have sealed here, of worlds, since this process looked."""
+        found = []
+        for index, side in enumerate(self._sides):
+            if side.renew():
+                self._views.pop(index, None)
+            sealed = side.record()
+            if sealed is not None and sealed[0] > self._sequence and sealed[1].identity.lineage:
+                found.append(HandedOver(sealed[0], index, sealed[1]))
+        return found
+
+    def _handed_over(self) -> HandedOver | None:
+        """What was handed over and is newer than the last commit."""
+        newest, mine = max(self._others(), default=None), self.record
+        return newest if newest is not None and (mine is None or newest.record.age > mine.age) else None
+
     def _seal(self, index: int, record: Record) -> None:
-        # Counted first: two commits of one number could not be told apart, a number left out does no harm.
-        self._sequence += 1
+        # Above what was handed over and is no newer, and below what is: the higher number is what the next process
+        # takes up. Counted first: two commits of one number could not be told apart, one left out does no harm.
+        passed = [handed.sequence for handed in self._others() if handed.record.age <= record.age]
+        self._sequence = max([self._sequence, *passed]) + 1
         self._sides[index].seal(self._sequence, record)
         self._current = index
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import ClassVar, Final
 
 import torch
 from torch import Tensor
@@ -34,6 +35,24 @@ _SLACK: Final = 1 / 16
 """Part of a side kept free for what grows a little from commit to commit."""
 
 
+class _Lock:
+    """The lock on a file that several processes write to, by an open file of this process's own.
+
+    The file that was handed down is the same open file everywhere, and would be no obstacle to anybody.
+    """
+
+    _of: ClassVar[weakref.WeakValueDictionary[tuple[int, int], _Lock]] = weakref.WeakValueDictionary()
+
+    def __init__(self, descriptor: int) -> None:
+        self.file = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
+        weakref.finalize(self, os.close, self.file)
+
+    @classmethod
+    def of(cls, descriptor: int) -> _Lock:
+        facts = os.fstat(descriptor)
+        return cls._of.setdefault((facts.st_dev, facts.st_ino), cls(descriptor))
+
+
 class Side:
     """One memory file, mapped; it grows and never shrinks. Its descriptor is closed with it if it is ``private``."""
 
@@ -41,13 +60,16 @@ class Side:
         self._descriptor = descriptor
         if private:
             weakref.finalize(self, os.close, descriptor)
+        self._lock: _Lock | None = None
+        self._locked = False
         self._map: mmap.mmap | None = None
         self.unpin: Callable[[], object] | None = None
         """Undoes the pinning of this mapping for a device, if it is pinned."""
         self.bytes: Tensor = torch.empty(0, dtype=torch.uint8)
         """Everything behind the record's page."""
-        size = os.fstat(descriptor).st_size
-        os.ftruncate(descriptor, size)  # changes nothing, and fails for what cannot be written or grow
+        size = _lengthened(descriptor, 0)  # changes nothing, and fails for what cannot be written or grow
+        if not private:
+            self._lock = _Lock.of(descriptor)
         if size >= PAGE:
             self._remap(size)
 
@@ -60,12 +82,44 @@ class Side:
             return False
         size = PAGE * (1 + -(-int(length * (1 + _SLACK) + PAGE) // PAGE))
         try:
-            size = max(size, os.fstat(self._descriptor).st_size)
-            os.ftruncate(self._descriptor, size)
-            self._remap(size)
+            self._remap(_lengthened(self._descriptor, size))
         except (OSError, OverflowError) as error:
             raise Permanent(f"no memory for a commit of {length / 1e6:.0f} MB: {_why(error)}") from error
         return True
+
+    def renew(self) -> bool:
+        """See what others have made of it; True if it had grown, and so had to be mapped anew."""
+        size = os.fstat(self._descriptor).st_size
+        grew = size > PAGE + self.bytes.numel()
+        if grew:
+            self._remap(size)
+        return grew
+
+    def claim(self, *, shared: bool = False) -> bool:
+        """Have nobody else write here, nor read what has to stay meanwhile, until :meth:`release`; False if one does.
+
+        ``shared``: have nobody write here.
+        """
+        if self._lock is None:
+            return True
+        self._locked = True
+        try:
+            fcntl.flock(self._lock.file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._locked = False
+        return self._locked
+
+    def wait(self) -> None:
+        """Wait until nobody else reads or writes here."""
+        if self._lock is not None:
+            fcntl.flock(self._lock.file, fcntl.LOCK_EX)
+            fcntl.flock(self._lock.file, fcntl.LOCK_UN)
+
+    def release(self) -> None:
+        """The end of :meth:`claim`, if there was one."""
+        if self._locked and self._lock is not None:
+            fcntl.flock(self._lock.file, fcntl.LOCK_UN)
+            self._locked = False
 
     def record(self) -> tuple[int, Record] | None:
         """The sequence number and record of the commit sealed here; None if there is none, or only a torn one."""
@@ -117,6 +171,19 @@ class Side:
         # Tensors over the old mapping keep it alive until they are gone.
         self._map = mmap.mmap(self._descriptor, size)
         self.bytes = torch.frombuffer(self._map, dtype=torch.uint8)[PAGE:] if size > PAGE else self.bytes[:0]
+
+
+def _lengthened(descriptor: int, length: int) -> int:
+    """Make a file that long, and no shorter than it is, or than somebody else makes it meanwhile; its length then."""
+    while True:
+        before = os.fstat(descriptor).st_size
+        try:
+            os.ftruncate(descriptor, max(length, before))
+        except PermissionError:  # a file that cannot shrink has grown since
+            if os.fstat(descriptor).st_size == before:
+                raise
+        else:
+            return max(length, before)
 
 
 def populate(memories: Sequence[Tensor]) -> threading.Thread:

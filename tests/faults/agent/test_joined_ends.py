@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.agent.conftest import MakeFamily
 from tests.faults.agent.joined import WAIT, Begin, linked, python
 from tests.faults.agent.launching import Launcher, Session, start_order
+from tests.support.processes import RunningProcess
 
 
 def test_a_signal_is_a_notice_first_and_the_end_only_after_the_grace(launcher: Launcher, begin: Begin) -> None:
@@ -93,3 +94,47 @@ def test_a_process_that_is_told_to_end_before_it_began_never_begins(launcher: La
     told = [(news["event"], news["life"]) for news in session.news("not_started", "exited", "ended", slot=0)]
     assert told == [("exited", 1), ("ended", 1), ("not_started", 5), ("ended", 5)]
     assert session.written(0) == b""
+
+
+SEAL = """
+import mmap, os
+from hvd_elastic_ext.core import side
+descriptor = int(os.environ["HVD_ELASTIC_COMMIT_FDS"].split(",")[0])
+os.ftruncate(descriptor, 2 * side.PAGE)
+page = mmap.mmap(descriptor, 2 * side.PAGE)
+head, fields = side.pack(1, side.Record(side.Identity(5, 1, 2, 7), 70, loose=0, data=0, layout=0, tree=0, local=0))
+page[len(head) : len(head) + len(fields)] = fields
+page[: len(head)] = head
+"""
+
+
+def holding(launcher: Launcher, begin: Begin) -> tuple[RunningProcess, Session]:
+    """An agent whose process has ended and left a commit in its memory."""
+    agent = begin(launcher)
+    session = launcher.session()
+    session.order(python(0, SEAL))
+    assert session.wait_for("exited", 0)["held"] == [1, 2, 7, 70]
+    session.wait_for("ended", 0)
+    return agent, session
+
+
+def test_an_agent_with_a_commit_stays_after_a_signal_until_its_launcher_says_that_nobody_needs_it(
+    launcher: Launcher, begin: Begin
+) -> None:
+    agent, session = holding(launcher, begin)
+    agent.terminate()
+    assert session.wait_for("notice") == {"event": "notice", "reason": "SIGTERM", "grace_s": 5.0}
+    session.hang_up()
+    again = launcher.session(2)  # it is there
+    assert again.hello["seats"]["0"]["held"] == [1, 2, 7, 70]
+    again.order({"do": "finish"})
+    assert agent.wait(4.0) == 0
+
+
+def test_an_agent_with_a_commit_of_which_nobody_says_anything_ends_when_its_time_is_over(
+    launcher: Launcher, begin: Begin
+) -> None:
+    agent, session = holding(launcher, begin)
+    agent.terminate()
+    session.wait_for("notice")
+    assert agent.wait(15.0) == 0

@@ -9,7 +9,7 @@ import heapq
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,7 @@ class Rules:
     heartbeat_timeout_s: float = 10.0
     standby_timeout_s: float = 600.0
     orphan_grace_s: float = 60.0
+    commit_wait_s: float = 60.0
     elastic_timeout_s: float = 600.0
     grace_s: float = 5.0
     reset_limit: int | None = None
@@ -59,7 +60,12 @@ class Cluster(Processes):
     """
 
     def __init__(
-        self, rules: Rules | None = None, *, ledger: HealthLedger | None = None, expects: str | None = None
+        self,
+        rules: Rules | None = None,
+        *,
+        ledger: HealthLedger | None = None,
+        expects: str | None = None,
+        commits: Iterable[Any] = (),
     ) -> None:
         super().__init__()
         self.lines = io.StringIO()
@@ -73,6 +79,7 @@ class Cluster(Processes):
         """What agents say in their account of any process."""
         self._notices: dict[str, float] = {}
         self._going: dict[str, dict[str, Any]] = {}
+        self._dismissed: set[str] = set()
         self.told: Counter[str] = Counter()
         self.stalls: list[tuple[float, str]] = []
         self.deaf: set[str] = set()
@@ -82,6 +89,9 @@ class Cluster(Processes):
         self.clears_s = 0.0
         self.join_s: dict[str, float] = {}
         self._connections: dict[str, int] = {}
+        self.sending: dict[str, tuple[str, int]] = {}
+        self.transferred: list[tuple[str, str, int]] = []
+        """Every commit that was sent: from and to which host, and its step."""
         self.driver = Driver(
             self.rules,
             self,
@@ -89,6 +99,7 @@ class Cluster(Processes):
             clock=self.clock,
             ledger=ledger,
             expects=expects,
+            commits=commits,
         )
 
     # --- what tests do
@@ -154,9 +165,14 @@ class Cluster(Processes):
         """An agent is gone with all that it knows, and its command has ended."""
         self._connections[host] = self._connections.get(host, 0) + 1
         del self.agents[host]
-        self._ended = {seat: end for seat, end in self._ended.items() if seat[0] != host}
+        self._forget(host)
         self.driver.agent_lost(host, "connection reset")
         self.driver.launch_ended(host, 137, "")
+
+    def _forget(self, host: str) -> None:
+        """With an agent all goes that it knew, and its memory."""
+        self._ended = {seat: end for seat, end in self._ended.items() if seat[0] != host}
+        self.memory = {seat: held for seat, held in self.memory.items() if seat[0] != host}
 
     def terminate(self, host: str) -> None:
         """Send an agent SIGTERM: it gives notice, starts nothing any more, and ends when its processes have."""
@@ -178,10 +194,12 @@ class Cluster(Processes):
             )
 
     def _see_out(self, host: str) -> None:
-        if self.clock.mono() >= self._notices[host]:
+        late = self.clock.mono() >= self._notices[host]
+        if late:
             for process in list(self.agents[host].values()):
                 self._end(process, 143)
-        if self.agents[host]:
+        needed = not late and host not in self._dismissed and any(seat[0] == host for seat in self.memory)
+        if self.agents[host] or needed:
             self.later(0.05, lambda: self._see_out(host))
         else:
             self.later(0.01, lambda: self._finish(host))
@@ -270,6 +288,7 @@ class Cluster(Processes):
                 "code": code,
                 "done": (name, slot, life) in self._done,
                 "warned": (name, slot, life) in self._warned,
+                "held": self.memory.get((name, slot)),
             }
             for slot, (life, code) in ended.items()
         }
@@ -283,6 +302,7 @@ class Cluster(Processes):
                 "generation": p.generation,
                 "agreed": p.agreed,
                 "warned": (p.host, p.slot, p.life) in self._warned,
+                "held": self.memory.get((p.host, p.slot)),
             }
             for p in self.agents[name].values()
         }
@@ -293,6 +313,9 @@ class Cluster(Processes):
 
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
         return {"env": {"HVD_ELASTIC_PLAN": place.text()}}
+
+    def peer_address(self, host: str) -> str:
+        return f"address-of-{host}"
 
     def go_env(self, worker: Worker) -> dict[str, str]:
         return {}
@@ -326,15 +349,35 @@ class Cluster(Processes):
         return True
 
     def _errand(self, host: str, order: Mapping[str, Any]) -> None:
-        """Something to see to beside training; see :mod:`tests.unit.launcher.storing`."""
+        """A commit is sent to another slot; for all else see :mod:`tests.unit.launcher.storing`."""
+        request = order.get("request", {})
+        match request.get("do"):
+            case "send":
+                self.sending[request["transfer"]] = (host, request["slot"])
+                self._answer(host, order, {"listening": [request["address"], 4711]})
+            case "receive":
+                self._transfer(self.sending[request["transfer"]], (host, request["slot"]))
+                self._answer(host, order, {"held": self.memory[host, request["slot"]], "bytes": 8, "seconds": 0.1})
+            case "copy":
+                self._transfer((host, request["from"]), (host, request["to"]))
+                self._answer(host, order, {"held": self.memory[host, request["to"]], "bytes": 8, "seconds": 0.1})
+
+    def _transfer(self, source: tuple[str, int], target: tuple[str, int]) -> None:
+        self.memory[target] = list(self.memory[source])
+        self.transferred.append((source[0], target[0], self.memory[source][3]))
+
+    def _answer(self, host: str, order: Mapping[str, Any], answer: dict[str, Any]) -> None:
+        self.later(0.1, lambda: self._arrive(host, {"event": "errand", "id": order["id"], "answer": answer}))
 
     def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
         seats = self.agents.get(host)
         if seats is None or connection != self._connections.get(host, 0):
             return
         if order["do"] == "finish":
-            self.finishing.add(host)
-            self._finish(host)
+            self._dismissed.add(host)
+            if host not in self._notices:  # else it looks by itself whether its time has come
+                self.finishing.add(host)
+                self._finish(host)
             return
         if order["do"] in ("errand", "drop"):
             self._errand(host, order)
@@ -381,9 +424,10 @@ class Cluster(Processes):
         def gone() -> None:
             if self._connections.get(host) == connection:
                 self.finishing.discard(host)
+                self._dismissed.discard(host)
                 del self.agents[host]
                 codes = [code for seat, (_, code) in self._ended.items() if seat[0] == host]
-                self._ended = {seat: end for seat, end in self._ended.items() if seat[0] != host}
+                self._forget(host)
                 self._notices.pop(host, None)
                 self._kept.pop(host, None)
                 self.driver.agent_lost(host, "the agent hung up")

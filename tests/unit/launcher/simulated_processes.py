@@ -75,6 +75,10 @@ class Processes:
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
         self._asks = itertools.count()
+        self.memory: dict[tuple[str, int], list[int]] = {}
+        """What lies in the memory of each slot: incarnation, generation, number and step of the newest commit."""
+        self._steps: Counter[int] = Counter()
+        """By generation the steps that its processes have done: all the same ones."""
 
     @property
     def training(self) -> list[Process]:
@@ -135,7 +139,18 @@ class Processes:
         process.state, process.asked = "waiting", next(self._asks)
         if self.sealed is not None:
             self.say(process, "beat", commit=self.sealed)
+        elif process.generation:
+            self._commit(process)
+            if held := self.memory.get((process.host, process.slot)):
+                self.say(process, "beat", commit=held[:3], step=held[3])
         self._ask_again(process)
+
+    def _commit(self, process: Process) -> None:
+        """All that have agreed on their state have done the same steps since, and commit after each."""
+        if process.agreed != process.generation:
+            return
+        process.steps = self._steps[process.generation] = max(process.steps, self._steps[process.generation])
+        self.memory[process.host, process.slot] = [1, process.generation, process.steps, process.steps]
 
     def _ask_again(self, process: Process) -> None:
         self._news(process, "asked", id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
@@ -170,7 +185,9 @@ class Processes:
         process.state = "gone"
         self.agents[process.host].pop(process.slot, None)
         self._ended[process.host, process.slot] = (process.life, code)
-        self._news(process, "exited", code=code)
+        if was_in:
+            self._commit(process)
+        self._news(process, "exited", code=code, held=self.memory.get((process.host, process.slot)))
         if was_in and not process.interrupted:
             for peer in self._all():
                 if peer.generation == generation and peer.host not in self.cut:
@@ -254,6 +271,8 @@ class Processes:
     def _train(self, process: Process) -> None:
         gets_on = process.state == "training" and not self._held_up(process)
         process.steps += gets_on
+        if process.state == "training":
+            self._steps[process.generation] = max(process.steps, self._steps[process.generation])
         process.progress += gets_on or process.beats
         if process.step_s is not None:
             process.step_s *= 1.0 + 1e-6  # no two steps take the same time

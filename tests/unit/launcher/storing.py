@@ -97,6 +97,9 @@ class Storing(Cluster):
             self.dropped.append(host)
             return
         request = dict(order["request"])
+        if request["do"] in ("send", "receive", "copy"):
+            super()._errand(host, order)
+            return
         self.asked.append((host, request))
         usual = self._usual(host, request)
         answer = self.answers.get((host, request["do"]), usual)

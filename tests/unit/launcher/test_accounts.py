@@ -73,7 +73,7 @@ def test_a_world_that_does_no_step_is_told_in_the_end_with_what_is_known() -> No
     assert causes(cluster) == ["start"]
     cluster.run(2.0)
     (_, lost) = cluster.events("resized")
-    assert (lost["downtime_s"], lost["steps_lost"]) == (None, None)
+    assert (lost["downtime_s"], lost["steps_lost"]) == (None, 0)
 
 
 def test_the_next_change_and_the_end_write_what_is_open() -> None:

@@ -44,31 +44,21 @@ def test_while_one_of_two_boots_again_for_long_a_third_takes_its_place() -> None
     cluster.until(lambda: cluster.world == ["a", "c"], within=60.0)
 
 
-def test_whoever_holds_the_only_commit_is_forgiven_before_others_begin_anew() -> None:
-    cluster = running("a")
+@pytest.mark.parametrize("most", [None, 1])
+def test_whoever_holds_the_only_commit_and_cools_down_sends_it_to_who_may_work(most: int | None) -> None:
+    cluster = running("a", rules=Rules(Limits(most=most, settle_s=0.1)))
     cluster.run(3.0)
     cluster.hosts(a=1, b=1)
-    cluster.run(1.0)  # b boots
+    cluster.run(1.0)  # b boots, where there is room for it
     cluster.kill("a", code=1)
-    cluster.until(lambda: cluster.world == ["a", "b"], within=60.0)
-    assert all("a" in event["hosts"] for event in cluster.events("resized"))
-    cluster.run(3.0)
-    cluster.kill("a", code=1)  # b holds all now: no need to forgive
-    cluster.run(5.0)
-    assert cluster.world == ["b"]
+    held = cluster.memory["a", 0]
+    cluster.until(lambda: cluster.world == ["b"], within=9.0)
+    assert cluster.transferred == [("a", "b", held[3])]
+    assert cluster.events("resized")[-1]["steps_lost"] == 0
+    assert not cluster.events("isolated")
 
 
-def test_whoever_holds_the_only_commit_comes_before_who_is_ready_where_there_is_room_for_one() -> None:
-    cluster = running("a", rules=Rules(Limits(most=1, settle_s=0.1)))
-    cluster.run(3.0)
-    cluster.hosts(a=1, b=1)
-    cluster.run(1.0)
-    cluster.kill("a", code=1)
-    cluster.until(lambda: cluster.world == ["a"], within=60.0)
-    assert all("a" in event["hosts"] for event in cluster.events("resized"))
-
-
-def test_a_holder_that_is_blocked_by_hand_is_not_waited_for() -> None:
+def test_a_holder_that_is_blocked_by_hand_sends_its_commit_on() -> None:
     cluster = running("a")
     cluster.run(3.0)
     faults = cluster.driver.faults
@@ -77,6 +67,7 @@ def test_a_holder_that_is_blocked_by_hand_is_not_waited_for() -> None:
     cluster.run(1.0)
     cluster.kill("a", code=1)
     cluster.until(lambda: cluster.world == ["b"], within=60.0)
+    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
 
 
 @pytest.mark.parametrize("lost", ["a newcomer", "a connection"])
@@ -121,11 +112,9 @@ def test_what_a_process_held_when_it_ended_is_what_its_agent_holds() -> None:
     cluster = running("a")
     cluster.run(3.0)
     roster = cluster.driver.station.roster
-    before = roster.held_by("a")
+    before = roster.commits.of_host("a")
     assert before is not None
-    newest = [before[0], before[1], before[2] + 7]
-    said = {"event": "said", "slot": 0, "life": 1, "message": {"say": "beat", "commit": newest}}
-    cluster.driver.news("a", said)  # as an agent does that sees its process end
     cluster.kill("a", code=1)
-    cluster.until(lambda: cluster.events("exited"))
-    assert roster.held_by("a") == tuple(newest)
+    newest = cluster.memory["a", 0] = [*before[:2], before[2] + 7, before[2] + 7]
+    cluster.driver.news("a", {"event": "exited", "slot": 0, "life": 1, "code": 1, "held": newest})
+    assert roster.commits.of_host("a") == tuple(newest[:3])

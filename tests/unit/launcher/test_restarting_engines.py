@@ -110,7 +110,7 @@ def test_a_process_that_is_killed_is_blamed_alone_and_the_others_go_on_at_once()
     assert cluster.ends() == {"a": "peer lost", "b": "crashed", "c": "peer lost"}
     assert [entry["subject"] for entry in cluster.events("struck")] == ["slot 0 of b"]
     assert (resized(cluster)["cause"], resized(cluster)["failed"]) == ("worker failed", {"b": 1})
-    cluster.trains("a", "b", "c")
+    cluster.trains("a", "c", "b")  # rank 0 holds the newest commit
     assert resized(cluster)["cause"] == "cooldown over"
 
 
@@ -153,11 +153,13 @@ def test_a_host_that_is_given_notice_is_left_before_it_goes() -> None:
     assert not cluster.events("struck")
 
 
-def test_whoever_is_replaced_by_others_stays_for_one_more_world_because_they_have_nothing_to_go_on_with() -> None:
+def test_whoever_is_replaced_by_others_sends_them_its_commit_and_is_in_no_other_world() -> None:
     cluster = begun("a")
     cluster.hosts(b=1)
     cluster.trains("b")
-    assert [hosts for _, hosts in cluster.begun] == [["a"], ["a", "b"], ["b"]]
+    assert [hosts for _, hosts in cluster.begun] == [["a"], ["b"]]
+    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
+    cluster.until(lambda: "a" not in cluster.agents, within=5.0)
 
 
 def test_below_the_minimum_those_that_are_left_end_too_and_all_begin_again_together() -> None:

@@ -47,6 +47,18 @@ def test_a_resize_without_a_roll_back_lost_nothing(job: JournalMaker) -> None:
     assert resize(tell(job.records), "hosts removed").steps_lost == 0
 
 
+def test_a_world_behind_the_newest_commit_says_what_is_lost_and_why(journal: JournalMaker) -> None:
+    journal.add("started").resized("start", 1).steps(9)
+    why = "a did not come back in time (its connection was lost)"
+    journal.add("sent", source="b", host="c", step=3, reason="only b[0] held it")
+    journal.resized("all were lost", 1, steps_lost=6, lost_because=why).steps(2)
+    story = tell(journal.records)
+    row = resize(story, "all were lost")
+    assert (row.steps_lost, row.note) == (6, f"behind the newest commit: {why}")
+    [sent] = [row for row in story.rows if row.event == "commit sent"]
+    assert (sent.hosts, sent.cause, sent.note) == (("b", "c"), "step 3", "only b[0] held it")
+
+
 def test_exits_and_strikes_are_told_with_the_resize_they_caused(job: JournalMaker) -> None:
     story = tell(job.records)
     assert resize(story, "worker failed").note == "killed by signal 9; left out for 4 s"

@@ -1,0 +1,262 @@
+"""Sees to the newest commit: asks :mod:`hvd_elastic_ext.launcher.custody` what may be done, and has it done."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from hvd_elastic_ext.launcher import custody
+from hvd_elastic_ext.launcher.custody import FORMS, Act, Facts, Limits, Loss, Stored, Verdict
+from hvd_elastic_ext.launcher.fleet import Fleet
+from hvd_elastic_ext.launcher.membership import Decision, Stage
+from hvd_elastic_ext.launcher.rendezvous import Seat
+from hvd_elastic_ext.launcher.roster import Agent
+from hvd_elastic_ext.launcher.sealing import Sealing
+from hvd_elastic_ext.launcher.station import Station
+from hvd_elastic_ext.launcher.transfers import Transfers
+from hvd_elastic_ext.launcher.worlds import Worlds
+
+log = logging.getLogger(__name__)
+
+NOTE_S: Final = 5.0
+"""How often the newest commit is noted for the next launcher."""
+
+
+class Custodian:
+    """See the module's docstring. To be asked at every look.
+
+    ``busy``: whether a host's agent sees to something else (an agent does one errand at a time). ``changed`` is called
+    when the next launcher should know of a newer commit.
+    """
+
+    def __init__(
+        self,
+        station: Station,
+        fleet: Fleet,
+        worlds: Worlds,
+        sealing: Sealing,
+        *,
+        busy: Callable[[str], bool],
+        changed: Callable[[], None],
+    ) -> None:
+        how = station.rules.durability
+        self.transfers = Transfers(station, place=None if how is None else how.place)
+        self._station = station
+        self._fleet = fleet
+        self._worlds = worlds
+        self._sealing = sealing
+        self._busy = busy
+        self._changed = changed
+        self._noted_at = station.now()
+        self._noted: tuple[bool, frozenset[Seat], int] = (False, frozenset(), 0)
+        self._limits = Limits(station.rules.commit_wait_s)
+        self._may_end_since: dict[str, float] = {}
+        """Since when an agent would have ended if nobody needed its commit (mono), by host."""
+        self._verdict = FORMS
+        self._said = ""
+
+    # --- the look
+
+    def look(self, now: float, decision: Decision, wanted: tuple[Seat, ...]) -> Decision:
+        """Have the newest commit brought to those who need it; the decision, or that it has to wait for that."""
+        self.transfers.look(now)
+        if self._calm:
+            self.transfers.cancel()
+            self._verdict = FORMS
+            self._may_end_since.clear()
+            return decision
+        seats, ready = self._candidates(decision, wanted)
+        if not seats and not self._leaves_by():
+            self._verdict = FORMS
+            return decision
+        self._verdict = self._act(now, custody.judge(now, self._facts(seats, ready=ready), self._limits))
+        begins = decision.members is not None and not self._anybody_is_in_a_world(decision)
+        if begins and self._verdict.act is Act.FORM:
+            self.transfers.cancel()  # nobody may write to the memory of who is about to train
+        if not begins or self._verdict.act is Act.FORM:
+            return decision
+        return Decision(None, "", self._verdict.reason, self._verdict.until)
+
+    def note(self, now: float) -> None:
+        """Have the next launcher know of newer commits in a while; at once of the first one, of one that is gone, and
+        of what a holder says that the last launcher had noted."""
+        commits = self._station.roster.commits
+        known = bool(commits.held), frozenset(commits.gone), sum(held.stale for held in commits.held.values())
+        if known != self._noted or (commits.held and now - self._noted_at >= NOTE_S):
+            self._noted_at, self._noted = now, known
+            self._changed()
+
+    def may_form(self) -> tuple[bool, Loss | None]:
+        """Whether the members of the newest world, all of whom wait for their ranks, may be told them.
+
+        The loss, if the world forms behind a commit that was told once.
+        """
+        now = self._station.now()
+        seats = tuple(life.seat for life in self._worlds.members)
+        if self._station.roster.commits.plain(seats) and not self._storage_may_be_newer(seats):
+            self.transfers.cancel()
+            self._verdict = FORMS
+            return True, None
+        verdict = self._act(now, custody.judge(now, self._facts(seats, ready=True), self._limits))
+        self._verdict = verdict
+        if verdict.act is Act.FORM:
+            self.transfers.cancel()
+        return verdict.act is Act.FORM, verdict.loss
+
+    def formed(self, loss: Loss | None) -> int | None:
+        """A world has formed; how many steps it has to do again, None if no step is known of."""
+        progress = self._station.roster.commits.formed([life.seat for life in self._worlds.members])
+        self.transfers.formed()
+        if loss is None:
+            return None if progress is None else progress.lost
+        stored = self._sealing.stored
+        if stored is not None and stored.commit is not None and (loss.left is None or stored.commit > loss.left[0]):
+            self._sealing.stored = None  # it is not there any more, or not whole
+        lost = max(loss.steps, 0 if progress is None else progress.lost)
+        names, at = ", ".join(loss.holders) or "storage", 0 if loss.left is None else loss.left[1]
+        log.warning("%d steps are lost: the newest commit, of step %d, was held by %s; %s. Training goes on after step "
+                    "%d", lost, loss.newest[1], names, loss.why, at)  # fmt: skip
+        return lost
+
+    def next_look(self) -> float | None:
+        """When something may be due (mono)."""
+        times = [self._verdict.until, self.transfers.next_look()]
+        return min((at for at in times if at is not None), default=None)
+
+    def needs(self, host: str) -> bool:
+        """Whether the agent of a host has to stay for what only it holds."""
+        if self._calm:
+            return False
+        now = self._station.now()
+        since = self._may_end_since.setdefault(host, now)
+        needed, _ = custody.is_needed(now, host, self._facts((), ready=False), self._limits, told_at=since)
+        return needed
+
+    def awaits(self, now: float) -> bool:
+        """Whether somebody is waited for who alone holds the newest commit: nothing older may take its place yet."""
+        return not self._calm and custody.awaited(now, self._facts((), ready=False), self._limits) is not None
+
+    def noted(self, *, over: bool, well: bool) -> list[dict[str, Any]]:
+        """What the next launcher is to know of commits: of a job that is ``over``, and not ``well``, what is lost."""
+        commits, durability = self._station.roster.commits, self._station.rules.durability
+        if not over:
+            return commits.to_json()
+        if well or durability is None:
+            return []
+        stored = self._sealing.stored
+        return commits.left_behind(None if stored is None else stored.commit)
+
+    # --- facts
+
+    @property
+    def _calm(self) -> bool:
+        """A world trains and has agreed on its state: its members hold the newest commit."""
+        return self._worlds.standing and self._worlds.formed and self._worlds.settled
+
+    def _candidates(self, decision: Decision, wanted: tuple[Seat, ...]) -> tuple[tuple[Seat, ...], bool]:
+        """Who forms the next world, or may; and whether they are to form it now."""
+        worlds, roster = self._worlds, self._station.roster
+        if not worlds.formed:  # :meth:`may_form` is asked when all its members wait for their ranks
+            return (), False
+        if decision.members is not None:
+            return tuple(life.seat for life in decision.members), True
+        trains = any(worker.killed is None and worker.stage is Stage.LIVE for worker in roster.workers.values())
+        enough = self._station.rules.limits.size(len(wanted), begun=worlds.begun) > 0
+        if trains or not enough:
+            return (), False
+        return tuple(seat for seat in wanted if self._joined(seat.host)), False
+
+    def _anybody_is_in_a_world(self, decision: Decision) -> bool:
+        """What these hold is known only when they ask for their ranks; :meth:`may_form` is asked then."""
+        workers = self._station.roster.present(decision.members or ())
+        return any(worker.stage is Stage.LIVE for worker in workers)
+
+    def _facts(self, seats: Iterable[Seat], *, ready: bool) -> Facts:
+        roster = self._station.roster
+        members, leaves_by = tuple(seats), self._leaves_by()
+        keepers = () if members else self._keepers(leaves_by)
+        return Facts(
+            roster.commits.holdings(leaves_by),
+            members,
+            ready,
+            frozenset(seat for seat in (*members, *keepers) if self._writable(seat)),
+            keepers,
+            self._stored(),
+            self.transfers.failing,
+            self.transfers.loading,
+            frozenset(self.transfers.looked),
+            frozenset(seat for seat in roster.workers if not self._is_quiet(seat)),
+        )
+
+    def _leaves_by(self) -> Mapping[str, float]:
+        """Hosts that will be gone, and when: by a notice, or because they are listed no more."""
+        told = dict(self._station.leaves_by)
+        for name, agent in self._station.roster.agents.items():
+            if name not in self._fleet.hosts or agent.finishing:
+                told.setdefault(name, math.inf)
+        return told
+
+    def _storage_may_be_newer(self, seats: Iterable[Seat]) -> bool:
+        stored, commits = self._stored(), self._station.roster.commits
+        own = max((held for seat in seats if (held := commits.commit_of(seat)) is not None), default=None)
+        return stored is not None and (own is None or (stored.commit is not None and stored.commit > own))
+
+    def _keepers(self, leaves_by: Mapping[str, float]) -> tuple[Seat, ...]:
+        stay = [host for host in self._fleet.hosts if host.name not in leaves_by and self._joined(host.name)]
+        return tuple(Seat(host.name, slot) for host in stay for slot in range(host.slots))
+
+    def _joined(self, host: str) -> bool:
+        agent = self._station.roster.agents.get(host)
+        return agent is not None and agent.joined and not agent.finishing
+
+    def _writable(self, seat: Seat) -> bool:
+        return self._is_quiet(seat) and self._joined(seat.host)
+
+    def _is_quiet(self, seat: Seat) -> bool:
+        """Whether no process commits into a seat's memory now."""
+        worker = self._station.roster.workers.get(seat)
+        return worker is None or worker.stage is not Stage.LIVE or worker.life in self._station.rendezvous.waiting
+
+    def _stored(self) -> Stored | None:
+        """The newest checkpoint. Before the first world every host loads it by itself."""
+        how = self._station.rules.durability
+        if how is None or not self._worlds.begun:
+            return None
+        return self._sealing.stored or Stored(None, 0, how.place)
+
+    # --- acting
+
+    def _act(self, now: float, verdict: Verdict) -> Verdict:
+        self._say(verdict)
+        if verdict.act not in (Act.SEND, Act.LOAD):
+            return verdict
+        assert verdict.target is not None
+        hosts = {verdict.target.host} | ({verdict.source.seat.host} if verdict.source is not None else set())
+        if not self.transfers.may_begin(now) or any(map(self._busy, hosts)):
+            return replace(verdict, act=Act.WAIT)
+        if verdict.source is not None:
+            self.transfers.send(verdict.source, verdict.target)
+        else:
+            self.transfers.load(verdict.target)
+        return verdict
+
+    def _say(self, verdict: Verdict) -> None:
+        what = verdict.reason if verdict.until is not None else ""
+        named = what.partition(";")[0]
+        if named != self._said:
+            self._said = named
+            if what:
+                log.warning("no world is formed yet: %s", what)
+
+    # --- events
+
+    def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
+        """Take in what an agent says of an errand of ours; False if it is about something else."""
+        return self.transfers.take(agent, news)
+
+    def lost(self, host: str) -> None:
+        """The connection to a host was lost."""
+        self.transfers.lost(host)

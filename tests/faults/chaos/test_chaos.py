@@ -1,0 +1,16 @@
+"""Random faults for 75 s a seed: no commit is lost that somebody held, and training comes to its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.chaos.seeds import SEEDS, TIMEOUT_S, check
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_loses_nothing_that_an_agent_holds_whatever_is_broken(tmp_path: Path, seed: int) -> None:
+    check(seed, tmp_path, checkpoints=False)

@@ -1,0 +1,16 @@
+"""The same with durable checkpoints, where all agents may be killed at once. In a file of its own, to run beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.faults.chaos.seeds import SEEDS, TIMEOUT_S, check
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(TIMEOUT_S)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_job_loses_nothing_that_is_held_or_durable_whatever_is_broken(tmp_path: Path, seed: int) -> None:
+    check(seed, tmp_path, checkpoints=True)

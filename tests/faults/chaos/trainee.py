@@ -1,0 +1,97 @@
+"""An elastic job whose weight equals its batch number, and which leaves a trace of all that it does.
+
+    trainee.py FOLDER
+
+It trains until the step that stands in FOLDER/goal; without that file it trains on. Each process appends to a file of
+its own in FOLDER/traces, with one ``write`` a line: what was written is there, however the process ends.
+``SLOW_HOST`` boots for ``BOOT_S`` seconds longer.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+HOST = os.environ["HOROVOD_HOSTNAME"]
+FOLDER = Path(sys.argv[1])
+COMMIT_EVERY = int(os.environ["COMMIT_EVERY"])
+PAUSE_S = float(os.environ.get("PAUSE_S", "0.05"))
+
+_trace = os.open(FOLDER / "traces" / f"{HOST}-{os.getpid()}", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+
+def note(text: str) -> None:
+    """Append a line with the time (mono)."""
+    os.write(_trace, f"{time.monotonic():.6f} {text}\n".encode())
+
+
+def parent(pid: int) -> int:
+    """The parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+# Between a process and its agent stands the holder of its slot.
+note(f"boot {os.getpid()} host {HOST} agent {parent(os.getppid())}")
+if os.environ.get("SLOW_HOST") == HOST:
+    time.sleep(float(os.environ["BOOT_S"]))
+
+import horovod.torch as hvd  # noqa: E402
+import torch  # noqa: E402
+
+import hvd_elastic_ext.torch as elastic  # noqa: E402
+from hvd_elastic_ext.worker import standby  # noqa: E402
+
+
+class Weight(torch.nn.Module):
+    """One number, whose gradient is -1 whatever it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self) -> torch.Tensor:
+        return -self.weight.sum()
+
+
+def goal() -> float:
+    """The last step. It is made known long before that."""
+    try:
+        return int((FOLDER / "goal").read_text())
+    except FileNotFoundError:
+        return float("inf")
+
+
+hvd.init()
+torch.set_num_threads(1)
+model = Weight()
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters())
+state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
+
+
+def place() -> str:
+    """Where this process is, and its weight."""
+    generation = standby.current().generation
+    return f"rank {hvd.rank()} size {hvd.size()} host {HOST} generation {generation} weight {model.weight.item()}"
+
+
+@elastic.run
+def train(state: elastic.TorchState) -> None:
+    note(f"enter {state.count} {place()}")
+    while state.count < goal():
+        optimizer.zero_grad()
+        model().backward()
+        optimizer.step()
+        state.count += 1
+        note(f"step {state.count} {place()}")
+        if state.count % COMMIT_EVERY == 0:
+            state.commit()
+            note(f"commit {state.count}")
+        else:
+            state.check_host_updates()
+        time.sleep(PAUSE_S)
+
+
+train(state)
+note(f"done {state.count}")

@@ -1,0 +1,179 @@
+"""What a job's agents hold, and when they end: seen from outside, in their commit memory itself.
+
+A commit may come into an agent's memory without any training process, so what
+processes write does not tell who holds what. The watch looks many times a second,
+and once more just before it kills an agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.core.agent_command import is_agent
+from hvd_elastic_ext.core.side import PAGE, Identity, Record, newest
+from hvd_elastic_ext.worker.agent.notices import NOTICE
+from hvd_elastic_ext.worker.leave import notice_files
+from tests.support import marks
+
+MARK: Final = "HVD_CHAOS"
+"""Environment variable by which everything of a job is found."""
+SCAN_S: Final = 0.2
+"""How often new agents are looked for."""
+LOOKS: Final = 4
+"""A process that is no agent at so many scans never becomes one."""
+MEMORY: Final = "/memfd:hvd-commit-"
+
+
+@dataclass(slots=True)
+class Agent:
+    """``commit`` and ``step`` of the newest commit that it was seen to hold."""
+
+    pid: int
+    host: str
+    pidfd: int
+    commit: Identity | None = None
+    step: int = 0
+    gone: bool = False
+
+    @property
+    def notice_file(self) -> Path:
+        [path] = notice_files(self.pid)
+        return path
+
+
+class Watch:
+    """Follows the agents of the job with ``mark``, and writes what it sees to ``path``."""
+
+    def __init__(self, mark: str, path: Path) -> None:
+        self.agents: list[Agent] = []
+        self._mark = mark
+        self._file = path.open("a", buffering=1)
+        self._scan_at = 0.0
+        self._looked: dict[int, int] = {}
+
+    def close(self) -> None:
+        self._file.close()
+        for agent in self.agents:
+            os.close(agent.pidfd)
+
+    def note(self, kind: str, number: int, at: float | None = None, **fields: object) -> None:
+        """Write a line."""
+        words = "".join(f" {name} {value}" for name, value in fields.items())
+        self._file.write(f"{time.monotonic() if at is None else at:.6f} {kind} {number}{words}\n")
+
+    def look(self) -> None:
+        """See which agents there are, and what they hold now."""
+        if time.monotonic() >= self._scan_at:
+            self._scan_at = time.monotonic() + SCAN_S
+            self.agents += self._newcomers()
+        for agent in self.living():
+            self._see(agent)
+
+    def living(self) -> list[Agent]:
+        """Agents that have not been seen to end."""
+        return [agent for agent in self.agents if not agent.gone]
+
+    def on(self, host: str) -> Agent | None:
+        """The agent of a host."""
+        return next((agent for agent in reversed(self.living()) if agent.host == host), None)
+
+    def kill(self, agent: Agent) -> None:
+        """SIGKILL an agent. What it held until then is known."""
+        self._see(agent)
+        self.note("killed", agent.pid, host=agent.host)
+        self.signal(agent, signal.SIGKILL)
+
+    def signal(self, agent: Agent, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(agent.pidfd, number)
+
+    def _see(self, agent: Agent) -> None:
+        found = _newest(agent.pid)
+        if found is not None and found[0] != agent.commit:
+            agent.commit, agent.step = found
+            name = ".".join(map(str, agent.commit))
+            self.note("held", agent.pid, host=agent.host, commit=name, step=agent.step)
+        if not agent.gone and select.select([agent.pidfd], [], [], 0)[0]:
+            agent.gone = True
+            self.note("over", agent.pid, host=agent.host)
+
+    def _newcomers(self) -> Iterator[Agent]:
+        there = set(marks.pids())
+        self._looked = {pid: count for pid, count in self._looked.items() if pid in there}
+        for pid in there:
+            count = self._looked.get(pid, 0)
+            if count < LOOKS:
+                self._looked[pid] = count + 1
+                agent = self._agent(pid)
+                if agent is not None:
+                    self._looked[pid] = LOOKS
+                    self.note("agent", agent.pid, host=agent.host)
+                    yield agent
+
+    def _agent(self, pid: int) -> Agent | None:
+        """The agent that a process is, if it is one of this job, no fork of one, and has its place."""
+        if not is_agent(_words(pid)) or marks.environment(pid).get(MARK) != self._mark:
+            return None
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            return None
+        files = [] if is_agent(_words(parent(pid))) else notice_files(pid)
+        if not files:
+            os.close(pidfd)
+            self._looked[pid] -= 1  # it is on its way
+            return None
+        return Agent(pid, files[0].name.removesuffix(f".sock{NOTICE}"), pidfd)
+
+
+def _newest(pid: int) -> tuple[Identity, int] | None:
+    """The newest commit in an agent's memory, and its step; None if there is none that a world has agreed on."""
+    records = [record for record in _records(pid) if record.identity.lineage]
+    found = max(records, key=lambda record: record.identity[1:], default=None)
+    return None if found is None else (found.identity, found.step)
+
+
+def _records(pid: int) -> Iterator[Record]:
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(entry.path).startswith(MEMORY):
+                    with open(entry.path, "rb", buffering=0) as file:
+                        page, size = file.read(PAGE), os.fstat(file.fileno()).st_size
+                    sealed = newest(page, size - PAGE) if len(page) == PAGE else None
+                    if sealed is not None:
+                        yield sealed.record
+
+
+def parent(pid: int) -> int:
+    """The parent of a process; 0 if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def family(pid: int) -> list[int]:
+    """A process and everything below it."""
+    below: dict[int, list[int]] = {}
+    for each in marks.pids():
+        below.setdefault(parent(each), []).append(each)
+    found = [pid]
+    for each in found:
+        found += below.get(each, [])
+    return found
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+    except OSError:
+        return []

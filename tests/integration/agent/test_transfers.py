@@ -1,0 +1,209 @@
+"""A commit goes from one real agent to another: what they tell of it, and what a process finds that starts there."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.faults.agent.joined import python
+from tests.faults.agent.launching import Launcher, Session, agent_process, launching
+from tests.support import marks
+from tests.support.waiting import wait_until
+
+TOKEN = "0123456789abcdef" * 2
+COMMIT = [1, 1, 3]
+
+TRAIN = """
+import os, sys
+import torch
+from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
+from hvd_elastic_ext.worker.commits.memory import open_sides
+
+buffer = CommitBuffer(open_sides([int(each) for each in os.environ["HVD_ELASTIC_COMMIT_FDS"].split(",")]))
+last = buffer.last()
+if last is not None:
+    sums = [float(view.double().sum()) for view in last.views]
+    print("found", list(last.record.identity), sums, last.tree, last.local)
+else:
+    for number in (1, 2, 3):
+        tensors = [torch.full((SIZE,), float(number)), torch.arange(10) + number]
+        buffer.take(Contents(b"tree", tensors, [True, True], b"own"), Identity(5, 1, 1, number), step=10 * number)
+    print("committed")
+"""
+SMALL, LARGE = TRAIN.replace("SIZE", "1000"), TRAIN.replace("SIZE", "5_000_000")
+
+
+class Pair:
+    """Two hosts of one job."""
+
+    def __init__(self, launcher: Launcher, sessions: dict[str, Session]) -> None:
+        self.launcher = launcher
+        self.sessions = sessions
+        self._errands = 0
+
+    def errand(self, host: str, slots: list[int], **request: Any) -> int:
+        self._errands += 1
+        self.sessions[host].order({"do": "errand", "id": self._errands, "slots": slots, "request": request})
+        return self._errands
+
+    def answer(self, host: str, number: int, *, count: int = 1) -> dict[str, Any]:
+        def answers() -> list[dict[str, Any]]:
+            return [news["answer"] for news in self.sessions[host].news("errand") if news["id"] == number]
+
+        show = lambda: self.sessions[host].news("errand", "errand_ended", "refused")  # noqa: E731
+        wait_until(lambda: len(answers()) >= count, what=f"answer {count} of {host}", timeout=30, show=show)
+        return answers()[count - 1]
+
+    def train(self, host: str, slot: int, code: str) -> str:
+        session = self.sessions[host]
+        before = len(session.news("ended", slot=slot))
+        session.order(python(slot, code, link=False))
+        session.wait_for("ended", slot, count=before + 1, timeout=90)
+        return session.written(slot).decode()
+
+    def send(self) -> tuple[int, list[Any]]:
+        number = self.errand("h1", [0], do="send", transfer=TOKEN, slot=0, commit=COMMIT, address="127.0.0.1")
+        return number, self.answer("h1", number)["listening"]
+
+    def receive(self, address: list[Any], *, token: str = TOKEN) -> int:
+        return self.errand("h2", [2], do="receive", transfer=token, slot=2, commit=COMMIT, **{"from": address})
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    with ExitStack() as stack:
+        launcher = stack.enter_context(launching())
+        sessions = {}
+        for count, host in enumerate(("h1", "h2"), 1):
+            (tmp_path / host).mkdir()
+            stack.enter_context(agent_process(launcher.line(host=host), tmp_path / host))
+            sessions[host] = launcher.session(count)
+        yield Pair(launcher, sessions)
+
+
+def errands_of(session: Session) -> list[int]:
+    children = psutil.Process(session.hello["pid"]).children()
+    return [child.pid for child in children if "checkpoint.errand" in marks.command_line(child.pid)]
+
+
+def hello_again(pair: Pair, host: str) -> dict[str, Any]:
+    before = len(pair.launcher.sessions)
+    pair.sessions[host].hang_up()
+    pair.sessions[host] = pair.launcher.session(before + 1)
+    return pair.sessions[host].hello["seats"]  # type: ignore[no-any-return]
+
+
+def test_a_commit_of_one_host_is_what_the_other_holds_and_trains_on_with(pair: Pair) -> None:
+    assert "committed" in pair.train("h1", 0, SMALL)
+    [exited] = pair.sessions["h1"].news("exited")
+    assert exited["held"] == [*COMMIT, 30]
+    number, address = pair.send()
+    got = pair.answer("h2", pair.receive(address))
+    assert got["held"] == [*COMMIT, 30]
+    assert got["bytes"] > 4000
+    sent = pair.answer("h1", number, count=2)
+    assert sent["sent"] == got["bytes"]
+    assert hello_again(pair, "h1")["0"]["held"] == [*COMMIT, 30]
+    seat = hello_again(pair, "h2")["2"]
+    assert (seat["life"], seat["state"], seat["held"]) == (0, "rest", [*COMMIT, 30])
+    assert f"found {[5, *COMMIT]} {[3000.0, 75.0]} b'tree' b''" in pair.train("h2", 2, SMALL)
+
+
+def test_a_commit_goes_from_slot_to_slot_of_one_host(pair: Pair) -> None:
+    pair.train("h1", 0, SMALL)
+    got = pair.answer("h1", pair.errand("h1", [0, 1], do="copy", to=1, commit=COMMIT, **{"from": 0}))
+    assert got["held"] == [*COMMIT, 30]
+    assert f"found {[5, *COMMIT]}" in pair.train("h1", 1, SMALL)
+
+
+@contextmanager
+def stalling(address: list[Any], length: int) -> Iterator[tuple[list[Any], threading.Event]]:
+    """A way to a sender on which only so many of its bytes come through; and whether they have."""
+    stalled = threading.Event()
+
+    def pump(one: socket.socket, other: socket.socket, most: int) -> None:
+        with suppress(OSError):
+            while most and (data := one.recv(min(most, 1 << 16))):
+                other.sendall(data)
+                most -= len(data)
+
+    def relay() -> None:
+        with door.accept()[0] as receiver, socket.create_connection((address[0], address[1])) as sender:
+            proof = threading.Thread(target=pump, args=(receiver, sender, 1 << 40), daemon=True)
+            proof.start()
+            pump(sender, receiver, length)
+            stalled.set()
+            proof.join()  # until the receiver is gone
+
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        thread = threading.Thread(target=relay, daemon=True)
+        thread.start()
+        yield list(door.getsockname()), stalled
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_a_receiver_that_is_killed_between_blocks_leaves_what_was_held_and_the_next_one_gets_it_all(pair: Pair) -> None:
+    pair.train("h1", 0, LARGE)
+    older = SMALL.replace("(1, 2, 3)", "(1, 2)")
+    pair.train("h2", 2, older)
+    number, address = pair.send()
+    with stalling(address, 10_000_000) as (door, stalled):
+        pair.receive(door)
+        assert stalled.wait(30)
+        [receiver] = errands_of(pair.sessions["h2"])
+        os.kill(receiver, signal.SIGKILL)
+    assert pair.answer("h1", number, count=2)["for_good"] is False
+    assert hello_again(pair, "h2")["2"]["held"] == [1, 1, 2, 20]
+    _, address = pair.send()
+    assert pair.answer("h2", pair.receive(address))["held"] == [*COMMIT, 30]
+    assert f"found {[5, *COMMIT]} {[1.5e7, 75.0]} b'tree' b'own'" in pair.train("h2", 2, SMALL)
+
+
+def test_agents_of_other_transfers_get_nothing_and_the_right_one_is_served_after_them(pair: Pair) -> None:
+    pair.train("h1", 0, SMALL)
+    number, address = pair.send()
+    refused = pair.answer("h2", pair.receive(address, token="f" * 32))
+    assert refused["for_good"] is False
+    assert "held" in pair.answer("h2", pair.receive(address))
+    assert "sent" in pair.answer("h1", number, count=2)
+
+
+def test_the_secret_of_a_transfer_stands_in_no_command_line_environment_or_news(pair: Pair) -> None:
+    pair.train("h1", 0, SMALL)
+    number, address = pair.send()
+    [sender] = errands_of(pair.sessions["h1"])
+    readable = Path(f"/proc/{sender}/cmdline").read_bytes() + Path(f"/proc/{sender}/environ").read_bytes()
+    readable += json.dumps(pair.sessions["h1"].said).encode()
+    secret = hmac.digest(pair.launcher.key, b"transfer" + TOKEN.encode(), "sha256").hex()
+    assert secret.encode() not in readable
+    assert pair.launcher.key.hex().encode() not in readable
+    received = pair.answer("h2", pair.receive(address))
+    assert "held" in received  # with that secret
+    pair.answer("h1", number, count=2)
+
+
+def test_what_a_slot_does_not_hold_is_told_as_failed_for_good(pair: Pair) -> None:
+    number = pair.errand("h1", [0], do="send", transfer=TOKEN, slot=0, commit=COMMIT, address="127.0.0.1")
+    answer = pair.answer("h1", number)
+    assert answer["for_good"] is True
+    assert "is not in that memory" in answer["failed"]
+    assert "held" not in hello_again(pair, "h1")["0"]
+
+
+def test_a_transfer_that_has_no_proper_name_is_refused(pair: Pair) -> None:
+    pair.errand("h1", [0], do="send", transfer=["x"], slot=0, commit=COMMIT, address="127.0.0.1")
+    refused = pair.sessions["h1"].wait_for("refused")
+    assert "request.transfer" in refused["reason"]

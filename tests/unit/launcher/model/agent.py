@@ -1,0 +1,363 @@
+"""Agents of hosts, as docs/agent.md has them: what they hold, what they obey, what they tell, and when they end."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from tests.unit.launcher.model.commits import Commit
+from tests.unit.launcher.model.training import WITHIN, Process
+
+if TYPE_CHECKING:
+    from tests.unit.launcher.model.cluster import Cluster
+    from tests.unit.launcher.model.launcher import Launcher
+
+LATENCY_S: Final = 0.001
+BEAT_S: Final = 1.0
+AGAIN_S: Final = 0.2
+"""First pause before a lost connection is made again; they double up to :data:`AGAIN_MOST_S`."""
+AGAIN_MOST_S: Final = 5.0
+LATELY_S: Final = 1.0
+"""What was said so shortly before a connection broke is said once more: it may not have arrived."""
+ENDS_S: Final = 0.05
+GO_S: Final = 0.03
+"""From the word to go live until it asks for its rank."""
+GRACE_S: Final = 2.0
+"""Of an agent that was sent SIGTERM."""
+
+
+class Message(NamedTuple):
+    """``told``: the commits that it tells of, by slot."""
+
+    news: dict[str, Any]
+    told: tuple[tuple[int, Commit], ...] = ()
+
+
+@dataclass(eq=False, slots=True)
+class Line:
+    """A connection. ``up`` and ``down``: messages that a network which was cut has not let through."""
+
+    agent: Agent
+    launcher: Launcher
+    open: bool = True
+    up: list[Message] = field(default_factory=list)
+    down: list[dict[str, Any]] = field(default_factory=list)
+    up_at: float = 0.0
+    down_at: float = 0.0
+
+
+class Agent:
+    """One life of a host's agent. ``memory``: the newest commit of each slot; it dies with the agent."""
+
+    def __init__(self, cluster: Cluster, host: str, itself: str) -> None:
+        self.host, self.itself, self.tells_held = host, itself, cluster.tells_held
+        self.memory: dict[int, Commit] = {}
+        self.before: dict[int, Commit] = {}
+        """The commit before that: it lies in memory, too, until the next one takes its place."""
+        self.processes: dict[int, Process] = {}
+        self.line: Line | None = None
+        self.alive = True
+        self.finishing = False
+        self.ends_by: float | None = None
+        """When it has ended after a SIGTERM."""
+        self.down_since: float | None = cluster.sim.now
+        """Since when its launcher cannot reach it."""
+        self.back_at = cluster.sim.now
+        """Since when the launcher reaches it, if it does."""
+        self.going: dict[str, Any] | None = None
+        self.going_since = 0.0
+        self.going_by: float | None = None
+        self.errands: dict[int, tuple[int, ...]] = {}
+        """Slots of each errand that is under way."""
+        self._cluster = cluster
+        self._sim = cluster.sim
+        self._needed = False
+        """It was sent SIGTERM, and stays until its launcher says that nobody needs its commits."""
+        self._ended: dict[int, tuple[int, int, bool]] = {}
+        self._kept: list[Message] = []
+        self._lately: list[tuple[float, Message]] = []
+        self._lost_at: float | None = None
+        self._unsettled = False
+        """A process has ended or asked since the launcher was lost, or was asking then."""
+        self._questions = 0
+        self._incarnation = 0
+        self._sim.later(BEAT_S, self._beat)
+
+    # --- what it tells
+
+    def say(self, process: Process, what: str, **more: Any) -> None:
+        """A process says something on its link."""
+        self._tell("said", process, message={"say": what, **more})
+
+    def asks(self, process: Process) -> None:
+        """A process asks for a rank, and has said before what it holds."""
+        if process.commit is not None:
+            process.sample = (process.batch, process.commit)
+            message = {"say": "beat", "step": process.batch, "commit": process.commit.name}
+            self._send(self._news("said", process, message=message), ((process.slot, process.commit),))
+        self._questions += 1
+        process.asked = self._questions
+        self._unsettled = True
+        self._ask_again(process)
+        self.lease()
+
+    def _ask_again(self, process: Process) -> None:
+        if self.line is not None:
+            asked = self._news("asked", process, id=process.asked, method="GET", path="/rank_and_size/x:0", body="")
+            self._cluster.up(self.line, Message(asked))
+
+    def _tell(self, event: str, process: Process, **more: Any) -> None:
+        self._send(self._news(event, process, **more))
+
+    def _news(self, event: str, process: Process, **more: Any) -> dict[str, Any]:
+        return {"event": event, "slot": process.slot, "life": process.life, **more}
+
+    def _send(self, news: dict[str, Any], told: tuple[tuple[int, Commit], ...] = ()) -> None:
+        message = Message(news, told)
+        if self.line is None:
+            self._kept.append(message)
+        else:
+            self._lately.append((self._sim.now, message))
+            self._cluster.up(self.line, message)
+
+    def _beat(self) -> None:
+        if not self.alive:
+            return
+        now, slots, told = self._sim.now, {}, []
+        for process in self.processes.values():
+            if process.state != "booting":
+                batch, commit = process.sample
+                if not process.stopped:
+                    process.sample, process.sampled_at = (process.batch, process.commit), now
+                beat = {"step": batch, "commit": commit.name if commit else None, "progress": batch, "waiting": False}
+                slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
+                if commit is not None:
+                    told.append((process.slot, commit))
+        if self.line is not None:
+            self._cluster.up(self.line, Message({"event": "beats", "slots": slots}, tuple(told)))
+        self._sim.later(BEAT_S, self._beat)
+
+    def _hello(self) -> Message:
+        more: dict[str, Any] = {}
+        if self.ends_by is not None:
+            more["notice"] = {"reason": "SIGTERM", "grace_s": max(0.0, self.ends_by - self._sim.now)}
+        if self.going is not None:
+            more["going"] = {**self.going, "in_s": self._left_s()}
+        slots = sorted({*self._ended, *self.processes, *self.memory})
+        seats = {str(slot): self._status(slot) for slot in slots}
+        told = tuple(self.memory.items()) if self.tells_held else ()
+        return Message({"agent": self.itself, "facts": {}, "seats": seats, **more}, told)
+
+    def _left_s(self) -> float | None:
+        return None if self.going_by is None else max(0.0, self.going_by - self._sim.now)
+
+    def _status(self, slot: int) -> dict[str, Any]:
+        process, held = self.processes.get(slot), self.memory.get(slot)
+        more = {"held": held.held} if held is not None and self.tells_held else {}
+        if process is None:
+            life, code, done = self._ended.get(slot, (0, 0, False))
+            return {"life": life, "state": "rest", "code": code if life else None, "done": done, **more}
+        return {
+            "life": process.life,
+            "state": "running",
+            "code": None,
+            "pid": 1,
+            "parked": process.state == "parked",
+            "generation": process.generation,
+            "agreed": process.agreed,
+            "done": process.done,
+            **more,
+        }
+
+    # --- its connection
+
+    def connect(self, pause: float = AGAIN_S) -> None:
+        """Connect to the launcher, or try again after a pause."""
+        launcher = self._cluster.launcher
+        if not self.alive or self.line is not None:
+            return
+        if self.host in self._cluster.cut or launcher is None or launcher.incarnation < self._incarnation:
+            self._sim.later(pause, self.connect, min(AGAIN_MOST_S, 2 * pause))
+            return
+        self._incarnation = launcher.incarnation
+        self.line = Line(self, launcher)
+        self._cluster.up(self.line, self._hello())
+        again = [message for at, message in self._lately if self._sim.now - at <= LATELY_S + AGAIN_S]
+        self._lately.clear()
+        kept, self._kept = [*again, *self._kept], []
+        for message in kept:
+            self._lately.append((self._sim.now, message))
+            self._cluster.up(self.line, message)
+        for process in self.processes.values():
+            if process.asked is not None:
+                self._ask_again(process)
+        self._lost_at = None
+
+    def reached(self) -> None:
+        """Its launcher reaches it again."""
+        self.down_since, self.back_at = None, self._sim.now
+
+    def line_lost(self, line: Line) -> None:
+        """Notice that the connection is lost."""
+        if not self.alive or self.line is not line:
+            return
+        self.line, self._lost_at = None, self._sim.now
+        self.down_since = self._sim.now if self.down_since is None else self.down_since
+        self._unsettled = any(process.asked is not None for process in self.processes.values())
+        self._sim.later(AGAIN_S, self.connect)
+        self._sim.later(self._cluster.rules.orphan_grace_s, self.lease)
+
+    def lease(self) -> None:
+        """Without a launcher for too long: end everything, once nobody trains undisturbed."""
+        over = self._lost_at is not None and self._sim.now - self._lost_at >= self._cluster.rules.orphan_grace_s
+        trains = any(process.state in WITHIN for process in self.processes.values())
+        if self.alive and over and (self._unsettled or not trains):
+            self._cluster.agent_dies(self, code=0)
+
+    # --- what it obeys
+
+    def obey(self, order: Mapping[str, Any]) -> None:
+        """See docs/agent.md for the orders."""
+        match order["do"]:
+            case "start":
+                self._start(order)
+            case "tell":
+                for number, life in order["to"].items():
+                    process = self.processes.get(int(number))
+                    if process is not None and process.life == life:
+                        self._told(process, order["message"])
+            case "kill" | "stop" if (process := self.processes.get(order["slot"])) is not None:
+                code, ends_s = (137, 0.0) if order["do"] == "kill" else (143, ENDS_S)
+                self._sim.later(ends_s, self.ended, process, code)
+            case "answer" if (process := self.processes.get(order["slot"])) is not None:
+                self._answered(process, order)
+            case "forget":
+                self._forget(order["slot"])
+            case "finish":
+                self._cluster.oracle.lets_go(self)
+                self.finishing, self._needed = True, False
+                self._sim.later(ENDS_S, self._see_out)
+            case "errand":
+                self._cluster.errands.begin(self, order)
+            case "drop":
+                self._cluster.errands.drop(self, order["slots"])
+
+    def _start(self, order: Mapping[str, Any]) -> None:
+        slot, life = order["slot"], order["life"]
+        assert self.line is not None
+        if self.finishing or slot in self.processes:
+            reason = "about to end" if self.finishing else "in use"
+            self._send({"event": "refused", "slot": slot, "life": None, "reason": reason})
+            return
+        process = Process(self, slot, life, self.line.launcher.incarnation, sampled_at=self._sim.now)
+        self.processes[slot] = process
+        self._tell("started", process, pid=1)
+        self._cluster.boots(process)
+
+    def _forget(self, slot: int) -> None:
+        self._cluster.oracle.lets_go(self, slot)
+        if (process := self.processes.get(slot)) is not None:
+            self.ended(process, 137)
+        self.memory.pop(slot, None)
+        self.before.pop(slot, None)
+
+    def seal(self, slot: int, commit: Commit) -> None:
+        """A commit is in a slot's memory from now on."""
+        held = self.memory.get(slot)
+        if held is not None and held != commit:
+            self.before[slot] = held
+        self.memory[slot] = commit
+
+    def park(self, process: Process) -> None:
+        """A process is ready."""
+        if process.state == "booting" and not process.stopped:
+            process.state = "parked"
+            self.say(process, "parked")
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        training = self._cluster.training
+        match message["tell"]:
+            case "go" if process.state == "parked" and not process.stopped:
+                self._sim.later(GO_S, self._goes, process)
+            case "world":
+                process.told_world = message["generation"]
+            case "update" if process.world is not None:
+                training.interrupt(process, leave=message["leave"])
+            case "fence" if process.world is not None:
+                training.lose(process.world, process)
+
+    def _goes(self, process: Process) -> None:
+        if process.state == "parked":
+            self._cluster.training.ask(process)
+
+    def _answered(self, process: Process, order: Mapping[str, Any]) -> None:
+        if process.asked != order["id"] or self.line is None:
+            return
+        process.asked = None
+        rank, size = map(int, base64.b64decode(order["body"]).decode().split(",")[:2])
+        process.rank, incarnation = rank, self.line.launcher.incarnation
+        self._cluster.oracle.dealt(process, incarnation=incarnation, rank=rank)
+        self._cluster.training.answered(process, incarnation=incarnation, size=size)
+
+    # --- ends
+
+    def ended(self, process: Process, code: int) -> None:
+        """A process ends."""
+        if process.state == "gone":
+            return
+        self._cluster.training.gone(process)
+        del self.processes[process.slot]
+        self._ended[process.slot] = (process.life, code, process.done)
+        held = self.memory.get(process.slot)
+        told: tuple[tuple[int, Commit], ...] = ()
+        more: dict[str, Any] = {}
+        if self.tells_held:
+            more["held"] = held.held if held else None
+            told = ((process.slot, held),) if held else ()
+        self._send(self._news("exited", process, code=code, **more), told)
+        self._unsettled = True
+        self.lease()
+        if self.finishing:
+            self._sim.later(ENDS_S, self._see_out)
+
+    def terminate(self) -> None:
+        """It was sent SIGTERM: it starts nothing any more, and ends with its processes or when its grace is over."""
+        if self.finishing:
+            return
+        self._needed = self.tells_held and bool(self.memory)
+        busy = bool(self.processes) or self._needed
+        self.finishing, self.ends_by = True, self._sim.now + (GRACE_S if busy and self.line else 0.0)
+        self._send({"event": "notice", "reason": "SIGTERM", "grace_s": self.ends_by - self._sim.now})
+        self._sim.later(max(ENDS_S, self.ends_by - self._sim.now), self._stop_all)
+
+    def _stop_all(self) -> None:
+        self._needed = False
+        for process in list(self.processes.values()):
+            self.ended(process, 143)
+        self._see_out()
+
+    def _see_out(self) -> None:
+        if self.alive and not (self.processes or self._needed):
+            self._cluster.agent_dies(self, code=max((code for _, code, _ in self._ended.values()), default=0))
+
+    def announce(self, in_s: float | None) -> None:
+        """Its notice file says that the host is about to go."""
+        self.going = {"reason": "preempted"}
+        self.going_by = None if in_s is None else self._sim.now + in_s
+        self.going_since = self._sim.now
+        self._send({"event": "going", **self.going, "in_s": in_s})
+
+    def recall(self) -> None:
+        """Nothing says so any more."""
+        if self.going is not None:
+            self.going = self.going_by = None
+            self._send({"event": "staying"})
+
+    def answer(self, number: int, answer: dict[str, Any], *, told: tuple[tuple[int, Commit], ...] = ()) -> None:
+        """An errand says something."""
+        self._send({"event": "errand", "id": number, "answer": answer}, told)
+
+    def errand_ended(self, number: int, words: str = "") -> None:
+        self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})

@@ -1,0 +1,117 @@
+"""Commits that are passed on from memory to memory, as launchers order it and agents do it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.unit.launcher.model.commits import Commit
+from tests.unit.launcher.model.training import WITHIN
+
+if TYPE_CHECKING:
+    from tests.unit.launcher.model.agent import Agent
+    from tests.unit.launcher.model.cluster import Cluster
+
+BEGIN_S: Final = 0.05
+"""What it takes to start an errand's process."""
+WAIT_S: Final = 60.0
+"""How long a sender waits for its receiver."""
+BYTES: Final = 1 << 20
+
+
+class Errands:
+    """See the module's docstring. ``transfer_s``: how long a transfer takes."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.transfer_s = 0.4
+        self._cluster, self._sim = cluster, cluster.sim
+        self._offers: dict[int, tuple[Agent, int, Mapping[str, Any]]] = {}
+        """By port: who offers what, on which errand."""
+        self._ports = itertools.count(40000)
+
+    def begin(self, agent: Agent, order: Mapping[str, Any]) -> None:
+        """An agent was sent on an errand. It has one at a time: another one ends the one before."""
+        for number in list(agent.errands):
+            del agent.errands[number]
+            agent.errand_ended(number, "another errand was ordered")
+        agent.errands[order["id"]] = tuple(order["slots"])
+        what = {"send": self._send, "receive": self._receive, "copy": self._copy}[order["request"]["do"]]
+        self._sim.later(BEGIN_S, what, agent, order["id"], order["request"])
+
+    def drop(self, agent: Agent, slots: list[int]) -> None:
+        """Nobody waits for the errands of these slots any more."""
+        for number, of in list(agent.errands.items()):
+            if not set(slots).isdisjoint(of):
+                del agent.errands[number]
+
+    def _fails(self, agent: Agent, number: int, why: str, *, for_good: bool = False) -> None:
+        if agent.alive and agent.errands.pop(number, None) is not None:
+            agent.answer(number, {"failed": why, "for_good": for_good})
+            agent.errand_ended(number)
+
+    def _found(self, agent: Agent, slot: int, request: Mapping[str, Any]) -> Commit | None:
+        """The commit that is asked for, if it lies in memory."""
+        sides = (agent.memory.get(slot), agent.before.get(slot))
+        return next((side for side in sides if side is not None and side.name == list(request["commit"])), None)
+
+    def _send(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        if number not in agent.errands or not agent.alive:
+            return
+        if self._found(agent, request["slot"], request) is None:
+            self._fails(agent, number, "the memory does not hold that commit", for_good=True)
+            return
+        port = next(self._ports)
+        self._offers[port] = (agent, number, request)
+        agent.answer(number, {"listening": [request["address"], port]})
+        self._sim.later(WAIT_S, self._fails, agent, number, "no receiver came")
+
+    def _receive(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        sender, offered, offer = self._offers.pop(request["from"][1], (None, 0, {}))
+        reached = sender is not None and self._linked(sender, agent) and offered in sender.errands
+        if number not in agent.errands or not agent.alive:
+            return
+        if sender is None or not reached or offer["transfer"] != request["transfer"]:
+            self._fails(agent, number, "the sender cannot be reached")
+            return
+        self._sim.later(self.transfer_s, self._arrives, agent, number, request, sender, offered, offer["slot"])
+
+    def _copy(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        if number not in agent.errands or not agent.alive:
+            return
+        if self._found(agent, request["from"], request) is None:
+            self._fails(agent, number, "the memory does not hold that commit", for_good=True)
+            return
+        whole = {**request, "slot": request["to"]}
+        self._sim.later(self.transfer_s, self._arrives, agent, number, whole, agent, number, request["from"])
+
+    def _linked(self, one: Agent, other: Agent) -> bool:
+        cut = self._cluster.cut
+        return one.alive and other.alive and (one is other or (one.host not in cut and other.host not in cut))
+
+    def _arrives(
+        self, agent: Agent, number: int, request: Mapping[str, Any], sender: Agent, offered: int, of: int
+    ) -> None:
+        whole = self._linked(sender, agent) and offered in sender.errands and number in agent.errands
+        commit = self._found(sender, of, request)
+        if not whole or commit is None:
+            self._fails(agent, number, "the connection was lost")
+            if offered != number:
+                self._fails(sender, offered, "the connection was lost")
+            return
+        slot = request["slot"]
+        process = agent.processes.get(slot)
+        if process is not None and process.state in WITHIN:
+            self._fails(agent, number, "the memory is in use")
+            return
+        if (there := agent.memory.get(slot)) is None or there < commit:
+            agent.seal(slot, commit)
+        commit = agent.memory[slot]
+        del agent.errands[number]
+        took = {"bytes": BYTES, "seconds": self.transfer_s}
+        agent.answer(number, {"held": commit.held, **took}, told=((slot, commit),))
+        agent.errand_ended(number)
+        if offered != number:
+            del sender.errands[offered]
+            sender.answer(offered, {"sent": BYTES, "seconds": self.transfer_s})
+            sender.errand_ended(offered)

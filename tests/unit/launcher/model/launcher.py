@@ -1,0 +1,216 @@
+"""One launcher's life: a real driver, and the edges around it as ``conductor.py`` has them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.driver import Driver
+from hvd_elastic_ext.launcher.rendezvous import Seat
+from hvd_elastic_ext.launcher.roster import Worker
+from hvd_elastic_ext.launcher.saving import hosts_left, ledger_of, state_of
+from hvd_elastic_ext.launcher.statedir import Saved
+from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
+
+if TYPE_CHECKING:
+    from tests.unit.launcher.model.cluster import Cluster
+
+START_S: Final = 0.2
+"""What it takes to start an agent, or to find the one that is there."""
+NO_ROUTE_S: Final = 1.0
+TAKES_COMMITS: Final = "commits" in inspect.signature(Driver.__init__).parameters
+"""Whether this driver takes over what the one before knew of commits."""
+
+
+class Launcher:
+    """``saved``: what the one before had written. ``lines``: connections, by host."""
+
+    def __init__(self, cluster: Cluster, incarnation: int, saved: Saved) -> None:
+        self.incarnation, self.born = incarnation, cluster.sim.now
+        self.alive = True
+        self.lines: dict[str, Line] = {}
+        self.dirty = True
+        """Something has happened: the driver is to look."""
+        self.look_at: float | None = self.born
+        self._cluster, self._sim = cluster, cluster.sim
+        self._commands: dict[str, object] = {}
+        """The start of each host's agent: what stands for it, or the agent that it has become."""
+        self._to_save = False
+        self.written: list[tuple[float, Saved]] = [(self.born, saved)]
+        """States, and when each has been written."""
+        self.driver = self._driver(saved)
+        left = HostSet(tuple(hosts_left(saved)))
+        if left:
+            self.driver.expect(left, until=self.born + cluster.rules.orphan_grace_s)
+        self._left = left
+        self.publish()
+
+    def _driver(self, saved: Saved) -> Driver:
+        cluster, time = self._cluster, self._sim.time
+        noted = [] if saved.more.get("finished") else saved.more.get("commits") or []
+        more: dict[str, Any] = {"commits": noted} if TAKES_COMMITS else {}
+        return Driver(
+            cluster.rules,
+            self,
+            journal=Journal(cluster.journal, time),
+            clock=time,
+            ledger=ledger_of(saved, now=time.mono(), wall=time.wall()),
+            generation=saved.generation,
+            changed=self._changed,
+            **more,
+        )
+
+    def publish(self) -> None:
+        """Tell the driver of the newest list."""
+        cluster = self._cluster
+        hosts = cluster.listed or self._left
+        self.driver.hosts_changed(hosts, {host: ("preempted", by) for host, by in cluster.departing.items()})
+        self.dirty = True
+
+    def hear(self, line: Line, message: Message) -> None:
+        """An agent's message arrives."""
+        agent, host = line.agent, line.agent.host
+        for slot, commit in message.told:
+            self._cluster.oracle.told(agent, slot, commit)
+        if agent.down_since is not None:
+            agent.reached()
+        if "event" in message.news:
+            self.driver.news(host, message.news)
+            self.dirty = self.dirty or message.news["event"] != "beats"
+            return
+        if (before := self.lines.get(host)) is not None:
+            before.open = False
+            self.driver.agent_lost(host, "it came again")
+        self.lines[host] = line
+        self.driver.agent_joined(host, message.news)
+        self.driver.ways_changed(host)
+        self.dirty = True
+
+    def look(self) -> None:
+        """Have the driver look."""
+        self.dirty = False
+        self.look_at = self.driver.look()
+        if self._to_save:
+            self._to_save = False
+            self._save()
+
+    def lost(self, line: Line, reason: str) -> None:
+        """A connection breaks, and this end notices."""
+        if self.alive and self.lines.get(line.agent.host) is line:
+            line.open = False
+            del self.lines[line.agent.host]
+            self.driver.agent_lost(line.agent.host, reason)
+            self.dirty = True
+
+    def command_ended(self, agent: Agent, code: int) -> None:
+        """An agent that this launcher has started is gone."""
+        if self.alive and self._commands.get(agent.host) is agent:
+            del self._commands[agent.host]
+            self.driver.launch_ended(agent.host, code, "")
+            self.dirty = True
+
+    # --- what outlives it
+
+    def _changed(self) -> None:
+        self._to_save = self.dirty = True
+
+    def _save(self) -> None:
+        if not self._cluster.launcher_dies:
+            return
+        time = self._sim.time
+        state = state_of(self.driver, incarnation=self.incarnation, ports={}, now=time.mono(), wall=time.wall())
+        self.written.append((time.mono() + self._cluster.save_s, state))
+
+    @property
+    def left(self) -> Saved:
+        """What is in its folder now, read back."""
+        newest = [saved for at, saved in self.written if at <= self._sim.now][-1]
+        more, ledger = json.loads(json.dumps([dict(newest.more), newest.ledger]))
+        return Saved(newest.incarnation, newest.generation, ledger, more)
+
+    # --- Hands
+
+    def start_agent(self, host: Host) -> None:
+        token = self._commands[host.name] = object()
+        self._sim.later(START_S, self._start, host.name, token)
+
+    def _start(self, host: str, token: object) -> None:
+        cluster = self._cluster
+        if not self.alive or self._commands.get(host) is not token:
+            return
+        agent = cluster.agents.get(host)
+        if host in cluster.cut:
+            self._sim.later(NO_ROUTE_S, self._not_started, host, token)
+        elif agent is None:
+            agent = self._commands[host] = cluster.new_agent(host)
+            agent.connect()
+        elif agent.finishing:
+            self._sim.later(START_S, self._start, host, token)
+        else:
+            agent.connect()
+            del self._commands[host]
+            self.driver.launch_ended(host, 0, "adopted")
+            self.dirty = True
+
+    def _not_started(self, host: str, token: object) -> None:
+        if self.alive and self._commands.get(host) is token:
+            del self._commands[host]
+            self.driver.launch_ended(host, 255, "no route to host")
+            self.dirty = True
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        line = self.lines.get(host)
+        if not self.alive or line is None:
+            return False
+        if order["do"] == "answer":
+            self._cluster.oracle.deals(self)
+        self._cluster.down(line, dict(order))
+        return True
+
+    def stop_launch(self, host: str) -> None:
+        self._commands.pop(host, None)
+
+    def hang_up(self, host: str, reason: str) -> None:
+        line = self.lines.pop(host, None)
+        if line is not None:
+            line.open = False
+            self._sim.later(LATENCY_S, self._hung_up, host, reason)
+            self._cluster.tell_loss(line)
+
+    def _hung_up(self, host: str, reason: str) -> None:
+        if self.alive and host not in self.lines:
+            self.driver.agent_lost(host, reason)
+            self.dirty = True
+
+    def end_agent(self, host: Host) -> None:
+        self._sim.later(START_S, self._end_agent, host.name)
+
+    def _end_agent(self, host: str) -> None:
+        if not self.alive:
+            return
+        reached = host not in self._cluster.cut
+        if reached and (agent := self._cluster.agents.get(host)) is not None:
+            self._cluster.agent_dies(agent, code=0)
+        self.driver.agent_ended(host, 0 if reached else 255, "" if reached else "no route to host")
+        self.dirty = True
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {}
+
+    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        return {"env": {}}
+
+    def peer_address(self, host: str) -> str:
+        return f"address-of-{host}"
+
+    def go_env(self, worker: Worker) -> dict[str, str]:
+        return {}
+
+    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+        return None

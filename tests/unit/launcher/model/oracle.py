@@ -1,0 +1,252 @@
+"""What must hold at every moment, judged by what is true, not by what the driver believes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.unit.launcher.model.commits import Commit
+from tests.unit.launcher.model.training import STEP_S, Process, World
+
+if TYPE_CHECKING:
+    from tests.unit.launcher.model.agent import Agent
+    from tests.unit.launcher.model.cluster import Cluster
+    from tests.unit.launcher.model.launcher import Launcher
+
+NOTED_S: Final = 6.5
+"""What a launcher heard so shortly before its end the next one need not know: it notes the newest commit every 5 s."""
+BREAKS_S: Final = 0.05
+"""Until a connection that broke is heard of, and orders that were given before have arrived."""
+WORD_S: Final = 1.1
+"""The last word of an agent that cannot be reached any more may be so old."""
+TOLD_S: Final = 15.0
+"""So long after a world has formed its line stands in the journal."""
+HEARS_S: Final = 3.0
+"""So soon after a host can be reached again its old world has ended."""
+
+World_ = tuple[int, int]
+"""Of a world: the incarnation of its launcher, and its generation."""
+
+
+class Broken(AssertionError):
+    """The driver has broken a promise."""
+
+    def __init__(self, promise: str, what: str) -> None:
+        super().__init__(f"{promise}: {what}")
+        self.promise = promise
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A commit that a world may not begin behind, and why not."""
+
+    commit: Commit
+    why: str
+
+
+@dataclass
+class Loss:
+    """A world went on so many batches behind what was told."""
+
+    key: World_
+    batches: int
+    at: float
+    newest: Commit
+    elected: Commit | None
+
+
+@dataclass
+class Oracle:
+    """See the module's docstring. Raises :class:`Broken` where it happens."""
+
+    cluster: Cluster
+    newest_told: Commit | None = None
+    """Of all that was told since the ranks last agreed."""
+    begun: bool = False
+    ending: bool = False
+    """Training is done, or is about to be."""
+    losses: list[Loss] = field(default_factory=list)
+    trained_at: float = -1.0
+    _told: dict[tuple[str, int], Commit] = field(default_factory=dict)
+    _believed: list[tuple[float, Commit]] = field(default_factory=list)
+    """What agents held that have died, and until when nobody could know."""
+    _heard: list[tuple[float, Commit]] = field(default_factory=list)
+    """When each commit that was the newest was told."""
+    _gone: list[Claim] = field(default_factory=list)
+    """What the launcher had an agent throw away though nobody else had it."""
+    _claims: dict[World_, list[Claim]] = field(default_factory=dict)
+    _known: dict[World_, Commit | None] = field(default_factory=dict)
+    """The newest commit that was told when ranks were dealt."""
+    _reachable: dict[World_, Claim] = field(default_factory=dict)
+    _unlisted: dict[str, float] = field(default_factory=dict)
+    """By when hosts that are listed no more will be gone, as far as anybody may count on that."""
+    _ranks: dict[tuple[int, int, str, int], int] = field(default_factory=dict)
+    _whose: dict[tuple[int, int, int], str] = field(default_factory=dict)
+    _agreed: list[World_] = field(default_factory=list)
+
+    # --- what is known
+
+    def told(self, agent: Agent, slot: int, commit: Commit) -> None:
+        """A launcher has heard of a commit."""
+        key = (agent.itself, slot)
+        if (before := self._told.get(key)) is None or before < commit:
+            self._told[key] = commit
+        if self.newest_told is None or self.newest_told < commit:
+            self.newest_told = commit
+            self._heard.append((self.cluster.sim.now, commit))
+
+    def listed(self, hosts: Iterable[str], departing: Mapping[str, float | None]) -> None:
+        """A new list was accepted."""
+        now, wait_s = self.cluster.sim.now, self.cluster.rules.commit_wait_s
+        hosts = tuple(hosts)
+        gone = {host: self._unlisted.get(host, now + wait_s) for host in self.cluster.agents if host not in hosts}
+        told = {host: now + wait_s if by is None else by for host, by in departing.items()}
+        self._unlisted = {**gone, **told}
+
+    def _excuse(self, agent: Agent) -> bool:
+        """Whether what an agent holds may be given up: it is out of reach, or was about to go, for long enough."""
+        cluster, now = self.cluster, self.cluster.sim.now
+        wait_s, launcher = cluster.rules.commit_wait_s, cluster.launcher
+        if agent.down_since is not None:
+            born = launcher.born if launcher is not None else now
+            if now - max(agent.down_since - WORD_S, born) >= wait_s:
+                return True
+        leaves = [self._unlisted.get(agent.host), agent.ends_by]
+        if agent.going is not None:
+            leaves.append(agent.going_since + wait_s if agent.going_by is None else agent.going_by)
+        return any(by is not None and now >= by for by in leaves)
+
+    def _held(self, *, without: Agent | None = None, slot: int | None = None) -> Iterator[tuple[Agent, int, Commit]]:
+        """What lies in the memory of agents that live, as far as a launcher was told of it."""
+        for agent in self.cluster.agents.values():
+            for number, held in agent.memory.items():
+                told = self._told.get((agent.itself, number))
+                if told is not None and not (agent is without and slot in (None, number)):
+                    yield agent, number, min(held, told)
+
+    def dies(self, agent: Agent) -> None:
+        """An agent ends. Its launcher goes on to believe in what it held until it can know."""
+        known_s = BREAKS_S if agent.down_since is None else self.cluster.rules.heartbeat_timeout_s + WORD_S
+        told = [held for each, _, held in self._held() if each is agent]
+        if told and not self._excuse(agent):
+            self._believed.append((self.cluster.sim.now + known_s, max(told)))
+
+    # --- custody
+
+    def deals(self, launcher: Launcher) -> None:
+        """The launcher tells ranks, and nothing holds a world back any more: it may not fall behind what is there."""
+        key = (launcher.incarnation, launcher.driver.station.generation)
+        if key in self._claims:
+            return
+        claims = list(self._gone)
+        reachable: Claim | None = None
+        for agent, slot, commit in self._held():
+            if not self._excuse(agent):
+                claims.append(Claim(commit, f"{agent.host}[{slot}] held it when ranks were dealt"))
+            if agent.down_since is None and commit.batch and (reachable is None or reachable.commit < commit):
+                reachable = Claim(commit, f"{agent.host}[{slot}] held it, and could be reached")
+        self._claims[key], self._known[key] = claims, self.newest_told
+        if reachable is not None:
+            self._reachable[key] = reachable
+
+    def lets_go(self, agent: Agent, slot: int | None = None) -> None:
+        """The launcher has an agent end, or a slot's memory thrown away."""
+        if self.ending or self.cluster.launcher is None or self.cluster.launcher.driver.outcome is not None:
+            return
+        if agent.down_since is None and self._excuse(agent):
+            return
+        mine = [commit for number, commit in agent.memory.items() if slot in (None, number)]
+        told = [self._told[agent.itself, number] for number in agent.memory if (agent.itself, number) in self._told]
+        if not mine or not told:
+            return
+        newest = min(max(mine), max(told))
+        others = [held for each, _, held in self._held(without=agent, slot=slot) if not self._excuse(each)]
+        others += [held for until, held in self._believed if self.cluster.sim.now < until]
+        if not others or max(others) < newest:
+            what = "was told to end" if slot is None else "was told to forget it"
+            self._gone.append(Claim(newest, f"only {agent.host} held it, and {what}"))
+
+    def agreed(self, world: World, elected: Commit | None) -> None:
+        """The ranks of a world have agreed on their state; None: it begins anew."""
+        key = world.key
+        for claim in self._claims.get(key, []):
+            if elected is None or elected < claim.commit:
+                raise Broken("custody", f"world {key} begins {_from(elected)}, behind {claim.commit}: {claim.why}")
+        if elected is None and self.begun and key in self._reachable:
+            claim = self._reachable[key]
+            raise Broken("custody", f"world {key} begins at batch 0, and {claim.commit} is there: {claim.why}")
+        newest = self._known.get(key)
+        launcher = self.cluster.launcher
+        told = launcher is not None and launcher.incarnation == key[0]  # else whoever was to tell of it is gone
+        if told and newest is not None and (elected is None or elected < newest):
+            batches = max(0, newest.batch - (elected.batch if elected else 0))
+            self.losses.append(Loss(key, batches, self.cluster.sim.now, newest, elected))
+        self.begun = True
+        if elected is None or (self.newest_told is not None and elected < self.newest_told):
+            self.newest_told = elected
+        self._heard = [] if self.newest_told is None else [(self.cluster.sim.now, self.newest_told)]
+        self._gone = [claim for claim in self._gone if elected is None or elected < claim.commit]
+        self._agreed.append(key)
+
+    def launcher_died(self, launcher: Launcher) -> None:
+        """What it was about to write is not written."""
+        late = self.cluster.sim.now - TOLD_S
+        self._heard = [each for each in self._heard if each[0] <= self.cluster.sim.now - NOTED_S]
+        self.newest_told = max((commit for _, commit in self._heard), default=None)
+        self.losses = [loss for loss in self.losses if loss.key[0] != launcher.incarnation or loss.at < late]
+
+    def check_losses(self) -> None:
+        """Every loss stands in the journal, in steps that are enough. To be asked when the job is over, or stands."""
+        lines = [json.loads(line) for line in self.cluster.journal.getvalue().splitlines()]
+        resized = [line for line in lines if line["event"] == "resized"]
+        for loss in self.losses:
+            if not any(self._says(loss, line) for line in resized):
+                raise Broken(
+                    "losses are told",
+                    f"world {loss.key} began {_from(loss.elected)}, {loss.batches} batches behind {loss.newest}, "
+                    f"and no line says so: {[(line['generation'], line['steps_lost']) for line in resized]}",
+                )
+
+    def _says(self, loss: Loss, line: Mapping[str, Any]) -> bool:
+        """Whether a line tells of a loss: that of the world, of one before that never agreed, or of the next one."""
+        before = [generation for _, generation in self._agreed if generation < loss.key[1]]
+        after = [generation for _, generation in self._agreed if generation > loss.key[1]]
+        lost = line["steps_lost"]
+        if not max(before, default=0) < line["generation"] <= min(after, default=loss.key[1] + 1):
+            return False
+        return isinstance(lost, int) and lost >= loss.batches
+
+    # --- worlds
+
+    def steps(self, world: World) -> None:
+        """A world does a step: no other one does, unless nobody could tell it to stop."""
+        now = self.cluster.sim.now
+        self.trained_at = now
+        for other in self.cluster.training.worlds:
+            if other is world or other.phase != "training" or now - other.stepped_at > 1.5 * STEP_S:
+                continue
+            older, newer = sorted((world, other), key=lambda each: each.key)
+            outdated = older.interrupted and older.elected < newer.elected  # its next commit is its last, and no newer
+            if not (outdated or self._unheard(older)):
+                raise Broken("one world", f"worlds {world.key} and {other.key} train at once")
+
+    def _unheard(self, world: World) -> bool:
+        """Whether nobody could tell any of a world's processes to stop, until a moment ago."""
+        now = self.cluster.sim.now
+        agents = [process.agent for process in world.members]
+        return all(agent.down_since is not None or now - agent.back_at <= HEARS_S for agent in agents)
+
+    def dealt(self, process: Process, *, incarnation: int, rank: int) -> None:
+        """A process was told its rank."""
+        world = (incarnation, process.told_world)
+        if self._ranks.setdefault((*world, process.name, process.life), rank) != rank:
+            raise Broken("one rank", f"{process.name} was told two ranks in world {world}")
+        if self._whose.setdefault((*world, rank), process.name) != process.name:
+            both = f"{self._whose[incarnation, process.told_world, rank]} and {process.name}"
+            raise Broken("one rank", f"rank {rank} of world {world} was told to {both}")
+
+
+def _from(elected: Commit | None) -> str:
+    return "anew" if elected is None else f"from {elected}"

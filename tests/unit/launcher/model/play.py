@@ -1,0 +1,316 @@
+"""Play a history to its end, and say in words that a person can follow what went wrong."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tests.unit.launcher.model.cluster import BOOT_S, Cluster
+from tests.unit.launcher.model.history import Event, History
+from tests.unit.launcher.model.oracle import TOLD_S, Broken
+
+WELL_S: Final = 10.0
+"""So long after the last event all is well again, unless a script says when."""
+RECOVERY_S: Final = 90.0
+"""When nothing is wrong any more, all hosts train after this time at the latest.
+
+What may have to pass one after the other: a process that never gets ready is given up (15 s), its cooldown (8 s), an
+agent's lease without a launcher (8 s), a launcher's wait for its predecessor's agents (8 s), one for commits (6 s), a
+process that leaves no world by itself (30 s), and boots between them.
+"""
+ENDS_S: Final = 75.0
+"""So soon after training is done the job has ended: 30 s for processes, 31 s for hosts without a connection."""
+ALONE_S: Final = 200.0
+"""Where nothing heals, the job trains or has ended after this time: ``--elastic-timeout`` is 120 s."""
+CUSTODY: Final = importlib.util.find_spec("hvd_elastic_ext.launcher.custody") is not None
+"""Agents tell what memory holds. Those before there was such a word did not."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A history in which a promise was broken, and what the journal says of it."""
+
+    history: History
+    promise: str
+    why: str
+    journal: str
+
+    def __str__(self) -> str:
+        return f'{self.why}\n\nscript("""\n{self.history}\n""")\n\n{self.journal}'
+
+
+def play(history: History, *, tells_held: bool = CUSTODY) -> Failure | None:
+    """Play a history, heal the cluster, and have the job end; what was wrong, if anything was."""
+    dies = any(event.verb == "launcher" for event in history.events)
+    cluster = Cluster(tells_held=tells_held, launcher_dies=dies)
+    try:
+        with _quiet():
+            _Play(cluster, history).whole()
+    except Broken as broken:
+        return Failure(history, broken.promise, f"{cluster.sim.now - 100.0:.2f}: {broken}", _told(cluster))
+    except Exception as error:  # a defect of the driver, or of the simulation
+        return Failure(history, "no defect", f"{cluster.sim.now - 100.0:.2f}: {_where(error)}", _told(cluster))
+    return None
+
+
+def shrunk(failure: Failure, *, again: Callable[[History], Failure | None] = play) -> Failure:
+    """The plainest history that fails likewise: events are left out, then brought together, as long as it does."""
+    while True:
+        tries = (again(each) for each in _plainer(failure.history))
+        plainer = next((each for each in tries if each is not None and each.promise == failure.promise), None)
+        if plainer is None:
+            return failure
+        failure = plainer
+
+
+def _plainer(history: History) -> Iterator[History]:
+    events = history.events
+    for index in range(len(events) - 1, 0, -1):
+        yield History(events[:index] + events[index + 1 :])
+    for index, event in enumerate(events):
+        for each in _simpler(event):
+            yield History((*events[:index], each, *events[index + 1 :]))
+        if index > 1 and (gap := event.at - events[index - 1].at) > 0:
+            rest = [later._replace(at=round(later.at - gap, 2)) for later in events[index:]]
+            yield History((*events[:index], *rest))
+
+
+def _simpler(event: Event) -> Iterator[Event]:
+    if event.word:
+        yield event._replace(word="")
+    if event.slot:
+        yield event._replace(slot=0)
+    if event.going:
+        yield event._replace(going=())
+    if any(slots > 1 for _, slots in event.hosts):
+        yield event._replace(hosts=tuple((host, 1) for host, _ in event.hosts))
+    if event.at == 0 and len(event.hosts) > 2:
+        for index in range(len(event.hosts)):
+            yield event._replace(hosts=event.hosts[:index] + event.hosts[index + 1 :])
+
+
+class _Play:
+    def __init__(self, cluster: Cluster, history: History) -> None:
+        self._cluster, self._history = cluster, history
+        self._start = cluster.sim.now
+
+    def whole(self) -> None:
+        """All of it."""
+        cluster = self._cluster
+        for event in self._history.events:
+            cluster.run(self._start + event.at)
+            if self._over():
+                return self._ended_early()
+            if event.verb not in ("alone", "well"):
+                getattr(self, f"_{event.verb}")(event)
+            if event.at == 0 and cluster.launcher is None:
+                cluster.start_launcher()
+        last = self._history.events[-1].verb
+        if last == "alone":
+            return self._stays_alone()
+        if last != "well":
+            cluster.run(cluster.sim.now + WELL_S)
+        self._heal()
+        self._until(self._all_train, within=RECOVERY_S, what="not all hosts train")
+        if self._over():
+            return self._ended_early()
+        cluster.run(cluster.sim.now + 2.0)
+        cluster.oracle.ending = cluster.training.finishing = True
+        self._until(self._over, within=ENDS_S, what="the job does not end")
+        self._ended_well()
+        return None
+
+    def _over(self) -> bool:
+        launcher = self._cluster.launcher
+        return launcher is not None and launcher.driver.over
+
+    def _all_train(self) -> bool:
+        if self._over():
+            return True
+        seats = sum(self._history.every_host.values())
+        worlds = [world for world in self._cluster.training.worlds if world.phase == "training"]
+        return len(worlds) == 1 and len(worlds[0].members) == seats and not worlds[0].interrupted
+
+    def _until(self, condition: Callable[[], bool], *, within: float, what: str) -> None:
+        deadline = self._cluster.sim.now + within
+        while not condition():
+            if self._cluster.sim.now >= deadline:
+                raise Broken("recovery", f"{what}, {within:g} s after all is well again: {self._says()}")
+            self._cluster.run(self._cluster.sim.now + 0.5)
+
+    def _says(self) -> str:
+        launcher = self._cluster.launcher
+        return "no launcher" if launcher is None else repr(launcher.driver._reason)
+
+    def _ended_early(self) -> None:
+        assert self._cluster.launcher is not None
+        outcome = self._cluster.launcher.driver.outcome
+        none_trained = "no process has come as far as training" in str(outcome)
+        if self._cluster.oracle.begun or not none_trained:
+            raise Broken("outcome", f"the job ended before training was done: {outcome}")
+
+    def _ended_well(self) -> None:
+        assert self._cluster.launcher is not None
+        if (outcome := self._cluster.launcher.driver.outcome) is not None:
+            raise Broken("outcome", f"training is done, and the job ends with: {outcome}")
+        self._cluster.oracle.check_losses()
+
+    def _stays_alone(self) -> None:
+        """Nothing heals. It trains, or it ends and says what it has waited for."""
+        cluster = self._cluster
+        deadline = cluster.sim.now + ALONE_S
+        while cluster.sim.now < deadline and not self._over():
+            cluster.run(cluster.sim.now + TOLD_S)
+        if self._over():
+            assert cluster.launcher is not None
+            if not str(cluster.launcher.driver.outcome or ""):
+                raise Broken("outcome", "the job has ended well, and training was not done")
+        elif cluster.sim.now - cluster.oracle.trained_at > TOLD_S:
+            raise Broken("waits end", f"nobody trains, and nothing ends that: {self._says()}")
+        cluster.oracle.check_losses()
+
+    def _heal(self) -> None:
+        """All is well from now on: networks, lists, health, processes that can get ready."""
+        cluster = self._cluster
+        cluster.late_s.clear()
+        cluster.boot_s.clear()
+        cluster.training.sync_s, cluster.errands.transfer_s = 0.2, 0.4
+        for host in list(cluster.cut):
+            cluster.link_back(host)
+        for agent in list(cluster.agents.values()):
+            agent.recall()
+            for process in agent.processes.values():
+                if process.stopped:
+                    cluster.cont(process)
+        cluster.start_launcher()
+        for host in self._history.every_host:
+            cluster.clear(host)
+        cluster.publish(self._history.every_host)
+
+    # --- events
+
+    def _hosts(self, event: Event) -> None:
+        self._cluster.publish(dict(event.hosts), dict(event.going))
+
+    def _empty(self, event: Event) -> None:
+        self._cluster.publish({})
+
+    def _garbage(self, event: Event) -> None:
+        """It is refused, so that nothing happens."""
+
+    def _kill(self, event: Event, code: int = 137) -> None:
+        process = self._cluster.process(event.host, event.slot)
+        if process is not None:
+            if event.word:
+                self._cluster.training.ahead(process, others=event.word == "behind")
+            process.agent.ended(process, code)
+
+    def _crash(self, event: Event) -> None:
+        self._kill(event, 1)
+
+    def _leave(self, event: Event) -> None:
+        process = self._cluster.process(event.host, event.slot)
+        if process is not None and process.state == "training":
+            self._kill(event, 0)
+
+    def _stop(self, event: Event) -> None:
+        if (process := self._cluster.process(event.host, event.slot)) is not None:
+            self._cluster.stop(process)
+
+    def _cont(self, event: Event) -> None:
+        process = self._cluster.process(event.host, event.slot)
+        if process is not None and process.stopped:
+            self._cluster.cont(process)
+
+    def _slow(self, event: Event) -> None:
+        self._cluster.boot_s[event.host] = event.value or BOOT_S
+
+    def _never(self, event: Event) -> None:
+        self._cluster.boot_s[event.host] = None
+
+    def _agent(self, event: Event) -> None:
+        if (agent := self._cluster.agents.get(event.host)) is not None:
+            self._cluster.agent_dies(agent)
+
+    def _cut(self, event: Event) -> None:
+        self._cluster.cut_off(event.host)
+
+    def _back(self, event: Event) -> None:
+        self._cluster.link_back(event.host)
+
+    def _drop(self, event: Event) -> None:
+        self._cluster.drop(event.host)
+
+    def _late(self, event: Event) -> None:
+        self._cluster.late_s[event.host] = event.value or 0.0
+
+    def _notice(self, event: Event) -> None:
+        if (agent := self._cluster.agents.get(event.host)) is not None:
+            agent.announce(event.value)
+
+    def _stay(self, event: Event) -> None:
+        if (agent := self._cluster.agents.get(event.host)) is not None:
+            agent.recall()
+
+    def _sigterm(self, event: Event) -> None:
+        if (agent := self._cluster.agents.get(event.host)) is not None:
+            agent.terminate()
+
+    def _block(self, event: Event) -> None:
+        self._cluster.block(event.host, event.value)
+
+    def _clear(self, event: Event) -> None:
+        self._cluster.clear(event.host)
+
+    def _launcher(self, event: Event) -> None:
+        if self._cluster.launcher is not None:
+            self._cluster.kill_launcher()
+            self._cluster.sim.later(event.value or 0.0, self._cluster.start_launcher)
+
+    def _sync(self, event: Event) -> None:
+        self._cluster.training.sync_s = event.value or 0.2
+
+    def _transfer(self, event: Event) -> None:
+        self._cluster.errands.transfer_s = event.value or 0.4
+
+    def _save(self, event: Event) -> None:
+        self._cluster.save_s = event.value or 0.02
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Nothing of what the driver logs is wanted, and writing it takes longer than all else."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _where(error: Exception) -> str:
+    trace, last = error.__traceback__, ""
+    while trace is not None:
+        last = f"{trace.tb_frame.f_code.co_filename.rsplit('/', 1)[-1]}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{type(error).__name__} at {last}: {error}"
+
+
+_LEFT_OUT: Final = frozenset({"t", "mono", "event", "pid", "generation"})
+
+
+def _told(cluster: Cluster) -> str:
+    """The journal, for people: seconds from the beginning, generation, event, and what is told of it."""
+    lines = [json.loads(line) for line in cluster.journal.getvalue().splitlines()]
+    return "\n".join(
+        f"{line['mono'] - 100.0:8.2f}  {line['generation']:2d}  {line['event']:11s} {_fields(line)}" for line in lines
+    )
+
+
+def _fields(line: dict[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in line.items() if name not in _LEFT_OUT)

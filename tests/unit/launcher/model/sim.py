@@ -1,0 +1,57 @@
+"""Virtual time: what is to happen, in order."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+class Time:
+    """A clock that only :class:`Sim` moves. It needs no lock, as nobody else is there."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def mono(self) -> float:
+        return self.now
+
+    def wall(self) -> float:
+        return 1_000_000.0 + self.now
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        raise AssertionError("nobody waits in virtual time")
+
+
+class Sim:
+    """Events to come. Those of one instant happen in the order in which they were planned."""
+
+    def __init__(self) -> None:
+        self.time = Time()
+        self._queue: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._count = itertools.count()
+
+    @property
+    def now(self) -> float:
+        return self.time.now
+
+    @property
+    def next_at(self) -> float | None:
+        """When something happens next."""
+        return self._queue[0][0] if self._queue else None
+
+    def later(self, seconds: float, act: Callable[..., object], *args: Any) -> None:
+        self.at(self.time.now + seconds, act, *args)
+
+    def at(self, when: float, act: Callable[..., object], *args: Any) -> None:
+        heapq.heappush(self._queue, (when, next(self._count), act, args))
+
+    def happen(self, when: float) -> None:
+        """Let everything happen that is due at ``when``, which is now then."""
+        queue = self._queue
+        self.time.now = max(self.time.now, when)
+        while queue and queue[0][0] <= self.time.now:
+            _, _, act, args = heapq.heappop(queue)
+            act(*args)

@@ -1,0 +1,175 @@
+"""Histories in which a driver once broke a promise. Each is as short as it could be made."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.launcher.model.history import script
+from tests.unit.launcher.model.play import play
+
+
+def _holds(text: str) -> None:
+    failure = play(script(text))
+    if failure is not None:
+        pytest.fail(str(failure), pytrace=False)
+
+
+def test_a_newcomer_does_not_begin_anew_while_those_who_trained_cool_down() -> None:
+    """Both agents are there and hold the commit; the job began again at batch 0, and told of no loss."""
+    _holds("""
+        0 hosts a:1 b:1
+        6 hosts a:1 b:1 c:1
+        7.3 kill a
+        7.31 kill b
+    """)
+
+
+def test_who_is_listed_no_more_stays_until_its_commits_were_handed_over() -> None:
+    """B has an older commit. A, who went on alone, was told to end while its process booted again."""
+    _holds("""
+        0 hosts a:1 b:1
+        3 kill b
+        3.5 slow b 6
+        9 kill a
+        9.5 hosts b:1
+    """)
+
+
+def test_steps_that_went_with_the_last_agent_are_counted() -> None:
+    """``steps_lost`` was null: nobody who could have told of a roll-back was left."""
+    _holds("""
+        0 hosts a:1
+        6.2 agent a
+    """)
+
+
+def test_all_agents_killed_at_once_cost_steps_that_are_told() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        6.6 agent b
+        6.6 agent a
+    """)
+
+
+def test_a_host_that_is_blocked_by_hand_still_hands_over_what_it_holds() -> None:
+    """The other agent was killed; that of the blocked host had all there was, and the job began anew."""
+    _holds("""
+        0 hosts a:1 b:1
+        4.9 block b 4
+        4.9 agent a
+    """)
+
+
+def test_whose_link_is_down_is_waited_for_when_all_others_are_gone() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        2.6 agent a
+        3.7 cut b
+        5.5 kill b
+        7.8 hosts a:1
+    """)
+
+
+def test_a_launcher_that_is_started_again_does_not_let_the_only_holder_go() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        1.15 sigterm b
+        3.46 kill a
+        3.46 launcher 5
+        6.86 hosts b:1
+        11.56 agent a
+    """)
+
+
+def test_a_slot_is_chosen_by_what_it_holds_not_by_its_host() -> None:
+    """The slot that was killed has an older commit than its neighbour, which went on without it."""
+    _holds("""
+        0 hosts b:2 d:1
+        4.7 kill d
+        5 kill b/1
+        7.2 kill b
+    """)
+
+
+def test_a_commit_that_one_process_sealed_before_it_was_killed_is_the_newest() -> None:
+    """Only the end of the process tells of it."""
+    _holds("""
+        0 hosts a:1 b:1
+        6.15 kill a ahead
+    """)
+
+
+def test_a_holder_that_has_gone_on_since_it_last_beat_still_holds() -> None:
+    """It was asked for the commit that it last told of, had newer ones by then, and was taken to hold nothing."""
+    _holds("""
+        0 hosts a:1 b:1
+        4.3 sigterm a
+        6.6 stop b
+    """)
+
+
+def test_a_process_stopped_alone_hands_over_what_its_end_tells_of() -> None:
+    """The launcher kills it for its silence, and forms a world from what its beats had told by then."""
+    _holds("""
+        0 hosts a:1 b:1
+        3.46 leave a
+        5.76 stop b
+    """)
+
+
+def test_a_holder_that_is_stopped_and_listed_no_more_is_not_forgotten() -> None:
+    _holds("""
+        0 hosts a:1
+        2.7 hosts b:1
+        2.7 stop a
+        7.4 garbage
+    """)
+
+
+def test_a_beat_that_is_older_than_what_an_agent_held_does_not_make_it_hold_less() -> None:
+    """After a restart of the launcher the agent tells what memory holds, then beats, a second old, come after it."""
+    _holds("""
+        0 hosts b:1 c:1
+        4.01 hosts b:1
+        13.41 launcher 0
+        14.51 agent b
+    """)
+
+
+def test_what_went_with_an_agent_is_known_to_the_next_launcher() -> None:
+    """The agent dies, then the launcher: the next one said nothing of the loss."""
+    _holds("""
+        0 hosts a:1
+        10.2 agent a
+        11.4 launcher 0
+    """)
+
+
+def test_what_went_with_an_agent_while_there_was_no_launcher_is_counted() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        2.9 notice a 5
+        14.61 sigterm b
+        16.91 launcher 1.5
+    """)
+
+
+def test_a_holder_whose_link_was_down_is_asked_for_what_it_holds_now() -> None:
+    """It was asked for what it had told of before, two commits ago, and then taken to hold nothing at all."""
+    _holds("""
+        0 hosts a:1 b:1
+        4 kill a
+        4 hosts c:1
+        5.2 cut b
+        5.3 kill b
+        5.3 well
+    """)
+
+
+def test_two_launchers_that_die_one_after_the_other_know_what_was_lost() -> None:
+    _holds("""
+        0 hosts a:1
+        5.5 agent a
+        5.5 launcher 5
+        11.3 launcher 0.5
+    """)

@@ -1,0 +1,30 @@
+"""Whatever happens to a cluster, in whatever order: no commit is lost that somebody holds, and training gets on.
+
+Histories are random; a failing one is told as a script that can be pasted into ``test_found.py``. 100,000 of them are
+played by ``make soak``.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.unit.launcher.model.history import drawn
+from tests.unit.launcher.model.hunting import by_hypothesis
+from tests.unit.launcher.model.play import play
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(4))
+def test_every_promise_holds_in_500_histories(part: int) -> None:
+    by_hypothesis(500)
+
+
+def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oracle can fail: without custody it finds a world that begins behind what is there."""
+    custodian = pytest.importorskip("hvd_elastic_ext.launcher.custodian", reason="this driver has no custody yet")
+    monkeypatch.setattr(custodian.Custodian, "look", lambda self, now, decision, wanted: decision)
+    monkeypatch.setattr(custodian.Custodian, "may_form", lambda self: (True, None))
+    failures = (play(drawn(random.Random(seed).randrange)) for seed in range(500))
+    assert any(failure is not None and failure.promise == "custody" for failure in failures)
