@@ -55,6 +55,8 @@ class Custodian:
         self._limits = Limits(station.rules.commit_wait_s)
         self._may_end_since: dict[str, float] = {}
         """Since when an agent would have ended if nobody needed its commit (mono), by host."""
+        self._asked_for: set[str] = set()
+        """Hosts whose agents would have ended since the last look."""
         self._verdict = FORMS
         self._said = ""
 
@@ -63,10 +65,11 @@ class Custodian:
     def look(self, now: float, decision: Decision, wanted: tuple[Seat, ...]) -> Decision:
         """Have the newest commit brought to those who need it; the decision, or that it has to wait for that."""
         self.transfers.look(now)
+        self._may_end_since = {host: at for host, at in self._may_end_since.items() if host in self._asked_for}
+        self._asked_for.clear()
         if self._calm:
             self.transfers.cancel()
             self._verdict = FORMS
-            self._may_end_since.clear()
             return decision
         seats, ready = self._candidates(decision, wanted)
         if not seats and not self._leaves_by():
@@ -128,10 +131,11 @@ class Custodian:
 
     def needs(self, host: str) -> bool:
         """Whether the agent of a host has to stay for what only it holds."""
-        if self._calm:
-            return False
         now = self._station.now()
+        self._asked_for.add(host)
         since = self._may_end_since.setdefault(host, now)
+        if self._calm:
+            return not self._heard_since(since)
         needed, _ = custody.is_needed(now, host, self._facts((), ready=False), self._limits, told_at=since)
         return needed
 
@@ -155,6 +159,12 @@ class Custodian:
     def _calm(self) -> bool:
         """A world trains and has agreed on its state: its members hold the newest commit."""
         return self._worlds.standing and self._worlds.formed and self._worlds.settled
+
+    def _heard_since(self, since: float) -> bool:
+        """Whether one of those who train has spoken since then: it may be gone with all that it holds."""
+        agents = self._station.roster.agents
+        members = {life.seat.host for life in self._worlds.members}
+        return any((agent := agents.get(host)) is not None and agent.heard > since for host in members)
 
     def _candidates(self, decision: Decision, wanted: tuple[Seat, ...]) -> tuple[tuple[Seat, ...], bool]:
         """Who forms the next world, or may; and whether they are to form it now."""

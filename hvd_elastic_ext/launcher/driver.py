@@ -353,11 +353,11 @@ class Driver:
         slot, event = news.get("slot"), news.get("event")
         if not agent.joined or not isinstance(slot, int) or (event != "forgotten" and "held" not in news):
             return
-        seat, found = Seat(agent.host.name, slot), holders.read(news.get("held"))
-        if found is None:
-            self.station.roster.commits.emptied(seat)
-        else:
-            self.station.roster.commits.told(seat, *found, agent=agent.itself)
+        seat, found, known = Seat(agent.host.name, slot), holders.read(news.get("held")), self.station.roster.commits
+        if event == "forgotten":
+            known.emptied(seat)
+        elif found is not None and found[0] >= (known.commit_of(seat) or found[0]):
+            known.told(seat, *found, agent=agent.itself)  # else it is old news, of before its agent came again
 
     def _beats(self, agent: Agent, slots: Any, *, part: bool) -> None:
         # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.

@@ -20,6 +20,10 @@ from hvd_elastic_ext.launcher.station import Station
 
 log = logging.getLogger(__name__)
 
+STOP_AGAIN_S: Final = 10.0
+"""How long after it was told to end a process is told so again."""
+BEAT_S: Final = 2.0
+"""How long before it fell silent a process may have been told something and heard it: it beats every so often."""
 LEAVE_S: Final = 30.0
 """How long one that was told to leave at its next step may take once another one has come to its own; then it ends.
 
@@ -232,9 +236,8 @@ class Fleet:
                 self.kill(worker, Cause.NEVER_READY)
             if worker.stopping_at == math.inf and self._is_late(worker):
                 worker.stopping_at = now + LEAVE_S
-            if worker.stopping_at is not None and now >= worker.stopping_at:
-                worker.stopping_at = None
-                self._station.order(worker, "stop")
+            if any(at is not None and now >= at for at in (worker.stopping_at, worker.stop_again_at)):
+                self._stop(worker)
 
     def awake(self, wanted: tuple[Seat, ...]) -> list[Seat]:
         """Of the wanted seats those that do not rest after their process left."""
@@ -270,12 +273,17 @@ class Fleet:
 
     def send_away(self, worker: Worker, why: str) -> None:
         """Have a process leave: a member of a world at its next step, anybody else at once."""
-        worker.leaving = why
+        worker.leaving, worker.leaving_since = why, self._station.now()
         if worker.stage is Stage.LIVE and worker.life not in self._station.rendezvous.waiting:
             worker.stopping_at = math.inf
             self._ask_to_leave(worker)
         else:
-            self._station.order(worker, "stop")
+            self._stop(worker)
+
+    def _stop(self, worker: Worker) -> None:
+        """Have a process end, and once more if it is there after a while: orders get lost."""
+        worker.stopping_at, worker.stop_again_at = None, self._station.now() + STOP_AGAIN_S
+        self._station.order(worker, "stop")
 
     def _is_late(self, worker: Worker) -> bool:
         """Whether others have left the world that a process was told to leave."""
@@ -364,7 +372,10 @@ class Fleet:
     def _is_to_be_killed(self, worker: Worker) -> bool:
         """For its silence. One that nobody waits for may be on its way out, and say no more."""
         limit, meeting = self._station.rules.heartbeat_timeout_s, self._station.rendezvous
-        left = worker.leaving is not None and meeting.formed and worker.life not in meeting.members
+        # One that was silent before it was told to leave has not heard that, and is on no way out.
+        silent_since = self._station.now() - worker.silent_s + BEAT_S
+        told = worker.leaving is not None and silent_since > worker.leaving_since
+        left = told and meeting.formed and worker.life not in meeting.members
         return worker.killed is None and worker.silent_s > (max(limit, WAY_OUT_S) if worker.done or left else limit)
 
     def cut_off(self, agent: Agent, reason: str, *, blame: bool) -> None:

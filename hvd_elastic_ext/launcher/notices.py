@@ -39,7 +39,10 @@ class Notices:
         for name in self._listed.difference(departing).intersection(self._fleet.hosts.names):
             self._station.record("notice_over", host=name, reason="it is listed as a host again")
         self._listed = frozenset(departing)
-        self._station.departing = {name: math.inf if by is None else by for name, (_, by) in departing.items()}
+        # What was said of a host that is listed no more holds, though the list does not repeat it.
+        station, hosts = self._station, self._fleet.hosts
+        kept = {n: by for n, by in station.departing.items() if n in station.roster.agents and n not in hosts}
+        station.departing = kept | {name: math.inf if by is None else by for name, (_, by) in departing.items()}
         self._station.announced = {name: announced(reason) for name, (reason, _) in departing.items()}
 
     def joined(self, host: str, hello: Mapping[str, Any]) -> None:

@@ -85,12 +85,16 @@ class Worker:
     """What its training function raised: a digest, the error, the traceback."""
     leaving: str | None = None
     """Why it was told to leave; None if it was not."""
+    leaving_since: float = 0.0
+    """When it was told to (mono)."""
     reclaimed: bool = False
     """It was told that its host, or the whole job, is about to be taken away."""
     warned: bool = False
     """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
     stopping_at: float | None = None
     """When it is ended if it has not gone by itself; infinite as long as it holds nobody up."""
+    stop_again_at: float | None = None
+    """When it is told once more to end, if it is still there: orders get lost."""
     killed: Cause | None = None
     """Why it was killed."""
     fence_at: float | None = None

@@ -30,6 +30,8 @@ from hvd_elastic_ext.worker.agent.peers import user_of
 
 ANSWER_S: Final = 5.0
 """How long the other side may take to say something."""
+RELEASE_S: Final = 1.0
+"""How long the end of an agent waits for the lock on its folder."""
 MAX_LINE: Final = 4 << 20
 """Bytes of the longest line: an order of up to 1 MiB, the environment in it, whose quotes are escaped once more."""
 
@@ -58,15 +60,19 @@ class Claim(NamedTuple):
         if self.listener is None:
             return
         with contextlib.suppress(OSError), contextlib.closing(self.listener):
-            fcntl.flock(self.folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.unlink(self.name, dir_fd=self.folder)
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.name + NOTICE, dir_fd=self.folder)
-            path = os.readlink(f"/proc/self/fd/{self.folder}")
-            os.rmdir(path)
-            os.rmdir(os.path.dirname(path))
+            # Others of this folder may be ending, too, or be about to begin: for a moment each.
+            if _locked(self.folder, time.monotonic() + RELEASE_S):
+                self._clear()
         os.close(self.folder)
         os.close(self.notice)
+
+    def _clear(self) -> None:
+        os.unlink(self.name, dir_fd=self.folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.name + NOTICE, dir_fd=self.folder)
+        path = os.readlink(f"/proc/self/fd/{self.folder}")
+        os.rmdir(path)
+        os.rmdir(os.path.dirname(path))
 
 
 def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:

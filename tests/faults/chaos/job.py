@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Final
 
 from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.worker.agent.notices import NOTICE
 from tests.faults.chaos import evidence, lines
 from tests.faults.chaos.checker import Seen
 from tests.faults.chaos.watch import MARK, Watch
@@ -166,7 +167,13 @@ class Job:
     def _left_behind(self) -> list[str]:
         there = [pid for pid in marks.marked(MARK, self.name.__eq__) if marks.start_time(pid) is not None]
         found = [f"process {pid}: {marks.command_line(pid)}" for pid in there]
-        return found + [f"folder {path}: {', '.join(sorted(os.listdir(path)))}" for path in self.agent_folders()]
+        excused = {f"{host}.sock{end}" for host in self.watch.ended_by_force() for end in ("", NOTICE)}
+        for folder in self.agent_folders():
+            with contextlib.suppress(FileNotFoundError):  # it has just been taken away
+                names = {path.name for path in folder.iterdir()}
+                if names - excused or not names:
+                    found.append(f"folder {folder}: {', '.join(sorted(names - excused))}")
+        return found
 
     def last_words(self) -> str:
         """Of use in a failure: what the launchers said, the journal but for steps, and the last lines of each trace."""

@@ -42,6 +42,7 @@ class Agent:
     commit: Identity | None = None
     step: int = 0
     gone: bool = False
+    killed: bool = False
 
     @property
     def notice_file(self) -> Path:
@@ -85,10 +86,15 @@ class Watch:
         """The agent of a host."""
         return next((agent for agent in reversed(self.living()) if agent.host == host), None)
 
+    def ended_by_force(self) -> set[str]:
+        """Hosts whose last agent was killed: nobody was left there to take its socket away."""
+        return {host for host, killed in {agent.host: agent.killed for agent in self.agents}.items() if killed}
+
     def kill(self, agent: Agent) -> None:
         """SIGKILL an agent. What it held until then is known."""
         self._see(agent)
         self.note("killed", agent.pid, host=agent.host)
+        agent.killed = True
         self.signal(agent, signal.SIGKILL)
 
     def signal(self, agent: Agent, number: signal.Signals) -> None:

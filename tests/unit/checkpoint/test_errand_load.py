@@ -94,6 +94,29 @@ def test_a_newer_commit_that_has_outlived_its_process_is_not_written_over(
     assert answer["slots"] == [2]
 
 
+def test_what_is_loaded_beside_a_live_process_is_told_and_leaves_that_what_it_goes_by(
+    tmp_path: Path, memory: list[int]
+) -> None:
+    kept(tmp_path, identity(8))
+    buffer = CommitBuffer(open_sides(memory))
+    buffer.take(contents(1), Identity(0, 9, 0, 1), step=0)
+    answer, record = loaded(tmp_path, memory)
+    assert (answer["held"], record.identity) == ([*identity(8)[1:], 40], identity(8))
+    last = buffer.last()
+    assert last is not None
+    assert (last.record.identity, last.tree) == (Identity(0, 9, 0, 1), contents(1).tree)
+    assert buffer.catch_up()
+    assert buffer.record is not None
+    assert (buffer.record.identity, buffer.record.stored) == (identity(8), True)
+
+
+def test_where_something_newer_is_held_that_is_told(tmp_path: Path, memory: list[int]) -> None:
+    kept(tmp_path, identity(8))
+    CommitBuffer(open_sides(memory)).take(contents(3), identity(9), step=90)
+    answer, _ = loaded(tmp_path, memory)
+    assert (answer["held"], answer["step"]) == ([*identity(9)[1:], 90], 40)
+
+
 def seen(place: Path, memory: list[int], *skip: str) -> dict[str, Any]:
     return errand.answered({"do": "held", "place": str(place), "skip": list(skip), "sides": {"2": memory}})
 

@@ -220,6 +220,16 @@ def test_strangers_who_say_nothing_hold_up_nobody() -> None:
         assert sent.result(20) < transfer.HANDSHAKE_S
 
 
+def test_only_so_many_strangers_are_listened_to_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer, "HANDSHAKE_S", 60.0)
+    with contextlib.ExitStack() as stack, sending() as (address, sent):
+        strangers = [stack.enter_context(socket.create_connection(address, 10)) for _ in range(transfer.PENDING + 3)]
+        for stranger in strangers[:3]:
+            assert len(exactly(stranger, GREETING + 1)) == GREETING
+        assert received(address) == (RECORD, DATA)
+        sent.result(20)
+
+
 def test_strangers_who_say_anything_or_hang_up_hold_up_nobody() -> None:
     with sending() as (address, sent):
         for words in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 10_000, b""):

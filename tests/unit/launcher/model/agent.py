@@ -29,10 +29,11 @@ GRACE_S: Final = 2.0
 
 
 class Message(NamedTuple):
-    """``told``: the commits that it tells of, by slot."""
+    """``told``: the commits that it tells of, by slot; ``sealed``: one of which there is a checkpoint."""
 
     news: dict[str, Any]
     told: tuple[tuple[int, Commit], ...] = ()
+    sealed: Commit | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -91,6 +92,12 @@ class Agent:
         """A process says something on its link."""
         self._tell("said", process, message={"say": what, **more})
 
+    def keeps(self, process: Process, commit: Commit) -> None:
+        """A process keeps a commit for a checkpoint."""
+        whole = [commit.lineage, *commit.name]
+        self._cluster.errands.kept[tuple(whole)] = commit
+        self.say(process, "kept", commit=whole, step=commit.batch, side=1)
+
     def asks(self, process: Process) -> None:
         """A process asks for a rank, and has said before what it holds."""
         if process.commit is not None:
@@ -114,8 +121,10 @@ class Agent:
     def _news(self, event: str, process: Process, **more: Any) -> dict[str, Any]:
         return {"event": event, "slot": process.slot, "life": process.life, **more}
 
-    def _send(self, news: dict[str, Any], told: tuple[tuple[int, Commit], ...] = ()) -> None:
-        message = Message(news, told)
+    def _send(
+        self, news: dict[str, Any], told: tuple[tuple[int, Commit], ...] = (), sealed: Commit | None = None
+    ) -> None:
+        message = Message(news, told, sealed)
         if self.line is None:
             self._kept.append(message)
         else:
@@ -285,6 +294,11 @@ class Agent:
                 process.told_world = message["generation"]
             case "update" if process.world is not None:
                 training.interrupt(process, leave=message["leave"])
+            case "keep":
+                wanted = message["commit"]
+                process.wanted, process.stays = None if wanted is None else list(wanted), False
+                process.stay = bool(message.get("stay"))
+                training.keep(process)
             case "fence" if process.world is not None:
                 training.lose(process.world, process)
 
@@ -355,9 +369,16 @@ class Agent:
             self.going = self.going_by = None
             self._send({"event": "staying"})
 
-    def answer(self, number: int, answer: dict[str, Any], *, told: tuple[tuple[int, Commit], ...] = ()) -> None:
-        """An errand says something."""
-        self._send({"event": "errand", "id": number, "answer": answer}, told)
+    def answer(
+        self,
+        number: int,
+        answer: dict[str, Any],
+        *,
+        told: tuple[tuple[int, Commit], ...] = (),
+        sealed: Commit | None = None,
+    ) -> None:
+        """An errand says something. ``sealed``: a checkpoint of this commit is on storage."""
+        self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
 
     def errand_ended(self, number: int, words: str = "") -> None:
         self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})

@@ -25,6 +25,10 @@ class Errands:
 
     def __init__(self, cluster: Cluster) -> None:
         self.transfer_s = 0.4
+        self.kept: dict[tuple[int, ...], Commit] = {}
+        """What processes were asked to keep for checkpoints: lineage, incarnation, generation, number."""
+        self.stored: Commit | None = None
+        """Of the newest checkpoint."""
         self._cluster, self._sim = cluster, cluster.sim
         self._offers: dict[int, tuple[Agent, int, Mapping[str, Any]]] = {}
         """By port: who offers what, on which errand."""
@@ -36,7 +40,14 @@ class Errands:
             del agent.errands[number]
             agent.errand_ended(number, "another errand was ordered")
         agent.errands[order["id"]] = tuple(order["slots"])
-        what = {"send": self._send, "receive": self._receive, "copy": self._copy}[order["request"]["do"]]
+        what = {
+            "send": self._send,
+            "receive": self._receive,
+            "copy": self._copy,
+            "write": self._write,
+            "seal": self._seal,
+            "load": self._load,
+        }[order["request"]["do"]]
         self._sim.later(BEGIN_S, what, agent, order["id"], order["request"])
 
     def drop(self, agent: Agent, slots: list[int]) -> None:
@@ -84,6 +95,39 @@ class Errands:
             return
         whole = {**request, "slot": request["to"]}
         self._sim.later(self.transfer_s, self._arrives, agent, number, whole, agent, number, request["from"])
+
+    # --- storage
+
+    def _write(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        self._ends(agent, number, {"record": {}, "receipts": [], "bytes": BYTES, "store": request["place"]})
+
+    def _seal(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        commit = self.kept[tuple(request["commit"])]
+        if agent.alive and number in agent.errands:
+            self.stored = commit if self.stored is None else max(self.stored, commit)
+            self._ends(agent, number, {"path": f"{request['place']}/{commit.number}", "bytes": BYTES}, sealed=commit)
+
+    def _load(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        slots, stored = [int(slot) for slot in request["ranks"]], self.stored
+        if not agent.alive or number not in agent.errands:
+            return
+        if stored is None:
+            self._ends(agent, number, {})
+            return
+        for slot in slots:
+            if (there := agent.memory.get(slot)) is None or there < stored:
+                agent.seal(slot, stored)
+        held = agent.memory[slots[0]]
+        told = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
+        more = {"slots": slots, "passed_over": [], "facts": {}, "held": held.held}
+        self._ends(agent, number, {**told, **more}, told=tuple((slot, agent.memory[slot]) for slot in slots))
+
+    def _ends(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
+        if agent.alive and agent.errands.pop(number, None) is not None:
+            agent.answer(number, answer, **more)
+            agent.errand_ended(number)
+
+    # --- from one to the other
 
     def _linked(self, one: Agent, other: Agent) -> bool:
         cut = self._cluster.cut

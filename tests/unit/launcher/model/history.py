@@ -35,6 +35,7 @@ VERBS: Final = {
     "sync": "from now on ranks take so long to agree",
     "transfer": "from now on commits take so long from agent to agent",
     "save": "from now on the launcher's state is written so many seconds late",
+    "store": "checkpoints are made, about every so many seconds",
     "well": "all is well again; if nobody says so that is 10 s after the last event",
     "alone": "nothing heals: what is left has to train, or to end",
 }
@@ -139,7 +140,8 @@ def decode(shape: Raw, raw: Sequence[Raw]) -> History:
     names = HOSTS[: 2 + count % 3]
     sizes = {host: SLOTS[(slots // 4**index) % 4] for index, host in enumerate(names)}
     begin = len(names) if slots % 3 else max(1, len(names) - 1)
-    events = [Event(0.0, "hosts", hosts=tuple(list(sizes.items())[:begin]))]
+    events = [Event(0.0, "store", value=2.0)] if count // 3 % 8 == 7 else []
+    events.append(Event(0.0, "hosts", hosts=tuple(list(sizes.items())[:begin])))
     at = FIRST[first % len(FIRST)]
     for number, each in enumerate(raw):
         at = round(at + (GAPS[each[0] % len(GAPS)] if number else 0.0), 2)

@@ -77,6 +77,8 @@ class Launcher:
         agent, host = line.agent, line.agent.host
         for slot, commit in message.told:
             self._cluster.oracle.told(agent, slot, commit)
+        if message.sealed is not None:
+            self._cluster.oracle.sealed(message.sealed)
         if agent.down_since is not None:
             agent.reached()
         if "event" in message.news:

@@ -72,6 +72,7 @@ class Oracle:
     _told: dict[tuple[str, int], Commit] = field(default_factory=dict)
     _believed: list[tuple[float, Commit]] = field(default_factory=list)
     """What agents held that have died, and until when nobody could know."""
+    _stored: Commit | None = None
     _heard: list[tuple[float, Commit]] = field(default_factory=list)
     """When each commit that was the newest was told."""
     _gone: list[Claim] = field(default_factory=list)
@@ -87,6 +88,10 @@ class Oracle:
     _agreed: list[World_] = field(default_factory=list)
 
     # --- what is known
+
+    def sealed(self, commit: Commit) -> None:
+        """A launcher has heard that a checkpoint of a commit is whole. Storage outlives all agents."""
+        self._stored = commit if self._stored is None else max(self._stored, commit)
 
     def told(self, agent: Agent, slot: int, commit: Commit) -> None:
         """A launcher has heard of a commit."""
@@ -141,6 +146,8 @@ class Oracle:
         if key in self._claims:
             return
         claims = list(self._gone)
+        if self._stored is not None:
+            claims.append(Claim(self._stored, "it is on storage"))
         reachable: Claim | None = None
         for agent, slot, commit in self._held():
             if not self._excuse(agent):
@@ -163,6 +170,7 @@ class Oracle:
             return
         newest = min(max(mine), max(told))
         others = [held for each, _, held in self._held(without=agent, slot=slot) if not self._excuse(each)]
+        others += [] if self._stored is None else [self._stored]
         others += [held for until, held in self._believed if self.cluster.sim.now < until]
         if not others or max(others) < newest:
             what = "was told to end" if slot is None else "was told to forget it"

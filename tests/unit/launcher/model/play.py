@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hvd_elastic_ext.launcher.cadence import Cadence, Durability
 from tests.unit.launcher.model.cluster import BOOT_S, Cluster
 from tests.unit.launcher.model.history import Event, History
 from tests.unit.launcher.model.oracle import TOLD_S, Broken
@@ -70,12 +71,14 @@ def shrunk(failure: Failure, *, again: Callable[[History], Failure | None] = pla
 
 def _plainer(history: History) -> Iterator[History]:
     events = history.events
-    for index in range(len(events) - 1, 0, -1):
-        yield History(events[:index] + events[index + 1 :])
+    first = next(index for index, event in enumerate(events) if event.verb == "hosts")
+    for index in range(len(events) - 1, -1, -1):
+        if index != first:
+            yield History(events[:index] + events[index + 1 :])
     for index, event in enumerate(events):
         for each in _simpler(event):
             yield History((*events[:index], each, *events[index + 1 :]))
-        if index > 1 and (gap := event.at - events[index - 1].at) > 0:
+        if index > first + 1 and (gap := event.at - events[index - 1].at) > 0:
             rest = [later._replace(at=round(later.at - gap, 2)) for later in events[index:]]
             yield History((*events[:index], *rest))
 
@@ -108,7 +111,7 @@ class _Play:
                 return self._ended_early()
             if event.verb not in ("alone", "well"):
                 getattr(self, f"_{event.verb}")(event)
-            if event.at == 0 and cluster.launcher is None:
+            if event.verb == "hosts" and event.at == 0:
                 cluster.start_launcher()
         last = self._history.events[-1].verb
         if last == "alone":
@@ -277,6 +280,9 @@ class _Play:
 
     def _transfer(self, event: Event) -> None:
         self._cluster.errands.transfer_s = event.value or 0.4
+
+    def _store(self, event: Event) -> None:
+        self._cluster.rules.durability = Durability("/store", Cadence(seconds=event.value))
 
     def _save(self, event: Event) -> None:
         self._cluster.save_s = event.value or 0.02

@@ -55,6 +55,11 @@ class Process:
     sample: tuple[int, Commit | None] = (0, None)
     sampled_at: float = 0.0
     stopped: bool = False
+    wanted: list[int] | None = None
+    """The commit that it is to keep for a checkpoint."""
+    stay: bool = False
+    """It is to go no further than that commit; ``stays``: it has come there."""
+    stays: bool = False
     leave: bool = False
     done: bool = False
     stepped_at: float | None = None
@@ -100,7 +105,9 @@ class Training:
         """Whether some rank holds up the others."""
         hosts = {process.agent.host for process in world.members}
         alone = len(hosts) == 1
-        return any(process.stopped for process in world.members) or (not alone and not hosts.isdisjoint(self._cut))
+        return any(process.stopped or process.stays for process in world.members) or (
+            not alone and not hosts.isdisjoint(self._cut)
+        )
 
     def _held_up(self, world: World, act: Callable[[World], None]) -> bool:
         """Whether a world is stalled: then ``act`` is tried again, until Gloo has had enough."""
@@ -191,10 +198,23 @@ class Training:
     def _commit(self, world: World) -> None:
         for process in world.members:
             self._seal(process, self._next(process, world))
+            self.keep(process)
         if self.finishing:
             self._finish(world)
         elif world.interrupted:
             self._part(world)
+
+    def keep(self, process: Process) -> None:
+        """Say whether a process has the commit that is wanted for a checkpoint, as soon as it can tell."""
+        wanted, commit = process.wanted, process.commit
+        if wanted is None or commit is None or commit.name < wanted:
+            return
+        process.wanted = None
+        if commit.name > wanted:
+            process.agent.say(process, "not_kept", wanted=wanted, newest=commit.name)
+            return
+        process.stays = process.stay
+        process.agent.keeps(process, commit)
 
     def _next(self, process: Process, world: World) -> Commit:
         held = process.held
@@ -233,6 +253,7 @@ class Training:
 
     def ask(self, process: Process) -> None:
         """Ask for a rank in the next world."""
+        process.wanted, process.stays = None, False
         process.state = "asking"
         process.agent.asks(process)
 
