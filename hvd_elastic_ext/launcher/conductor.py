@@ -38,7 +38,16 @@ from hvd_elastic_ext.launcher.reach import Reach, there, versions_here
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Worker
 from hvd_elastic_ext.launcher.rules import JobRules
-from hvd_elastic_ext.launcher.saving import Handover, Saving, commits_of, hosts_left, ledger_of, ports_of, state_of
+from hvd_elastic_ext.launcher.saving import (
+    Handover,
+    Saving,
+    commits_of,
+    hosts_left,
+    ledger_of,
+    ports_of,
+    state_of,
+    stored_of,
+)
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
@@ -97,6 +106,7 @@ class Conductor:
             generation=known.saved.generation,
             expects=known.expects,
             commits=commits_of(known.saved),
+            stored=stored_of(known.saved, place=None if settings.durability is None else settings.durability.place),
             changed=self._save_soon,
         )
 

@@ -21,6 +21,8 @@ from hvd_elastic_ext.launcher.worlds import Worlds
 
 log = logging.getLogger(__name__)
 
+ENDS_S: Final = 5.0
+"""How long the end of a process that was killed is waited for; as a rule it is told at once."""
 NOTE_S: Final = 5.0
 """How often the newest commit is noted for the next launcher."""
 
@@ -51,7 +53,7 @@ class Custodian:
         self._busy = busy
         self._changed = changed
         self._noted_at = station.now()
-        self._noted: tuple[bool, frozenset[Seat], int] = (False, frozenset(), 0)
+        self._noted: tuple[bool, frozenset[Seat], int, Stored | None] = (False, frozenset(), 0, None)
         self._limits = Limits(station.rules.commit_wait_s)
         self._may_end_since: dict[str, float] = {}
         """Since when an agent would have ended if nobody needed its commit (mono), by host."""
@@ -87,7 +89,8 @@ class Custodian:
         """Have the next launcher know of newer commits in a while; at once of the first one, of one that is gone, and
         of what a holder says that the last launcher had noted."""
         commits = self._station.roster.commits
-        known = bool(commits.held), frozenset(commits.gone), sum(held.stale for held in commits.held.values())
+        stale = sum(held.stale for held in commits.held.values())
+        known = bool(commits.held), frozenset(commits.gone), stale, self._sealing.stored
         if known != self._noted or (commits.held and now - self._noted_at >= NOTE_S):
             self._noted_at, self._noted = now, known
             self._changed()
@@ -99,7 +102,8 @@ class Custodian:
         """
         now = self._station.now()
         seats = tuple(life.seat for life in self._worlds.members)
-        if self._station.roster.commits.plain(seats) and not self._storage_may_be_newer(seats):
+        plain = self._station.roster.commits.plain(seats) and not self._storage_may_be_newer(seats)
+        if plain and all(now >= until for until in self._ending().values()):
             self.transfers.cancel()
             self._verdict = FORMS
             return True, None
@@ -197,9 +201,19 @@ class Custodian:
             self._stored(),
             self.transfers.failing,
             self.transfers.loading,
-            frozenset(self.transfers.looked),
+            self.transfers.looked,
             frozenset(seat for seat in roster.workers if not self._is_quiet(seat)),
+            self._ending(),
         )
+
+    def _ending(self) -> dict[Seat, float]:
+        """Processes of worlds that were killed, and until when their end is waited for."""
+        agents = self._station.roster.agents
+        return {
+            seat: worker.killed_at + ENDS_S
+            for seat, worker in self._station.roster.workers.items()
+            if worker.killed is not None and worker.generation and (agent := agents.get(seat.host)) and agent.joined
+        }
 
     def _leaves_by(self) -> Mapping[str, float]:
         """Hosts that will be gone, and when: by a notice, or because they are listed no more."""
@@ -231,11 +245,14 @@ class Custodian:
         return worker is None or worker.stage is not Stage.LIVE or worker.life in self._station.rendezvous.waiting
 
     def _stored(self) -> Stored | None:
-        """The newest checkpoint. Before the first world every host loads it by itself."""
+        """The newest checkpoint; before the first world, in which hosts load what there is, one that is known of."""
         how = self._station.rules.durability
-        if how is None or not self._worlds.begun:
+        if how is None:
             return None
-        return self._sealing.stored or Stored(None, 0, how.place)
+        stored = self._sealing.stored
+        if not self._worlds.begun:
+            return stored if stored is not None and stored.commit is not None else None
+        return stored or Stored(None, 0, how.place)
 
     # --- acting
 

@@ -29,6 +29,9 @@ Commit = tuple[int, int, int]
 ANY_SLOT: Final = -1
 """Slot of a holding that an earlier launcher noted: it knew the host only."""
 
+LEAST_S: Final = 0.001
+"""However short ``commit_wait_s`` is, what has not been tried has not failed."""
+
 
 class Reach(Enum):
     """Whether the agent that owns the memory can be asked for it."""
@@ -75,10 +78,11 @@ class Facts:
     ``members``: seats that would form the world, the preferred receiver first; empty if nobody is there to form one.
     ``ready``: they are to form it now. ``writable``: seats whose memory may be written: they have no process, or one
     that has not begun to train or waits for its rank. ``keepers``: seats on hosts that stay, which may take what a
-    leaving host holds. ``failing``: since when a holder's commit could not be sent on (mono), by seat. ``loading``:
-    since when the checkpoint could not be loaded (mono), None if it could; ``looked``: hosts that have
+    leaving host holds. ``failing``: for how long all tries in a row to send a holder's commit have failed (seconds),
+    by seat; ``loading``: the same of loading the checkpoint; ``looked``: hosts that have
     loaded the newest one that is whole, or found none. ``active``: seats whose process may still commit: it has not
-    ended and does not wait for its rank.
+    ended and does not wait for its rank. ``ending``: those whose process was killed, and until when its end is waited
+    for (mono): its memory may hold a newer commit than it told of.
     """
 
     holdings: tuple[Holding, ...] = ()
@@ -88,9 +92,10 @@ class Facts:
     keepers: tuple[Seat, ...] = ()
     stored: Stored | None = None
     failing: Mapping[Seat, float] = field(default_factory=dict)
-    loading: float | None = None
+    loading: float = 0.0
     looked: frozenset[str] = frozenset()
     active: frozenset[Seat] = frozenset()
+    ending: Mapping[Seat, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +152,19 @@ FORMS: Final = Verdict(Act.FORM, "the newest commit is there")
 def judge(now: float, facts: Facts, limits: Limits) -> Verdict:
     """Say whether the members may form a world, and if not what comes first. See the module."""
     if not facts.members:
-        return _rescue(now, facts, limits)
+        return _rescue(facts, limits)
     if not facts.holdings and facts.stored is None:
         return FORMS
+    if facts.ready and (ending := {seat: until for seat, until in facts.ending.items() if now < until}):
+        names = ", ".join(map(str, sorted(ending)))
+        return Verdict(Act.WAIT, f"{names} was killed, and has not ended yet", min(ending.values()))
     members = frozenset(facts.members)
     at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reach.HERE)
     better = [each for each in facts.holdings if _newer(each, at_hand)]
-    source = _newest(each for each in better if _can_send(now, each, facts, limits))
+    source = _newest(each for each in better if _can_send(each, facts, limits))
     if source is not None and source.seat in facts.active:
         return Verdict(Act.WAIT, f"{source.seat} holds the newest commit, and its process has not ended yet")
-    if _storage_is_newer(facts, at_hand, source) and _may_load(now, facts, limits):
+    if _storage_is_newer(facts, at_hand, source) and _may_load(facts, limits):
         return _load(facts)
     if source is not None:
         return _send(source, facts.members, facts)
@@ -171,15 +179,15 @@ def judge(now: float, facts: Facts, limits: Limits) -> Verdict:
 def is_needed(now: float, host: str, facts: Facts, limits: Limits, *, told_at: float) -> tuple[bool, str]:
     """Say whether an agent that may end has to stay, because nobody who stays holds a commit as new as its own.
 
-    ``told_at``: since when it may end (mono). No longer than to its deadline: that of its notice, else
-    ``commit_wait_s`` from then on.
+    ``told_at``: since when it may end (mono). It stays ``commit_wait_s`` from then on at most, or to the deadline of
+    its notice if that is later. (One that is there after its deadline still holds what it holds.)
     """
     own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reach.HERE)
     if own is None:
         return False, "it holds no commit"
     until = told_at + limits.commit_wait_s
     if own.leaves_by is not None and own.leaves_by < math.inf:
-        until = own.leaves_by
+        until = max(until, own.leaves_by)
     if now >= until:
         return False, "its time is over"
     others = _newest(each for each in facts.holdings if each.seat.host != host and _stays(each))
@@ -203,12 +211,12 @@ def awaited(now: float, facts: Facts, limits: Limits) -> float | None:
     return min(times, default=None)
 
 
-def _rescue(now: float, facts: Facts, limits: Limits) -> Verdict:
+def _rescue(facts: Facts, limits: Limits) -> Verdict:
     """Nobody is there to form a world. What only a leaving host holds goes to one that stays."""
     here = [each for each in facts.holdings if each.reach is Reach.HERE]
     staying = _newest(each for each in here if _stays(each))
     leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
-    source = _newest(each for each in leaving if _can_send(now, each, facts, limits))
+    source = _newest(each for each in leaving if _can_send(each, facts, limits))
     if source is None or source.seat in facts.active or not facts.keepers:
         return FORMS
     if facts.stored is not None and facts.stored.commit is not None and facts.stored.commit >= source.commit:
@@ -243,15 +251,14 @@ def _storage_is_newer(facts: Facts, at_hand: Holding | None, source: Holding | N
     return best is None or (facts.stored.commit is not None and facts.stored.commit > best)
 
 
-def _may_load(now: float, facts: Facts, limits: Limits) -> bool:
+def _may_load(facts: Facts, limits: Limits) -> bool:
     somebody = any(seat.host not in facts.looked for seat in facts.members)
-    return somebody and (facts.loading is None or now < facts.loading + limits.commit_wait_s)
+    return somebody and facts.loading < max(limits.commit_wait_s, LEAST_S)
 
 
-def _can_send(now: float, each: Holding, facts: Facts, limits: Limits) -> bool:
+def _can_send(each: Holding, facts: Facts, limits: Limits) -> bool:
     """Whether a holder can be asked for its commit. One that has failed for too long is not asked again."""
-    failing = facts.failing.get(each.seat)
-    tired = failing is not None and now >= failing + limits.commit_wait_s
+    tired = facts.failing.get(each.seat, 0.0) >= max(limits.commit_wait_s, LEAST_S)
     return each.reach is Reach.HERE and not tired
 
 

@@ -21,6 +21,7 @@ from hvd_elastic_ext.launcher import holders, membership
 from hvd_elastic_ext.launcher.bedtime import Bedtime
 from hvd_elastic_ext.launcher.causes import NOT_STARTED, SSH_FAILED, Cause, ending
 from hvd_elastic_ext.launcher.custodian import Custodian
+from hvd_elastic_ext.launcher.custody import Stored
 from hvd_elastic_ext.launcher.engines import Engine, InPlace
 from hvd_elastic_ext.launcher.engines.restarting import Restarting
 from hvd_elastic_ext.launcher.farewell import Farewell
@@ -58,7 +59,7 @@ class Driver:
 
     Whoever tells it of an event has it look soon after; of many events, once.
     ``expects`` is a checkpoint that is known to have been made; ``commits`` is what an earlier launcher noted of those
-    in memory, see :meth:`Holders.to_json`.
+    in memory, see :meth:`Holders.to_json`, and ``stored`` of the newest one on storage.
     ``changed`` is called when something is new that should outlive the launcher.
     """
 
@@ -73,6 +74,7 @@ class Driver:
         generation: int = 0,
         expects: str | None = None,
         commits: Iterable[Any] = (),
+        stored: Stored | None = None,
         changed: Callable[[], None] = lambda: None,
     ) -> None:
         self.station = Station(rules, hands, journal, clock, generation)
@@ -89,7 +91,7 @@ class Driver:
         self._laggards = Laggards(self.station, self.faults, self.fleet, self.worlds)
         self._reclaims = Reclaims(self.station, self.worlds)
         self.sealing = Sealing(self.station, self.worlds, rules.durability)
-        self.sealing.only_here = expects
+        self.sealing.only_here, self.sealing.stored = expects, stored
         self._last_call = LastCall(self.sealing)
         self._thinning = Thinning(self.station, self.worlds, rules.commit_every)
         self._bedtime = Bedtime(self.station, self.sealing, rules.durability, after_s=rules.sleep_after_s)

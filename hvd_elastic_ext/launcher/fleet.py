@@ -310,7 +310,8 @@ class Fleet:
 
     def kill(self, worker: Worker, cause: Cause) -> None:
         """End a process at once; it may be stopped, and deaf to anything else."""
-        worker.killed = worker.killed or cause
+        if worker.killed is None:
+            worker.killed, worker.killed_at = cause, self._station.now()
         self._station.order(worker, "kill")
 
     # --- silence

@@ -97,6 +97,8 @@ class Worker:
     """When it is told once more to end, if it is still there: orders get lost."""
     killed: Cause | None = None
     """Why it was killed."""
+    killed_at: float = 0.0
+    """When it was (mono)."""
     fence_at: float | None = None
     """When its connections are cut if it has not asked for the next world by itself."""
     fenced_at: float | None = None

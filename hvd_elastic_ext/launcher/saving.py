@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher import ledger_json
+from hvd_elastic_ext.launcher.custody import Stored
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.statedir import Saved
@@ -50,6 +51,7 @@ def state_of(driver: Driver, *, incarnation: int, ports: Mapping[str, int], now:
         "finished": driver.over and not untold,
         "ports": ports,
         "checkpoint": driver.sealing.only_here,
+        "stored": driver.sealing.stored,
         "commits": driver.custodian.noted(over=driver.over, well=driver.outcome is None),
     }
     return Saved(incarnation, driver.station.generation, ledger, more)
@@ -70,6 +72,14 @@ def checkpoint_of(saved: Saved, *, place: str | None) -> str | None:
     """A checkpoint in ``place`` that only the hosts have that made it; None if there is none."""
     path = saved.more.get("checkpoint")
     return path if isinstance(path, str) and place is not None and path.startswith(f"{place}/") else None
+
+
+def stored_of(saved: Saved, *, place: str | None) -> Stored | None:
+    """The newest checkpoint in ``place`` that the last launcher knew of."""
+    match saved.more.get("stored"):
+        case [[int(a), int(b), int(c)], int(step), str(path)] if place is not None and path.startswith(f"{place}/"):
+            return Stored((a, b, c), step, path)
+    return None
 
 
 def commits_of(saved: Saved) -> list[Any]:

@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.launcher.attempts import last_words
 from hvd_elastic_ext.launcher.custody import Holding
@@ -25,6 +25,8 @@ TRANSFER_S: Final = 900.0
 """How long one may take: the largest commits, over a slow network."""
 AGAIN_S: Final = 1.0
 """Pause after one that failed."""
+ROW_S: Final = 3.0
+"""A try that begins later than this after one that failed has not failed in a row with it: much may have changed."""
 
 
 @dataclass(slots=True)
@@ -42,16 +44,21 @@ class Transfer:
         return (self.target.host,) if self.source is None else (self.source.seat.host, self.target.host)
 
 
+class Failures(NamedTuple):
+    """Tries in a row that have failed: when the first one began, and when the last one ended (mono)."""
+
+    began: float
+    ended: float
+
+
 class Transfers:
     """See the module's docstring."""
 
     def __init__(self, station: Station, *, place: str | None) -> None:
-        self.failing: dict[Seat, float] = {}
-        """Since when the commit of a slot could not be sent (mono)."""
-        self.loading: float | None = None
-        """Since when no checkpoint could be loaded (mono)."""
-        self.looked: set[str] = set()
-        """Hosts that have loaded the newest checkpoint that is whole, or found none."""
+        self._failures: dict[Seat | None, Failures] = {}
+        """Of each slot whose commit could not be sent; of None, those to load a checkpoint."""
+        self._looked: dict[str, str] = {}
+        """Hosts that have loaded the newest checkpoint that is whole, or found none, and which agent that was."""
         self._station = station
         self._place = place
         self._current: Transfer | None = None
@@ -74,11 +81,28 @@ class Transfers:
         """When something is due (mono)."""
         return self._not_before if self._now is None else self._now.began + TRANSFER_S
 
+    @property
+    def failing(self) -> dict[Seat, float]:
+        """By slot, for how many seconds all tries in a row to send its commit have failed."""
+        return {seat: each.ended - each.began for seat, each in self._failures.items() if seat is not None}
+
+    @property
+    def loading(self) -> float:
+        """For how many seconds all tries in a row to load a checkpoint have failed."""
+        each = self._failures.get(None)
+        return 0.0 if each is None else each.ended - each.began
+
+    @property
+    def looked(self) -> frozenset[str]:
+        """Hosts whose agent has loaded the newest checkpoint that is whole, or found none."""
+        agents = self._station.roster.agents
+        there = ((host, agents.get(host), itself) for host, itself in self._looked.items())
+        return frozenset(host for host, agent, itself in there if agent is not None and agent.itself == itself)
+
     def formed(self) -> None:
         """A world has formed: what failed before does not count any more."""
-        self.failing.clear()
-        self.loading = None
-        self.looked.clear()
+        self._failures.clear()
+        self._looked.clear()
 
     # --- begin and end
 
@@ -162,7 +186,7 @@ class Transfers:
             return
         self._now = None
         if transfer.source is None:
-            self.looked.add(transfer.target.host)
+            self._looked[transfer.target.host] = agent.itself
         if held is None:
             return
         station.roster.commits.told(transfer.target, *held, agent=agent.itself)
@@ -176,6 +200,8 @@ class Transfers:
             station.record("resumed", path=path, **to, reason=f"the newest commit left is {path}")
             return
         source = transfer.source.seat
+        # The sender waits for a receiver that does not come where that had got it already.
+        station.hands.send(source.host, {"do": "drop", "slots": [source.slot]})
         log.warning("step %d went from %s to %s: only %s held it", held[1], source, transfer.target, source.host)
         station.record("sent", source=source.host, bytes=answer.get("bytes"), **to, reason=f"only {source} held it")
 
@@ -185,12 +211,13 @@ class Transfers:
         self._drop(transfer)
         now = self._station.now()
         self._not_before = now + AGAIN_S
-        if transfer.source is None:
-            self.loading = now if self.loading is None else self.loading
-        elif for_good:
-            self._station.roster.commits.disowned(transfer.source.seat)
+        seat = None if transfer.source is None else transfer.source.seat
+        if seat is not None and for_good:
+            self._station.roster.commits.disowned(seat)
         elif blame:
-            self.failing.setdefault(transfer.source.seat, now)
+            before = self._failures.get(seat)
+            in_a_row = before is not None and transfer.began <= before.ended + ROW_S
+            self._failures[seat] = Failures(before.began if before and in_a_row else transfer.began, now)
         what = "no checkpoint could be loaded" if transfer.source is None else f"{transfer.source.seat} sent no commit"
         log.warning("%s: %s", what, why)
         self._station.record("not_sent", host=transfer.target.host, reason=f"{what}: {why}")

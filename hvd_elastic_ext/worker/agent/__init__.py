@@ -4,7 +4,7 @@ Belongs here: what starts training processes, owns their commit memory, restarts
 them and leaves nothing of them behind. Standard library only, and of that only
 what loads in a few milliseconds (named tuples, since dataclasses load slowly).
 
-Never here: anything of ours but ``core.wire``, anything foreign, decisions about
+Never here: anything of ours but ``core.wire`` and ``core.side``, anything foreign, decisions about
 hosts or worlds.
 
 Orders come in and news go out as JSON, over one connection to the launcher, or

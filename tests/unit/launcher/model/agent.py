@@ -245,7 +245,6 @@ class Agent:
             case "forget":
                 self._forget(order["slot"])
             case "finish":
-                self._cluster.oracle.lets_go(self)
                 self.finishing, self._needed = True, False
                 self._sim.later(ENDS_S, self._see_out)
             case "errand":
@@ -266,7 +265,6 @@ class Agent:
         self._cluster.boots(process)
 
     def _forget(self, slot: int) -> None:
-        self._cluster.oracle.lets_go(self, slot)
         if (process := self.processes.get(slot)) is not None:
             self.ended(process, 137)
         self.memory.pop(slot, None)

@@ -52,8 +52,12 @@ class Launcher:
 
     def _driver(self, saved: Saved) -> Driver:
         cluster, time = self._cluster, self._sim.time
-        noted = [] if saved.more.get("finished") else saved.more.get("commits") or []
-        more: dict[str, Any] = {"commits": noted} if TAKES_COMMITS else {}
+        more: dict[str, Any] = {}
+        if TAKES_COMMITS:
+            from hvd_elastic_ext.launcher.saving import commits_of, stored_of
+
+            place = None if cluster.rules.durability is None else cluster.rules.durability.place
+            more = {"commits": commits_of(saved), "stored": stored_of(saved, place=place)}
         return Driver(
             cluster.rules,
             self,
@@ -169,8 +173,11 @@ class Launcher:
         line = self.lines.get(host)
         if not self.alive or line is None:
             return False
-        if order["do"] == "answer":
-            self._cluster.oracle.deals(self)
+        match order["do"]:
+            case "answer":
+                self._cluster.oracle.deals(self)
+            case "finish" | "forget":
+                self._cluster.oracle.lets_go(line.agent, order.get("slot"))
         self._cluster.down(line, dict(order))
         return True
 

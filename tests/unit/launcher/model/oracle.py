@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -107,7 +108,10 @@ class Oracle:
         now, wait_s = self.cluster.sim.now, self.cluster.rules.commit_wait_s
         hosts = tuple(hosts)
         gone = {host: self._unlisted.get(host, now + wait_s) for host in self.cluster.agents if host not in hosts}
-        told = {host: now + wait_s if by is None else by for host, by in departing.items()}
+        told = {
+            host: min(self._unlisted.get(host, math.inf), now + wait_s) if by is None else by
+            for host, by in departing.items()
+        }
         self._unlisted = {**gone, **told}
 
     def _excuse(self, agent: Agent) -> bool:

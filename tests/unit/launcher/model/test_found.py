@@ -173,3 +173,75 @@ def test_two_launchers_that_die_one_after_the_other_know_what_was_lost() -> None
         5.5 launcher 5
         11.3 launcher 0.5
     """)
+
+
+def test_a_checkpoint_is_loaded_again_when_the_memory_that_it_was_loaded_into_is_gone() -> None:
+    """It "could not be loaded", nobody had tried to, and the job began at batch 0."""
+    _holds("""
+        0 store 2
+        0 hosts a:1 b:1
+        3.7 hosts a:1
+        6.61 sigterm a
+        9.61 sigterm a
+    """)
+
+
+def test_a_holder_is_not_given_up_because_the_receivers_link_broke() -> None:
+    """One transfer failed when A's network did; B, who is blocked and holds all there is, was not asked any more."""
+    _holds("""
+        0 hosts a:1 b:1
+        5.5 block b
+        5.5 sigterm a
+        8.1 cut a
+    """)
+
+
+def test_a_holder_that_is_back_is_asked_again() -> None:
+    """A transfer had failed before its link was down; when it came back, its time was over at once."""
+    _holds("""
+        0 hosts a:1 b:1
+        2.6 kill a
+        2.6 hosts a:1 b:1 c:1
+        3.7 kill b
+        4.91 agent c
+        5.01 transfer 4
+        5.01 cut b
+        7.31 stop a
+        12.61 well
+    """)
+
+
+def test_a_launcher_that_finds_nobody_after_a_restart_does_not_end_a_job_that_has_trained() -> None:
+    """The only host had no network for a while: "no process has come as far as training"."""
+    _holds("""
+        0 hosts a:1
+        7.8 launcher 5
+        10.1 cut a
+        22.2 well
+    """)
+
+
+def test_a_launcher_that_is_started_again_loads_a_checkpoint_that_is_newer_than_what_it_finds() -> None:
+    """It found a process at work, took that for enough, and went on with the older commit in its memory."""
+    _holds("""
+        0 store 2
+        0 hosts a:1 b:1
+        5.5 block b 4
+        10.2 launcher 0
+        10.2 cut a
+    """)
+
+
+def test_a_process_killed_for_its_silence_is_heard_before_others_go_on_without_it() -> None:
+    """Ranks were dealt in the look that killed it. Its end told of a newer commit, and its agent was let go."""
+    _holds("""
+        0 hosts a:1 b:1
+        4 hosts b:1
+        4 hosts a:1 b:1
+        4.01 launcher 1.5
+        6.31 kill a
+        6.41 stop b
+        11.11 hosts a:1
+        11.11 notice a
+        11.12 kill a
+    """)
