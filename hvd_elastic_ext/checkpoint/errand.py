@@ -17,7 +17,8 @@ storage is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)::
         into that of the first, with the own state of another
         -> {} if there is none, else
            {"path": P/N, "step": 40, "generation": 7, "slots": [those that have it], "passed_over": ["why", ...],
-            "facts": what was given at the seal, "held": [i, g, n, step] of the first of these slots}
+            "facts": what was given at the seal, "commit": [i, g, n] of the checkpoint, "held": [i, g, n, step] of
+            what the first of these slots holds now}
     {"do": "held", "place": P, "skip": [N, ...]}
         what lies in each slot's memory, and which checkpoint is the newest that looks whole, but for those
         -> {"held": {slot: [[l, i, g, n], step, side]}, "newest": null or {"name": N, "path": P/N, "identity": [l, i,
@@ -173,6 +174,7 @@ def _load(request: Request) -> Answer:
         if done["ok"]:
             path, facts = f"{request['place']}/{newest['name']}", newest["facts"]
             told = {"path": path, "step": newest["step"], "generation": identity[2], "facts": facts}
+            told["commit"] = identity[1:]  # a slot may hold a newer one
             held = _held_in(request, next(iter(ranks)))
             return {**told, "slots": [int(slot) for slot in ranks], "passed_over": passed_over, "held": held}
         if not done.get("damaged"):

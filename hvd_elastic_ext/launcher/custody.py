@@ -297,7 +297,7 @@ def _loss(facts: Facts, at_hand: Holding | None, better: Iterable[Holding]) -> L
     told = {each.commit: each.step for each in better}
     stored = facts.stored
     if stored is not None and stored.commit is not None:
-        told[stored.commit] = stored.step
+        told[stored.commit] = max(stored.step, told.get(stored.commit, 0))
     newest = max(told, default=None)
     if newest is None or (left is not None and newest <= left[0]):
         return None

@@ -237,17 +237,19 @@ class Resuming:
         filled = answer.get("slots")
         loading.seats = frozenset(Seat(host, slot) for slot in (filled if isinstance(filled, list) else loading.slots))
         self._why = None
+        loaded = read([*(answer.get("commit") or ()), step])
         commits = self._station.roster.commits
+        first_slot = Seat(host, filled[0]) if isinstance(filled, list) and filled else None
         for seat in loading.seats:
-            if held is not None and ((known := commits.commit_of(seat)) is None or known < held[0]):
-                commits.told(seat, *held, agent=agent.itself)
+            has = held if seat == first_slot and held is not None else loaded
+            if has is not None and ((known := commits.commit_of(seat)) is None or known < has[0]):
+                commits.told(seat, *has, agent=agent.itself)
         if isinstance(generation, int):
             self._station.generation = max(self._station.generation, generation)
         first, self._path = self._path is None, path
         if first:
             facts = answer.get("facts")
-            commit = None if held is None else held[0]
-            self._sealing.began_with(path, step, facts if isinstance(facts, dict) else {}, commit)
+            self._sealing.began_with(path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])
             log.warning("training goes on after step %d, with the checkpoint %s", step, path)
             self._station.record("resumed", path=path, step=step, host=host, reason=f"the newest checkpoint is {path}")
 

@@ -10,6 +10,7 @@ from tests.faults.chaos.seeds import SEEDS, TIMEOUT_S, check
 
 
 @pytest.mark.soak
+@pytest.mark.crowd
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_job_loses_nothing_that_is_held_or_durable_whatever_is_broken(tmp_path: Path, seed: int) -> None:

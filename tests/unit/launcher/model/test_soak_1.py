@@ -10,7 +10,8 @@ from tests.unit.launcher.model.hunting import by_seeds
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(600)
+@pytest.mark.idle
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("part", range(10))
 def test_every_promise_holds_in_5000_histories_more(part: int) -> None:
     by_seeds(secrets.randbelow(1 << 48), 5000)
