@@ -110,8 +110,8 @@ class Cluster:
         self.sim.at(line.up_at, self._arrives_up, line, message)
 
     def _arrives_up(self, line: Line, message: Message) -> None:
-        if line.open and line.agent.host in self.cut:
-            line.up.append(message)
+        if line.open and (line.up or line.agent.host in self.cut):
+            line.up.append(message)  # behind what is held up already: connections keep the order
         elif line.open and line.launcher.alive:
             line.launcher.hear(line, message)
 
@@ -123,7 +123,7 @@ class Cluster:
     def _arrives_down(self, line: Line, order: dict[str, Any]) -> None:
         if not line.open or line.agent.line is not line or not line.agent.alive:
             return
-        if line.agent.host in self.cut:
+        if line.down or line.agent.host in self.cut:
             line.down.append(order)
         else:
             line.agent.obey(order)
@@ -171,11 +171,17 @@ class Cluster:
         if not line.open:
             agent.line_lost(line)
             return
+        self.sim.later(LATENCY_S, self._goes_through, line)
+
+    def _goes_through(self, line: Line) -> None:
+        """What a network that was cut has held up arrives, in order."""
+        if line.agent.host in self.cut:
+            return
         ups, downs, line.up, line.down = line.up, line.down, [], []
         for message in ups:
-            self.up(line, message)
+            self._arrives_up(line, message)
         for order in downs:
-            self.down(line, order)
+            self._arrives_down(line, order)
 
     # --- agents and processes
 

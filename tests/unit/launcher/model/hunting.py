@@ -8,7 +8,7 @@ import random
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from tests.unit.launcher.model.history import MOST, RANGE, Raw, decode, drawn
@@ -16,17 +16,20 @@ from tests.unit.launcher.model.play import Failure, play, shrunk
 
 FIRST: Final = int(os.environ.get("HVD_TEST_SEED", "0"))
 """Seed of the first history. Without one the same histories are played each time, wherever that is."""
+COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "20000"))
+"""How many are played by a soak."""
 _NUMBER: Final = st.integers(0, RANGE - 1)
 _RAW: Final = st.tuples(_NUMBER, _NUMBER, _NUMBER, _NUMBER)
 
 
-def by_hypothesis(count: int) -> None:
-    """Play so many histories that hypothesis builds.
+def by_hypothesis(count: int, *, part: int) -> None:
+    """Play so many histories that hypothesis builds; another ``part`` is other ones.
 
     What fails is shrunk by :func:`shrunk`, which knows what a plain history is, and takes seconds.
     """
     found: list[Failure] = []
 
+    @seed(FIRST + part)
     @settings(
         max_examples=count,
         deadline=None,
@@ -50,7 +53,7 @@ def by_hypothesis(count: int) -> None:
 
 def by_seeds(first: int, count: int) -> None:
     """Play the histories of so many seeds, one after the other."""
-    for seed in range(first, first + count):
-        failure = play(drawn(random.Random(seed).randrange))
+    for number in range(first, first + count):
+        failure = play(drawn(random.Random(number).randrange))
         if failure is not None:
-            pytest.fail(f"seed {seed}: {shrunk(failure)}", pytrace=False)
+            pytest.fail(f"seed {number}: {shrunk(failure)}", pytrace=False)

@@ -1,6 +1,6 @@
 """Whatever happens to a cluster, in whatever order: no commit is lost that somebody holds, and training gets on.
 
-Histories are random; a failing one is told as a script that can be pasted into ``test_found.py``. 100,000 of them are
+Histories are random; a failing one is told as a script that can be pasted into ``test_found.py``. Many more are
 played by ``make soak``.
 """
 
@@ -18,7 +18,7 @@ from tests.unit.launcher.model.play import play
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", range(4))
 def test_every_promise_holds_in_500_histories(part: int) -> None:
-    by_hypothesis(500)
+    by_hypothesis(500, part=part)
 
 
 def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
