@@ -158,6 +158,7 @@ class Driver:
             decision = self.engine.decide(now, self.worlds.situation(wanted), station.rules.limits)
             self._end_for(self.engine.failure)
             decision = self._resuming.held_back(decision, wanted)
+            decision = self._last_call.held_back(decision)
             decision = self.custodian.look(now, decision, wanted)
             self._act(decision, wanted)
             self.worlds.deal(wanted)

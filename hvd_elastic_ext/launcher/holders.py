@@ -139,9 +139,14 @@ class Holders:
         newest = max(here.values(), default=None)
         return frozenset(seat.host for seat, commit in here.items() if commit == newest)
 
+    @property
+    def newest(self) -> Commit | None:
+        """The newest commit that was told of, whether it can still be had or not."""
+        return max((held.commit for held in (*self.held.values(), *self.gone.values())), default=None)
+
     def plain(self, members: Iterable[Seat]) -> bool:
         """Whether one of ``members`` holds a commit as new as any that was told: the usual case, quickly told."""
-        newest = max((held.commit for held in (*self.held.values(), *self.gone.values())), default=None)
+        newest = self.newest
         own = (self.held.get(seat) for seat in members)
         has = newest is None or any(held is not None and held.commit == newest for held in own)
         return has and not any(held.stale for held in self.held.values())

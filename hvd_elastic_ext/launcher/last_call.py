@@ -10,6 +10,7 @@ import math
 from enum import Enum
 from typing import Final
 
+from hvd_elastic_ext.launcher.membership import Decision
 from hvd_elastic_ext.launcher.sealing import Sealing
 
 BEFORE_S: Final = 5.0
@@ -61,6 +62,8 @@ class LastCall:
         known = self._known(now, by)
         before = before_s(self._sealing.durable_s, self._sealing.waited_s)
         wanted = call(now, known, before)
+        if self._made is Call.LAST and not self._sealing.nobody_goes_on:
+            self._made = Call.NONE  # another world has formed, and trains
         if self._made is Call.LAST and wanted is Call.NOW:
             wanted = Call.LAST  # it was faster than thought; to train on for that might cost what was saved
         if wanted is not self._made:
@@ -70,6 +73,12 @@ class LastCall:
             elif self._sealing.now_please(stay=wanted is Call.LAST):
                 self._made = wanted
         return None if known is None or wanted is not Call.NOW else known - before
+
+    def held_back(self, decision: Decision) -> Decision:
+        """The decision, or that no world is formed: what it trained would be lost, and all before is on storage."""
+        if decision.members is None or self._made is not Call.LAST or not self._sealing.has_all:
+            return decision
+        return Decision(None, "", "all that training needs is about to go, and the last checkpoint is made")
 
     def _known(self, now: float, by: float | None) -> float | None:
         self._since = None if by != math.inf else now if self._since is None else self._since

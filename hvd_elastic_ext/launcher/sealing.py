@@ -147,6 +147,18 @@ class Sealing:
         """Whether a checkpoint that was asked for is still to come."""
         return self._asked
 
+    @property
+    def nobody_goes_on(self) -> bool:
+        """Whether a checkpoint is asked for, on its way, or made, beyond which nobody trains."""
+        on_its_way = self._asked or self._attempt is not None
+        return self._staying is not None or (self._stay and on_its_way)
+
+    @property
+    def has_all(self) -> bool:
+        """Whether the newest checkpoint is as new as all commits that are known of."""
+        newest, stored = self._station.roster.commits.newest, None if self.stored is None else self.stored.commit
+        return stored is not None and (newest is None or stored >= newest)
+
     def lost(self, host: str) -> None:
         """A connection was lost, and with it perhaps what was asked, or answered."""
         if self._attempt is not None and host in self._attempt.hosts:

@@ -59,7 +59,7 @@ class Storing(Cluster):
         newest = [1, process.generation, process.steps]
         if self.late or newest > wanted:
             self.late = max(0, self.late - 1)
-            self.say(process, "not_kept", wanted=wanted, newest=[*wanted[:2], wanted[2] + 1])
+            self.say(process, "not_kept", wanted=wanted, newest=max(newest, [*wanted[:2], wanted[2] + 1]))
         elif newest == wanted:
             if self.saves is not None and process.rank == 0:
                 self._save(process, newest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.cadence import ON_NOTICE
 from hvd_elastic_ext.launcher.last_call import OVER_S, Call, before_s, call
 from hvd_elastic_ext.launcher.membership import Limits
@@ -94,6 +95,44 @@ def test_those_who_are_left_go_on_to_the_next_world() -> None:
     cluster.hosts(a=1, b=1, c=1)
     cluster.until(lambda: sorted(cluster.world) == ["a", "c"])
     assert None in cluster.stays
+
+
+def both_are_to_go(**how: float) -> Storing:
+    """Two hosts that are to go, of which one would do; the last checkpoint is made, and nobody trains beyond it."""
+    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=1, settle_s=0.1))
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    cluster.run(10.0)
+    now = cluster.clock.mono()
+    cluster.publish(HostSet(()), {host: ("spot reclaim", now + in_s) for host, in_s in how.items()})
+    cluster.until(lambda: True in cluster.stays and len(cluster.events("sealed")) == 2, within=max(how.values()))
+    return cluster
+
+
+def test_who_is_left_when_the_first_one_goes_trains_no_further_than_the_last_checkpoint() -> None:
+    cluster = both_are_to_go(a=25.0, b=30.0)
+    worlds = len(cluster.events("resized"))
+    cluster.kill("a")
+    cluster.run(4.0)
+    assert len(cluster.events("resized")) == worlds
+    assert not cluster.training
+
+
+def test_who_is_left_goes_on_when_its_end_does_not_come() -> None:
+    cluster = both_are_to_go(a=25.0, b=30.0)
+    cluster.kill("a")
+    cluster.run(30.0 + OVER_S + 5.0)
+    assert cluster.training
+
+
+def test_a_world_that_goes_on_behind_the_last_checkpoint_has_another_one_made() -> None:
+    """Its commit may be gone, or a newer one be known of: who trains again is held up again while there is time."""
+    cluster = both_are_to_go(a=25.0, b=30.0)
+    cluster.driver.sealing.stored = None
+    cluster.kill("a")
+    cluster.until(lambda: len(cluster.training) == 1, within=10.0)
+    cluster.until(lambda: len(cluster.events("sealed")) > 2 and cluster.stays[-1] is True, within=29.0)
 
 
 def test_where_enough_stay_nothing_is_made_for_a_host_that_goes() -> None:
