@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rendezvous import Life
 from hvd_elastic_ext.launcher.station import Station
 
@@ -92,6 +94,18 @@ class Accounts:
         if now - self._change.at >= patience_s:
             self.close()
 
+    @property
+    def untold(self) -> int | None:
+        """The generation of the world whose line is still to be written."""
+        return None if self._change is None else self._change.generation
+
+    def to_json(self, now: float, *, wall: float) -> dict[str, Any] | None:
+        """The line that is still to be written, for the next launcher, see :func:`tell`."""
+        change = self._change
+        if change is None:
+            return None
+        return {"generation": change.generation, "at": wall - (now - change.at), "fields": change.fields}
+
     def close(self) -> None:
         """Write what there is."""
         change, self._change = self._change, None
@@ -101,3 +115,11 @@ class Accounts:
         self._station.journal.record(
             "resized", generation=change.generation, at_mono=change.at, **change.fields, downtime_s=pause
         )
+
+
+def tell(noted: Any, *, journal: Journal, clock: Clock) -> None:
+    """Write the line that the last launcher had not written when it ended; what the change cost in time is unknown."""
+    match noted:
+        case {"generation": int(generation), "at": float(at), "fields": {"steps_lost": _} as fields}:
+            ago = max(0.0, clock.wall() - at)
+            journal.record("resized", generation=generation, at_mono=clock.mono() - ago, **fields, downtime_s=None)

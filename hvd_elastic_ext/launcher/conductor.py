@@ -21,6 +21,7 @@ from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher import accounts
 from hvd_elastic_ext.launcher.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.console import Console, seat_of
@@ -97,6 +98,7 @@ class Conductor:
         self.had = known.had
         """The last list with a host in it: of a job that sleeps, where it was."""
         self._incarnation = folder.next_incarnation()
+        accounts.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
         self.driver = Driver(
             JobRules.of(settings, woken=known.woken),
             self,

@@ -53,7 +53,7 @@ class Custodian:
         self._busy = busy
         self._changed = changed
         self._noted_at = station.now()
-        self._noted: tuple[bool, frozenset[Seat], int, Stored | None] = (False, frozenset(), 0, None)
+        self._noted: tuple[bool, frozenset[Seat], int, Stored | None, int | None] = (False, frozenset(), 0, None, None)
         self._limits = Limits(station.rules.commit_wait_s)
         self._may_end_since: dict[str, float] = {}
         """Since when an agent would have ended if nobody needed its commit (mono), by host."""
@@ -86,11 +86,11 @@ class Custodian:
         return Decision(None, "", self._verdict.reason, self._verdict.until)
 
     def note(self, now: float) -> None:
-        """Have the next launcher know of newer commits in a while; at once of the first one, of one that is gone, and
-        of what a holder says that the last launcher had noted."""
+        """Have the next launcher know of newer commits in a while; at once of the first one, of one that is gone, of
+        what a holder says that the last launcher had noted, and of what a new world has cost."""
         commits = self._station.roster.commits
         stale = sum(held.stale for held in commits.held.values())
-        known = bool(commits.held), frozenset(commits.gone), stale, self._sealing.stored
+        known = bool(commits.held), frozenset(commits.gone), stale, self._sealing.stored, self._worlds.accounts.untold
         if known != self._noted or (commits.held and now - self._noted_at >= NOTE_S):
             self._noted_at, self._noted = now, known
             self._changed()

@@ -218,7 +218,10 @@ class Rendezvous:
     @property
     def asked_again(self) -> frozenset[Life]:
         """Who asks for a rank that it was told already: the newest world is lost."""
-        return frozenset(life for life in self._waiting if self._worlds.get(life) is self._newest)
+        if not self._newest.formed:
+            return frozenset()
+        # Also one that was given up meanwhile, and is there again: nothing is known of its answer any more.
+        return frozenset(life for life in self._waiting if life in self._newest.members)
 
     def _answer_held(self, world: _World, path: str) -> list[Answer]:
         found = [

@@ -52,6 +52,7 @@ def state_of(driver: Driver, *, incarnation: int, ports: Mapping[str, int], now:
         "ports": ports,
         "checkpoint": driver.sealing.only_here,
         "stored": driver.sealing.stored,
+        "resized": driver.worlds.accounts.to_json(now, wall=wall),
         "commits": driver.custodian.noted(over=driver.over, well=driver.outcome is None),
     }
     return Saved(incarnation, driver.station.generation, ledger, more)

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import io
+import json
 from typing import Any
 
+import pytest
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher import accounts
 from tests.unit.launcher.simulated import Cluster
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.test_driver import causes, running
@@ -102,3 +109,27 @@ def test_a_start_says_where_it_is_planned_and_an_end_says_why() -> None:
     cluster.kill("b")
     cluster.until(lambda: cluster.events("exited"))
     assert cluster.events("exited")[0]["reason"] == "crashed: killed by SIGKILL"
+
+
+def test_a_line_that_a_launcher_had_not_written_when_it_ended_is_written_by_the_next_one() -> None:
+    cluster = training("a", "b")
+    cluster.run(1.0)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(0.2)
+    assert causes(cluster) == ["start"]
+    noted = json.loads(json.dumps(cluster.driver.worlds.accounts.to_json(cluster.clock.mono(), wall=5000.0)))
+    cluster.run(3.0)
+    lines = io.StringIO()
+    clock = ManualClock(mono=7.0, wall=5003.5)
+    accounts.tell(noted, journal=Journal(lines, clock), clock=clock)
+    [line] = [json.loads(each) for each in lines.getvalue().splitlines()]
+    assert (line["event"], line["generation"], line["cause"], line["size"]) == ("resized", 2, "worker failed", 1)
+    assert 5003.5 - line["t"] == pytest.approx(3.7, abs=0.1)
+
+
+@pytest.mark.parametrize("noted", [None, [], {"generation": 1}, {"generation": "x", "at": 1.0, "fields": {}}])
+def test_nothing_is_told_where_nothing_was_noted(noted: Any) -> None:
+    lines = io.StringIO()
+    accounts.tell(noted, journal=Journal(lines, ManualClock()), clock=ManualClock())
+    assert not lines.getvalue()

@@ -182,3 +182,11 @@ def test_a_world_of_another_launcher_is_taken_over() -> None:
     assert meeting.formed
     ask_rank(meeting, A)
     assert A in meeting.asked_again
+
+
+def test_a_member_that_was_given_up_and_asks_once_more_asks_for_another_world() -> None:
+    """Its answer is not known any more, and may never have arrived: nobody else would ever answer it."""
+    meeting = formed(A, B)
+    meeting.ended(A)
+    ask_rank(meeting, A)
+    assert meeting.asked_again == {A}

@@ -200,8 +200,9 @@ class Cluster:
         for process in list(agent.processes.values()):
             self.training.gone(process)
         if (line := agent.line) is not None and agent.host not in self.cut:
-            self.sim.later(LATENCY_S, line.launcher.lost, line, "connection reset")
-            self.sim.later(2 * LATENCY_S, line.launcher.command_ended, agent, code)
+            heard_at = max(line.up_at, self.sim.now + LATENCY_S)  # behind all that it has said
+            self.sim.at(heard_at, line.launcher.lost, line, "connection reset")
+            self.sim.at(heard_at + LATENCY_S, line.launcher.command_ended, agent, code)
 
     def boots(self, process: Process) -> None:
         """A process was started."""

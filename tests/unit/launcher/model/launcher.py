@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher import accounts
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.rendezvous import Seat
 from hvd_elastic_ext.launcher.roster import Worker
@@ -56,6 +57,9 @@ class Launcher:
         if TAKES_COMMITS:
             from hvd_elastic_ext.launcher.saving import commits_of, stored_of
 
+            if tell := getattr(accounts, "tell", None):
+                tell(saved.more.get("resized"), journal=Journal(cluster.journal, time), clock=time)
+
             place = None if cluster.rules.durability is None else cluster.rules.durability.place
             more = {"commits": commits_of(saved), "stored": stored_of(saved, place=place)}
         return Driver(
@@ -79,6 +83,9 @@ class Launcher:
     def hear(self, line: Line, message: Message) -> None:
         """An agent's message arrives."""
         agent, host = line.agent, line.agent.host
+        known = self.lines.get(host) is line
+        if not (known if "event" in message.news else agent.alive):
+            return  # both ends prove who they are before a hello: an agent that has died does not get so far
         for slot, commit in message.told:
             self._cluster.oracle.told(agent, slot, commit)
         if message.sealed is not None:
@@ -91,6 +98,7 @@ class Launcher:
             return
         if (before := self.lines.get(host)) is not None:
             before.open = False
+            self._cluster.tell_loss(before)
             self.driver.agent_lost(host, "it came again")
         self.lines[host] = line
         self.driver.agent_joined(host, message.news)

@@ -139,6 +139,9 @@ class Oracle:
         """An agent ends. Its launcher goes on to believe in what it held until it can know."""
         known_s = BREAKS_S if agent.down_since is None else self.cluster.rules.heartbeat_timeout_s + WORD_S
         told = [held for each, _, held in self._held() if each is agent]
+        if agent.line is not None and (late_s := agent.line.up_at - self.cluster.sim.now) > 0:
+            known_s += late_s  # what it said last is heard before its end
+            told += agent.memory.values()
         if told and not self._excuse(agent):
             self._believed.append((self.cluster.sim.now + known_s, max(told)))
 
@@ -214,21 +217,23 @@ class Oracle:
         lines = [json.loads(line) for line in self.cluster.journal.getvalue().splitlines()]
         resized = [line for line in lines if line["event"] == "resized"]
         for loss in self.losses:
-            if not any(self._says(loss, line) for line in resized):
+            if self._told_of(loss, resized) < loss.batches or not any(self._is_of(loss, line) for line in resized):
                 raise Broken(
                     "losses are told",
                     f"world {loss.key} began {_from(loss.elected)}, {loss.batches} batches behind {loss.newest}, "
                     f"and no line says so: {[(line['generation'], line['steps_lost']) for line in resized]}",
                 )
 
-    def _says(self, loss: Loss, line: Mapping[str, Any]) -> bool:
+    def _told_of(self, loss: Loss, lines: Iterable[Mapping[str, Any]]) -> int:
+        """How many batches lines tell of: a loss may have come bit by bit, with worlds that never agreed."""
+        return sum(line["steps_lost"] for line in lines if self._is_of(loss, line))
+
+    def _is_of(self, loss: Loss, line: Mapping[str, Any]) -> bool:
         """Whether a line tells of a loss: that of the world, of one before that never agreed, or of the next one."""
         before = [generation for _, generation in self._agreed if generation < loss.key[1]]
         after = [generation for _, generation in self._agreed if generation > loss.key[1]]
-        lost = line["steps_lost"]
-        if not max(before, default=0) < line["generation"] <= min(after, default=loss.key[1] + 1):
-            return False
-        return isinstance(lost, int) and lost >= loss.batches
+        within = max(before, default=0) < line["generation"] <= min(after, default=loss.key[1] + 1)
+        return within and isinstance(line["steps_lost"], int)
 
     # --- worlds
 

@@ -245,3 +245,24 @@ def test_a_process_killed_for_its_silence_is_heard_before_others_go_on_without_i
         11.11 notice a
         11.12 kill a
     """)
+
+
+def test_a_member_that_was_given_up_and_comes_back_asking_is_not_taken_for_one_that_trains() -> None:
+    """The answer with its rank was lost with the link, and so was all that was known of it: nobody ever answered."""
+    _holds("""
+        0 hosts a:2 b:2
+        3.2 kill a
+        3.2 cut b
+        4.3 cut a
+    """)
+
+
+def test_a_loss_is_told_by_the_next_launcher_if_the_one_that_saw_it_ended_before_the_first_step() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        1.15 late b 1.2
+        3.45 stop a
+        10.75 agent a
+        10.75 crash b
+        13.05 launcher 1.5
+    """)
