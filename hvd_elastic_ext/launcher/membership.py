@@ -40,6 +40,7 @@ class Process(NamedTuple):
     slot's memory. ``broken``: it asks for a rank though it has one, so its world is
     lost. ``leaves_by``: when its host will be gone (mono), if that is known.
     ``done``: its training function has returned; it may have much to do yet, but it comes to no other world.
+    ``trained``: it has agreed with a world on the state, and so has a state beyond that of its start.
     """
 
     life: Life
@@ -49,6 +50,7 @@ class Process(NamedTuple):
     broken: bool = False
     leaves_by: float | None = None
     done: bool = False
+    trained: bool = False
 
     @property
     def seat(self) -> Seat:
@@ -207,13 +209,13 @@ def _begin(view: _View) -> Decision:
     chosen = view.chosen(view.parked)
     if not chosen:
         need = view.limits.least if begun else view.limits.start
-        return Decision(None, "", f"{len(view.parked)} processes are ready, {need} are needed")
+        return Decision(None, "", f"processes ready: {len(view.parked)}, needed: {need}")
     cause = "all were lost" if begun else "start"
     if not view.coming:
         return Decision(chosen, cause, "all that are wanted are ready")
     if view.now < view.window_closes:
-        return Decision(None, "", f"{view.coming} more processes are on their way", view.window_closes)
-    return Decision(chosen, cause, f"{view.coming} processes are late")
+        return Decision(None, "", f"processes on their way: {view.coming}", view.window_closes)
+    return Decision(chosen, cause, f"processes late: {view.coming}")
 
 
 def _mend(view: _View) -> Decision:
@@ -252,20 +254,21 @@ def _grow(view: _View) -> Decision:
         return Decision(None, "", "the world is as it should be" if not view.coming else "newcomers are not ready yet")
     if view.now < view.window_closes:
         return Decision(None, "", "more newcomers may come", view.window_closes)
-    return Decision(chosen, "hosts added", f"{len(chosen) - len(view.alive)} newcomers are ready")
+    return Decision(chosen, "hosts added", f"newcomers ready: {len(chosen) - len(view.alive)}")
 
 
 def in_order(members: Iterable[Process], wanted: Sequence[Seat]) -> tuple[Life, ...]:
     """Order in which ranks are dealt: hosts with the newest commit first, then by seniority; on each host likewise.
 
-    So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too.
+    So rank 0 holds the newest commit, and a user's own sync from rank 0 is right, too. Where nobody tells of a commit,
+    as with Horovod's own State, those that have trained come first: rank 0 of a newcomer would begin anew for all.
     """
     everyone = list(members)
     place = {seat: index for index, seat in enumerate(wanted)}
     newest = max((process.holds for process in everyone if process.holds is not None), default=None)
 
     def behind(process: Process) -> bool:
-        return newest is not None and process.holds != newest
+        return process.holds != newest if newest is not None else not process.trained
 
     def senior(process: Process) -> int:
         return place.get(process.seat, len(place))

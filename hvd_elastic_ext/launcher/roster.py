@@ -191,6 +191,7 @@ class Roster:
                 bool(broken) and worker.life in broken,
                 leaves_by.get(seat.host) if leaves_by else None,
                 worker.done,
+                worker.agreed > 0,
             )
             for seat, worker in self.workers.items()
             if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)

@@ -33,6 +33,12 @@ def hosts(decision: Decision) -> str | None:
     return None if decision.members is None else "".join(life.seat.host for life in decision.members)
 
 
+def test_where_nobody_tells_of_a_commit_rank_0_is_one_that_has_trained() -> None:
+    there = [process("a"), process("b", trained=True), process("c", trained=True)]
+    order = in_order(there, situation("abc", there).wanted)
+    assert [life.seat.host for life in order] == ["b", "c", "a"]
+
+
 def test_whoever_leaves_soon_does_not_wait_for_its_replacements_beyond_its_deadline() -> None:
     going = process("a", leaves_by=10.0)
     ready, booting = process("c", Stage.PARKED, since=7.5), process("d", Stage.BOOTING)
