@@ -71,6 +71,8 @@ class GlobalBatches(Sampler[list[int]]):
         """
         if getattr(loader, "batch_sampler", None) is not self:
             raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")
+        self.sampler.deal()
+        self.sampler.begin_loop(nothing_left=not self._plans())
         plans, batches = self._plans(), iter(loader)
         for plan in plans:
             step = Step(plan, batches, sampler=self.sampler)

@@ -102,6 +102,7 @@ ONLY_OURS = (
     "samples_of_our_state",
     "samples_of_a_mixin_over_torch_state",
     "samples_of_a_mixin_over_a_users_state",
+    "passes_without_set_epoch",
     "fingerprints_agree_after_sync",
     "steps_of_the_root_count_for_the_newcomer",
     "admitted_classes_and_records_come_in",

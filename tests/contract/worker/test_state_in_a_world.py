@@ -288,3 +288,14 @@ def test_an_optimizer_steps_on_under_another_state_and_in_another_world(ours: di
     first, second = ours["an_optimizer_steps_on_after_its_state"]
     assert first == second
     assert first["steps"] == 4
+
+
+def test_without_set_epoch_each_loop_of_two_ranks_consumes_each_sample_once_though_peers_are_lost(
+    ours: dict[str, Saw],
+) -> None:
+    saw = ours["passes_without_set_epoch"]
+    for number in range(3):
+        assert sorted(index for rank in saw for index in rank["passes"][number]) == list(range(22))
+    assert [len(rank["told"]) for rank in saw] == [1, 0]
+    # Six batches a loop; of the second, one is lost and four more are needed; the first of the third is lost.
+    assert [rank["steps"] for rank in saw] == [6 + 2 + 1 + 4 + 1 + 6] * 2

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import horovod.torch as hvd
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 
 from tests.contract.worker.users import Own
 from tests.contract.worker.worlds.mixins import mixed
@@ -80,3 +82,34 @@ def samples_of_a_mixin_over_torch_state(State: Any) -> dict[str, Any]:
 @check
 def samples_of_a_mixin_over_a_users_state(State: Any) -> dict[str, Any]:
     return epoch(State, mixed(State, WithSampler))
+
+
+@check
+def passes_without_set_epoch(State: Any) -> dict[str, Any]:
+    """Three loops of a script that never calls ``set_epoch``; a peer is lost in the second and right after it."""
+    import hvd_elastic_ext.torch as elastic
+
+    sampler = elastic.ElasticSampler(range(COUNT))
+    loader = DataLoader(range(COUNT), batch_size=BATCH, sampler=sampler)  # type: ignore[arg-type]
+    net = nn.Linear(1, 1)
+    state = State(model=net, optimizer=torch.optim.SGD(net.parameters(), lr=0.1), sampler=sampler, loops=0)
+    state.sync()
+    own: list[list[int]] = [[], [], []]  # each rank's own: a commit is the same everywhere
+    lost, step = [9, 14], 0
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        while state.loops < len(own):
+            for number, indices in enumerate(loader):
+                step += 1
+                if step in lost:  # before this batch is recorded
+                    state.restore()
+                    state.on_reset()
+                    state.sync()
+                    break
+                sampler.record_batch(number, len(indices))
+                own[state.loops] += indices.tolist()
+                state.save()
+            else:
+                state.loops += 1
+    told = [str(each.message) for each in said if "has been consumed" in str(each.message)]
+    return {"passes": own, "steps": step, "told": told}
