@@ -23,8 +23,10 @@ log = logging.getLogger(__name__)
 
 ENDS_S: Final = 5.0
 """How long the end of a process that was killed is waited for; as a rule it is told at once."""
-NOTE_S: Final = 5.0
-"""How often the newest commit is noted for the next launcher."""
+NOTE_S: Final = 1.0
+"""How often the newest commit is noted for the next launcher: a loss is told by what was noted last."""
+NOTE_EACH_S: Final = 0.002
+"""What each slot that holds one adds to that: a note of thousands takes a while."""
 
 
 class Custodian:
@@ -91,7 +93,7 @@ class Custodian:
         commits = self._station.roster.commits
         stale = sum(held.stale for held in commits.held.values())
         known = bool(commits.held), frozenset(commits.gone), stale, self._sealing.stored, self._worlds.accounts.untold
-        if known != self._noted or (commits.held and now - self._noted_at >= NOTE_S):
+        if known != self._noted or (commits.held and now - self._noted_at >= NOTE_S + NOTE_EACH_S * len(commits.held)):
             self._noted_at, self._noted = now, known
             self._changed()
 

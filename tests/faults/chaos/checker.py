@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import inf
 from typing import Final, NamedTuple
 
 from hvd_elastic_ext.core.journal import Record
@@ -182,12 +183,18 @@ class Holder:
         """Whether it is excused at ``at`` still, or could not be told in time that it is to stay."""
         return at <= end or (self.over is not None and self.over <= end + TOLD_S)
 
-    def lasted_until(self, without_launcher: Iterable[float]) -> Iterator[float]:
-        """When it could tell nothing any more: its end, when it was stopped, or the launcher's end shortly before."""
+    @property
+    def ends(self) -> list[float]:
+        return [at for at in (self.killed, self.over) if at is not None]
+
+    def silent_from(self) -> Iterator[float]:
+        """When it could tell nothing any more, for a while at least: when it was stopped, and its end."""
         yield from (begin for begin, _ in self.stands_still)
-        ends = [at for at in (self.killed, self.over) if at is not None]
-        yield from ends
-        yield from (at for at in without_launcher if any(at <= end <= at + RETURN_S for end in ends))
+        yield from self.ends
+
+    def unheard_from(self, without_launcher: Iterable[float]) -> float:
+        """From when on nobody heard it: the launcher had ended shortly before its own end; infinite if not."""
+        return min((at for at in without_launcher if any(at <= end <= at + RETURN_S for end in self.ends)), default=inf)
 
 
 class Custody:
@@ -246,10 +253,10 @@ class Custody:
     def _told(self, world: World) -> Iterator[Commit]:
         """What the launcher knew of, and is not void."""
         for holder in self._holders:
-            ends = [*holder.lasted_until(self._without_launcher), world.at]
+            unheard_from = holder.unheard_from(self._without_launcher)
             for commit in holder.commits:
-                until = min((at for at in ends if at >= commit.at), default=world.at)
-                if commit.name not in self._void and commit.at <= min(until, world.at) - TOLD_S:
+                until = min((at for at in holder.silent_from() if at >= commit.at), default=world.at)
+                if commit.name not in self._void and commit.at <= min(until, world.at, unheard_from) - TOLD_S:
                     yield commit
 
     def _forget(self, world: World) -> None:

@@ -192,6 +192,16 @@ def test_a_commit_that_no_launcher_can_have_heard_of_need_not_be_counted() -> No
     assert story.violations() == []
 
 
+def test_what_is_committed_while_there_is_no_launcher_is_told_to_nobody() -> None:
+    """Its agent ends before the next launcher has come up, however long after the commit that is."""
+    story = two_that_train()
+    story.no_launcher(4.0)
+    for agent in (A, B):
+        story.see(4.0 + 3 * TOLD_S, "killed", agent)
+    go_on(story, 30.0, 20, lost=0)
+    assert story.violations() == []
+
+
 def test_what_is_committed_later_is_no_loss_of_the_worlds_before() -> None:
     story = two_that_train()
     story.see(6.0, "killed", A)

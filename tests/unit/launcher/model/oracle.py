@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tests.unit.launcher.model.cluster import Cluster
     from tests.unit.launcher.model.launcher import Launcher
 
-NOTED_S: Final = 6.5
-"""What a launcher heard so shortly before its end the next one need not know: it notes the newest commit every 5 s."""
+NOTED_S: Final = 2.5
+"""What a launcher heard so shortly before its end the next one need not know: it notes the newest commit every second."""
 BREAKS_S: Final = 0.05
 """Until a connection that broke is heard of, and orders that were given before have arrived."""
 WORD_S: Final = 1.1
