@@ -64,6 +64,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
     options = parser().parse_args(argv)
+    if "://" not in options.store and not Path(options.store).is_dir():
+        raise UsageError(f"there is no folder {options.store}; a job's is STATE_DIR/checkpoints or --checkpoint-dir")
     store = open_store(options.store, _store_options(options.store_options))
     commands = {"list": _list, "verify": _verify, "export": _export, "prune": _prune}
     return commands[options.do](store, options)
@@ -169,9 +171,13 @@ def table(entries: Sequence[Entry]) -> Table:
 
 def cells(entry: Entry) -> tuple[str, ...]:
     """The texts of one line, in the order of ``HEADINGS``. What is not known is empty."""
-    state = "whole" if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
+    state = _whole(entry) if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
     score = "" if entry.score is None else f"{entry.score:g}"
     return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), score, state
+
+
+def _whole(entry: Entry) -> str:
+    return "whole, the end of training" if entry.facts.get("finished") else "whole"
 
 
 def _number(value: int | None) -> str:

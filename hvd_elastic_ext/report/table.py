@@ -87,7 +87,7 @@ def summary(story: Story) -> str:
     end = "has not finished" if story.code is None else f"finished with exit code {story.code}"
     steps = "no steps journalled" if story.steps is None else f"{story.steps} steps"
     return (
-        f"{story.duration_s:.1f} s, {steps}; {len(resizes)} resizes cost {downtime:.2f} s of standing still "
+        f"{story.duration_s:.1f} s, {steps}; {counted(len(resizes), 'resize')} cost {downtime:.2f} s of standing still "
         f"and {lost} steps done again; {_sleeps_text(story)}the job {end}."
     )
 
@@ -100,4 +100,9 @@ def _sleeps_text(story: Story) -> str:
     after = [next((row for row in story.rows[i:] if row.event == "resized"), None) for i in sleeps]
     starts = [row for row in dict.fromkeys(after) if row is not None]
     cost = sum(row.downtime_s or 0.0 for row in [*(story.rows[i] for i in sleeps), *starts])
-    return f"{len(sleeps)} {'sleep' if len(sleeps) == 1 else 'sleeps'} cost {cost:.2f} s; "
+    return f"{counted(len(sleeps), 'sleep')} cost {cost:.2f} s; "
+
+
+def counted(number: int, noun: str) -> str:
+    """Such as "1 resize" and "2 resizes"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"

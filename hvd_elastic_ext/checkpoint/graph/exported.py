@@ -27,6 +27,8 @@ def built(root: Value, tensor: Callable[[int, str], Any]) -> Any:
     sink = _Plain(tensor)
     try:
         walk(root, sink)
+    except ImportError as error:
+        raise Permanent(f"{' '.join(str(error).split())}; install what the training used, torch for one") from error
     except (
         ValueError,
         TypeError,
@@ -35,7 +37,6 @@ def built(root: Value, tensor: Callable[[int, str], Any]) -> Any:
         ArithmeticError,
         RuntimeError,
         MemoryError,
-        ImportError,
     ) as error:
         raise Permanent(
             f"the checkpoint holds what cannot be made: {' '.join(str(error).split())}; use another checkpoint"

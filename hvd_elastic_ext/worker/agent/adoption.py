@@ -30,6 +30,8 @@ from hvd_elastic_ext.worker.agent.peers import user_of
 
 ANSWER_S: Final = 5.0
 """How long the other side may take to say something."""
+OLD_S: Final = 86400.0
+"""What agents that were killed have left goes after this time."""
 RELEASE_S: Final = 1.0
 """How long the end of an agent waits for the lock on its folder."""
 MAX_LINE: Final = 4 << 20
@@ -100,11 +102,38 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
         # What stands there may be meant for this host yet, though the agent before was killed.
         notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         fcntl.flock(folder, fcntl.LOCK_UN)
+        sweep(bases[0], now=time.time())
         return Claim(folder, name, listener, notice=notice)
     except BaseException:
         with contextlib.suppress(OSError):
             os.close(folder)
         raise
+
+
+def sweep(base: str, *, now: float) -> None:
+    """Remove what agents that were killed have left, of jobs in which nothing was done for :data:`OLD_S`.
+
+    ``now``: Unix seconds, as files have them. What cannot be removed stays.
+    """
+    for job in os.listdir(base):
+        with contextlib.suppress(OSError):
+            folder = os.open(f"{base}/{job}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if now - os.fstat(folder).st_mtime > OLD_S and _locked(folder, 0.0):
+                    _remove_dead(folder)
+                    os.rmdir(f"{base}/{job}")
+            finally:
+                os.close(folder)
+
+
+def _remove_dead(folder: int) -> None:
+    for name in sorted(os.listdir(folder)):  # a socket before its notice
+        if name.endswith(".sock") and (living := _reach(folder, name)) is not None:
+            living.close()
+            continue
+        owner = name.removesuffix(NOTICE)
+        if owner == name or not os.access(owner, os.F_OK, dir_fd=folder):
+            os.unlink(name, dir_fd=folder)
 
 
 def _bases() -> list[str]:

@@ -49,8 +49,13 @@ def test_it_lists_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_an_empty_folder_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["checkpoints", "list", str(tmp_path / "nothing")]) == 0
+    assert main(["checkpoints", "list", str(tmp_path)]) == 0
     assert "no checkpoints in" in capsys.readouterr().out
+
+
+def test_a_folder_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["checkpoints", "list", str(tmp_path / "misspelt")]) == 2
+    assert f"there is no folder {tmp_path / 'misspelt'}" in capsys.readouterr().err
 
 
 def test_verify_reads_every_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,6 +128,7 @@ def test_it_says_what_cannot_be(
     saved: tuple[Path, Trained], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, _ = saved
+    (tmp_path / "empty").mkdir()
     assert main(["checkpoints", "export", str(store), "--to", str(tmp_path / "out.zip")]) == 2
     assert main(["checkpoints", "export", str(store), "--to", str(tmp_path / "no" / "out.pt")]) == 1
     assert main(["checkpoints", "export", str(tmp_path / "empty"), "--to", str(tmp_path / "out.pt")]) == 1

@@ -258,7 +258,7 @@ def test_too_few_hosts_for_too_long_end_the_job_with_the_reason() -> None:
     cluster = Cluster(Rules(Limits(start=2, least=2, settle_s=0.1), elastic_timeout_s=30.0))
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.driver.over)
-    assert "1 processes are ready, 2 are needed" in str(cluster.driver.outcome)
+    assert "processes ready: 1, needed: 2" in str(cluster.driver.outcome)
 
 
 def test_below_the_minimum_the_job_fails_at_once_if_it_was_asked_to() -> None:
