@@ -8,7 +8,7 @@ Requests: ``{"do": "list"}``, ``{"do": "block", "host": H, "for": seconds or nul
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import UsageError
@@ -16,6 +16,7 @@ from hvd_elastic_ext.core.hosts import Host, name_error
 from hvd_elastic_ext.launcher.ledger import HealthLedger, Record, Subject
 
 MAX_REASON: Final = 200
+NEEDED: Final = "; it trains on until others can do without it (--min-np)"
 MAX_FOR_S: Final = 10 * 365 * 86400.0
 
 
@@ -26,11 +27,21 @@ class Answered(NamedTuple):
     answer: Mapping[str, Any]
 
 
-def answer(request: Mapping[str, Any], ledger: HealthLedger, *, hosts: Sequence[Host], now: float) -> Answered:
-    """Answer one request; ``hosts`` are those published now. Raises :class:`UsageError` for one that makes no sense."""
+def answer(
+    request: Mapping[str, Any],
+    ledger: HealthLedger,
+    *,
+    hosts: Sequence[Host],
+    now: float,
+    training: Collection[str] = (),
+) -> Answered:
+    """Answer one request; ``hosts`` are those published now, ``training`` those in the world.
+
+    Raises :class:`UsageError` for one that makes no sense.
+    """
     match request.get("do"):
         case "list":
-            return Answered(ledger, {"hosts": rows(ledger, hosts, now)})
+            return Answered(ledger, {"hosts": rows(ledger, hosts, now, training=training)})
         case "block":
             return _block(request, ledger, hosts, now)
         case "clear":
@@ -48,14 +59,19 @@ def told(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     return "blocked", {"host": host, "for_s": request.get("for"), "reason": f"by hand{': ' if reason else ''}{reason}"}
 
 
-def rows(ledger: HealthLedger, hosts: Sequence[Host], now: float) -> list[dict[str, Any]]:
-    """One row a published host, then one for everybody else on record."""
+def rows(
+    ledger: HealthLedger, hosts: Sequence[Host], now: float, *, training: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """One row a published host, then one for everybody else on record. ``training``: hosts in the world."""
     told: set[Subject] = set()
     found = []
     for host in hosts:
         mine = [s for s in ledger.subjects(host) if not ledger.records[s].empty(now)]
         told.update(s for s in mine if s.kind != "node")
-        found.append(_host_row(ledger, host, mine, now=now))
+        row = _host_row(ledger, host, mine, now=now)
+        if row["state"] == "blocked" and host.name in training:
+            row["why"] += NEEDED
+        found.append(row)
     rest = [s for s, record in ledger.records.items() if s not in told and not record.empty(now)]
     return found + [_other_row(subject, ledger.records[subject], now) for subject in sorted(rest, key=_order)]
 

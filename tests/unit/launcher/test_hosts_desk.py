@@ -43,6 +43,14 @@ def test_a_list_has_a_row_for_each_published_host_and_for_everybody_else_on_reco
     assert (rows["gone"]["state"], rows["gone"]["published"], rows["gone"]["left_s"]) == ("blocked", False, None)
 
 
+def test_a_blocked_host_that_trains_on_is_said_to() -> None:
+    ledger = HealthLedger().block(Subject("host", "a"), None, "bad fan").block(Subject("host", "w-1"), None, "")
+    _, told = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, training={"a"})
+    whys = {row["name"]: row["why"] for row in told["hosts"]}
+    assert whys["a"].endswith("bad fan; it trains on until others can do without it (--min-np)")
+    assert "trains on" not in whys["w-1"]
+
+
 def test_a_table_is_for_people() -> None:
     ledger = struck(Cause.UNREACHABLE, A).block(Subject("host", "gone"), None, "bad fan")
     _, told = asked(ledger, do="list")

@@ -16,7 +16,7 @@ from tests.unit.launcher.model.play import Failure, play, shrunk
 
 FIRST: Final = int(os.environ.get("HVD_TEST_SEED", "0"))
 """Seed of the first history. Without one the same histories are played each time, wherever that is."""
-COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "20000"))
+COUNT: Final = int(os.environ.get("HVD_TEST_HISTORIES", "100000"))
 """How many are played by a soak."""
 _NUMBER: Final = st.integers(0, RANGE - 1)
 _RAW: Final = st.tuples(_NUMBER, _NUMBER, _NUMBER, _NUMBER)
