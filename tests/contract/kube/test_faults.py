@@ -332,14 +332,60 @@ def test_a_pod_is_gone_when_its_grace_is_over(fake: KubeServer, inside: Space) -
     ]
 
 
-def test_bookmarks_can_be_sent_at_will(fake: KubeServer, inside: Space) -> None:
-    watch = inside.watch(resourceVersion=inside.version(), allowWatchBookmarks="true")
-    fake.store.skip(500)
-    fake.watches("pods")[0].bookmark()
-    kind, body = watch.next()
+def test_bookmarks_can_be_sent_at_will() -> None:
+    with KubeServer(notices=True) as server:
+        inside = Space(Api(server.url, server.token), "default")
+        watch = inside.watch(resourceVersion=inside.version(), allowWatchBookmarks="true")
+        server.store.skip(500)
+        server.watches("pods")[0].bookmark()
+        kind, body = watch.next()
+        watch.close()
 
-    assert kind == "BOOKMARK"
-    assert int(body["metadata"]["resourceVersion"]) == fake.store.revision
+        assert kind == "BOOKMARK"
+        assert int(body["metadata"]["resourceVersion"]) == server.store.revision
+
+
+def test_a_watch_of_what_does_not_change_hears_nothing_and_ends_in_its_time(fake: KubeServer, inside: Space) -> None:
+    """As where etcd does not tell the server how far it is: there is no bookmark that would be news."""
+    watch = inside.watch(resourceVersion=inside.version(), allowWatchBookmarks="true", timeoutSeconds=60)
+    fake.put("nodes", bodies.node("another-kind"))
+    fake.watches("pods")[0].bookmark()
+    watch.patience(0.3)
+    with pytest.raises(TimeoutError):
+        watch.raw()
+    watch = inside.watch(resourceVersion=inside.version(), allowWatchBookmarks="true", timeoutSeconds=60)
+    fake.clock.advance(59)  # a bookmark would be due a little before the end
+    fake.clock.advance(2)
+    assert watch.until_end() == []
+
+
+def test_what_only_another_kind_has_come_to_is_too_late_for_a_list_from_memory(fake: KubeServer, inside: Space) -> None:
+    inside.pod("a")
+    seen = inside.version()
+    fake.put("nodes", bodies.node("another-kind"))
+    since = {"resourceVersion": inside.version(), "resourceVersionMatch": "NotOlderThan"}
+
+    assert inside.api.ask("GET", inside.pods, **since).code == 504
+    assert inside.api.done("GET", inside.pods, **{**since, "resourceVersion": seen}).names == ["a"]
+    inside.label("a", x="1")
+    assert inside.api.done("GET", inside.pods, **since).names == ["a"]
+
+
+def test_a_server_that_has_just_started_knows_its_administrators_and_no_roles(fake: KubeServer, inside: Space) -> None:
+    role = {"metadata": {"name": "r"}, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]}
+    subjects = [{"kind": "ServiceAccount", "name": "a", "namespace": "default"}]
+    fake.put("roles", role)
+    fake.put("rolebindings", {**role, "subjects": subjects, "roleRef": {"kind": "Role", "name": "r"}})
+    reader = inside.api.as_user(fake.access.issue_for("default", "a"))
+    assert reader.ask("GET", inside.pods).code == 200
+    fake.clock.stop()
+    fake.restart()
+
+    refused = reader.ask("GET", inside.pods)
+    assert (refused.code, refused.body["reason"]) == (403, "Forbidden")
+    assert inside.api.ask("GET", inside.pods).code == 200
+    fake.clock.advance(1.0)
+    assert reader.ask("GET", inside.pods).code == 200
 
 
 def test_requests_are_counted_by_verb_and_resource(fake: KubeServer, inside: Space) -> None:

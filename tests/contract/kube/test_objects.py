@@ -283,3 +283,16 @@ def test_paths_that_are_not_there_and_methods_that_do_not_fit_are_refused(api: A
     assert api.ask("PUT", "/api/v1/pods").code == 405
     assert api.ask("GET", "/version").code == 200
     assert api.ask("GET", "/livez").raw == b"ok"
+
+
+def test_maps_that_are_empty_are_not_kept_and_other_empty_things_are(space: Space) -> None:
+    metadata = {"name": "a", "labels": {}, "annotations": {}}
+    body = {**pod("a"), "metadata": metadata}
+    body["spec"] = {**body["spec"], "nodeSelector": {}, "volumes": [{"name": "v", "emptyDir": {}}]}
+    made = space.api.done("POST", space.pods, body).body
+    read = space.api.done("GET", f"{space.pods}/a").body
+
+    for each in (made, read):
+        assert {"labels", "annotations"}.isdisjoint(each["metadata"])
+        assert "nodeSelector" not in each["spec"]
+        assert each["spec"]["volumes"][0]["emptyDir"] == {}

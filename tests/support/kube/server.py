@@ -41,7 +41,9 @@ class KubeServer:
     ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
     ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
     over; without, they wait for a deletion with grace 0, as in a cluster whose node is gone. ``open_`` makes the
-    socket that it listens on: one that belongs to another network namespace, say.
+    socket that it listens on: one that belongs to another network namespace, say. ``notices``: its store tells the
+    watch caches how far it is every few seconds, as kubeadm's etcd does and a plain one does not. Without, a watch of
+    what does not change gets no bookmarks, and lists not older than what another kind's write made are refused (504).
     """
 
     def __init__(
@@ -53,10 +55,11 @@ class KubeServer:
         bookmark_every: float = 60.0,
         kubelet: bool = True,
         patience: float = 0.1,
+        notices: bool = False,
         open_: web.Open = socket.socket,
     ) -> None:
         self.clock = ServerClock()
-        self.store = Store(history=history)
+        self.store = Store(history=history, notices=notices)
         self.access = Access(self.store, self.clock)
         self.faults = Faults()
         self.counts = Counts()
@@ -129,10 +132,16 @@ class KubeServer:
         token_file: Path | None = None,
         client: Pair | None = None,
         namespace: str = "default",
+        insecure: bool = False,
     ) -> Path:
-        """Write one: for the admin's token, unless told another, a file with one, or a client's certificate."""
+        """Write one: for the admin's token, unless told another, a file with one, or a client's certificate.
+
+        ``insecure``: the server's certificate is not to be looked at.
+        """
         cluster: Body = {"server": self.url}
-        if self.ca_file is not None:
+        if insecure:
+            cluster["insecure-skip-tls-verify"] = True
+        elif self.ca_file is not None:
             cluster["certificate-authority"] = str(self.ca_file)
         if client is not None:
             user: Body = {"client-certificate": str(client.certificate), "client-key": str(client.key)}
@@ -167,7 +176,7 @@ class KubeServer:
             metadata.setdefault("uid", old.get("uid") or str(uuid.uuid4()))
             metadata.setdefault("creationTimestamp", old.get("creationTimestamp") or rfc3339(self.clock.now()))
             new = {**body, "metadata": metadata}
-            return _with_version(of, new, self.store.write(of, key, new))
+            return _shown(of, self.store.write(of, key, new))
 
     def apply(self, documents: Iterable[Mapping[str, Any]], *, namespace: str = "default") -> None:
         """Put manifests, as they were parsed, into ``namespace`` unless they name one. Raises KeyError for a kind
@@ -190,7 +199,7 @@ class KubeServer:
         key = Key(namespace if of.namespaced else "", name)
         with self.store.lock:
             new = patches.strategic(self._record(of, key).body(), dict(patch))
-            return _with_version(of, new, self.store.write(of, key, new))
+            return _shown(of, self.store.write(of, key, new))
 
     def delete(self, kind: str | Resource, name: str, *, namespace: str = "default", grace: int | None = None) -> None:
         """As the API does: pods that run get a time by which to be gone. Raises KeyError if it is not there."""
@@ -294,11 +303,13 @@ class KubeServer:
         finally:
             self.store.catch_up(*chosen)
 
-    def restart(self) -> None:
-        """Reset connections; the history is lost, as a server's watch cache is."""
+    def restart(self, *, cold: float = 1.0) -> None:
+        """Reset connections; the history is lost, as a server's watch cache is. For ``cold`` seconds it knows no roles
+        yet, and answers 403 to all but its administrators."""
         self.refuse()
         self.store.catch_up()
         self.store.compact()
+        self.access.cold(cold)
         self.accept()
 
     def restore(self, backup: Backup) -> None:
@@ -377,11 +388,6 @@ class _Kubelet(threading.Thread):
             record = shelf.records.get(key)
             if record is not None and record.uid == uid:
                 self._server.verbs.delete(self._pods, record, {}, grace=0)
-
-
-def _with_version(of: Resource, body: Body, record: Record) -> Body:
-    metadata = {**body["metadata"], "resourceVersion": str(record.revision)}
-    return {**body, "kind": of.kind, "apiVersion": of.api_version, "metadata": metadata}
 
 
 def _shown(of: Resource, record: Record) -> Body:

@@ -78,12 +78,39 @@ def dumps(body: Any) -> bytes:
     return json.dumps(body, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()
 
 
-def made(key: Key, body: Body, revision: int) -> Record:
-    """The record of an object's state as of ``revision``."""
+def made(resource: Resource, key: Key, body: Body, revision: int) -> Record:
+    """The record of an object's state as of ``revision``. Empty maps are dropped, as a real server drops them."""
     metadata = {name: value for name, value in body["metadata"].items() if name != "resourceVersion"}
     others = {name: value for name, value in body.items() if name not in ("metadata", "kind", "apiVersion")}
-    rest = dumps(metadata)[1:] + (b"," + dumps(others)[1:] if others else b"}")
+    rest = _rest(metadata, others)
+    if b"{}" in rest or b"[]" in rest:
+        kept = _without_empty(metadata, "metadata")
+        rest = _rest(kept, others if resource.custom else _without_empty(others, ""))
     return Record(key, metadata["uid"], revision, rest, metadata.get("labels") or {}, _fields(key, body))
+
+
+def _rest(metadata: Body, others: Body) -> bytes:
+    return dumps(metadata)[1:] + (b"," + dumps(others)[1:] if others else b"}")
+
+
+_OF_METADATA: Final = frozenset(("finalizers", "ownerReferences", "managedFields", "labels", "annotations"))
+_OF_PODS: Final = ("nodeSelector", "matchLabels", "limits", "requests", "capacity", "allocatable")
+_MAPS: Final = frozenset(("labels", "annotations", *_OF_PODS, "data", "binaryData", "stringData"))
+"""Fields of typed objects that are maps: empty, they are left out. ``emptyDir: {}`` is no map, and stays."""
+
+
+def _without_empty(body: Body, name: str) -> Body:
+    """``body``, which is the field ``name`` of its object, without what a real server does not keep."""
+    dropped = _OF_METADATA if name == "metadata" else _MAPS
+    return {
+        field: _without_empty(value, field)
+        if isinstance(value, dict) and field not in _MAPS
+        else [_without_empty(each, "") if isinstance(each, dict) else each for each in value]
+        if isinstance(value, list)
+        else value
+        for field, value in body.items()
+        if not (value in ({}, []) and field in dropped)
+    }
 
 
 def _fields(key: Key, body: Body) -> Mapping[str, str]:
@@ -124,10 +151,11 @@ class Standstill:
 class Shelf:
     """All objects of one kind, and what happened to them after ``compacted``. The store's lock guards it.
 
-    ``standstill``: the watch cache of this kind stands still; None while it is as far as the store.
+    ``standstill``: the watch cache of this kind stands still; None while it hears of its store. ``notices``: it also
+    hears how far the store is when nothing happens to this kind; else it stays where the last event of this kind was.
     """
 
-    def __init__(self, resource: Resource, lock: threading.RLock, *, first: int, history: int) -> None:
+    def __init__(self, resource: Resource, lock: threading.RLock, *, first: int, history: int, notices: bool) -> None:
         self.resource = resource
         self.changed = threading.Condition(lock)
         self.records: dict[Key, Record] = {}
@@ -135,6 +163,8 @@ class Shelf:
         self.events: list[Event] = []
         self.compacted = first
         self.standstill: Standstill | None = None
+        self.heard = first
+        self._notices = notices
         self._history = history
 
     def apply(self, event: Event) -> None:
@@ -147,6 +177,7 @@ class Shelf:
                 bisect.insort(self.keys, key)
             self.records[key] = event.record
         self.events.append(event)
+        self.heard = event.revision
         if len(self.events) > self._history * 5 // 4:
             self.compact(self.events[len(self.events) - self._history - 1].revision)
         self.changed.notify_all()
@@ -155,6 +186,7 @@ class Shelf:
         """Forget what happened up to and including ``revision``."""
         del self.events[: self._after(revision)]
         self.compacted = max(self.compacted, revision)
+        self.heard = max(self.heard, revision)
 
     def since(self, revision: int, *, most: int = 1000) -> list[Event]:
         """What happened after ``revision``. Raises ApiError 410 if that is forgotten."""
@@ -170,7 +202,9 @@ class Shelf:
 
     def cached(self, revision: int) -> int:
         """How far the watch cache is while the store is at ``revision``."""
-        return revision if self.standstill is None else self.standstill.revision
+        if self.standstill is not None:
+            return self.standstill.revision
+        return revision if self._notices else self.heard
 
     def at(self, revision: int) -> tuple[list[Key], Mapping[Key, Record]]:
         """What there was as of ``revision``. Raises ApiError 410 if that is forgotten."""
@@ -207,12 +241,21 @@ class Backup:
 class Store:
     """Every method may be called from any thread."""
 
-    def __init__(self, resources: Iterable[Resource] = TABLE, *, first: int = 1000, history: int = HISTORY) -> None:
-        """``first``: the version that the first write follows."""
+    def __init__(
+        self,
+        resources: Iterable[Resource] = TABLE,
+        *,
+        first: int = 1000,
+        history: int = HISTORY,
+        notices: bool = False,
+    ) -> None:
+        """``first``: the version that the first write follows. ``notices``: watch caches are told how far it is."""
         self.lock = threading.RLock()
         self.revision = first
         self.resources = tuple(resources)
-        self._shelves = {each: Shelf(each, self.lock, first=first, history=history) for each in self.resources}
+        self._shelves = {
+            each: Shelf(each, self.lock, first=first, history=history, notices=notices) for each in self.resources
+        }
 
     def shelf(self, resource: Resource) -> Shelf:
         return self._shelves[resource]
@@ -230,7 +273,7 @@ class Store:
                 record = replace(before, revision=self.revision + 1)
                 event = Event(record.revision, "DELETED", record, before)
             else:
-                record = made(key, body, self.revision + 1)
+                record = made(resource, key, body, self.revision + 1)
                 if before is not None and record.rest == before.rest:
                     return before
                 event = Event(record.revision, "ADDED" if before is None else "MODIFIED", record, before)
@@ -275,7 +318,7 @@ class Store:
                 shelf.records = dict(backup.records[each])
                 shelf.keys = sorted(shelf.records)
                 shelf.events = []
-                shelf.compacted = backup.revision
+                shelf.compacted = shelf.heard = backup.revision
                 shelf.standstill = None
                 shelf.changed.notify_all()
 

@@ -51,6 +51,7 @@ class Watch:
         self._silent = False
         self._cut_next = False
         self._told = False
+        self._from = self.position
         self.lines = 0
 
     # Tests
@@ -104,7 +105,7 @@ class Watch:
 
     def _begin(self, line: Line) -> None:
         if (self._asked and not self._initial) or self._initial is False:
-            self.position = self.position or self._store.revision
+            self.position = self._from = self.position or self._store.revision
             return
         with self._store.lock:
             cached = self._shelf.cached(self._store.revision)
@@ -112,7 +113,7 @@ class Watch:
                 raise statuses.too_large(self._asked, cached)
             keys, records = self._shelf.at(cached)
             found = [records[key] for key in keys if self._wanted(records[key])]
-            self.position = cached
+            self.position = self._from = cached
         self._send(line, [event_line("ADDED", self._head, each) for each in found])
         if self._initial:
             self._send(line, [self._bookmark_line({INITIAL_EVENTS_END: "true"})])
@@ -143,8 +144,9 @@ class Watch:
             events = self._shelf.since(self.position)
             cached = self._shelf.cached(self._store.revision)
             latest = events[-1].revision if len(events) == 1000 else max(cached, self.position)
-            # To whoever is as far as it is itself, or further, a cache that stands still says nothing at all.
-            mute = self._shelf.standstill is not None and latest <= (self._asked or 0)
+            # A bookmark that is not newer than where the watch began is withheld. So a watch is silent for as long as
+            # nothing happens to its kind, where the cache is not told how far the store is.
+            mute = latest <= self._from
         lines = [each for event in events if (each := self._line(event))]
         if lines:
             self._send(line, lines)
