@@ -141,6 +141,7 @@ class Recheck:
         self._owed: Owed | None = None
         self._patience = BOOKMARK
         self._unknown = 0
+        self._beyond = ""
         self._stop = threading.Event()
         self._leave = Leave(LAST_TURN)
         self._thread = threading.Thread(target=self._run, name="recheck-pods", daemon=True)
@@ -252,8 +253,24 @@ class Recheck:
 
     def _compare(self, now: float, *, stored: bool) -> bool:
         """List, and say whether the watch has told all of it; if not, it is not trusted any more. ``stored``: what the
-        store holds, and not what the server has in memory."""
-        since = Request(ask=Ask.SINCE, version=self._watched.known()[1])
+        store holds, and not what the server has in memory.
+
+        What the first list had from the store may be later than all that the server's memory comes to while nothing
+        happens to pods. Then only the store can say whether that version is one of its own.
+        """
+        version = self._watched.known()[1]
+        if not stored and version != self._beyond:
+            try:
+                return self._compared(now, version, stored=False)
+            except RequestFailed as error:
+                if end_of(error) is not End.AHEAD:
+                    raise
+        if not stored:
+            self._beyond, self._settled = version, b""  # the version of the list is wanted, too
+        return self._compared(now, version, stored=True)
+
+    def _compared(self, now: float, version: str, *, stored: bool) -> bool:
+        since = Request(ask=Ask.SINCE, version=version)
         request, listing = Request(ask=Ask.WHOLE) if stored else since, _Summed(self._collection)
         if self._settled:
             # Most of the time nothing has changed. Then the same bytes come as before, and need not be taken apart.
@@ -264,11 +281,11 @@ class Recheck:
                 self._stored_at = now if stored else self._stored_at
                 return True
         self._settled = b""
-        listed, version = read_list(listing, Listed.of, request)
+        listed, found = read_list(listing, Listed.of, request)
         self._stored_at = now if stored else self._stored_at
-        _check(version, since.version)
-        why = self._missed(listed, version) and not self._clock.wait(self._stop, GRACE)
-        if why and (what := self._missed(listed, version)):
+        _check(found, version)
+        why = self._missed(listed, found) and not self._clock.wait(self._stop, GRACE)
+        if why and (what := self._missed(listed, found)):
             self._watched.distrust(f"the watch is deaf: {what}")
             return False
         self._settled = listing.sum()

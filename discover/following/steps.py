@@ -17,6 +17,13 @@ SHORT_LIFE: Final = 1.0
 STUBBORN: Final = 10.0
 """Seconds of internal errors or garbage at one version before the objects are listed anew."""
 
+PROMPT: Final = 1.0
+"""Seconds, at most, to the next attempt of who was let in before and is forbidden now."""
+
+STARTING: Final = 10.0
+"""Seconds for which a server may forbid what it allowed before, without the right being gone: one that has just started
+knows no roles for about a second."""
+
 HIDDEN_PAUSE: Final = 60.0
 """Seconds between two attempts at what may not be read."""
 
@@ -86,7 +93,8 @@ class State:
     """What one reflector knows of its server, ``next`` and ``version`` being what it is about to ask.
 
     ``tried``: the one attempt without a pause was made. ``broken_since``: since when (monotonic seconds) the server
-    has answered BROKEN at this version and nothing else.
+    has answered BROKEN at this version and nothing else. ``allowed``: these objects were listed once.
+    ``forbidden_since``: since when there was a refusal, and no watch that lived.
     """
 
     next: Ask = Ask.FRESH
@@ -94,6 +102,8 @@ class State:
     backoff: Backoff = field(default_factory=Backoff)
     tried: bool = False
     broken_since: float | None = None
+    allowed: bool = False
+    forbidden_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +178,21 @@ def after(now: float, state: State, outcome: Outcome, *, jitter: float, dispensa
     since = _broken_since(now, state, outcome)
     stubborn = since is not None and now - since >= STUBBORN and rule.else_ is not None
     ask = rule.else_ if stubborn and rule.else_ is not None else rule.ask
-    hidden = rule.wait is Wait.HIDDEN and dispensable
+    starting = _starting(now, state, outcome)
+    hidden = rule.wait is Wait.HIDDEN and dispensable and not starting
     ahead = replace(
         state,
         next=Ask.FRESH if hidden else ask,
         version="" if hidden or ask is Ask.FRESH else outcome.version or state.version,
         tried=_tried(state, rule, short=short),
         broken_since=None if stubborn else since,
+        allowed=state.allowed or outcome.end is End.DONE,
+        forbidden_since=_forbidden_since(now, state, outcome, short=short),
     )
-    backoff, pause = _pause(now, state, outcome, wait=_wait(rule, state, short=short), jitter=jitter, hidden=hidden)
+    if starting and state.forbidden_since is None:
+        backoff, pause = Backoff(), PROMPT * (0.5 + 0.5 * jitter)  # the server answers: what came before is over
+    else:
+        backoff, pause = _pause(now, state, outcome, wait=_wait(rule, state, short=short), jitter=jitter, hidden=hidden)
     step = Step(replace(ahead, backoff=backoff), pause, renew=rule.renew, hidden=hidden)
     return step, outcome.why or outcome.end.value
 
@@ -186,6 +202,20 @@ def _broken_since(now: float, state: State, outcome: Outcome) -> float | None:
         return None
     moved = outcome.version not in ("", state.version)
     return now if state.broken_since is None or moved else state.broken_since
+
+
+def _starting(now: float, state: State, outcome: Outcome) -> bool:
+    """Whether a refusal may merely be that of a server that has just started."""
+    refused = outcome.end is End.FORBIDDEN and state.allowed
+    return refused and (state.forbidden_since is None or now - state.forbidden_since < STARTING)
+
+
+def _forbidden_since(now: float, state: State, outcome: Outcome, *, short: bool) -> float | None:
+    """A list proves nothing: there are roles that may list and not watch."""
+    if state.next is Ask.WATCH and not short:
+        return None
+    fresh = outcome.end is End.FORBIDDEN and state.forbidden_since is None
+    return now if fresh else state.forbidden_since
 
 
 def _tried(state: State, rule: Rule, *, short: bool) -> bool:

@@ -29,7 +29,7 @@ from discover.choosing.cluster import (
     outdated,
 )
 from discover.following.bodies import Lines, ListBody
-from discover.following.steps import End, Outcome, State, Step, after, end_of
+from discover.following.steps import SHORT_LIFE, End, Outcome, State, Step, after, end_of
 from discover.following.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
 from discover.following.views import node_view, pod_view
 from discover.leave import Leave
@@ -37,8 +37,15 @@ from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
-SHORTEST_WATCH: Final = 300
-"""Seconds that the server is asked to keep a watch open, at least (rule R4); at most twice as many."""
+SHORTEST_WATCH: Final = 50
+"""Seconds that the server is asked to keep a watch open, at least.
+
+A watch may have nothing to tell for minutes, not even a bookmark: where etcd does not say how far it is, a quiet kind
+has none that would be news. That a server ends its watches in time is what tells a live one from a dead one.
+"""
+
+SPREAD: Final = 10
+"""Seconds more, at most: so that many watches do not end together."""
 
 NOTEWORTHY: Final = 0.5
 """Seconds after which a further sign of life of a watch is noted."""
@@ -74,7 +81,8 @@ class Contact:
 
     ``listed``: a list came whole once, or it was learnt that there is none to be had. ``heard``: monotonic seconds
     when it was last certain to know all there is; None if never. ``told``: when a watch last said something, or was
-    opened. ``watching``: a watch is open. ``trouble``: why the latest request came to nothing, empty if it did not.
+    opened. ``watching``: a watch is open. ``trouble``: why the latest request came to nothing, empty if it did not;
+    ``troubled``: since when that is so (monotonic seconds), and no watch lived or said anything.
     """
 
     listed: bool = False
@@ -83,6 +91,13 @@ class Contact:
     told: float | None = None
     watching: bool = False
     trouble: str = ""
+    troubled: float | None = None
+
+    def failed(self, now: float, why: str, *, lived: float) -> Contact:
+        """A request came to nothing; a watch that was open for ``lived`` seconds."""
+        since = self.troubled
+        over = since is None or lived >= SHORT_LIFE or (self.heard is not None and self.heard > since)
+        return replace(self, trouble=why, troubled=now if over else since)
 
 
 class Witness(Protocol):
@@ -124,6 +139,7 @@ class Reflector(Generic[V]):
         self._known: dict[Key, V] = {}
         self._lock = threading.Lock()
         self._distrusted = ""
+        self._silenced = False
         self._lived = 0.0
         self._stop = threading.Event()
         self._leave = Leave(LAST_TURN)
@@ -215,6 +231,8 @@ class Reflector(Generic[V]):
     def _list(self, state: State) -> None:
         self._witness.listed(self._resource.name)
         found, version = read_list(self._collection, self._view_of_item, Request(ask=state.next, version=state.version))
+        news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
+        self._check_silence(len({uid for uid, _ in news}))
         with self._lock:
             self._known = {view.key: view for view in found}
             self._version = version
@@ -228,7 +246,7 @@ class Reflector(Generic[V]):
         return known if known is not None and view.version and _identity(known) == _identity(view) else view
 
     def _watch(self, version: str) -> None:
-        ends = SHORTEST_WATCH + int(SHORTEST_WATCH * self._draw())
+        ends = SHORTEST_WATCH + int(SPREAD * self._draw())
         lines, opened = Lines(), self._clock.mono()
         with closing(self._collection.open(Request(ask=Ask.WATCH, version=version, ends=ends))) as pieces:
             self._stand(watching=True, told=opened, trouble="")
@@ -236,14 +254,26 @@ class Reflector(Generic[V]):
             try:
                 for piece in pieces:
                     with reading():
-                        self._take(lines.feed(piece))
+                        told = self._take(lines.feed(piece))
+                    # What comes later is news.
+                    self._check_silence(told if self._clock.mono() < opened + SHORT_LIFE else 0)
                     if (now := self._clock.mono()) >= confirmed + NOTEWORTHY:
                         confirmed = now
                         self._stand(heard=now, told=now)
             finally:
                 self._lived = self._clock.mono() - opened
+        self._silenced = False
+        if self._lived >= SHORT_LIFE:
+            self._stand(heard=opened + self._lived, told=opened + self._lived)  # only a live server ends it itself
 
-    def _take(self, lines: Iterable[bytes]) -> None:
+    def _check_silence(self, told: int) -> None:
+        """Warn if a watch that fell silent had missed something: ``told`` is how much is told at once after it."""
+        if self._silenced and told:
+            LOG.warning("%s: the watch that fell silent had not told of all changes (%d told now)", self.where, told)
+        self._silenced = False
+
+    def _take(self, lines: Iterable[bytes]) -> int:
+        """Tell what they say, and return how many changes that were."""
         batch: list[ClusterEvent] = []
         try:
             for line in lines:
@@ -253,6 +283,7 @@ class Reflector(Generic[V]):
         finally:
             if batch:
                 self._emit(tuple(batch))
+        return len(batch)
 
     def _event(self, said: object) -> ClusterEvent | None:
         """Read one line of a watch; None for a bookmark, which tells how far the server is and nothing else (R5)."""
@@ -298,10 +329,13 @@ class Reflector(Generic[V]):
             self._witness.restarted(self._resource.name, outcome.end.value)
         if outcome.end is End.DONE:
             return
+        self._silenced = self._silenced or outcome.end is End.SILENT
         before = self._contact.trouble
-        self._stand(trouble=reason)
+        with self._lock:
+            self._contact = self._contact.failed(self._clock.mono(), reason, lived=outcome.lived)
         if before != reason:
-            level = logging.WARNING if step.pause else logging.INFO
+            # What is tried again at once is no trouble yet, unless something was missed.
+            level = logging.WARNING if step.pause or outcome.end is End.DEAF else logging.INFO
             then = f"{step.state.next.value} again" + (f" in {step.pause:.1f} s" if step.pause else "")
             self._emit(())
             LOG.log(level, "%s: %s: %s; %s", self._collection.where, state.next.value, reason, then)

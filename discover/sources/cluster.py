@@ -291,9 +291,9 @@ class KubernetesSource:
 
 def doubtful_at(contact: Contact) -> float | None:
     """When what is known becomes doubtful, in monotonic seconds; None if nothing is wrong."""
-    if not contact.trouble or contact.hidden or contact.heard is None:
+    if not contact.trouble or contact.hidden or contact.heard is None or contact.troubled is None:
         return None
-    return contact.heard + DOUBTFUL
+    return contact.troubled + DOUBTFUL
 
 
 class _Mailbox:

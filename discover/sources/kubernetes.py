@@ -37,8 +37,8 @@ SENDING: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """In seconds: for a connection, and without a byte of a list or of a watch. A server says something to a watch
-    about every 60 (rule R5)."""
+    """In seconds: for a connection, and without a byte of a list or of a watch. A live server ends each watch within
+    60, as it is asked to (:data:`discover.following.watch.SHORTEST_WATCH`)."""
 
     connect: float = 5.0
     of_list: float = 30.0

@@ -5,7 +5,9 @@ Importing this takes half a second and 45 MB, the client's: whoever may do witho
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import os
 import socket
 from collections.abc import Iterator, Mapping
@@ -19,6 +21,8 @@ from kubernetes import client, config
 from kubernetes.config.incluster_config import InClusterConfigLoader
 
 from hvd_elastic_ext.core.errors import Transient, UsageError
+
+LOG: Final = logging.getLogger(__name__)
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its own credentials."""
@@ -232,11 +236,25 @@ class Access:
                 InClusterConfigLoader(token_filename=str(token), cert_filename=str(authority)).load_and_set(made)
             else:
                 config.load_kube_config(self.kubeconfig, client_configuration=made, persist_config=False)
+        if not made.verify_ssl:
+            # urllib3 would warn at each request.
+            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+            _say_unverified(self.kubeconfig)
         if not made.proxy:  # version 31 does not look for one
             made.proxy = os.environ.get("https_proxy") or os.environ.get("HTTPS_PROXY")
         if made.proxy and not made.no_proxy:  # versions up to 35 forget what they have read of it
             made.no_proxy = os.environ.get("no_proxy") or os.environ.get("NO_PROXY")
         return made
+
+
+@functools.cache
+def _say_unverified(kubeconfig: str) -> None:
+    """Once is enough."""
+    LOG.warning(
+        "kubeconfig %s: insecure-skip-tls-verify is set, so whoever answers at the server's address gets the "
+        "credentials; name the CA instead: certificate-authority",
+        kubeconfig,
+    )
 
 
 def _is_there(paths: str) -> bool:

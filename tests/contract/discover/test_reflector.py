@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import threading
 import time
+import warnings
 
 import pytest
 
 from discover.choosing.cluster import NodesHidden, PodsListed
-from discover.following.watch import NODES
+from discover.following.watch import NODES, PODS
 from discover.sources.kubernetes import Access, Timeouts
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
@@ -44,7 +45,7 @@ def test_pods_are_listed_in_pages_and_then_watched(kube, tmp_path):
     assert [each.query.get("limit") for each in lists] == ["500", "500"]
     assert "resourceVersion" not in lists[0].query
     assert watch.query["allowWatchBookmarks"].lower() == "true"
-    assert 300 <= int(watch.query["timeoutSeconds"]) <= 600
+    assert 45 <= int(watch.query["timeoutSeconds"]) <= 60
 
 
 def test_rule_01_an_expired_watch_leads_to_one_list(two, tmp_path):
@@ -168,10 +169,88 @@ def test_rule_07_silence_is_noticed_within_75_seconds_and_not_before_a_live_serv
 def test_a_live_watch_outlives_its_read_timeout(two, tmp_path):
     with followed(two, tmp_path, timeouts=Timeouts(of_watch=3.0)) as pods:
         pods.watches()
-        for _ in range(5):  # the wait is the test: bookmarks come in less than the timeout, and all take longer
+        for number in range(5):  # the wait is the test: bookmarks come in less than the timeout, and all take longer
             time.sleep(0.8)
+            put(two, f"other-{number}", labels={"job": "another"})
             two.watches("pods")[0].bookmark()
         assert pods.asked == ["FRESH", "WATCH"]
+
+
+def ends_of_watches(pods) -> list[str]:
+    return list(pods.counted.restarts)
+
+
+def test_a_watch_that_has_nothing_to_tell_is_ended_by_its_server_and_opened_again_and_nothing_is_said(
+    two, tmp_path, caplog
+):
+    """Neither bookmark nor event comes, and that is no trouble."""
+    caplog.set_level("INFO", logger="hvd-discover")
+    with followed(two, tmp_path) as pods:
+        pods.waits_for("a", "b")
+        for number in range(3):
+            eventually(lambda: two.watches("pods"), "the watch")
+            time.sleep(1.1)  # a watch that ends within a second has failed
+            two.clock.advance(61.0)
+            eventually(lambda number=number: len(ends_of_watches(pods)) > number, "the end of the watch")
+        pods.watches()
+        assert pods.asked[:5] == ["FRESH", *["WATCH"] * 4]
+        assert len(set(pods.versions[1:])) == 1
+        assert (pods.reflector.contact.trouble, caplog.messages) == ("", [])
+        heard, told = pods.reflector.contact.heard, len(pods.tells)
+        put(two, "c")
+        pods.waits_for("a", "b", "c")
+    assert ends_of_watches(pods)[:3] == ["done"] * 3
+    assert told == 1
+    assert heard > pods.collection.requests[3][0]
+
+
+def test_a_quiet_watch_is_trusted_though_lists_from_the_servers_memory_are_refused(two, tmp_path, caplog):
+    """The list had its version from the store; what the server keeps of pods in memory stays where the last pod was."""
+    two.put("nodes", bodies.node("another-kind"))
+    with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
+        pods.waits_for("a", "b")
+        pods.watches()
+        with rechecked(pods, tmp_path):
+            begun = two.counts.of("list", "pods")
+            eventually(lambda: two.counts.of("list", "pods") >= begun + 6, "some looks")
+        assert two.counts.answers(504) == 1
+        assert pods.asked == ["FRESH", "WATCH"]
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("resource", [PODS, NODES], ids=["pods", "nodes"])
+def test_a_server_that_was_restarted_is_followed_again_within_seconds_though_it_knows_no_roles_yet(
+    two, tmp_path, resource
+):
+    two.put("nodes", bodies.node("x"))
+    kubeconfig = two.kubeconfig(tmp_path / "kubeconfig", token=reader(two))
+    with followed(kubeconfig, tmp_path, resource=resource, clock=HurriedClock(10.0)) as those:
+        eventually(lambda: those.names, "the list")
+        those.watches()
+        two.clock.stop()
+        asked = len(those.asked)
+        with two.down():
+            eventually(lambda: len(those.asked) >= asked + 5, "attempts that are further and further apart")
+        two.restart(cold=1.0)
+        eventually(lambda: two.counts.answers(403), "the refusal")
+        refused = two.counts.answers(403)
+        two.clock.advance(1.0)
+        first = len(those.collection.requests)
+        eventually(lambda: those.reflector.contact.watching, "a watch")
+        assert NodesHidden() not in those.tells
+    times = [at for at, _ in those.collection.requests]
+    assert refused >= 1
+    assert times[first] - times[first - 1] <= 6.0  # a second, on a busy machine; without it 25 at least
+
+
+def reader(server) -> str:
+    """A token of who may read pods and nodes."""
+    rules = [{"apiGroups": [""], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"]}]
+    server.put("clusterroles", {"metadata": {"name": "reader"}, "rules": rules})
+    subject = {"kind": "User", "name": "daemon", "apiGroup": "rbac.authorization.k8s.io"}
+    role = {"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}
+    server.put("clusterrolebindings", {"metadata": {"name": "reader"}, "subjects": [subject], "roleRef": role})
+    return server.access.issue("daemon")
 
 
 def test_rule_08_a_bookmark_says_where_to_go_on_and_nothing_of_the_pods(two, tmp_path):
@@ -365,6 +444,18 @@ def test_a_client_certificate_opens_the_door(kube_tls, tmp_path):
     assert {seen.user for seen in kube_tls.counts.seen("list", "pods")} == {"someone"}
 
 
+def test_a_server_whose_certificate_is_not_to_be_looked_at_is_followed_without_a_warning_for_each_request(
+    kube_tls, tmp_path
+):
+    put(kube_tls, "a")
+    kubeconfig = kube_tls.kubeconfig(tmp_path / "kubeconfig", insecure=True)
+    with warnings.catch_warnings(record=True) as told, followed(kubeconfig, tmp_path) as pods:
+        warnings.simplefilter("always")
+        pods.waits_for("a")
+        pods.watches()
+    assert told == []
+
+
 def test_a_plugin_that_brings_a_token_is_run(two, tmp_path):
     plugin = tmp_path / "plugin"
     said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": two.token}}
@@ -386,11 +477,7 @@ def test_rule_16_nodes_that_may_not_be_read_are_hidden_and_read_once_they_may(ku
     with followed(kubeconfig, tmp_path, resource=NODES, clock=HurriedClock(50.0)) as nodes:
         eventually(lambda: nodes.tells, "what is told of nodes")
         assert list(nodes.tells) == [NodesHidden()]
-        rules = [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}]
-        kube.put("clusterroles", {"metadata": {"name": "reader"}, "rules": rules})
-        subject = {"kind": "User", "name": "daemon", "apiGroup": "rbac.authorization.k8s.io"}
-        role = {"kind": "ClusterRole", "name": "reader", "apiGroup": "rbac.authorization.k8s.io"}
-        kube.put("clusterrolebindings", {"metadata": {"name": "reader"}, "subjects": [subject], "roleRef": role})
+        reader(kube)
         nodes.waits_for("x")
     assert not nodes.snapshot.nodes_hidden
 

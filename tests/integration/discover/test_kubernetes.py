@@ -11,10 +11,10 @@ import pytest
 
 from tests.support.kube import bodies, statuses
 from tests.support.kube.clock import unix
-from tests.support.kube.fixtures import kube
+from tests.support.kube.fixtures import kube, kube_tls
 from tests.support.waiting import wait_until
 
-__all__ = ["kube"]
+__all__ = ["kube", "kube_tls"]
 
 LABELS = bodies.mpi_worker_labels("job")
 
@@ -91,6 +91,19 @@ def test_pods_come_and_go(job):
         departure = job.departs("a")["a"]
         assert departure["host"] == "a.job.default.svc"
         assert departure["deadline"] > time.time()
+
+
+def test_a_server_that_is_not_verified_is_told_of_in_one_line(place, kube_tls):
+    put(kube_tls, "a", "b")
+    job = Job(place, kube_tls)
+    options = [*job.options("--hosts-file", place.hosts), "--kubeconfig", place.directory / "insecure"]
+    kube_tls.kubeconfig(place.directory / "insecure", insecure=True)
+    with place.serve_as(options) as daemon:
+        job.publishes("a", "b")
+        kube_tls.delete("pods", "a", grace=30)
+        job.publishes("b")
+    assert daemon.stderr.count("insecure-skip-tls-verify") == 1
+    assert "InsecureRequestWarning" not in daemon.stderr
 
 
 def test_rule_17_a_deletion_is_published_within_a_quarter_of_a_second_and_its_deadline_is_the_pods_own(job):

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -328,10 +329,18 @@ def test_it_ends_with_all_its_threads(manual_clock, caplog):
 
 
 def test_contact_is_doubted_ten_seconds_after_it_was_lost():
+    lost = Contact(heard=5.0).failed(65.0, "x", lived=60.0)
     assert doubtful_at(Contact(heard=5.0)) is None
-    assert doubtful_at(Contact(heard=5.0, trouble="x")) == 15.0
-    assert doubtful_at(Contact(heard=5.0, trouble="x", hidden=True)) is None
-    assert doubtful_at(Contact(trouble="x")) is None
+    assert doubtful_at(lost) == 75.0  # the watch was open and quiet until then
+    assert doubtful_at(replace(lost, hidden=True)) is None
+    assert doubtful_at(Contact().failed(65.0, "x", lived=0.0)) is None
+
+
+def test_contact_stays_lost_while_no_watch_lives_and_nothing_is_heard():
+    lost = Contact(heard=5.0).failed(65.0, "x", lived=60.0)
+    assert doubtful_at(replace(lost, trouble="").failed(70.0, "y", lived=0.2)) == 75.0
+    assert doubtful_at(replace(lost, trouble="").failed(170.0, "y", lived=90.0)) == 180.0
+    assert doubtful_at(replace(lost, trouble="", heard=71.0).failed(72.0, "y", lived=0.2)) == 82.0
 
 
 @pytest.fixture

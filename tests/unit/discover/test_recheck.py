@@ -173,6 +173,39 @@ def test_rule_11_a_server_that_knows_no_such_version_for_long_was_set_back(rig):
     assert len(watched.distrusted) == 1
 
 
+AHEAD = RequestFailed(Trouble.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
+
+
+def test_a_server_whose_memory_is_behind_the_first_list_was_not_set_back(rig):
+    """Where etcd does not tell it how far it is, it stays where the last change of a pod was."""
+    watched, set_back = Watched(A, B, version="50"), []
+    recheck, script, _ = rig(watched, AHEAD, listing(60, A, B), listing(70, A, B))
+    recheck._set_back = set_back.append
+    for _ in range(3):
+        recheck.turn()
+    assert (watched.confirmed, watched.distrusted, set_back) == (3, [], [])
+    assert [request.ask for request in script.requests] == [Ask.SINCE, Ask.WHOLE, Ask.WHOLE, Ask.WHOLE]
+    watched.version = "65"  # something has happened to a pod
+    recheck.turn()
+    assert script.requests[-1].ask is Ask.SINCE
+
+
+def test_what_the_store_alone_can_tell_is_compared_as_well(rig):
+    watched = Watched(A, version="50")
+    recheck, _, _ = rig(watched, AHEAD, listing(60, A, B))
+    recheck.turn()
+    assert watched.distrusted == ["the watch is deaf: it did not tell of pod n/b"]
+
+
+def test_a_store_that_was_set_back_to_the_same_pods_is_found_out(rig):
+    watched, set_back = Watched(A, version="50"), []
+    recheck, _, _ = rig(watched, listing(50, A), AHEAD, listing(40, A), AHEAD, listing(40, A))
+    recheck._set_back = set_back.append
+    for _ in range(3):
+        recheck.turn()
+    assert (len(watched.distrusted), len(set_back)) == (1, 1)
+
+
 def test_half_a_list_is_no_list(rig):
     watched = Watched(A)
     recheck, _, _ = rig(watched, [b'{"items":['])

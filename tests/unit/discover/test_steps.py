@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from discover.following.backoff import LONGEST
-from discover.following.steps import HIDDEN_PAUSE, RULES, STUBBORN, End, Outcome, State, after, end_of
+from discover.following.steps import HIDDEN_PAUSE, PROMPT, RULES, STARTING, STUBBORN, End, Outcome, State, after, end_of
 from discover.following.transport import Ask, RequestFailed, Trouble, refusal
 
 WATCHING = State(Ask.WATCH, "7")
@@ -155,6 +155,54 @@ def test_a_right_that_is_taken_away_from_a_watch_is_seen_at_the_next_list():
     lost = step(WATCHING, End.FORBIDDEN, dispensable=True)
     assert (lost.state.next, lost.hidden) == (Ask.SINCE, False)
     assert step(lost.state, End.FORBIDDEN, dispensable=True).hidden
+
+
+ALLOWED = State(Ask.WATCH, "7", allowed=True)
+
+
+@pytest.mark.parametrize("dispensable", [True, False], ids=["nodes", "pods"])
+def test_who_was_let_in_before_is_back_within_a_second_whatever_went_before(dispensable):
+    """A server that was restarted refuses connections, and then, for a second, all but its administrators."""
+    state, now = ALLOWED, 0.0
+    for _ in range(5):
+        away = step(state, End.AWAY, now=now)
+        state, now = away.state, now + away.pause
+    assert away.pause >= 8.0
+    pauses = []
+    for _ in range(3):
+        refused = step(state, End.FORBIDDEN, now=now, dispensable=dispensable)
+        assert (refused.hidden, refused.state.next) == (False, Ask.SINCE)
+        pauses.append(refused.pause)
+        state, now = refused.state, now + refused.pause
+    assert pauses == [PROMPT / 2, 0.8, 1.6]
+    latest = after(now, ALLOWED, Outcome(End.FORBIDDEN, version="7"), jitter=0.99)[0]
+    assert latest.pause <= PROMPT
+
+
+def test_a_right_that_stays_away_is_gone():
+    state, now, tries = ALLOWED, 0.0, 0
+    while not (refused := step(state, End.FORBIDDEN, now=now, dispensable=True)).hidden:
+        state, now, tries = refused.state, now + refused.pause, tries + 1
+        assert now <= 2 * STARTING
+    assert tries <= 6
+    assert refused.pause >= 0.9 * HIDDEN_PAUSE
+    assert step(refused.state, End.FORBIDDEN, now=now + 60.0, dispensable=True).hidden
+
+
+def test_who_may_list_and_not_watch_does_not_ask_every_second():
+    state, now, asked = State(), 0.0, 0
+    while now < 60.0:
+        end = End.FORBIDDEN if state.next is Ask.WATCH else End.DONE
+        done = step(state, end, now=now, version="8")
+        asked += state.next is Ask.WATCH
+        state, now = done.state, now + done.pause
+    assert asked <= 8
+
+
+def test_a_watch_that_lived_makes_the_next_refusal_the_first():
+    once = step(ALLOWED, End.FORBIDDEN, now=0.0).state
+    lived = step(step(once, End.DONE, now=1.0).state, End.CUT, now=60.0, lived=59.0).state
+    assert step(lived, End.FORBIDDEN, now=61.0).pause == PROMPT / 2
 
 
 def test_any_other_refusal_lists_anew():

@@ -62,7 +62,7 @@ def test_first_a_consistent_list_in_pages_and_then_a_watch_from_its_version(manu
     rig.turns(2)
     assert rig.asked == [("FRESH", ""), ("FRESH", ""), ("WATCH", "10")]
     assert [request.more for request in rig.script.requests] == ["", "next", ""]
-    assert rig.script.requests[2].ends == 300
+    assert 45 <= rig.script.requests[2].ends <= 60  # a watch that has nothing to tell is ended by a live server
     assert rig.pods == {"a": "3", "b": "4"}
     assert len(rig.batches) == 1  # both pages at once
 
@@ -142,6 +142,63 @@ def test_rule_07_a_silent_server_is_left_and_watched_again_without_a_list(manual
     assert rig.asked == [("FRESH", ""), ("WATCH", "10"), ("WATCH", "15")]
 
 
+SILENT = RequestFailed(Trouble.SILENT, "connected, and not a byte comes")
+
+
+def loud(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_quiet_watch_that_its_server_ends_is_opened_again_and_nothing_is_said(manual_clock, caplog):
+    caplog.set_level("INFO")
+    rig = Rig(manual_clock, TWO, [55.0])
+    rig.turns(4)
+    assert rig.asked[1:] == [("WATCH", "10")] * 3
+    assert caplog.messages == []
+    assert rig.reflector.contact.heard == manual_clock.mono()  # only a live server ends a watch in time
+    assert (rig.reflector.contact.trouble, rig.stirred) == ("", 0)
+
+
+def test_a_watch_that_ends_as_soon_as_it_is_open_proves_nothing(manual_clock):
+    rig = Rig(manual_clock, TWO, [0.1])
+    rig.turns(1)
+    listed = manual_clock.mono()
+    rig.turns(3)
+    assert rig.reflector.contact.heard == listed
+
+
+def test_a_watch_that_falls_silent_and_has_missed_nothing_is_worth_no_warning(manual_clock, caplog):
+    caplog.set_level("INFO")
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], [20.0, event("ADDED", pod("c", 11)), LIVE])
+    rig.turns(3)
+    assert set(rig.pods) == {"a", "b", "c"}
+    assert loud(caplog) == []
+    assert "not a byte comes; watch again" in caplog.text
+
+
+def test_a_watch_that_fell_silent_and_had_missed_something_is_warned_of(manual_clock, caplog):
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], [event("ADDED", pod("c", 11)), LIVE, event("ADDED", pod("d", 12))])
+    rig.turns(3)
+    assert loud(caplog) == [
+        "pods of namespace n at https://there: the watch that fell silent had not told of all changes (1 told now)"
+    ]
+
+
+@pytest.mark.parametrize(("now", "missed"), [((pod("a", 3), pod("b", 4)), 0), ((pod("a", 20), pod("c", 21)), 3)])
+def test_what_a_list_shows_after_a_silence_is_warned_of_if_it_is_new(manual_clock, caplog, now, missed):
+    expired = RequestFailed(Trouble.ANSWERED, "too old", code=410)
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], expired, listing(30, *now), [LIVE])
+    rig.turns(4)
+    assert [f"not told of all changes ({missed} told now)" in each for each in loud(caplog)] == [True] * bool(missed)
+
+
+def test_a_server_that_does_not_answer_after_a_silence_is_warned_of(manual_clock, caplog):
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Trouble.UNREACHABLE, "no connection within 5 s"))
+    rig.turns(3)
+    assert len(loud(caplog)) == 1
+    assert rig.reflector.contact.troubled == manual_clock.mono() - 0.8
+
+
 def test_rule_08_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
     rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Trouble.CUT, "reset")], [LIVE])
     rig.turns(3)
@@ -218,9 +275,17 @@ def test_rule_16_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clo
 
 
 def test_rule_16_nodes_that_may_no_longer_be_read_are_hidden(manual_clock):
-    rig = Rig(manual_clock, listing(5, node("x", 2)), [LIVE], FORBIDDEN, FORBIDDEN, resource=NODES)
-    rig.turns(4)
+    rig = Rig(manual_clock, listing(5, node("x", 2)), [LIVE], FORBIDDEN, resource=NODES)
+    rig.turns(8)
     assert rig.snapshot.nodes_hidden
+
+
+def test_nodes_are_not_hidden_by_a_server_that_has_just_started(manual_clock):
+    answers = [listing(5, node("x", 2)), [LIVE], REFUSED, REFUSED, REFUSED, FORBIDDEN, FORBIDDEN]
+    rig = Rig(manual_clock, *answers, listing(9, node("x", 2)), [LIVE], resource=NODES)
+    pauses = rig.turns(9)
+    assert sum(pauses[5:]) <= 2.0
+    assert (rig.snapshot.nodes_hidden, list(rig.snapshot.nodes)) == (False, ["x"])
 
 
 def test_pods_that_may_not_be_read_are_asked_for_again_and_said_so(manual_clock, caplog):
@@ -232,12 +297,13 @@ def test_pods_that_may_not_be_read_are_asked_for_again_and_said_so(manual_clock,
     assert rig.pods == {"a": "3", "b": "4"}
 
 
-def test_a_watch_that_others_found_deaf_lists_anew(manual_clock):
+def test_a_watch_that_others_found_deaf_lists_anew(manual_clock, caplog):
     rig = Rig(manual_clock, TWO)
     rig.script.answers += [[LIVE, lambda: rig.reflector.distrust("deaf: it did not tell of pod n/c")], TWO, [LIVE]]
     rig.turns(4)
     assert rig.asked[2] == ("FRESH", "")
     assert rig.witness.restarts == ["deaf", "done"]
+    assert "it did not tell of pod n/c" in loud(caplog)[0]
 
 
 def test_it_says_how_it_stands(manual_clock):

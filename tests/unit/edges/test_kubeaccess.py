@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
+import yaml
 from kubernetes import client
+from urllib3.exceptions import InsecureRequestWarning
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.edges.kubeaccess import Access, Door, Unreadable, refused_by
@@ -48,6 +51,31 @@ def test_credentials_that_cannot_be_read_are_told_in_one_line(tmp_path: Path) ->
             access.configuration()
         assert str(told.value).startswith("credentials cannot be read: ")
         assert "\n" not in str(told.value)
+
+
+def test_a_server_that_is_not_verified_is_told_of_once_and_by_nobody_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    written = tmp_path / "kubeconfig"
+    cluster = {"server": "https://10.0.0.1", "insecure-skip-tls-verify": True}
+    written.write_text(
+        yaml.safe_dump(
+            {
+                "clusters": [{"name": "c", "cluster": cluster}],
+                "users": [{"name": "u", "user": {"token": "t"}}],
+                "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+                "current-context": "x",
+            }
+        )
+    )
+    for _ in range(3):
+        assert not Access(str(written)).configuration().verify_ssl
+    assert [each.levelname for each in caplog.records] == ["WARNING"]
+    assert caplog.messages[0].startswith(f"kubeconfig {written}: insecure-skip-tls-verify is set")
+    with warnings.catch_warnings(record=True) as told:
+        Access(str(written)).configuration()
+        warnings.warn("one for each request", InsecureRequestWarning, stacklevel=1)
+    assert told == []
 
 
 def configured(**fields: object) -> client.Configuration:
