@@ -151,12 +151,13 @@ def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | N
 
 
 def _joined(signs: Iterable[Sign], *, when: bool = False) -> str:
-    """All in one line, each text once. ``when``: with their times, if known."""
+    """All in one line, each text once, and only with its detail if one of the signs has it. ``when``: with their
+    times, if known."""
     texts = []
     for sign in signs:
         moment = sign.deadline(0.0) if when else None
         texts.append(str(sign) if moment is None else f"{sign}, {_time(moment)}")
-    return "; ".join(dict.fromkeys(texts))
+    return "; ".join(text for text in dict.fromkeys(texts) if not any(more.startswith(f"{text} (") for more in texts))
 
 
 _READABLE: Final = 200

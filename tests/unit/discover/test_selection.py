@@ -110,6 +110,12 @@ def test_a_failed_pod_says_how_it_ended_and_what_has_to_be_done():
     assert evicted.reason == "pod was evicted or shut down with its node"
 
 
+def test_what_a_condition_and_a_taint_both_say_is_told_once_and_with_its_detail():
+    unknown = {**condition("Ready", "Unknown", reason="NodeStatusUnknown"), "message": "Kubelet stopped posting"}
+    lost = replace(node(taints=[taint("node.kubernetes.io/unreachable")]), conditions=node_conditions(unknown))
+    assert judged(pod(), lost).reason == "node node-0 is not heard of (NodeStatusUnknown)"
+
+
 def test_pods_of_another_job_are_not_this_ones():
     job = JobView(uid="u-job")
     mine, other = pod(owner=("MPIJob", "j", "u-job")), pod(owner=("MPIJob", "j", "u-earlier"))
