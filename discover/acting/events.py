@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from discover.acting.aside import Aside
 from discover.acting.happenings import Item, Message, TellLimits, Told, tell
 from discover.acting.scene import Scene
-from discover.acting.sending import CONFLICT, NOT_ALLOWED, Sender, lacks_right, path_of, said
+from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_YET, Sender, lacks_right, path_of, said
 from discover.following.backoff import Backoff
 from discover.following.transport import RequestFailed, Trouble
 from hvd_elastic_ext.core.clock import Clock
@@ -98,6 +98,7 @@ class Teller:
         self._backoff = Backoff()
         self._not_before = 0.0
         self._trouble = ""
+        self._allowed = False
         self._aside = Aside("events", self.turn, clock=clock, interrupt=sender.interrupt, farewell=sender.close)
 
     def start(self) -> None:
@@ -153,6 +154,9 @@ class Teller:
             self._failed(now, error)
 
     def _failed(self, now: float, error: RequestFailed) -> None:
+        if self._allowed and lacks_right(error):
+            self._allowed, self._not_before = False, now + NOT_YET
+            return
         if said(error, NOT_ALLOWED):
             remedy = "; docker/manifests/rbac.yaml gives the right" if lacks_right(error) else ""
             line = f"Events wait: {error}{remedy}"
@@ -182,6 +186,7 @@ class Teller:
                 LOG.warning("an Event was refused: %s", error)
             self._counters.event(message.kind.value, sent=arrived)
         else:
+            self._allowed = True
             self._counters.event(message.kind.value, sent=True)
 
 

@@ -10,7 +10,7 @@ from discover.acting.aside import Aside
 from discover.acting.happenings import Item
 from discover.acting.reaping import DOOMED, Deletion, Reaped, ReapLimits, deleted, reap, refused
 from discover.acting.scene import Scene
-from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, lacks_right, path_of, said
+from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, NOT_YET, Sender, lacks_right, path_of, said
 from discover.choosing.cluster import Key
 from discover.choosing.operators import JobView
 from discover.choosing.signals import Table
@@ -73,6 +73,7 @@ class Reaper:
         self._backoff = Backoff()
         self._not_before = 0.0
         self._trouble = ""
+        self._allowed = False
         self._refusals: dict[str, str] = {}
         self._over = ""
         self._logged: set[str] = set()
@@ -154,7 +155,7 @@ class Reaper:
             self._trouble = ""
             LOG.info("pod %s is gone already", deletion.key)
             return
-        self._trouble = ""
+        self._trouble, self._allowed = "", True
         self._counters.reaped(deletion.cause)
         self._tell(Item(deletion.uid, deletion.key.name, deletion.why))
 
@@ -169,6 +170,9 @@ class Reaper:
     def _rest(self, deletion: Deletion, error: RequestFailed) -> None:
         """Nobody is deleted for now."""
         now, remedy = self._clock.mono(), ""
+        if self._allowed and lacks_right(error):
+            self._allowed, self._not_before = False, now + NOT_YET
+            return
         self._backoff, pause = self._backoff.failed(now, self._draw())
         pause = max(pause, min(error.retry_after or 0.0, 30.0))
         if lacks_right(error):

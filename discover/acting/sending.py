@@ -15,6 +15,11 @@ NOT_FOUND: Final = 404
 CONFLICT: Final = 409
 
 
+NOT_YET: Final = 2.0
+"""Seconds until who was allowed before and lacks a right now asks once more, before the right counts as missing: a
+server that has just started knows no roles for about a second."""
+
+
 class Sender(Protocol):
     """Used by one thread at a time, but for :meth:`interrupt`."""
 

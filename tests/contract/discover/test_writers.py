@@ -140,6 +140,41 @@ def test_who_may_not_tell_says_so_once_asks_seldom_and_goes_on_when_the_right_is
     telling.writing.close()
 
 
+def test_a_server_that_has_just_started_is_told_two_seconds_later_and_nobody_is_told_to_give_a_right(
+    writing: Writing, caplog: pytest.LogCaptureFixture
+) -> None:
+    telling, kube = Telling(writing), writing.kube
+    telling.show("abcdefg")
+    assert len(telling.texts()) == 1
+    kube.clock.stop()
+    kube.restart(cold=1.0)
+    writing.clock.advance(LIMITS.pause)
+    telling.show("abcde")
+    telling.teller.turn()
+    assert (len(telling.texts()), kube.counts.answers(403)) == (1, 1)
+    kube.clock.advance(1.0)
+    writing.clock.advance(2.0)
+    telling.teller.turn()
+    assert len(telling.texts()) == 2
+    assert caplog.messages == []
+
+
+def test_a_right_that_was_taken_away_is_told_of_after_a_second_refusal(
+    writing: Writing, caplog: pytest.LogCaptureFixture
+) -> None:
+    telling = Telling(writing)
+    telling.show("abcdefg")
+    for each in writing.kube.all("rolebindings"):
+        writing.kube.remove("rolebindings", each["metadata"]["name"])
+    writing.clock.advance(LIMITS.pause)
+    telling.show("abcde")
+    for _ in range(30):
+        writing.clock.advance(1.0)
+        telling.teller.turn()
+    assert writing.kube.counts.answers(403) == 2
+    assert sum("docker/manifests/rbac.yaml gives the right" in each for each in caplog.messages) == 1
+
+
 def test_a_quota_delays_events_and_nobody_is_told_to_give_a_right(
     writing: Writing, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -414,6 +449,28 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
     reaping.turn(after=NOT_ALLOWED_PAUSE)
     assert reaping.names() == []
     writing.close()
+
+
+def test_a_server_that_has_just_started_and_knows_no_roles_is_asked_again_soon(
+    writing: Writing, caplog: pytest.LogCaptureFixture
+) -> None:
+    reaping, kube = Reaping(writing), writing.kube
+    for name in ("w-0", "w-1"):
+        reaping.worker(name)
+        acts.fail(kube, name)
+        reaping.look()
+        reaping.turn()
+        if name == "w-0":
+            reaping.turn(after=5.0)
+    assert reaping.names() == ["w-1"]
+    kube.clock.stop()
+    kube.restart(cold=1.0)
+    reaping.turn(after=5.0)
+    assert (reaping.names(), kube.counts.answers(403)) == (["w-1"], 1)
+    kube.clock.advance(1.0)
+    reaping.turn(after=2.0)
+    assert reaping.names() == []
+    assert "gives the right" not in caplog.text
 
 
 def test_a_server_that_fails_is_asked_again_with_pauses(writing: Writing) -> None:
