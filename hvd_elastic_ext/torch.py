@@ -214,6 +214,7 @@ def _whole(state: Any) -> Iterator[None]:
     with _WAY.training():
         horovod_hook.begin(state, _next_world)
         yield
+        horovod_hook.returned(state)
 
 
 def _next_world() -> None:

@@ -12,17 +12,18 @@ storage is the clerk's (:mod:`hvd_elastic_ext.checkpoint.clerk`)::
      "facts": anything}
         makes it exist, and lets older ones go
         -> {"path": P/N, "bytes": 6e8}
-    {"do": "load", "place": P, "ranks": {slot: rank}}
+    {"do": "load", "place": P, "ranks": {slot: rank}, "done": MARK or null}
         the newest that is whole, into the memory of each slot whose rank has left its own state there; if none has,
-        into that of the first, with the own state of another
-        -> {} if there is none, else
+        into that of the first, with the own state of another. Nothing is loaded if the newest one has ``finished``
+        among its facts, and that is MARK
+        -> {} if there is none; {"done": true, "path": P/N, "step": 40, "passed_over": [...]} then; else
            {"path": P/N, "step": 40, "generation": 7, "slots": [those that have it], "passed_over": ["why", ...],
             "facts": what was given at the seal, "commit": [i, g, n] of the checkpoint, "held": [i, g, n, step] of
             what the first of these slots holds now}
     {"do": "held", "place": P, "skip": [N, ...]}
         what lies in each slot's memory, and which checkpoint is the newest that looks whole, but for those
         -> {"held": {slot: [[l, i, g, n], step, side]}, "newest": null or {"name": N, "path": P/N, "identity": [l, i,
-           g, n], "step": 40}}
+           g, n], "step": 40, "finished": that of its facts, or null}}
     {"do": "verify", "place": P, "name": N}
         reads every byte of one
         -> {"whole": true, "why": ""}
@@ -82,7 +83,7 @@ def main() -> int:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     request = json.load(sys.stdin)
-    if request["do"] not in HURRIED:
+    if request["do"] not in HURRIED and not request.get("urgent"):
         clerk.give_way()
 
     def say(answer: Answer) -> None:
@@ -164,6 +165,9 @@ def _load(request: Request) -> Answer:
         newest = found["newest"]
         if newest is None:
             return _none(request, passed_over)
+        if request.get("done") and newest["facts"].get("finished") == request["done"]:
+            path = f"{request['place']}/{newest['name']}"
+            return {"done": True, "path": path, "step": newest["step"], "passed_over": passed_over}
         ranks = _who(request, newest["name"])
         identity = _beyond(newest["identity"], found["entries"])
         with contextlib.ExitStack() as stack:
@@ -199,7 +203,7 @@ def _held(request: Request) -> Answer:
     if newest is None:
         return {"held": held, "newest": None}
     name = newest["name"]
-    told = {"name": name, "path": f"{request['place']}/{name}"}
+    told = {"name": name, "path": f"{request['place']}/{name}", "finished": newest["facts"].get("finished")}
     return {"held": held, "newest": {**told, "identity": newest["identity"], "step": newest["step"]}}
 
 

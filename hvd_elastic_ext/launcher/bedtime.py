@@ -66,8 +66,8 @@ class Known:
     stateless: bool = False
 
 
-def next_step(known: Known) -> Step:
-    """Say what is to be done before anything ends. Pure."""
+def next_step(known: Known, *, read_back: bool = True) -> Step:
+    """Say what is to be done before anything ends. Pure. ``read_back``: what is stored is only believed when read."""
     if not known.looked:
         return Step.LOOK
     newest = max((kept.commit[1:] for kept in known.held.values()), default=None)
@@ -75,7 +75,7 @@ def next_step(known: Known) -> Step:
         return Step.SEAL
     if known.stored is None:
         return Step.WAIT if known.stateless else Step.SLEEP
-    return Step.SLEEP if known.whole else Step.VERIFY
+    return Step.SLEEP if known.whole or not read_back else Step.VERIFY
 
 
 class Bedtime:
@@ -95,6 +95,7 @@ class Bedtime:
         self._answers: dict[str, Mapping[str, Any]] = {}
         self._asked_at = self._again_at = -math.inf
         self._hopeless = self._hurry = False
+        self._read_back = True
         self._said = ""
 
     @property
@@ -102,15 +103,15 @@ class Bedtime:
         """Whether waiting ends in sleep, as far as is known, however long that takes."""
         return self._since is not None and not self._hopeless
 
-    def look(self, now: float, *, short: str | None, hurry: bool = False) -> Asleep | None:
+    def look(self, now: float, *, short: str | None, hurry: bool = False, read_back: bool = True) -> Asleep | None:
         """Do what comes next. ``short``: why there is nobody to train, and will not be; None if there is.
 
         What the job ends with for now, once nothing can be lost by it. In a ``hurry`` it is not waited for that
-        somebody may train after all, whether the job may sleep or not.
+        somebody may train after all, whether the job may sleep or not. ``read_back``: what is stored is read back.
         """
         if self._how is None or (self._after_s is None and not hurry):
             return None
-        self._hurry = hurry
+        self._hurry, self._read_back = hurry, read_back
         if short is None:
             self.rise()
             return None
@@ -122,6 +123,11 @@ class Bedtime:
                 self._later(f"no answer from {', '.join(sorted(self._asked))} after {ANSWER_S:g} s")
             return None
         return self._go_on(now, short)
+
+    @property
+    def waits_for_an_answer(self) -> bool:
+        """Whether an agent is at work for this, or on a checkpoint."""
+        return bool(self._asked) or self._sealing.busy
 
     def next_look(self) -> float | None:
         """When there may be something to do (mono)."""
@@ -170,7 +176,7 @@ class Bedtime:
         return True
 
     def _go_on(self, now: float, short: str) -> Asleep | None:
-        match next_step(self._known):
+        match next_step(self._known, read_back=self._read_back):
             case Step.LOOK:
                 return self._ask_all(now, short)
             case Step.SEAL:
@@ -279,13 +285,13 @@ class Bedtime:
     def _later(self, why: str) -> None:
         self._forget()
         self._again_at = self._station.now() + AGAIN_S
-        self._say(f"the job does not go to sleep yet: {why}")
+        self._say(f"the job does not {'end' if self._hurry else 'go to sleep'} yet: {why}")
 
     def _say(self, what: str) -> None:
         if what != self._said:
             self._said = what
             log.warning("%s", what)
-            self._station.record("not_slept", reason=what)
+            self._station.record("not_sealed" if self._hurry else "not_slept", reason=what)
 
 
 def _identity(numbers: Any) -> Identity:

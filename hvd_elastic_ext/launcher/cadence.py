@@ -36,11 +36,17 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """Where checkpoints go (a folder, or a URL that fsspec knows), how often, and how many are left there."""
+    """Where checkpoints go (a folder, or a URL that fsspec knows), how often, and how many are left there.
+
+    ``mark``: by it a checkpoint of the end of training tells of which command that was the end. With ``train_on`` such
+    a one is gone on from as from any other.
+    """
 
     place: str
     every: Cadence
     keep: int = 3
+    mark: str = ""
+    train_on: bool = False
 
 
 AUTO: Final = Cadence()

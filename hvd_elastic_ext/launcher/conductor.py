@@ -21,7 +21,7 @@ from hvd_elastic_ext.core.errors import Asleep, JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher import accounts
+from hvd_elastic_ext.launcher import accounts, runs
 from hvd_elastic_ext.launcher.capacity import Pace, pace, raise_file_limit, too_few_files
 from hvd_elastic_ext.launcher.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.console import Console, seat_of
@@ -97,6 +97,7 @@ class Conductor:
         """Where the last launcher, or the last shift, listened, by address."""
         self.had = known.had
         """The last list with a host in it: of a job that sleeps, where it was."""
+        self._run = known.saved.more.get(runs.RUN)
         self._incarnation = folder.next_incarnation()
         accounts.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
         self.driver = Driver(
@@ -236,7 +237,8 @@ class Conductor:
         hook = str(Path(__file__).parents[1] / "worker" / "hook")
         beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
         adopts = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
-        tuning = {**settings.env, **beats, **settings.notices.env(), **adopts}
+        lasts = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
+        tuning = {**settings.env, **beats, **settings.notices.env(), **adopts, **lasts}
         self.environment = job_env(os.environ, tuning, hook=hook)
         self._transport = transport_of(settings, is_near=self._reach.is_near, pods=self._pods)
         self._begin_engine()
@@ -299,6 +301,7 @@ class Conductor:
             case AgentJoined(host, hello):
                 self._launches.came(host)
                 self.driver.agent_joined(host, hello)
+                self._save_soon()  # whoever comes next is to find it, also before there is a world
                 self.driver.ways_changed(host)
             case AgentLost(host, reason):
                 self.driver.agent_lost(host, reason)
@@ -390,7 +393,7 @@ class Conductor:
         """What whoever comes next is to know."""
         now, wall = self._clock.mono(), time.time()
         ports = self._control.ports if hasattr(self, "_control") else self._ports
-        return state_of(self.driver, incarnation=self._incarnation, ports=ports, now=now, wall=wall)
+        return state_of(self.driver, incarnation=self._incarnation, ports=ports, now=now, wall=wall, run=self._run)
 
     async def _clean_up(self) -> None:
         if self._mpi is not None:

@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher import holders, membership
+from hvd_elastic_ext.launcher import finished, holders, membership
 from hvd_elastic_ext.launcher.bedtime import Bedtime
 from hvd_elastic_ext.launcher.causes import NOT_STARTED, SSH_FAILED, Cause, ending
 from hvd_elastic_ext.launcher.custodian import Custodian
@@ -30,6 +30,7 @@ from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.isolation import Isolation
 from hvd_elastic_ext.launcher.laggards import Laggards
 from hvd_elastic_ext.launcher.last_call import LastCall
+from hvd_elastic_ext.launcher.last_state import LastState
 from hvd_elastic_ext.launcher.last_words import LastWords
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 from hvd_elastic_ext.launcher.membership import Decision, Stage
@@ -121,6 +122,7 @@ class Driver:
         """The newest list has no host, and was not believed: somebody worked."""
         self._held = False
         """Nothing is decided for now."""
+        self._last_state = LastState(self.station, self.sealing, self._bedtime)
         self._last_words = LastWords(self.station, self.worlds, self.sealing, self._bedtime)
         self._again_at: float | None = None
 
@@ -138,8 +140,10 @@ class Driver:
             self.fleet.notice_silence(blame=not self._ending)
         if self.outcome is None:  # to tell it to end again would be to hurry it
             self._end_for(self._last_words.said(now))
+        self._see_what_is_done()
         if self._ending:
-            self.over = self.farewell.look(now, everything=self.outcome is not None)
+            everything = self.outcome is not None
+            self.over = self.farewell.look(now, everything=everything, needs_agents=self._last_state.needs_agents)
             return None if self.over else now + LOOK_S
         self._held = self._held or self.back.waits(now)
         if self._held:
@@ -211,6 +215,13 @@ class Driver:
             if self.station.rules.woken or self._has_trained:
                 return  # it sleeps on, or waits for hosts
             self.end(JobFailed(f"no process has come as far as training: {self.faults.first}"))
+
+    def _see_what_is_done(self) -> None:
+        """The job's own checkpoint says that it is done: nothing is begun."""
+        done, how = self._resuming.done, self.station.rules.durability
+        if done is not None and how is not None and not (self._ending or self.worlds.begun):
+            log.warning("%s", finished.said(done, how.place))
+            self._last_state.over = self._finishing = True
 
     def _act(self, decision: Decision, wanted: tuple[Seat, ...]) -> None:
         self._again_at = decision.again_at
@@ -510,6 +521,7 @@ _SAID: Final[Mapping[Any, Callable[[Driver, Worker, Mapping[str, Any]], None]]] 
     "entered": Driver._entered,
     "record": Driver._worker_record,
     "kept": lambda driver, worker, message: driver.sealing.kept(worker, message),
+    "last": lambda driver, worker, message: driver.sealing.last(worker, message),
     "not_kept": lambda driver, worker, message: driver.sealing.not_kept(worker, message),
     "going_on": lambda driver, worker, message: driver.worlds.accounts.going_on(
         worker.life, worker.generation, message

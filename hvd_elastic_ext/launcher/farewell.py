@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from hvd_elastic_ext.core.hosts import Host
@@ -40,9 +41,10 @@ class Farewell:
         """Those of them that have not answered."""
         self._hurried = False
 
-    def look(self, now: float, *, everything: bool) -> bool:
+    def look(self, now: float, *, everything: bool, needs_agents: Callable[[float], bool]) -> bool:
         """End what runs: everything if the job was told to end, else all but the world whose training is done.
 
+        Then ``needs_agents`` is asked whether agents have to stay for something when all processes have ended.
         True when it is over.
         """
         self._worlds.accounts.close()
@@ -53,6 +55,9 @@ class Farewell:
             self._ends_by = self._ends_by or now + PATIENCE_S
         late = self._ends_by is not None and now >= self._ends_by
         if late or not self._station.roster.workers:
+            if not everything and self._gone_by is None and needs_agents(now):
+                self._ends_by = now + PATIENCE_S
+                return False
             self._dismiss(late=late)
         if self._gone_by is None and (late or self._nobody_left(now)):
             if late:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.launcher import desk, hosts_desk, ledger_json, statedir
+from hvd_elastic_ext.launcher import desk, hosts_desk, ledger_json, runs, statedir
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 
 ROOT: Final = Path(".hvd-elastic")
@@ -133,10 +133,11 @@ def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _ledger(folder: Path, saved: statedir.Saved | None, *, now: float, wall: float) -> HealthLedger:
-    if saved is None or saved.ledger is None:
+    told = None if saved is None else ledger_json.by_hand(saved.ledger) if runs.has_ended(saved) else saved.ledger
+    if told is None:
         return HealthLedger()
     try:
-        return ledger_json.from_json(saved.ledger, now, wall=wall)
+        return ledger_json.from_json(told, now, wall=wall)
     except ValueError as error:
         sys.stderr.write(f"hvd-elastic hosts: {folder}: {error}; starting from nothing\n")
         return HealthLedger()

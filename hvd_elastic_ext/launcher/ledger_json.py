@@ -49,6 +49,20 @@ def from_json(document: object, now: float, *, wall: float) -> HealthLedger:
         raise ValueError(f"this is no saved health ledger: {type(error).__name__} {error}") from None
 
 
+def by_hand(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Of what :func:`to_json` wrote only what somebody has said by hand: that holds for every run of the job."""
+    match document:
+        case {"version": version, "saved": saved, "records": [*records]}:
+            nothing = {"strikes": 0, "cooldown": 0.0, "ends_in": 0.0, "cause": None, "forgiven": False}
+            held = [
+                {**record, **nothing}
+                for record in records
+                if isinstance(record, dict) and record.get("held") is True and record.get("drained") is not True
+            ]
+            return {"version": version, "saved": saved, "records": held, "faults": []}
+    return None
+
+
 def _read(document: Any, now: float, wall: float) -> HealthLedger:
     if document["version"] != VERSION:
         raise ValueError(

@@ -14,6 +14,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.attempts import last_words
 from hvd_elastic_ext.launcher.cadence import Durability
+from hvd_elastic_ext.launcher.finished import Finished
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.holders import read
 from hvd_elastic_ext.launcher.membership import Decision, Stage
@@ -78,6 +79,8 @@ class Resuming:
         """A checkpoint that is known to have been made: somebody has it, or will."""
         self._path: str | None = None
         """The checkpoint that a host has loaded."""
+        self.done: Finished | None = None
+        """The newest checkpoint that a host has is the end of this very job: nothing is to be trained."""
         self.failure: JobFailed | None = None
         """Checkpoints are there, or may be, and none can be read: training does not begin anew over them."""
 
@@ -181,8 +184,10 @@ class Resuming:
             if loading is not None and loading.under_way:
                 if not self._station.hands.send(host, {"do": "drop", "slots": loading.slots}):
                     continue  # nothing is started there before it has heard that
+                commits = self._station.roster.commits
                 for slot in loading.slots:
-                    self._station.hands.send(host, {"do": "forget", "slot": slot})
+                    if commits.commit_of(Seat(host, slot)) is None:  # what it holds, a load that was ended has left
+                        self._station.hands.send(host, {"do": "forget", "slot": slot})
             del self._hosts[host]
 
     def _load(self, agent: Agent, slots: Mapping[str, int], now: float) -> None:
@@ -191,7 +196,8 @@ class Resuming:
         if self._station.roster.on(host):
             self._hosts[host].again_at = now + EMPTY_S
             return
-        request = {"do": "load", "place": self._how.place, "ranks": slots}
+        done = None if self._how.train_on else self._how.mark
+        request = {"do": "load", "place": self._how.place, "ranks": slots, "done": done}
         numbers = [int(slot) for slot in slots]
         order = {"do": "errand", "id": number, "slots": numbers, "request": request}
         if self._station.hands.send(host, order):
@@ -234,6 +240,9 @@ class Resuming:
             self._station.record("passed_over", host=host, reason=str(passed))
         if not isinstance(path, str) or not isinstance(step, int):
             return  # there is none here: training begins at the beginning, unless another host has one
+        if answer.get("done") is True:
+            self.done = self.done or Finished(path, step)
+            return
         filled = answer.get("slots")
         loading.seats = frozenset(Seat(host, slot) for slot in (filled if isinstance(filled, list) else loading.slots))
         self._why = None
@@ -246,6 +255,7 @@ class Resuming:
                 commits.told(seat, *has, agent=agent.itself)
         if isinstance(generation, int):
             self._station.generation = max(self._station.generation, generation)
+        self._sealing.is_read_by(host)
         first, self._path = self._path is None, path
         if first:
             facts = answer.get("facts")

@@ -6,8 +6,11 @@ import argparse
 import gc
 import logging
 import os
+import secrets
+import shutil
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +24,7 @@ from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
-from hvd_elastic_ext.launcher import statedir
+from hvd_elastic_ext.launcher import finished, runs, statedir
 from hvd_elastic_ext.launcher.cadence import AUTO, Durability, parse_checkpoint_every, parse_commit_every
 from hvd_elastic_ext.launcher.environment import too_large, why_not_elastic
 from hvd_elastic_ext.launcher.feed import HostFeed
@@ -83,15 +86,33 @@ def _end_at_once(number: int, _: object) -> None:
 
 def _recorded(settings: RunSettings, outlets: Outlets) -> None:
     """Run the job, and write into its journal how it ended."""
-    statedir.make(settings.state_dir)  # before the journal, which may be the first thing in it
+    with statedir.StateDir(settings.state_dir) as folder:  # before the journal, which another launcher may write
+        fresh = runs.name_of(time.time(), secrets.randbits(16))
+        saved = runs.begun(folder.load(), fresh=fresh, resume=settings.resume)
+        done = _finished(settings, saved)
+        if done is not None:
+            logging.getLogger(__name__).warning("%s", done)
+            return
+        _journalled(settings, folder, saved, outlets)
+
+
+def _finished(settings: RunSettings, saved: statedir.Saved) -> str | None:
+    """What is said of a job that is done already; None if there is something to do, or nothing is known from here."""
+    how = settings.durability
+    if how is None or how.train_on or saved.more.get("hosts"):  # there may be somebody who is to be ended
+        return None
+    found = finished.find(how.place, how.mark)
+    return None if found is None else finished.said(found, how.place)
+
+
+def _journalled(settings: RunSettings, folder: statedir.StateDir, saved: statedir.Saved, outlets: Outlets) -> None:
     journal = open_journal(settings.journal)
-    journal.record(
-        "started", generation=0, job=settings.job, pid=os.getpid(), version=__version__, command=settings.command[0]
-    )
+    name = {"job": settings.job, "run": saved.more[runs.RUN]}
+    journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
     feed = HostFeed(journal)
     source = make_source(settings, feed)
     try:
-        _run(settings, feed, source, journal=journal, outlets=outlets)
+        _run(settings, feed, source, folder=folder, saved=saved, journal=journal, outlets=outlets)
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
         raise
@@ -101,11 +122,20 @@ def _recorded(settings: RunSettings, outlets: Outlets) -> None:
     journal.record("finished", generation=feed.generation, code=0, reason="training is done")
 
 
-def _run(settings: RunSettings, feed: HostFeed, source: HostSource, *, journal: Journal, outlets: Outlets) -> None:
+def _run(
+    settings: RunSettings,
+    feed: HostFeed,
+    source: HostSource,
+    *,
+    folder: statedir.StateDir,
+    saved: statedir.Saved,
+    journal: Journal,
+    outlets: Outlets,
+) -> None:
     from hvd_elastic_ext.launcher.shifts import Job
 
     # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
-    job = Job(settings, feed, journal=journal, clock=SystemClock(), outlets=outlets)
+    job = Job(settings, feed, folder=folder, saved=saved, journal=journal, clock=SystemClock(), outlets=outlets)
     gc.freeze()
     gc.set_threshold(*COLLECT)
     source.start()
@@ -156,10 +186,19 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
     _check_sample(environ)
     problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
+    problem = problem or why_no_program(args.command)
     if problem is not None:
         raise UsageError(problem)
     hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
     return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
+
+
+def why_no_program(command: Sequence[str]) -> str | None:
+    """Why a command can be started nowhere: it is a file here, and no program. None if nothing is known against it."""
+    script = command[0] if command else ""
+    if not script.endswith(".py") or not Path(script).is_file() or shutil.which(script) is not None:
+        return None
+    return f"{script} is no program: write python {script}"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -178,7 +217,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="horovod",
         help="what forms worlds: Horovod, within the processes; torchrun's way or mpirun, with new processes (horovod)",
     )
-    group.add_argument("--job", metavar="NAME", help="name of the job (default: that of the training script)")
+    group.add_argument("--job", metavar="NAME", help="name of the job (default: that of what it runs)")
     group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
     group.add_argument("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
     group.add_argument(
@@ -273,6 +312,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--adopt", action="store_true", help="give plain hvd.elastic scripts our State, sampler and loop, unedited"
     )
     group.add_argument(
+        "--restart-from-scratch",
+        action="store_true",
+        help="begin training anew where all processes are lost and no commit was kept (default: the job fails)",
+    )
+    group.add_argument(
         "--commit-every",
         metavar="auto|N",
         help="make every N-th state.commit() only, or as many as pay: what copying costs against what is lost (1: all)",
@@ -289,6 +333,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--checkpoint-keep", type=int, default=3, metavar="N", help="how many of the newest checkpoints are left (3)"
+    )
+    group.add_argument(
+        "--train-on", action="store_true", help="train on from the last checkpoint of a job that is done"
+    )
+    group.add_argument(
+        "--resume", action="store_true", help="go on with the last run's journal and strikes, even if it has ended"
     )
     group.add_argument("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
 
@@ -341,6 +391,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         commit_wait_s=args.commit_wait,
         failure_budget=args.failure_budget,
         adopt=args.adopt,
+        restart_from_scratch=args.restart_from_scratch,
         engine=args.engine,
         below_min=args.below_min,
         sleep_after_s=args.sleep_after,
@@ -351,7 +402,8 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         progress_timeout_s=args.progress_timeout,
         restart_stalled=args.restart_stalled,
         drain_stragglers=args.drain_stragglers,
-        durability=_durability(args, state_dir),
+        durability=_durability(args, state_dir, mark=finished.mark_of(command)),
+        resume=args.resume,
         commit_every=None if args.commit_every is None else parse_commit_every(args.commit_every),
         notices=CloudNotices(args.notices_from, args.metadata_url or None),
         env=env,
@@ -379,7 +431,7 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
     )
 
 
-def _durability(args: argparse.Namespace, state_dir: Path) -> Durability | None:
+def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Durability | None:
     """Checkpoints are made where one of their options, or sleep, is asked for: they take time and room on a disk."""
     if args.checkpoint_dir is None and args.checkpoint_every is None and args.below_min != "sleep":
         return None
@@ -392,7 +444,8 @@ def _durability(args: argparse.Namespace, state_dir: Path) -> Durability | None:
             "leave it out of the URL, and give it as the driver takes it, in the environment"
         )
     every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)
-    return Durability(place if "://" in place else str(Path(place).absolute()), every, args.checkpoint_keep)
+    place = place if "://" in place else str(Path(place).absolute())
+    return Durability(place, every, args.checkpoint_keep, mark, train_on=args.train_on)
 
 
 def _sizes(text: str | None) -> tuple[int, ...]:

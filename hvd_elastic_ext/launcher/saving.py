@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher import ledger_json
+from hvd_elastic_ext.launcher import ledger_json, runs
 from hvd_elastic_ext.launcher.custody import Stored
 from hvd_elastic_ext.launcher.driver import Driver
 from hvd_elastic_ext.launcher.ledger import HealthLedger
@@ -41,12 +41,15 @@ class Handover:
     expects: str | None = None
 
 
-def state_of(driver: Driver, *, incarnation: int, ports: Mapping[str, int], now: float, wall: float) -> Saved:
-    """What the next launcher is to know, as of ``now`` (mono) and ``wall`` (Unix seconds)."""
+def state_of(
+    driver: Driver, *, incarnation: int, ports: Mapping[str, int], now: float, wall: float, run: str | None = None
+) -> Saved:
+    """What the next launcher is to know, as of ``now`` (mono) and ``wall`` (Unix seconds). ``run``: its name."""
     ledger = ledger_json.to_json(driver.faults.ledger, now, wall=wall)
     agents, untold = driver.station.roster.agents.values(), driver.farewell.untold
     there = [*driver.back.missing.values(), *untold.values(), *(agent.host for agent in agents)]
     more = {
+        runs.RUN: run,
         "hosts": {host.name: host.slots for host in there},
         "finished": driver.over and not untold,
         "ports": ports,

@@ -62,6 +62,13 @@ class Sealing:
         """The newest checkpoint, if only those hosts have it that made it."""
         self.stored: Stored | None = None
         """The newest checkpoint, and of which commit it is."""
+        self._words: dict[str, str] = {}
+        """By host, what it calls the storage that it has."""
+        self._readers: frozenset[str] = frozenset()
+        self._done = False
+        """Training is done: what is sealed now is its end."""
+        self._files: dict[Life, Kept] = {}
+        """What processes keep in the place of their last commit."""
         self._said_stateless = False
         self._path: str | None = None
         self._pace = Pace()
@@ -98,8 +105,23 @@ class Sealing:
         now, members = self._station.now(), self._members()
         return bool(members) and all(each.holds is not None or now - each.since < TELLS_S for each in members)
 
+    def done(self) -> None:
+        """Training is done: no commit that was named will come, and what is sealed from now on is the end of it."""
+        self._done, self._asked = True, False
+        if self._attempt is not None and len(self._attempt.kept) < len(self._attempt.ranks):
+            self._give_up("training is done", blame=False)
+        self._failed_in_a_row, self._not_before = 0, -math.inf
+
+    def last(self, worker: Worker, message: Mapping[str, Any]) -> None:
+        """A process whose training is done keeps something else in the place of its last commit."""
+        kept = _kept(message)
+        if kept is not None:
+            self._files[worker.life] = kept
+
     def at_rest(self, held: Mapping[Life, Kept]) -> None:
         """Make a checkpoint of a commit that lies in memory while nobody trains: of the same one everywhere."""
+        files = {life: kept for life, kept in self._files.items() if life in held and kept.commit == held[life].commit}
+        held = {**held, **files}
         now, name = self._station.now(), next(iter(held.values())).commit[1:]
         ranks = {life: rank for rank, life in enumerate(held)}
         self._attempt = Attempt(0, self._station.generation, ranks, now, name, at_rest=True, kept=dict(held))
@@ -131,6 +153,15 @@ class Sealing:
     def newest(self) -> tuple[str | None, int | None]:
         """Where the newest checkpoint is that was made, or loaded, and its step."""
         return self._path, None if self._path is None else self._last.step
+
+    @property
+    def readers(self) -> frozenset[str] | None:
+        """Hosts that are known to have the newest checkpoint on their storage; None: all have that storage."""
+        return None if self._how is not None and "://" in self._how.place else self._readers
+
+    def is_read_by(self, host: str) -> None:
+        """A host has loaded the newest checkpoint."""
+        self._readers |= {host}
 
     @property
     def durable_s(self) -> float:
@@ -281,15 +312,10 @@ class Sealing:
 
     def kept(self, worker: Worker, message: Mapping[str, Any]) -> None:
         """A process keeps the commit that was named."""
-        attempt, commit, step, side = self._attempt, message.get("commit"), message.get("step"), message.get("side")
-        if attempt is None or worker.life not in attempt.ranks or not isinstance(commit, list) or len(commit) != 4:
+        attempt, kept = self._attempt, _kept(message)
+        if attempt is None or worker.life not in attempt.ranks or kept is None or kept.commit[1:] != attempt.wanted:
             return
-        if tuple(commit[1:]) != attempt.wanted or type(step) is not int or type(side) is not int:
-            return
-        files, stall_s = message.get("files") is True, message.get("stall_s")
-        stall_s = float(stall_s) if isinstance(stall_s, int | float) and 0 <= stall_s < math.inf else 0.0
-        identity = (commit[0], commit[1], commit[2], commit[3])
-        attempt.kept[worker.life] = Kept(identity, step, side, files, stall_s)
+        attempt.kept[worker.life] = kept
         if len(attempt.kept) == len(attempt.ranks):
             self._write(attempt)
 
@@ -377,6 +403,9 @@ class Sealing:
             return
         attempt.sealing, attempt.number = True, self._station.new_errand()
         facts = self._estimate.facts(ended=attempt.stay or attempt.at_rest)
+        newest = self._station.roster.commits.newest
+        if self._done and attempt.at_rest and (newest is None or attempt.wanted >= newest):
+            facts["finished"] = self._how.mark
         more = {"do": "seal", "world": len(attempt.ranks), "keep": self._how.keep, "facts": facts}
         work = attempt.work(apart=self._apart)
         if not self._apart:
@@ -407,6 +436,10 @@ class Sealing:
             log.warning("older checkpoints are not removed, and take up room: %s", why)
         self._last = Last(attempt.kept_at, step)
         self.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(self._path))
+        self._words.update({host: str(written.get("store")) for host, written in attempt.written.items()})
+        word = self._words.get(attempt.root)
+        shared = frozenset(host for host, known in self._words.items() if known == word)
+        self._readers = frozenset(attempt.written) if self._apart else shared
         slowed = self._slowing.ends(now, self._step()) if attempt.measurable else None
         self._estimate.sealed(took, slowed, stall_s=attempt.stall_s)
         self._failed_in_a_row, self._asked = 0, self._asked and self._stay and not attempt.stay
@@ -433,3 +466,15 @@ class Sealing:
         self._attempt = None
         for host, lives in attempt.hosts.items():
             self._station.hands.send(host, {"do": "drop", "slots": [life.seat.slot for life in lives]})
+
+
+def _kept(message: Mapping[str, Any]) -> Kept | None:
+    """What a process says that it keeps; None if that makes no sense."""
+    commit, step, side = message.get("commit"), message.get("step"), message.get("side")
+    if not isinstance(commit, list) or len(commit) != 4 or not all(type(each) is int for each in commit):
+        return None
+    if not isinstance(step, int) or not isinstance(side, int):
+        return None
+    stall_s = message.get("stall_s")
+    stall_s = float(stall_s) if isinstance(stall_s, int | float) and 0 <= stall_s < math.inf else 0.0
+    return Kept((commit[0], commit[1], commit[2], commit[3]), step, side, message.get("files") is True, stall_s)

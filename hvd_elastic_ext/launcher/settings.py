@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +18,11 @@ from hvd_elastic_ext.launcher.releasing import Limits
 
 ELASTIC_TIMEOUT_S = 600.0
 """Horovod's default of ``--elastic-timeout``."""
+PREPARING = (".", "cd", "exec", "export", "set", "source", "ulimit", "umask")
+"""Commands of a shell's own that come before what it runs."""
+SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+RUNNERS = ("cProfile", "coverage", "pdb", "profile", "torch.distributed.launch", "torch.distributed.run", "trace")
+"""Modules that run the script which is named behind them."""
 GRACE_S = 5.0
 """Seconds a training process has between SIGTERM and SIGKILL; Horovod's own."""
 MAX_COOLDOWN_S = 3600
@@ -75,6 +83,7 @@ class RunSettings:
     ``max_wait_s`` is how long it may sleep at a time; None is as long as it takes. ``releases``: what is let go then.
     ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
+    ``resume``: go on with the last run, even if it has ended.
     ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
     workers get on top of their host's own environment.
     """
@@ -108,6 +117,7 @@ class RunSettings:
     commit_wait_s: float = 60.0
     failure_budget: int = 10
     adopt: bool = False
+    restart_from_scratch: bool = False
     engine: str = "horovod"
     below_min: str = "wait"
     sleep_after_s: float = 30.0
@@ -120,6 +130,7 @@ class RunSettings:
     drain_stragglers: bool = False
     durability: Durability | None = None
     commit_every: Cadence | None = None
+    resume: bool = False
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -156,6 +167,10 @@ def _of_sizes(s: RunSettings) -> Checks:
         (
             bool(sizes) and all(size < low for size in s.allowed_sizes),
             f"--allowed-sizes {sizes}: all are below the minimum of {low}",
+        ),
+        (
+            bool(sizes) and most is not None and all(size > most for size in s.allowed_sizes),
+            f"--allowed-sizes {sizes}: all are above the maximum of {most}",
         ),
     ]
 
@@ -249,7 +264,46 @@ def _of_ways(s: RunSettings) -> Checks:
     ]
 
 
-def job_name(command: tuple[str, ...]) -> str:
-    """A job's name when none is given: that of the first script in its command, else of the command."""
-    script = next((word for word in command if word.endswith((".py", ".sh"))), command[0] if command else "job")
-    return re.sub(r"[^A-Za-z0-9._-]", "-", Path(script).stem).lstrip("._-") or "job"
+def job_name(command: Sequence[str]) -> str:
+    """A job's name when none is given: that of the first script or module that its command runs, else of the command.
+
+    Of ``bash -c`` it is that of what the shell runs; of ``python -c`` every program has another name.
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "-", _what_runs(command)).lstrip("._-")[:100] or "job"
+
+
+def _what_runs(words: Sequence[str]) -> str:
+    program = ""
+    for before, word in itertools.pairwise(["", *words]):
+        name = Path(word).name
+        if before == "-m" and program == "python" and word not in RUNNERS:
+            return word
+        if program in SHELLS and re.fullmatch(r"-[a-z]*c", before):
+            return _what_runs(_without_builtins(_shell_words(word)))
+        if before == "-c" and program == "python":
+            return f"python-{hashlib.blake2b(word.encode(), digest_size=4).hexdigest()}"
+        if word.endswith((".py", ".sh")) and before not in ("source", "."):
+            return Path(word).stem
+        if name in SHELLS or re.fullmatch(r"python[0-9.]*", name):
+            program = name.rstrip("0123456789.")
+    return Path(words[0]).stem if words else "job"
+
+
+def _without_builtins(words: list[str]) -> list[str]:
+    """From the first command on that does not only prepare for what follows."""
+    start = 0
+    for at, (before, word) in enumerate(itertools.pairwise(["", *words])):
+        if before and set(before) <= set(";&|()"):
+            start = at
+        if at == start and word not in PREPARING and not set(word) <= set(";&|()"):
+            break
+    return words[start:]
+
+
+def _shell_words(text: str) -> list[str]:
+    lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:  # a quotation that does not end: the shell will say so
+        return text.split()

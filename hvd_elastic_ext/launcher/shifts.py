@@ -17,7 +17,7 @@ from typing import Any
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher import dormant, hosts_desk, releases
+from hvd_elastic_ext.launcher import dormant, hosts_desk, releases, runs
 from hvd_elastic_ext.launcher.conductor import Conductor
 from hvd_elastic_ext.launcher.console import Console
 from hvd_elastic_ext.launcher.desk import Desk
@@ -27,7 +27,7 @@ from hvd_elastic_ext.launcher.feed import HostFeed
 from hvd_elastic_ext.launcher.output import Outlets
 from hvd_elastic_ext.launcher.restarts import pause_before_restart
 from hvd_elastic_ext.launcher.rules import JobRules
-from hvd_elastic_ext.launcher.saving import Handover, Saving, checkpoint_of
+from hvd_elastic_ext.launcher.saving import Handover, Saving, checkpoint_of, hosts_left
 from hvd_elastic_ext.launcher.settings import RunSettings
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
 from hvd_elastic_ext.launcher.transports import ToPods
@@ -36,13 +36,25 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if there is no way to those."""
+    """Runs ``settings`` on the hosts of ``feed``. Raises ``UsageError`` if there is no way to those.
+
+    ``folder``: the job's own; ``saved``: what this launcher goes by, see :func:`hvd_elastic_ext.launcher.runs.begun`.
+    """
 
     def __init__(
-        self, settings: RunSettings, feed: HostFeed, *, journal: Journal, clock: Clock, outlets: Outlets
+        self,
+        settings: RunSettings,
+        feed: HostFeed,
+        *,
+        folder: StateDir,
+        saved: Saved,
+        journal: Journal,
+        clock: Clock,
+        outlets: Outlets,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
         self._outlets = outlets
+        self._folder, self._saved = folder, saved
         self._conductor: Conductor
         """That of the present shift; in a sleep or a pause, of the one before it."""
         self._dormant: Dormant | None = None
@@ -55,11 +67,23 @@ class Job:
 
     def run(self) -> None:
         """Run to the end. Raises :class:`JobFailed` or :class:`Interrupted` unless training was done."""
-        with StateDir(self._settings.state_dir) as self._folder:
+        try:
             with Saving(self._folder.save) as self._saving:
                 asyncio.run(self._main())
-            if not self._conductor.driver.farewell.untold:
-                self._folder.forget_key()
+        except Asleep:
+            raise  # the run goes on with the next launcher
+        except JobFailed:
+            self._end_run()
+            raise
+        self._end_run()
+        if not self._conductor.driver.farewell.untold:
+            self._folder.forget_key()
+
+    def _end_run(self) -> None:
+        """Whoever is started next begins another run, unless something of this one may still be running."""
+        saved = self._conductor.saved()
+        if not hosts_left(saved):
+            self._folder.save(runs.ended(saved))
 
     async def _main(self) -> None:
         """One shift after the other: the job is begun, and after a sleep or a failure begun again."""
@@ -71,7 +95,7 @@ class Job:
         )
         self._desk = Desk(self._folder.socket, self._at_the_desk)
         how = self._settings.durability
-        saved, in_vain, restarts = self._folder.load() or Saved(), 0, 0
+        saved, in_vain, restarts = self._saved, 0, 0
         known = Handover(saved, expects=checkpoint_of(saved, place=None if how is None else how.place))
         await self._releases.began()  # until signals are taken over, there is nothing to end but this process
         with self._signals():
@@ -172,8 +196,10 @@ class Job:
         self._conductor.hosts_changed()
 
     def _at_the_desk(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        known = self._conductor.driver.faults.ledger
-        ledger, answer = hosts_desk.answer(request, known, hosts=self._feed.hosts().hosts, now=self._clock.mono())
+        driver, now = self._conductor.driver, self._clock.mono()
+        known, hosts = driver.faults.ledger, self._feed.hosts().hosts
+        training = {life.seat.host for life in driver.worlds.members} if driver.worlds.standing else set()
+        ledger, answer = hosts_desk.answer(request, known, hosts=hosts, now=now, training=training)
         if ledger is not known:
             event, fields = hosts_desk.told(request)
             self._conductor.health_changed(ledger, event, fields)

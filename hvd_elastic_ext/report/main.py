@@ -11,6 +11,7 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.report.runs import choose, runs
 from hvd_elastic_ext.report.story import Story, tell
 
 
@@ -20,6 +21,9 @@ def parser() -> argparse.ArgumentParser:
         prog="hvd-elastic events", description="What happened in a job and why, from its journal."
     )
     options.add_argument("journal", metavar="JOURNAL", type=Path, help="the file that `hvd-elastic run` wrote")
+    options.add_argument(
+        "--run", metavar="RUN", help="another run of the job than the newest: its number from 1, its name, or all"
+    )
     options.add_argument("--json", action="store_true", help="rows and series as JSON instead of a table")
     options.add_argument(
         "--plot", metavar="FILE", type=Path, help="also draw a picture; FILE ends in .svg, .png or .html"
@@ -31,15 +35,18 @@ def main(argv: Sequence[str]) -> int:
     """Show one journal. Raises :class:`UsageError` for a file that is none."""
     options = parser().parse_args(argv)
     records, foreign = read_journal(options.journal)
-    story = tell(records)
+    chosen, said = choose(runs(records), options.run)
+    story = tell(chosen)
     if options.plot is not None:
         from hvd_elastic_ext.report.picture import draw
 
         draw(story, options.plot, title=f"Elastic training: {options.journal.name}")
     show(story, as_json=options.json)
+    if said:
+        sys.stderr.write(f"hvd-elastic events: {said}\n")
     if foreign:
-        said = "1 line is" if foreign == 1 else f"{foreign} lines are"
-        sys.stderr.write(f"hvd-elastic events: {options.journal}: {said} no journal line; passed over\n")
+        lines = "1 line is" if foreign == 1 else f"{foreign} lines are"
+        sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines} no journal line; passed over\n")
     if options.plot is not None:
         sys.stderr.write(f"hvd-elastic events: wrote {options.plot}\n")
     return 0

@@ -27,6 +27,8 @@ from hvd_elastic_ext.report.timeline import (
 
 TOLD_TO_LEAVE: Final = "told to leave"
 """The launcher's cause for exits that it asked for."""
+BEGUN_ANEW: Final = "begun anew"
+"""The event of a training of which nothing was left."""
 TOGETHER_S: Final = 2.0
 """Roll-backs of several ranks that lie no further apart than this are one event."""
 
@@ -73,6 +75,8 @@ class Story:
     steps: int | None
     step_s: float
     code: int | None
+    run: str | None = None
+    """The name of the run that is told of; of several, that of the last one."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
@@ -95,6 +99,7 @@ def tell(records: Iterable[Record]) -> Story:
         steps=max(numbers, default=None),
         step_s=typical,
         code=whole(finished[0].record.get("code")) if finished else None,
+        run=next((name for m in reversed(of(moments, "started")) if (name := text(m.record.get("run")))), None),
     )
 
 
@@ -323,6 +328,11 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
     return f"{gap}, {meanwhile} steps done meanwhile" if meanwhile > 0 else gap
 
 
+def _begun_anew(moment: Moment) -> Row:
+    record = moment.record
+    return Row(moment.at, BEGUN_ANEW, text(record.get("reason")), steps_lost=whole(record.get("steps_lost")))
+
+
 def _refused(moment: Moment) -> Row:
     return Row(moment.at, "refused", text(moment.record.get("reason")))
 
@@ -404,6 +414,8 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "not_called": _with_reason,
     "woke": _with_reason,
     "begun_again": _with_reason,
+    "begun_anew": _begun_anew,
+    "not_resized": _with_reason,
     "resumed": _with_reason,
     "sealed": _sealed,
     "not_sealed": _with_reason,

@@ -94,6 +94,10 @@ class Face:
         """Our loop calls this when the training function has returned, or raised."""
         self._keeper.ended()
 
+    def _returned(self) -> None:
+        """Loops call this when the training function has returned, before they say that training is done."""
+        self._keeper.returned()
+
     def on_hosts_update(self, update: HostsUpdate) -> None:
         """Launchers that number their sets of hosts call this, from any thread; what comes twice or late is dropped."""
         self._keeper.inbox.put(update)
@@ -246,6 +250,7 @@ def keeper_for(
             verify=settings.verify,
             processes=settings.local_size,
             program=_program(),
+            last_commit=settings.last_commit,
         ),
     )
     keeper.seal = owner.save

@@ -171,7 +171,9 @@ class StockLoop:
     def run(self, state: Any, *args: Any, **kwargs: Any) -> Any:
         with self._way.training():
             begin(state, self._reset)
-            return self._loop(state, *args, **kwargs)
+            result = self._loop(state, *args, **kwargs)
+            returned(state)
+            return result
 
     def _train(self, state: Any, *args: Any, **kwargs: Any) -> Any:
         self._way.synced()
@@ -179,6 +181,15 @@ class StockLoop:
         if isinstance(updates, Updates) and updates.pending and not is_ours(state):
             updates.tell_stock(state)  # it forgets, at the end of a reset, what came while the next world formed
         return self._func(state, *args, **kwargs)
+
+
+def returned(state: Any) -> None:
+    """At the end of a training loop: a State of ours commits what it was left with."""
+    getattr(state, "_returned", _nothing)()
+
+
+def _nothing() -> None:
+    """What a State of Horovod's own has to do at the end."""
 
 
 def begin(state: Any, rejoin: Callable[[], None]) -> None:

@@ -105,6 +105,20 @@ class Keeping:
         if stays:
             self._stay(asks)
 
+    def last(self, identity: Identity, step: int, *, instead: Instead) -> str | None:
+        """Training is done, and that was its last commit: have what ``instead`` makes kept in the place of it.
+
+        If that raises the commit itself is what there is; what it raised is returned.
+        """
+        began = self._now()
+        with self._turn:
+            self._wanted, asks = None, self._asks
+        side, failed = self._made(instead, asks)
+        if side is not None:
+            stall_s = round(self._now() - began, 3)
+            self._link.say("last", commit=identity, step=step, side=side, files=True, stall_s=stall_s)
+        return failed
+
     def _made(self, instead: Instead, asks: int) -> tuple[int | None, str | None]:
         """On which side it is, None if nobody wants it any more; and why it failed, if it did."""
         try:

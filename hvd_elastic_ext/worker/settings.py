@@ -33,6 +33,9 @@ class WorkerSettings:
     verify: bool = False
     """Compare all shared state after every sync (``HVD_ELASTIC_VERIFY=1``): costs a hash of it."""
 
+    last_commit: bool = False
+    """Checkpoints are made: what training leaves at its end is to be in one (``HVD_ELASTIC_LAST_COMMIT=1``)."""
+
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> WorkerSettings:
         """Raises :class:`UsageError` for a sample interval that is none."""
@@ -44,6 +47,7 @@ class WorkerSettings:
             incarnation=_number("HVD_ELASTIC_INCARNATION", environ.get("HVD_ELASTIC_INCARNATION") or "0"),
             local_size=_local_size(environ),
             verify=environ.get("HVD_ELASTIC_VERIFY", "") not in ("", "0"),
+            last_commit=environ.get("HVD_ELASTIC_LAST_COMMIT") == "1",
         )
 
 
@@ -58,6 +62,8 @@ class Limits:
     """Training processes on this host, which share its memory."""
     program: str = ""
     """Tells programs apart that may find each other's commits."""
+    last_commit: bool = False
+    """Commit what training leaves when it is done: the launcher makes checkpoints."""
 
 
 def _seconds(text: str) -> float:

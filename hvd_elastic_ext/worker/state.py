@@ -18,7 +18,7 @@ from hvd_elastic_ext.worker.election import Candidate, Election, Send, elect
 from hvd_elastic_ext.worker.fingerprint import fingerprint
 from hvd_elastic_ext.worker.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.inventory import Difference, Inventory, Mark, Written
-from hvd_elastic_ext.worker.keeping import Keeping
+from hvd_elastic_ext.worker.keeping import SAID, Keeping
 from hvd_elastic_ext.worker.link import Vitals
 from hvd_elastic_ext.worker.own_files import Calls, Checkpoint
 from hvd_elastic_ext.worker.reductions import accumulating
@@ -322,6 +322,24 @@ class Keeper:
             values=plain(self._inventory.values()),
             root=election.root, sent_bytes=sent if self._comms.size() > 1 else 0, reason=election.reason,
         )  # fmt: skip
+
+    def returned(self) -> None:
+        """The training function has returned: what it left is committed, for the job's last checkpoint.
+
+        A commit that fails costs that checkpoint, and not the training, which is done.
+        """
+        if self._keeping is None or not self._limits.last_commit:
+            return
+        try:
+            self.seal()
+        except Exception as error:  # a user's own save may raise anything
+            log.exception("what training left is not committed; the job's last checkpoint is older than that")
+            self._record("not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:SAID])
+            return
+        if self._own_files is not None and self._comms.rank() == 0:
+            failed = self._keeping.last(self._identity(), self._steps.done, instead=self._keep_files)
+            if failed is not None:
+                self._record("not_sealed", reason=failed[:SAID])
 
     def ended(self) -> None:
         """Training is over: its optimizer may step on, for others."""

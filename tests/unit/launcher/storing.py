@@ -21,7 +21,7 @@ class Storing(Cluster):
     """
 
     def __init__(self, every: Cadence, *, expects: str | None = None, **rules: Any) -> None:
-        super().__init__(Rules(durability=Durability("/store", every), **rules), expects=expects)
+        super().__init__(Rules(durability=Durability("/store", every, mark="this"), **rules), expects=expects)
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.dropped: list[str] = []
         self.takes_s = {"write": 0.5, "seal": 0.1, "load": 0.5, "held": 0.2, "verify": 0.3}
@@ -81,6 +81,8 @@ class Storing(Cluster):
             case "held":
                 slots = self.agents[host].values()
                 held = {str(each.slot): [[77, 1, each.generation, each.steps], each.steps, 1] for each in slots}
+                ended = {slot: name for (name_of, slot), name in self.memory.items() if name_of == host}
+                held = {str(slot): [[77, *name[:3]], name[3], 1] for slot, name in ended.items()} | held
                 skipped = self.stored is not None and self.stored["name"] in request["skip"]
                 return {"held": held, "newest": None if skipped else self.stored}
             case "verify":

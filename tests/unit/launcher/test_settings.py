@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher import run
 from hvd_elastic_ext.launcher.cadence import AUTO, Cadence, Durability
 from hvd_elastic_ext.launcher.environment import LARGEST
+from hvd_elastic_ext.launcher.finished import mark_of
 from hvd_elastic_ext.launcher.rules import JobRules
 from hvd_elastic_ext.launcher.settings import CloudNotices, RunSettings, Sources, job_name
 
@@ -59,6 +60,7 @@ def settings(**changes: Any) -> RunSettings:
         ({"orphan_grace_s": -1.0}, "--orphan-grace is -1"),
         ({"failure_budget": -1}, "--failure-budget is -1"),
         ({"allowed_sizes": (1, 2), "min_num_proc": 3, "num_proc": 4}, "--allowed-sizes 1,2: all are below"),
+        ({"allowed_sizes": (3, 4), "num_proc": 2, "max_num_proc": 2}, "--allowed-sizes 3,4: all are above"),
         ({"command": (), "job": "../x"}, "no command"),
     ],
 )
@@ -82,7 +84,18 @@ def test_hosts_come_from_one_source() -> None:
         (("python", "a/train_digits.py", "--x"), "train_digits"),
         (("bash", "run.sh"), "run"),
         (("./worker",), "worker"),
-        (("python", "-m", "pkg"), "python"),
+        (("python", "-m", "pkg"), "pkg"),
+        (("python3", "-u", "-m", "pkg.train", "--config", "x.py"), "pkg.train"),
+        (("env", "A=1", "/usr/bin/python3.11", "-m", "pkg.train"), "pkg.train"),
+        (("python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "a/digits.py"), "digits"),
+        (("bash", "-c", "cd /x && python -m pkg.train --lr 1"), "pkg.train"),
+        (("bash", "-lc", "source venv/activate.sh; exec python3 -u a/train.py"), "train"),
+        (("sh", "-c", "cd /x\n./worker --fast"), "worker"),
+        (("bash", "-c", "cd /x"), "cd"),
+        (("bash", "-c", "it's"), "it-s"),
+        (("bash", "-c", ""), "job"),
+        (("python", "-c", "print(1)"), "python-0bf46991"),
+        (("python", "-m", "x" * 300), "x" * 100),
         (("..",), "job"),
     ],
 )
@@ -196,9 +209,14 @@ def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path
     words = ["-np", "1", "--state-dir", str(tmp_path)]
     assert run.parse([*words, *COMMAND], {}).durability is None
     by_folder = run.parse([*words, "--checkpoint-dir", str(tmp_path / "x"), *COMMAND], {}).durability
-    assert by_folder == Durability(str(tmp_path / "x"), AUTO, 3)
+    mark = mark_of(COMMAND)
+    assert by_folder == Durability(str(tmp_path / "x"), AUTO, 3, mark)
     by_pace = run.parse([*words, "--checkpoint-every", "50", "--checkpoint-keep", "7", *COMMAND], {}).durability
-    assert by_pace == Durability(str(tmp_path / "checkpoints"), Cadence(steps=50), 7)
+    assert by_pace == Durability(str(tmp_path / "checkpoints"), Cadence(steps=50), 7, mark)
+    further = run.parse([*words, "--train-on", "--checkpoint-every", "50", *COMMAND, "--epochs", "9"], {}).durability
+    assert further is not None
+    assert further.train_on
+    assert further.mark != mark
     by_url = run.parse([*words, "--checkpoint-dir", "s3://bucket/job", *COMMAND], {}).durability
     assert by_url is not None
     assert by_url.place == "s3://bucket/job"

@@ -40,7 +40,7 @@ def loads(folder: Path) -> None: ...
 
 
 def keeper_of(
-    comms: LockstepComms, memory: list[int], functions: Checkpoint, *, seed: int = 0
+    comms: LockstepComms, memory: list[int], functions: Checkpoint | None, *, seed: int = 0, last_commit: bool = False
 ) -> tuple[Keeper, nn.Linear, Keeping, Said]:
     torch.manual_seed(seed)
     net, names = nn.Linear(3, 2), torch_parts.ParameterNames()
@@ -52,7 +52,7 @@ def keeper_of(
     keeping = Keeping(buffer, link)
     keeper = Keeper(
         inventory, buffer=buffer, comms=comms, reporter=Reporter(None, clock, sample=0.0, host=""), clock=clock,
-        limits=Limits(keep_rng=False), keeping=keeping, own_files=functions,
+        limits=Limits(keep_rng=False, last_commit=last_commit), keeping=keeping, own_files=functions,
     )  # fmt: skip
     return keeper, net, keeping, link
 
@@ -129,3 +129,60 @@ def test_a_save_that_commits_or_looks_for_updates_costs_its_checkpoint_and_nothi
     ([[(what, said)]], _) = in_lockstep(1, rank_main)
     assert what == "not_kept"
     assert "UsageError: save of checkpoint= commits, assigns" in said["failed"]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_training_was_left_with_is_committed_once_more_and_the_files_are_saved_of_that(
+    memory: list[int], tmp_path: Path, *, own: bool
+) -> None:
+    def rank_main(comms: LockstepComms) -> Any:
+        functions = Checkpoint(saves, loads) if own else None
+        keeper, net, _, link = keeper_of(comms, memory, functions, last_commit=True)
+        keeper.sync()
+        keeper.save()
+        with torch.no_grad():
+            net.weight.fill_(7.0)  # what was trained since the last commit
+        keeper.returned()
+        net.weight.detach().fill_(0.0)
+        keeper.restore(world_lost=False)
+        return link.heard, keeper._buffer.record, net.weight.detach().clone()
+
+    ([(heard, record, weight)], _) = in_lockstep(1, rank_main)
+    assert bool((weight == 7.0).all())
+    assert record.identity.number == 2
+    if not own:
+        assert not heard
+        return
+    [(what, said)] = heard
+    assert (what, said["commit"], said["files"]) == ("last", record.identity, True)
+    request = {"place": str(tmp_path), "commit": list(record.identity), "parts": 1, "sides": {"0": memory}}
+    answer = errand.answered({"do": "write", **request, "shares": {"0": [0, 0, said["side"]]}})
+    assert "failed" not in answer
+
+
+def test_a_last_commit_or_files_that_fail_are_told_and_training_is_done_all_the_same(memory: list[int]) -> None:
+    def fails(folder: Path) -> None:
+        raise OSError("the license server is away")
+
+    def rank_main(comms: LockstepComms) -> Any:
+        keeper, _, _, link = keeper_of(comms, memory, Checkpoint(fails, loads), last_commit=True)
+        keeper.sync()
+        keeper.returned()
+        number = keeper._buffer.record.identity.number
+        keeper.seal = lambda: fails(Path())
+        keeper.returned()
+        return link.heard, number, keeper._buffer.record.identity.number
+
+    ([(heard, first, second)], _) = in_lockstep(1, rank_main)
+    assert not heard  # the commit itself is what there is
+    assert first == second == 1
+
+
+def test_without_checkpoints_the_end_of_training_costs_no_commit(memory: list[int]) -> None:
+    def rank_main(comms: LockstepComms) -> Any:
+        keeper, *_ = keeper_of(comms, memory, None)
+        keeper.sync()
+        keeper.returned()
+        return keeper._buffer.record.identity.number
+
+    assert in_lockstep(1, rank_main)[0] == [0]

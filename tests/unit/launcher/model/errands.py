@@ -47,6 +47,7 @@ class Errands:
             "write": self._write,
             "seal": self._seal,
             "load": self._load,
+            "held": self._held,
         }[order["request"]["do"]]
         self._sim.later(BEGIN_S, what, agent, order["id"], order["request"])
 
@@ -121,6 +122,19 @@ class Errands:
         told = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
         more = {"slots": slots, "passed_over": [], "facts": {}, "held": held.held}
         self._ends(agent, number, {**told, **more}, told=tuple((slot, agent.memory[slot]) for slot in slots))
+
+    def _held(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        held, stored = {}, self.stored
+        for slot, commit in agent.memory.items():
+            identity = [commit.lineage, *commit.name]
+            self.kept[tuple(identity)] = commit
+            held[str(slot)] = [identity, commit.batch, 0]
+        newest = None
+        if stored is not None:
+            name = str(stored.number)
+            newest = {"name": name, "path": f"{request['place']}/{name}", "identity": [stored.lineage, *stored.name]}
+            newest |= {"step": stored.batch, "finished": None}
+        self._ends(agent, number, {"held": held, "newest": newest})
 
     def _ends(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
         if agent.alive and agent.errands.pop(number, None) is not None:

@@ -1,0 +1,54 @@
+"""Runs of a job, whose lines follow one another in its journal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.journal import Record
+from hvd_elastic_ext.report.timeline import text
+
+ALL = "all"
+
+
+class Run(NamedTuple):
+    """``name`` is None for one of a journal that does not tell of runs. Launchers of one run follow one another."""
+
+    name: str | None
+    records: tuple[Record, ...]
+
+
+def runs(records: Iterable[Record]) -> list[Run]:
+    """Tell the runs of a journal apart, the oldest first: a ``started`` of another name begins one."""
+    found: list[tuple[str | None, list[Record]]] = []
+    for record in records:
+        name = text(record.get("run")) or None if record.event == "started" else None
+        if not found or (name is not None and name != found[-1][0]):
+            found.append((name, []))
+        found[-1][1].append(record)
+    return [Run(name, tuple(lines)) for name, lines in found]
+
+
+def choose(found: Sequence[Run], which: str | None) -> tuple[tuple[Record, ...], str]:
+    """The records of the run that is asked for, the newest if none is, and what is said of the others, if anything.
+
+    ``which``: a run's name or the beginning of it, its number counted from 1, or ``all``.
+    Raises :class:`UsageError` for one that is not there.
+    """
+    if which == ALL:
+        return tuple(record for run in found for record in run.records), ""
+    fits = [index for index, run in enumerate(found) if which and run.name is not None and run.name.startswith(which)]
+    if which is None:
+        index = len(found) - 1
+    elif which.isdigit() and 0 < int(which) <= len(found):
+        index = int(which) - 1
+    elif len(fits) == 1:
+        index = fits[0]
+    else:
+        there = ", ".join(f"{number} ({run.name or 'without a name'})" for number, run in enumerate(found, 1))
+        raise UsageError(f"--run {which!r}: which one? In this journal: {there}, or {ALL}")
+    if len(found) == 1:
+        return found[index].records, ""
+    name = f" ({found[index].name})" if found[index].name else ""
+    return found[index].records, f"run {index + 1} of {len(found)}{name}; --run N shows another one, --run {ALL} all"
