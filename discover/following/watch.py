@@ -231,8 +231,9 @@ class Reflector(Generic[V]):
     def _list(self, state: State) -> None:
         self._witness.listed(self._resource.name)
         found, version = read_list(self._collection, self._view_of_item, Request(ask=state.next, version=state.version))
-        news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
-        self._check_silence(len({uid for uid, _ in news}))
+        if self._silenced:
+            news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
+            self._check_silence(len({uid for uid, _ in news}))
         with self._lock:
             self._known = {view.key: view for view in found}
             self._version = version
@@ -250,13 +251,13 @@ class Reflector(Generic[V]):
         lines, opened = Lines(), self._clock.mono()
         with closing(self._collection.open(Request(ask=Ask.WATCH, version=version, ends=ends))) as pieces:
             self._stand(watching=True, told=opened, trouble="")
-            confirmed = opened
+            confirmed, answered = opened, self._clock.mono()
             try:
                 for piece in pieces:
                     with reading():
                         told = self._take(lines.feed(piece))
                     # What comes later is news.
-                    self._check_silence(told if self._clock.mono() < opened + SHORT_LIFE else 0)
+                    self._check_silence(told if self._clock.mono() < answered + SHORT_LIFE else 0)
                     if (now := self._clock.mono()) >= confirmed + NOTEWORTHY:
                         confirmed = now
                         self._stand(heard=now, told=now)
@@ -329,7 +330,7 @@ class Reflector(Generic[V]):
             self._witness.restarted(self._resource.name, outcome.end.value)
         if outcome.end is End.DONE:
             return
-        self._silenced = self._silenced or outcome.end is End.SILENT
+        self._silenced = self._silenced or (state.next is Ask.WATCH and outcome.end is End.SILENT)
         before = self._contact.trouble
         with self._lock:
             self._contact = self._contact.failed(self._clock.mono(), reason, lived=outcome.lived)

@@ -192,6 +192,13 @@ def test_what_a_list_shows_after_a_silence_is_warned_of_if_it_is_new(manual_cloc
     assert [f"not told of all changes ({missed} told now)" in each for each in loud(caplog)] == [True] * bool(missed)
 
 
+def test_a_list_that_fell_silent_had_told_nothing_yet(manual_clock, caplog):
+    rig = Rig(manual_clock, SILENT, TWO, [LIVE])
+    rig.turns(3)
+    assert not [each for each in loud(caplog) if "not told of all changes" in each]
+    assert rig.pods == {"a": "3", "b": "4"}
+
+
 def test_a_server_that_does_not_answer_after_a_silence_is_warned_of(manual_clock, caplog):
     rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Trouble.UNREACHABLE, "no connection within 5 s"))
     rig.turns(3)
