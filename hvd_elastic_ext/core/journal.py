@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol
 from hvd_elastic_ext.core.clock import Clock
 
 EVENTS: Final[Mapping[str, str]] = {
-    "started": "the launcher began; options (no secrets), versions",
+    "started": "the launcher began; run (another name than before: a new run begins), job, command, version",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",
     "refused": "a host list was read and not accepted; reason",
     "spawned": "a training process was started; host, slot, pid, and where it is planned: rank, local_rank",
@@ -29,7 +29,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "struck": "somebody is blamed for a fault; subject, cause, until",
     "fenced": "a silent process was cut off; host, reason",
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
-    "stalled": "processes beat and do not get on; ranks, hosts, since_s, waiting, reason",
+    "stalled": "processes beat and do not get on; ranks, hosts, since_s, waiting, finished (ranks that are waited for in "
+    "vain), reason",
     "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
     "blocked": "a host is to get no more work, by hand; host, for_s (null: for good), reason",
     "cleared": "what was held against a host was forgotten, by hand; host, reason",
@@ -58,6 +59,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "not_called": "a cluster could not be asked about workers, or told; reason",
     "woke": "there are hosts again for a job that slept; slept_s, reason",
     "resumed": "the job began, or went on, with a checkpoint; path, step, host, reason",
+    "begun_anew": "nothing of the training is left, and it begins at the beginning; number, steps_lost, reason",
+    "not_resized": "the world stays as it is, for the script has no elastic loop; cause, reason",
     "begun_again": "a job that failed is begun again; number, pause_s, reason",
     "finished": "the job ended; code, reason",
 }
