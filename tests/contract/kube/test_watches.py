@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tests.contract.kube.client import Api
 from tests.contract.kube.conftest import Space, pod
+from tests.support.kube.server import KubeServer
 
 
 def test_a_watch_goes_on_where_the_list_ended(space: Space) -> None:
@@ -166,11 +168,30 @@ def test_bookmarks_come_to_those_who_want_them_before_the_end(space: Space) -> N
     assert [kind for kind, _ in without.until_end()] == ["ADDED"]
 
 
+INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+
+
 def test_the_state_so_far_can_be_asked_for_and_ends_with_a_marked_bookmark(space: Space) -> None:
+    _begins_with_the_state(space)
+
+
+def test_an_etcd_that_says_how_far_it_is_lets_a_watch_begin_with_the_state_so_far() -> None:
+    with KubeServer(notices=True) as server:
+        space = Space(Api(server.url, server.token), "default")
+        _begins_with_the_state(space)
+        space.close()
+
+
+def test_an_etcd_that_does_not_say_how_far_it_is_lets_none_begin_with_it(fake: KubeServer, inside: Space) -> None:
+    watch = inside.watch(**INITIAL)
+    assert watch.code == 200
+    ((kind, body),) = watch.until_end()
+    assert (kind, body["code"], body["reason"]) == ("ERROR", 500, "InternalError")
+
+
+def _begins_with_the_state(space: Space) -> None:
     space.pod("a")
-    watch = space.watch(
-        sendInitialEvents="true", resourceVersionMatch="NotOlderThan", allowWatchBookmarks="true", timeoutSeconds=30
-    )
+    watch = space.watch(**INITIAL, timeoutSeconds=30)
     if watch.code != 200:
         pytest.skip("needs a cluster with the feature WatchList; enable it there")
     kind, body = watch.next()

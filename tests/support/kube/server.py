@@ -43,7 +43,8 @@ class KubeServer:
     over; without, they wait for a deletion with grace 0, as in a cluster whose node is gone. ``open_`` makes the
     socket that it listens on: one that belongs to another network namespace, say. ``notices``: its store tells the
     watch caches how far it is every few seconds, as kubeadm's etcd does and a plain one does not. Without, a watch of
-    what does not change gets no bookmarks, and lists not older than what another kind's write made are refused (504).
+    what does not change gets no bookmarks, lists not older than what another kind's write made are refused (504), and
+    so are watches that want the state so far first: as on an etcd before 3.4.25, which cannot be asked for it either.
     """
 
     def __init__(

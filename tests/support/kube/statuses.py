@@ -163,6 +163,14 @@ def too_large(asked: int, current: int) -> ApiError:
     return ApiError(status(504, "Timeout", message, details={"causes": [cause], "retryAfterSeconds": 1}))
 
 
+def no_progress() -> ApiError:
+    """Of an etcd before 3.4.25, which does not say how far it is. It comes inside HTTP 200."""
+    message = (
+        "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"
+    )
+    return ApiError(status(500, "InternalError", message))
+
+
 def too_many_requests(message: str, *, retry_after: int, details: dict[str, Any] | None = None) -> ApiError:
     details = dict(details or {})
     if retry_after:

@@ -164,7 +164,7 @@ class Shelf:
         self.compacted = first
         self.standstill: Standstill | None = None
         self.heard = first
-        self._notices = notices
+        self.notices = notices
         self._history = history
 
     def apply(self, event: Event) -> None:
@@ -204,7 +204,7 @@ class Shelf:
         """How far the watch cache is while the store is at ``revision``."""
         if self.standstill is not None:
             return self.standstill.revision
-        return revision if self._notices else self.heard
+        return revision if self.notices else self.heard
 
     def at(self, revision: int) -> tuple[list[Key], Mapping[Key, Record]]:
         """What there was as of ``revision``. Raises ApiError 410 if that is forgotten."""

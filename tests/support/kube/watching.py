@@ -104,6 +104,8 @@ class Watch:
             line.abort()
 
     def _begin(self, line: Line) -> None:
+        if self._initial and not self._shelf.notices:
+            raise statuses.no_progress()
         if (self._asked and not self._initial) or self._initial is False:
             self.position = self._from = self.position or self._store.revision
             return
