@@ -22,6 +22,7 @@ from hvd_elastic_ext.launcher.bedtime import Bedtime
 from hvd_elastic_ext.launcher.causes import NOT_STARTED, SSH_FAILED, Cause, ending
 from hvd_elastic_ext.launcher.custodian import Custodian
 from hvd_elastic_ext.launcher.custody import Stored
+from hvd_elastic_ext.launcher.endings import Fate
 from hvd_elastic_ext.launcher.engines import Engine, InPlace
 from hvd_elastic_ext.launcher.engines.restarting import Restarting
 from hvd_elastic_ext.launcher.farewell import Farewell
@@ -33,6 +34,7 @@ from hvd_elastic_ext.launcher.last_call import LastCall
 from hvd_elastic_ext.launcher.last_state import LastState
 from hvd_elastic_ext.launcher.last_words import LastWords
 from hvd_elastic_ext.launcher.ledger import HealthLedger
+from hvd_elastic_ext.launcher.loopless import Loopless
 from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.notices import Notices
 from hvd_elastic_ext.launcher.patience import Patience
@@ -106,6 +108,8 @@ class Driver:
         self.worlds.gate = self.custodian
         self.station.roster.commits.expect(commits, now=clock.mono())
         self.fleet.may_start, self.fleet.may_end = self._resuming.ready, self._may_end
+        self._loopless = Loopless(self.station, self.worlds, in_place=in_place, stored=self._has_checkpoint)
+        self.faults.has_trained = lambda: self._loopless.has_trained
         self._has_trained = generation > 0
         """Under an earlier launcher, or before it slept."""
         self.over = False
@@ -113,8 +117,6 @@ class Driver:
         self.outcome: JobFailed | None = None
         self._changed = changed
         self._finishing = False
-        self._done_alone: set[Seat] = set()
-        """Seats whose process has ended well without ever asking for a world."""
         self._reason = ""
         self.calm = False
         """A world stands, and nothing has to be done about it."""
@@ -143,6 +145,8 @@ class Driver:
         self._see_what_is_done()
         if self._ending:
             everything = self.outcome is not None
+            if not everything:
+                self._laggards.look_at_the_end(now)
             self.over = self.farewell.look(now, everything=everything, needs_agents=self._last_state.needs_agents)
             return None if self.over else now + LOOK_S
         self._held = self._held or self.back.waits(now)
@@ -153,14 +157,17 @@ class Driver:
         else:
             self.back.tend(now)
             self._believe_the_list()
+            if self._sees_the_end():
+                return self.look()
             wanted = self._wanted()
             self._see_what_never_begins(wanted)
             self.fleet.tend_agents(wanted)
             self._resuming.look(now, wanted)
             self._end_for(self._resuming.failure)
-            self.fleet.tend_processes(wanted, self.worlds.members)
+            self.fleet.tend_processes(self._startable(wanted), self.worlds.members)
             decision = self.engine.decide(now, self.worlds.situation(wanted), station.rules.limits)
             self._end_for(self.engine.failure)
+            decision = self._loopless.held_back(decision)
             decision = self._resuming.held_back(decision, wanted)
             decision = self._last_call.held_back(decision)
             decision = self.custodian.look(now, decision, wanted)
@@ -209,8 +216,10 @@ class Driver:
         """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""
         if self.worlds.begun or self.worlds.members:
             return
-        if wanted and self._done_alone.issuperset(wanted):
-            self._finishing = True
+        if wanted and self._loopless.done_alone >= set(wanted):
+            every = self.station.rules.limits.size(self.fleet.hosts.slots, begun=True)
+            self._end_for(self._loopless.failed_alone(self.fleet.hosts.names, wanted=every))
+            self._finishing = self.outcome is None
         elif not wanted and not self.station.roster.going() and self.faults.first is not None and self.fleet.hosts:
             if self.station.rules.woken or self._has_trained:
                 return  # it sleeps on, or waits for hosts
@@ -223,12 +232,44 @@ class Driver:
             log.warning("%s", finished.said(done, how.place))
             self._last_state.over = self._finishing = True
 
+    def _sees_the_end(self) -> bool:
+        """Whether the job is over, by what is left of it.
+
+        Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
+        """
+        self._end_for(self._loopless.look())
+        found, why = self._loopless.verdict
+        if found is Fate.FAILED:
+            self.end(JobFailed(why))
+        elif found is Fate.DONE:
+            self._finishing = True
+        return self._ending
+
+    def _startable(self, wanted: tuple[Seat, ...]) -> tuple[Seat, ...]:
+        """Of the wanted seats those in which a process may be started: a program that needs no world runs once, and
+        where the script has come to its end nobody follows.
+        """
+        if self._loopless.verdict.fate is Fate.ENDING:
+            return tuple(seat for seat in wanted if seat in self.station.roster.workers)
+        needed = self.worlds.members or any(w.stage is not Stage.BOOTING for w in self.station.roster.workers.values())
+        done = frozenset[Seat]() if needed else self._loopless.done_alone
+        return tuple(seat for seat in wanted if seat not in done) if done else wanted
+
+    def _has_checkpoint(self) -> bool:
+        """Whether one is known, of this job or of the one before it."""
+        sealing = self.sealing
+        return any(each is not None for each in (sealing.stored, sealing.only_here, sealing.newest[0]))
+
     def _act(self, decision: Decision, wanted: tuple[Seat, ...]) -> None:
         self._again_at = decision.again_at
         if decision.reason != self._reason:
             self._reason = decision.reason
             log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
         if decision.members is None:
+            if self._loopless.ends_well:
+                return  # however long the last ones take
+            if self.custodian.holds_back:  # a wait of its own, which has an end
+                self._patience.enough()
             now, short = self.station.now(), self._patience.short(decision, wanted)
             if short is None or not self.custodian.awaits(now):  # what is saved is to be the newest
                 self._end_for(self._bedtime.look(now, short=short))
@@ -363,15 +404,19 @@ class Driver:
             handler(self, worker, news)
 
     def _note_held(self, agent: Agent, news: Mapping[str, Any]) -> None:
-        """What a slot's memory holds once its process has ended, or was given back."""
-        slot, event = news.get("slot"), news.get("event")
-        if not agent.joined or not isinstance(slot, int) or (event != "forgotten" and "held" not in news):
+        """What a slot's memory holds once its process, or an errand's, has ended, or it was given back."""
+        slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), self.station.roster.commits
+        if not agent.joined:
             return
-        seat, found, known = Seat(agent.host.name, slot), holders.read(news.get("held")), self.station.roster.commits
-        if event == "forgotten":
-            known.emptied(seat)
-        elif found is not None and found[0] >= (known.commit_of(seat) or found[0]):
-            known.told(seat, *found, agent=agent.itself)  # else it is old news, of before its agent came again
+        host = agent.host.name
+        if event == "forgotten" and isinstance(slot, int):
+            known.emptied(Seat(host, slot))
+        elif event == "held" and isinstance(slots, dict):
+            for number, held in slots.items():
+                if str(number).isdigit():
+                    known.newer(Seat(host, int(number)), holders.read(held), agent=agent.itself)
+        elif "held" in news and isinstance(slot, int):
+            known.newer(Seat(host, slot), holders.read(news["held"]), agent=agent.itself)
 
     def _beats(self, agent: Agent, slots: Any, *, part: bool) -> None:
         # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.
@@ -386,6 +431,7 @@ class Driver:
             if isinstance(beat, dict):
                 worker.silent_s = float(age) if isinstance(age, (int, float)) else 0.0
                 take_beat(worker, beat)
+                worker.agreed_when_beating = worker.agreed
                 self.station.roster.remember(worker)
 
     def _said(self, worker: Worker, news: Mapping[str, Any]) -> None:
@@ -402,6 +448,7 @@ class Driver:
     def _entered(self, worker: Worker, message: Mapping[str, Any]) -> None:
         # Said of one world, this may come when the next one forms already. (A process that knows no number is in it.)
         generation = message.get("generation") or self.station.generation
+        worker.failure = None  # of a program that ran before
         if isinstance(generation, int) and worker.generation < generation <= self.station.generation:
             worker.generation, worker.since = generation, self.station.now()
             self.worlds.begun = True
@@ -460,22 +507,27 @@ class Driver:
         why = how if worker.killed is None else f"{worker.killed}: killed by the launcher"
         place = {"host": worker.seat.host, "slot": worker.seat.slot}
         station.record("exited", **place, code=code, cause=str(cause), reason=why)
-        if worker.done or (cause is Cause.LEFT and code == 0 and member and self._all_left(worker)):
+        self._loopless.ended(worker, cause, how, code)
+        self._laggards.ended(worker, well=worker.done or (cause is Cause.LEFT and code == 0))
+        if worker.done:
             self._finishing = True
             if code and worker.killed is None:
                 self.end(JobFailed(f"{worker.seat} ended with exit code {code} after training was done"))
+        elif self._loopless.verdict.fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
+            return  # the last one of them tells
         elif cause is Cause.LEFT:
             self.fleet.rest(worker.seat)
-            if code == 0 and worker.stage is Stage.BOOTING:
-                self._done_alone.add(worker.seat)
             self._end_for(self.faults.left(worker, found.text, members=members))
-        elif cause.fault and not self._finishing:
+        elif self._finishing:
+            if member and (cause.fault or cause is Cause.PEER_LOST) and not self._others_finish(worker):
+                self.end(JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
+        elif cause.fault:
             self.fleet.recovering.add(worker.seat.host)
             self._end_for(self.faults.failed(worker, cause, how, members=members))
 
-    def _all_left(self, worker: Worker) -> bool:
-        """Scripts without an elastic loop cannot say that they are done: they are when all ended well."""
-        return not worker.loops and not self.station.roster.present(self.worlds.members)
+    def _others_finish(self, worker: Worker) -> bool:
+        """Whether other members that are not done yet do the last steps without this one."""
+        return any(not each.done and each is not worker for each in self.station.roster.present(self.worlds.members))
 
     # --- the end
 

@@ -10,7 +10,8 @@ from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
-from hvd_elastic_ext.launcher.stalls import Member, Stall, absence, stall
+from hvd_elastic_ext.launcher.roster import Worker
+from hvd_elastic_ext.launcher.stalls import Member, Stall, absence, left_waiting, stall
 from hvd_elastic_ext.launcher.station import Station
 from hvd_elastic_ext.launcher.stragglers import SUSTAINED, Straggler, Watch, stragglers
 from hvd_elastic_ext.launcher.worlds import Worlds
@@ -22,6 +23,12 @@ GO_S: Final = 60.0
 """How long a newcomer that was told to go live may take to ask for its place: nothing lies between the two."""
 MISSED_S: Final = 30.0
 """After how long it is said for whom the next world waits, where there is no ``--progress-timeout``."""
+STILL_S: Final = 60.0
+"""After how long it is said that a world stands still, where there is no ``--progress-timeout``."""
+STEPS: Final = 3.0
+"""That, or so many times the longest step that any rank has told of, if that is longer."""
+FINISHED_S: Final = 15.0
+"""After how long it is said that ranks wait for one whose training is over: nothing else can free them."""
 COMPARE_S: Final = 5.0
 """How often step times are compared: that takes a while where there are thousands."""
 
@@ -41,6 +48,9 @@ class Laggards:
         self._watch: Watch[Seat] = Watch()
         self._told: frozenset[Life] | None = None
         """Who holds the world up, as far as that was said; None while it gets on."""
+        self._finished: dict[Life, Member] = {}
+        """Members of the newest world whose training is over, whether they live or not."""
+        self._of = station.generation
 
     def pause(self) -> None:
         """Nothing can be seen of anybody for now: what was seen before says nothing later."""
@@ -53,6 +63,8 @@ class Laggards:
         if not self._worlds.formed:
             self._see_who_is_missing(now)
             return
+        if self._see_left_waiting(now):
+            return
         if not self._worlds.settled:  # what newcomers need may take long to send
             self._moved.clear()
             self._told = None
@@ -64,9 +76,34 @@ class Laggards:
         limit = self._station.rules.progress_timeout_s
         if limit is not None:
             self._see_stall(stall(now, members, limit))
+        else:
+            self._see_stall(stall(now, members, self._still_s(), idle=False), restart=False)
         if now - self._compared_at >= COMPARE_S:
             self._compared_at = now
             self._compare()
+
+    def look_at_the_end(self, now: float) -> None:
+        """The same once training is over for some: of the others it counts only whether they wait for those."""
+        if now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._see_left_waiting(now)
+
+    def ended(self, worker: Worker, *, well: bool) -> None:
+        """A process has ended. One that did ``well`` may be waited for by others for ever."""
+        place = self._station.rendezvous.place(worker.life)
+        if well and place is not None and worker.life in self._worlds.members:
+            self._renew()
+            self._finished[worker.life] = Member(worker.life, place.rank, self._station.now())
+
+    def _renew(self) -> None:
+        if self._of != self._station.generation:
+            self._of = self._station.generation
+            self._finished.clear()
+
+    def _still_s(self) -> float:
+        """How long a world may stand still before that is said, by how long its steps take."""
+        steps = [worker.step_s for worker in self._station.roster.present(self._worlds.members) if worker.step_s]
+        return max(STILL_S, STEPS * max(steps, default=0.0))
 
     def _all_are_heard(self, now: float) -> bool:
         """Whether every host of the world has spoken lately: of one that is silent nothing can be said, for now."""
@@ -86,11 +123,27 @@ class Laggards:
             recent = self._times[life] = times.get(life, deque(maxlen=SUSTAINED))
             if worker.step_s is not None and (not recent or recent[-1] != worker.step_s):
                 recent.append(worker.step_s)
-            if worker.progress:  # else nothing in it counts, and there is no telling
+            if worker.progress or worker.waiting:  # else nothing in it counts, and there is no telling
                 found.append(Member(life, place.rank, entry[1], worker.waiting))
         return found
 
     # --- standing still
+
+    def _see_left_waiting(self, now: float) -> bool:
+        """Whether some members of the world are done while others are not; said if these only wait for them."""
+        self._renew()
+        for worker in self._station.roster.present(self._worlds.members):
+            place = self._station.rendezvous.place(worker.life)
+            if worker.done and place is not None:
+                self._finished.setdefault(worker.life, Member(worker.life, place.rank, now))
+            elif worker.life in self._finished:
+                del self._finished[worker.life]  # a script may train more than once
+        if not self._finished or not self._all_are_heard(now):
+            return False
+        limit = min(FINISHED_S, self._station.rules.progress_timeout_s or FINISHED_S)
+        members, finished = self._members(now), sorted(self._finished.values(), key=lambda member: member.rank)
+        self._see_stall(left_waiting(now, members, finished, limit), restart=False)
+        return True
 
     def _see_who_is_missing(self, now: float) -> None:
         """Of those whom the next world waits for: a newcomer is not waited for long; others as for each other."""
@@ -131,6 +184,7 @@ class Laggards:
             hosts=[str(member.life.seat) for member in found.lag],
             waiting=found.waiting,
             since_s=round(found.since_s, 3),
+            finished=[member.rank for member in found.finished],
             reason=found.reason,
         )
         for life in lives if restart and self._station.rules.restart_stalled else ():

@@ -31,6 +31,7 @@ class JobRules:
     commit_every: Cadence | None = None
     sleep_after_s: float | None = None
     woken: bool = False
+    restart_from_scratch: bool = False
 
     @classmethod
     def of(cls, settings: RunSettings, *, woken: bool = False) -> JobRules:
@@ -57,4 +58,5 @@ class JobRules:
             commit_every=s.commit_every,
             sleep_after_s=s.sleep_after_s if s.below_min == "sleep" else None,
             woken=woken,
+            restart_from_scratch=s.restart_from_scratch,
         )

@@ -84,6 +84,10 @@ class Rules(Protocol):
     @property
     def failure_budget(self) -> int: ...
     @property
+    def restart_from_scratch(self) -> bool:
+        """Whether a job of which nothing is left begins its training anew."""
+
+    @property
     def below_min(self) -> str:
         """``wait``, ``sleep`` or ``fail``."""
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hvd_elastic_ext.report.story import Row, Story
+from hvd_elastic_ext.report.story import BEGUN_ANEW, Row, Story
 
 PLAIN_WIDTH: Final = 150
 """Columns where there is no terminal to ask: wide enough that lines of a pipe do not break."""
@@ -83,7 +83,7 @@ def summary(story: Story) -> str:
     """The job in one line."""
     resizes = [row for row in story.resizes if row.before]
     downtime = sum(row.downtime_s or 0.0 for row in resizes)
-    lost = sum(row.steps_lost or 0 for row in story.resizes)
+    lost = sum(row.steps_lost or 0 for row in story.rows if row.event in ("resized", BEGUN_ANEW))
     end = "has not finished" if story.code is None else f"finished with exit code {story.code}"
     steps = "no steps journalled" if story.steps is None else f"{story.steps} steps"
     return (

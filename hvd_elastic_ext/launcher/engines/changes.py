@@ -65,8 +65,8 @@ def decide(
         return Verdict(Move.NOTHING if decision.members is None else Move.FORM, decision)
     lost = [life for life in situation.members if life not in inside]
     quiet = replace(decision, members=None)
-    if lost and done and all(life in done for life in lost):
-        # A script without an elastic loop ends like that, one rank after the other.
+    if any(life in done for life in lost):
+        # A script without an elastic loop ends like that, one rank after the other; also where some have failed.
         return Verdict(Move.NOTHING, Decision(None, "", "some have ended well; the others are about to"))
     if decision.cause in MENDING:
         return Verdict(Move.END, quiet)

@@ -66,6 +66,8 @@ class Restarting:
         """When members of the world that is to change have ended for that (mono)."""
         self._blamed = False
         """Of the newest world somebody has failed of whom that is known."""
+        self._errors: set[str] = set()
+        """What members of the newest world have failed with, by digest."""
         self._unexplained: list[float] = []
         """When worlds have ended, within an hour, of which nobody has failed."""
         self._announced = station.generation
@@ -140,6 +142,7 @@ class Restarting:
         if change is not None and change.move is Move.END and not (self._blamed or cut_off):
             self._count_unexplained(now, change)
         self._blamed = False
+        self._errors.clear()
 
     def _count_unexplained(self, now: float, change: Change) -> None:
         budget = self._station.rules.failure_budget
@@ -163,8 +166,10 @@ class Restarting:
             change.told_at = now
             self._tell_to_leave(members, {seat.host for seat in situation.wanted}, change.reason)
         late = change.first_gone_at is not None and now >= self._ended_at(change)
+        # Before anybody trains an error is most likely everybody's: who is about to fail alike shows that.
+        alike = bool(self._errors) and not any(worker.loops or worker.step for worker in members)
         for worker in members:
-            if worker.leaving is None and not worker.done and (late or not worker.loops):
+            if worker.leaving is None and not worker.done and (late or not (worker.loops or alike)):
                 self._fleet.end(worker, why=change.reason)
 
     def _ended_at(self, change: Change) -> float:
@@ -207,7 +212,12 @@ class Restarting:
         if code in (TERMINATED, START_AGAIN):
             return Ending(Cause.PEER_LOST, "ended because a peer was lost")
         signalled = SIGNALLED < code < SSH_FAILED
-        if ending.cause is Cause.CRASHED and self._blamed and not signalled:
+        if worker.failure is not None and ending.cause is Cause.CRASHED:
+            same = worker.failure[0] in self._errors
+            self._errors.add(worker.failure[0])
+            if same:
+                return ending
+        if ending.cause is Cause.CRASHED and self._blamed and not (signalled or self._done):
             return Ending(Cause.PEER_LOST, f"ended after another one had failed: {ending.text}")
         return ending
 

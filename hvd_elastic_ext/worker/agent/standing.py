@@ -14,6 +14,8 @@ class Standing:
 
     def __init__(self, now: float) -> None:
         self.parked = False
+        self.loops = False
+        """It has begun an elastic loop."""
         self.done = False
         self.warned = False
         """Its script has seen that it has to leave."""
@@ -31,9 +33,9 @@ class Standing:
             case "parked":
                 self.parked = True
             case "synced":
-                self.agreed = self.generation
+                self.loops, self.agreed = True, self.generation
             case "looping":
-                self.done = False
+                self.loops, self.done = True, False
             case "done":
                 self.done = True
             case "warned":
@@ -54,7 +56,8 @@ class Standing:
 
     def status(self) -> dict[str, object]:
         world = {"generation": self.generation, "agreed": self.agreed}
-        return {"parked": self.parked, **world, "done": self.done, "warned": self.warned, "beat": self.beat}
+        said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.beat}
+        return {"parked": self.parked, **world, **said}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
         generation = message.get("generation")

@@ -1,6 +1,7 @@
 # ruff: noqa: PTH100, PTH118, PTH120 - pathlib is slow to import, and every Python program below an agent loads this
-"""Python loads this when it starts. It does nothing but in programs that an agent gave a link, and there only
-when Horovod is imported; and it loads the ``sitecustomize`` that would have been found without it.
+"""Python loads this when it starts. It does nothing but in programs that an agent gave a link, and there only when
+Horovod is imported, or an error ends the program; and it loads the ``sitecustomize`` that would have been found
+without it.
 """
 
 from __future__ import annotations
@@ -89,6 +90,25 @@ def _make_importable() -> None:
     spec.loader.exec_module(module)
 
 
+def _tell_of_failures() -> None:
+    """Let the launcher know of what ends this program, also before Horovod or our package is imported."""
+    before = sys.excepthook
+
+    def told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if os.environ.get("HVD_ELASTIC_LINK"):  # else whoever has the link tells of it
+            try:
+                if importlib.util.find_spec("hvd_elastic_ext") is None:
+                    _make_importable()
+                from hvd_elastic_ext.worker.standby import current
+
+                current().failed(error)
+            except Exception as problem:  # noqa: BLE001 (what happens here must not hide the error itself)
+                sys.stderr.write(f"hvd-elastic: the launcher could not be told of this error: {problem}\n")
+        before(kind, error, trace)
+
+    sys.excepthook = told
+
+
 def _load_shadowed() -> None:
     """The ``sitecustomize`` behind this one on the path, as if it were the only one."""
     path = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
@@ -103,4 +123,5 @@ def _load_shadowed() -> None:
 if os.environ.get("HVD_ELASTIC_LINK"):
     sys.meta_path.insert(0, _Finder())
     sys.meta_path.append(_Absent())
+    _tell_of_failures()
 _load_shadowed()

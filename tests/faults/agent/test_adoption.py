@@ -85,7 +85,7 @@ def test_the_next_launcher_adopts_what_the_last_one_started(begin: Begin) -> Non
         status = adopted.hello["seats"]["0"]
         assert status == {
             "life": 1, "pid": pid, "state": "running", "code": None, "parked": False, "generation": 7, "agreed": None,
-            "done": False, "warned": False, "beat": {"step": 3}, "note": "seat 3",
+            "loops": False, "done": False, "warned": False, "beat": {"step": 3}, "note": "seat 3",
         }  # fmt: skip
         assert marks.start_time(pid) == born
         adopted.order({"do": "tell", "to": {"0": 1}, "message": {}})

@@ -46,6 +46,7 @@ class Rules:
     commit_every: Cadence | None = None
     sleep_after_s: float | None = None
     woken: bool = False
+    restart_from_scratch: bool = False
 
 
 class Cluster(Processes):

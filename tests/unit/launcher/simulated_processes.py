@@ -55,6 +55,8 @@ class Processes:
     """
 
     driver: Driver
+    commits = True
+    """They have a State of ours."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -258,7 +260,7 @@ class Processes:
                 continue
             beat = {
                 "step": process.steps,
-                "commit": [1, process.generation, process.steps] if process.generation else None,
+                "commit": [1, process.generation, process.steps] if process.generation and self.commits else None,
                 "progress": process.progress,
                 "waiting": (process.wedged or self._held_up(process)) and not process.stuck,
                 "step_s": process.step_s,

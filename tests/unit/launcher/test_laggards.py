@@ -6,9 +6,10 @@ import logging
 
 import pytest
 
+from hvd_elastic_ext.launcher.laggards import FINISHED_S, STILL_S
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.rendezvous import Life, Seat
-from hvd_elastic_ext.launcher.stalls import Member, stall
+from hvd_elastic_ext.launcher.stalls import Member, left_waiting, stall
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.test_driver import causes, running
 
@@ -86,10 +87,64 @@ def test_a_stalled_process_is_restarted_where_that_was_asked_for() -> None:
     cluster.until(lambda: len(cluster.world) == 3)
 
 
-def test_without_a_timeout_nobody_is_stalled() -> None:
+def test_without_a_timeout_a_hang_is_told_after_a_minute_and_nobody_is_ended_for_it() -> None:
     cluster = stuck(Rules(Limits(settle_s=0.1)))
-    cluster.run(60.0)
+    cluster.run(STILL_S - 5.0)
     assert not cluster.events("stalled")
+    cluster.run(300.0)
+    (told,) = cluster.events("stalled")
+    assert told["reason"] == "no progress for 60 s of rank 1 on b[0]: 2 of 3 wait for it"
+    assert not cluster.events("exited")
+
+
+def test_without_a_timeout_long_steps_are_no_hang() -> None:
+    cluster = stuck(Rules(Limits(settle_s=0.1)))
+    for process in cluster.training:
+        process.step_s = 100.0
+    cluster.run(200.0)
+    assert not cluster.events("stalled")
+    cluster.run(200.0)
+    assert len(cluster.events("stalled")) == 1
+
+
+def test_without_a_timeout_all_may_be_busy_for_as_long_as_they_like() -> None:
+    assert stall(100.0, [member(rank, still_s=90.0) for rank in range(3)], 60.0, idle=False) is None
+    assert stall(100.0, [member(rank, still_s=90.0, waiting=True) for rank in range(3)], 60.0, idle=False) is not None
+
+
+def test_ranks_that_wait_for_one_whose_training_is_over_are_told_so() -> None:
+    waiting, over = [member(rank, still_s=16.0, waiting=True) for rank in (0, 1)], [member(2, still_s=16.0)]
+    found = left_waiting(100.0, waiting, over, 15.0)
+    assert found is not None
+    assert found.reason == (
+        "rank 2 (c[0]) has finished training, and ranks 0 and 1 have waited for it for 16 s: "
+        "do all ranks do the same number of steps?"
+    )
+    assert left_waiting(100.0, waiting, over, 17.0) is None
+    assert left_waiting(100.0, waiting, [], 15.0) is None
+    assert left_waiting(100.0, [], over, 15.0) is None
+    assert left_waiting(100.0, [*waiting, member(2, still_s=16.0)], over, 15.0) is None  # that one may free them
+    two = left_waiting(100.0, waiting[:1], [member(1, still_s=9.0), member(2, still_s=9.0)], 15.0)
+    assert two is not None
+    assert two.reason.startswith("ranks 1 and 2 have finished training, and rank 0 (a[0]) has waited for them for 16 s")
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_has_finished_before_the_others_is_named_by_default_and_nobody_is_ended(ends: bool) -> None:
+    cluster = running("a", "b", "c")
+    cluster.run(3.0)
+    cluster.says("c", "done")
+    cluster.run(0.1)
+    cluster._held_up = lambda process: True  # type: ignore[method-assign]
+    if ends:
+        cluster.ends_well("c")
+    cluster.run(FINISHED_S + 5.0)
+    cluster.run(60.0)
+    (told,) = cluster.events("stalled")
+    assert (told["finished"], told["waiting"]) == ([2], 2)
+    assert told["reason"].startswith("rank 2 (c[0]) has finished training, and ranks 0 and 1 have waited for it for 1")
+    assert {event["host"] for event in cluster.events("exited")} <= {"c"}
+    assert not cluster.driver.over
 
 
 def test_a_process_that_calls_heartbeat_may_take_as_long_as_it_likes() -> None:

@@ -306,4 +306,16 @@ def test_the_next_world_waits_for_seats_that_are_being_filled_but_not_for_ever()
 def test_members_that_ended_well_end_nobody_elses_world() -> None:
     seen = situation("ab", [process("a")], "ab")
     assert decide(5.0, seen, LIMITS, done={Life(Seat("b", 0), 1)}).move is Move.NOTHING
-    assert decide(5.0, situation("abc", [process("a")], "abc"), LIMITS, done={Life(Seat("b", 0), 1)}).move is Move.END
+    failed_beside = decide(5.0, situation("abc", [process("a")], "abc"), LIMITS, done={Life(Seat("b", 0), 1)})
+    assert failed_beside.move is Move.NOTHING  # the job has failed then, but who is about to end may do so
+
+
+def test_a_rank_that_fails_when_another_has_ended_well_fails_the_job_and_begins_nothing_again() -> None:
+    cluster = begun("a", "b", loops=False)
+    cluster.run(STARTS_S)
+    cluster.ends_well("b")
+    cluster.run(0.1)
+    cluster.kill("a", code=1)
+    cluster.until(lambda: cluster.driver.over)
+    assert str(cluster.driver.outcome) == "rank 0 on a[0] crashed: exit code 1; 1 of 2 processes ended well"
+    assert len(cluster.begun) == 1

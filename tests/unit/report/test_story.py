@@ -59,6 +59,15 @@ def test_a_world_behind_the_newest_commit_says_what_is_lost_and_why(journal: Jou
     assert (sent.hosts, sent.cause, sent.note) == (("b", "c"), "step 3", "only b[0] held it")
 
 
+def test_a_training_that_begins_anew_says_so_and_its_steps_count_as_done_again(journal: JournalMaker) -> None:
+    journal.add("resized", cause="start", size=2, hosts={"a": 2})
+    journal.add("begun_anew", number=1, steps_lost=40, reason="nothing is left")
+    journal.add("resized", cause="all were lost", size=2, hosts={"a": 2}, failed={"a": 2}, steps_lost=None)
+    told = tell(journal.records)
+    assert [row.steps_lost for row in told.rows if row.event == "begun anew"] == [40]
+    assert "40 steps done again" in summary(told)
+
+
 def test_exits_and_strikes_are_told_with_the_resize_they_caused(job: JournalMaker) -> None:
     story = tell(job.records)
     assert resize(story, "worker failed").note == "killed by signal 9; left out for 4 s"

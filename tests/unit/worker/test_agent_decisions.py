@@ -45,7 +45,15 @@ def test_an_orphan_ends_after_the_grace_unless_it_trains_and_nothing_failed(
 
 def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None:
     standing = Standing(10.0)
-    nothing = {"parked": False, "generation": None, "agreed": None, "done": False, "warned": False, "beat": None}
+    nothing = {
+        "parked": False,
+        "generation": None,
+        "agreed": None,
+        "loops": False,
+        "done": False,
+        "warned": False,
+        "beat": None,
+    }
     assert standing.status() == nothing
     standing.heard(11.0, {"say": "beat", "step": 4})
     standing.heard(12.0, {"say": "parked"})
@@ -58,7 +66,7 @@ def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None
     standing.heard(15.0, {"say": "done"})
     standing.heard(15.5, {"say": "warned", "leaving": True})
     assert standing.status() == {
-        "parked": False, "generation": 3, "agreed": 3, "done": True, "warned": True, "beat": {"step": 4},
+        "parked": False, "generation": 3, "agreed": 3, "loops": True, "done": True, "warned": True, "beat": {"step": 4},
     }  # fmt: skip
     standing.heard(15.6, {"say": "warned", "leaving": False})
     assert not standing.warned

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -140,7 +140,7 @@ class Agent:
                 batch, commit = process.sample
                 if not process.stopped:
                     process.sample, process.sampled_at = (process.batch, process.commit), now
-                beat = {"step": batch, "commit": commit.name if commit else None, "progress": batch, "waiting": False}
+                beat = {"step": batch, "commit": commit.name if commit else None, "progress": batch, "every": 1}
                 slots[str(process.slot)] = {"life": process.life, "age": now - process.sampled_at, "beat": beat}
                 if commit is not None:
                     told.append((process.slot, commit))
@@ -269,6 +269,7 @@ class Agent:
             self.ended(process, 137)
         self.memory.pop(slot, None)
         self.before.pop(slot, None)
+        self._send({"event": "forgotten", "slot": slot})
 
     def seal(self, slot: int, commit: Commit) -> None:
         """A commit is in a slot's memory from now on."""
@@ -377,6 +378,13 @@ class Agent:
     ) -> None:
         """An errand says something. ``sealed``: a checkpoint of this commit is on storage."""
         self._send({"event": "errand", "id": number, "answer": answer}, told, sealed)
+
+    def tell_held(self, slots: Iterable[int]) -> None:
+        """The process of an errand is gone: tell what it has left in these slots' memory."""
+        held = {slot: self.memory.get(slot) for slot in slots}
+        told = tuple((slot, commit) for slot, commit in held.items() if commit is not None)
+        slots_held = {str(slot): commit.held if commit is not None else None for slot, commit in held.items()}
+        self._send({"event": "held", "slots": slots_held}, told)
 
     def errand_ended(self, number: int, words: str = "") -> None:
         self._send({"event": "errand_ended", "id": number, "code": 1 if words else 0, "words": words})

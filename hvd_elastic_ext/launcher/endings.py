@@ -1,0 +1,98 @@
+"""How a world ends whose script has no elastic loop, and what is left where all who have trained are lost. Pure.
+
+A script with a loop says by itself that training is done, and asks for another world when it loses one. One without
+does neither: its processes end, one after the other, and how each of them has ended is all that there is to go by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+
+class Ended(NamedTuple):
+    """How a process has ended. ``who``: its rank and seat. ``well``: with 0, and without having been told to."""
+
+    who: str
+    how: str
+    well: bool
+
+
+class Fate(Enum):
+    """Of a world whose processes have no elastic loop, as far as is known."""
+
+    STANDS = "stands"
+    """Some of it live, and nobody has ended well. Next: any other."""
+    ENDING = "ending"
+    """The script has come to its end in some; the others are about to. Next: DONE or FAILED."""
+    DONE = "done"
+    FAILED = "failed"
+    LOST = "lost"
+    """Nobody of it lives, and nobody has ended well."""
+
+
+class Verdict(NamedTuple):
+    fate: Fate
+    reason: str = ""
+
+
+def fate(size: int, alive: int, ended: Sequence[Ended]) -> Verdict:
+    """Say what becomes of a world of ``size``. Who neither lives nor has ended was lost with its host."""
+    well = sum(each.well for each in ended)
+    if alive:
+        return Verdict(Fate.ENDING, "some have ended well; the others are about to") if well else Verdict(Fate.STANDS)
+    if not well:
+        return Verdict(Fate.LOST)
+    if well == size:
+        return Verdict(Fate.DONE, "all have ended well")
+    return Verdict(Fate.FAILED, _failure(size, well, ended))
+
+
+def alone(ended: Iterable[Ended], *, wanted: int) -> str | None:
+    """Why programs that need no world have failed, though no more of them is to be run; None if they have not.
+
+    ``ended``: the last one of each seat. ``wanted``: how many were to end well. Another one may have taken the place
+    of one that failed.
+    """
+    last = list(ended)
+    well = sum(each.well for each in last)
+    return None if well >= wanted or well == len(last) else _failure(len(last), well, last)
+
+
+def _failure(size: int, well: int, ended: Sequence[Ended]) -> str:
+    bad = [f"{each.who} {each.how}" for each in ended if not each.well]
+    bad = bad or ["the host of a process was lost"]
+    more = f", and {len(bad) - 1} more" if len(bad) > 1 else ""
+    return f"{bad[0]}{more}; {well} of {size} processes ended well"
+
+
+class Left(NamedTuple):
+    """What is left of training.
+
+    ``trained``: some process had agreed on the state, or done a step, and told of no commit. ``kept``: another one told
+    of one, or has a State of ours; or a checkpoint is known. ``survivors``: processes that live and have trained.
+    ``loops``: the script has an elastic loop. ``step``: the newest one that was told of. ``last``: who was lost last,
+    and how.
+    """
+
+    trained: bool
+    kept: bool
+    survivors: int
+    loops: bool
+    step: int
+    last: str
+
+
+def begins_anew(left: Left) -> str | None:
+    """Why the next world would begin at the beginning, and what would have kept that from happening; None if not so."""
+    if not left.trained or left.kept or left.survivors:
+        return None
+    kept = f"{left.step} steps were" if left.step else "what was trained was"
+    remedy = (
+        "a State of hvd_elastic_ext, or --adopt, keeps commits when processes die, and --checkpoint-dir with it "
+        "when hosts do"
+        if left.loops
+        else "the script has no elastic loop, and only elastic.run with a State of hvd_elastic_ext keeps commits"
+    )
+    return f"no process is left that has trained ({left.last}), and {kept} kept nowhere: {remedy}"

@@ -1,0 +1,161 @@
+"""How jobs end whose scripts have nothing of ours: what failed has failed, what is done is not trained again."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.launcher.conftest import Launched
+
+SCRIPT = Path(__file__).with_name("loopless.py")
+PLAIN, STOCK = ([sys.executable, str(SCRIPT), kind] for kind in ("plain", "stock"))
+QUICK = ("-np", "2", "--min-np", "1", "--settle", "0.2", "--blacklist-cooldown-range", "1", "2")
+
+
+def shown(launched: Launched) -> list[tuple[int, int, int]]:
+    """Step, rank and size of each step so far."""
+    found = re.findall(r"step (\d+) rank (\d+) size (\d+)", launched.process.stdout)
+    return [(int(step), int(rank), int(size)) for step, rank, size in found]
+
+
+def reached(launched: Launched, number: int, *, size: int) -> None:
+    launched.wait_for(
+        f"step {number} of {size}", lambda: any(step >= number and of == size for step, _, of in shown(launched))
+    )
+
+
+def kill(launched: Launched, *hosts: str) -> None:
+    for pid in [launched.pids()[host] for host in hosts]:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_rank_that_fails_while_it_saves_the_model_fails_the_job(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAILS", "0")
+    monkeypatch.setenv("STEPS", "5")
+    launched.set_hosts("localhost:2")
+    with launched.run(*QUICK, *PLAIN) as process:
+        assert process.wait(90) == 1, process.output
+    finished = launched.events("finished")[-1]
+    assert finished.get("code") == 1
+    assert finished.get("reason") == (
+        "rank 0 on localhost[0] crashed: exit code 1: OSError: [Errno 28] No space left on device: 'model.pt'; "
+        "1 of 2 processes ended well"
+    )
+    assert "end of rank 1" in process.stdout
+
+
+@pytest.mark.parametrize(("end", "how"), [("exit 7", "exit code 7"), ("kill -SEGV $$", "killed by SIGSEGV")])
+def test_one_of_several_programs_that_fails_fails_the_job(launched: Launched, end: str, how: str) -> None:
+    launched.set_hosts("localhost:2")
+    half = launched.directory / "half.sh"
+    half.write_text(f"mkdir half.lock 2>/dev/null && {end}\nsleep 1\nexit 0\n")
+    with launched.run("-np", "2", "bash", str(half)) as process:
+        assert process.wait(60) == 1, process.output
+    reason = launched.events("finished")[-1].get("reason")
+    assert re.fullmatch(rf"rank \d on localhost\[\d\] crashed: {how}; 1 of 2 processes ended well", reason)
+
+
+@pytest.mark.soak
+def test_a_script_without_a_loop_is_done_once_whatever_host_is_added(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    with launched.run(*QUICK, *PLAIN) as process:
+        reached(launched, 5, size=2)
+        launched.set_hosts("localhost:1", "127.0.0.1:1", "127.0.0.2:1")
+        launched.wait_for("what is said of it", lambda: launched.events("not_resized"))
+        (launched.directory / "stop").touch()
+        assert process.wait(60) == 0, process.output
+    assert {size for _, _, size in shown(launched)} == {2}
+    assert [number for number, rank, _ in shown(launched) if rank == 0].count(0) == 1
+    assert process.stderr.count("no process has begun an elastic loop") == 1
+    assert len(launched.events("resized")) == 1
+
+
+def test_a_job_of_which_nothing_is_left_fails_and_says_what_would_have_kept_it(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    with launched.run(*QUICK, *STOCK) as process:
+        reached(launched, 30, size=2)
+        kill(launched, "localhost", "127.0.0.1")
+        assert process.wait(60) == 1, process.output
+    assert "no process is left that has trained" in process.stderr
+    assert "--adopt, keeps commits when processes die" in process.stderr
+    assert len(launched.events("resized")) < 3
+
+
+@pytest.mark.soak
+def test_it_begins_anew_where_that_was_asked_for(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    with launched.run(*QUICK, "--restart-from-scratch", *STOCK) as process:
+        reached(launched, 30, size=2)
+        kill(launched, "localhost", "127.0.0.1")
+        launched.wait_for("a beginning", lambda: launched.events("begun_anew"))
+        (launched.directory / "stop").touch()
+        assert process.wait(90) == 0, process.output
+    (begun,) = launched.events("begun_anew")
+    assert begun.get("number") == 1
+    assert begun.get("steps_lost") >= 5
+    assert "training begins anew (time 1)" in process.stderr
+
+
+@pytest.mark.soak
+def test_the_host_of_rank_0_that_comes_back_does_not_begin_the_training_of_all_anew(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    with launched.run(*QUICK, *STOCK) as process:
+        reached(launched, 10, size=2)
+        kill(launched, "localhost")
+        reached(launched, 30, size=1)
+        launched.wait_for("its return", lambda: shown(launched)[-1][2] == 2)
+        (launched.directory / "stop").touch()
+        assert process.wait(60) == 0, process.output
+    steps = [step for step, _, _ in shown(launched)]
+    assert steps.count(0) == 2
+
+
+@pytest.mark.soak
+def test_with_adopt_all_may_be_killed_and_training_goes_on(launched: Launched) -> None:
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    with launched.run(*QUICK, "--adopt", *STOCK) as process:
+        reached(launched, 30, size=2)
+        kill(launched, "localhost", "127.0.0.1")
+        reached(launched, 60, size=2)
+        (launched.directory / "stop").touch()
+        assert process.wait(60) == 0, process.output
+    steps = [step for step, _, _ in shown(launched)]
+    assert steps.count(0) == 2
+
+
+@pytest.mark.parametrize(
+    "options", [("--progress-timeout", "3"), pytest.param((), marks=pytest.mark.soak)], ids=["3 s", "default"]
+)
+def test_ranks_that_wait_for_one_that_has_done_fewer_steps_are_told_of(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("FEWER", "1")
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    with launched.run(*QUICK, *options, *STOCK) as process:
+        launched.wait_for("what is said of it", lambda: launched.events("stalled"))
+        process.terminate()
+        assert process.wait(60) == 143
+    (stalled,) = launched.events("stalled")
+    assert stalled.get("finished") == [1]
+    said = "rank 1 (127.0.0.1[0]) has finished training, and rank 0 (localhost[0]) has waited for it for "
+    assert said in process.stderr
+
+
+@pytest.mark.parametrize("engine", ["horovod", "torchrun"])
+def test_an_error_before_training_that_is_the_same_everywhere_ends_the_job_at_once(
+    launched: Launched, engine: str
+) -> None:
+    (launched.directory / "train.py").write_text("import nowhere_to_be_found\n")
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    with launched.run(*QUICK, "--engine", engine, sys.executable, "train.py") as process:
+        assert process.wait(60) == 1, process.output
+    spawned = launched.events("spawned")
+    assert max(sum(each.get("host") == other.get("host") for other in spawned) for each in spawned) == 1
+    assert "No module named 'nowhere_to_be_found'" in launched.events("finished")[-1].get("reason")
