@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from discover.choosing.holds import Answers
+from discover.choosing.holds import Answers, probed
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
@@ -163,23 +163,23 @@ class TcpProbe:
             thread.join(0.5 / len(running))
 
     def _forget(self, there: Collection[str]) -> None:
-        gone = {uid for uid in (*self._cases, *self._admitted) if uid not in there}
+        gone = {each for each in (*self._cases, *self._admitted) if each.partition("/")[0] not in there}
         if gone:
             self._admitted -= gone
-            for uid in gone:
-                self._cases.pop(uid, None)
-                self._refused.pop(uid, None)
+            for each in gone:
+                self._cases.pop(each, None)
+                self._refused.pop(each, None)
             self._answers = None
 
     def _want(self, host: Host) -> None:
-        if host.uid in self._admitted:
+        if probed(host) in self._admitted:
             return
-        case = self._cases.setdefault(host.uid, _Case(host, self._clock.mono()))
+        case = self._cases.setdefault(probed(host), _Case(host, self._clock.mono()))
         case.wanted = True
         case.host = host
         if not case.queued:
             case.queued = True
-            heapq.heappush(self._queue, (case.due, host.uid))
+            heapq.heappush(self._queue, (case.due, probed(host)))
             self._poke.set()
 
     def _keep(self) -> None:
@@ -219,14 +219,14 @@ class TcpProbe:
 
     def _record(self, host: Host, why: str) -> bool:
         """Note an answer; return whether it is another one than before."""
-        case = self._cases.get(host.uid)
+        case = self._cases.get(probed(host))
         if case is None:  # the pod went meanwhile
             return False
         case.queued = False
         if not why:
-            del self._cases[host.uid]
-            self._refused.pop(host.uid, None)
-            self._admitted.add(host.uid)
+            del self._cases[probed(host)]
+            self._refused.pop(probed(host), None)
+            self._admitted.add(probed(host))
             self._answers = None
             return True
         case.failures += 1
@@ -235,10 +235,10 @@ class TcpProbe:
             LOG.warning("admission: %s; not added before it answers (--admission-probe)", why)
         if case.wanted:
             case.queued = True
-            heapq.heappush(self._queue, (case.due, host.uid))
-        if self._refused.get(host.uid) == why:
+            heapq.heappush(self._queue, (case.due, probed(host)))
+        if self._refused.get(probed(host)) == why:
             return False
-        self._refused[host.uid] = why
+        self._refused[probed(host)] = why
         self._answers = None
         return True
 

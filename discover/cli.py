@@ -151,7 +151,9 @@ def _add_kubernetes_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--selector", metavar="LABELS", help="labels of the worker pods, if not those of --operator")
     group.add_argument("--host-name", metavar="TEMPLATE", help="name of a pod's host, as {name}.{namespace}.pod")
     group.add_argument("--cluster-domain", metavar="DOMAIN", help="put after .svc (default: left to the resolver)")
-    group.add_argument("--container", metavar="NAME", help="whose GPUs are the slots (default: the first)")
+    group.add_argument(
+        "--container", metavar="NAME", help="whose GPUs are the slots and whose restarts count (default: the first)"
+    )
     group.add_argument(
         "--gpu-resource",
         action="append",

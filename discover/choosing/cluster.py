@@ -59,6 +59,8 @@ class Container:
     ports: tuple[int, ...] = ()
     finished: int | None = None
     """Its exit code, if it has ended and is not being started again."""
+    life: str = ""
+    """Which of the containers that one after the other have this name in the pod; empty if that is not told."""
 
 
 @dataclass(frozen=True, slots=True)

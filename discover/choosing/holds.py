@@ -42,15 +42,21 @@ class HoldLimits:
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the admission probe knows. ``admitted``: UIDs that answered once. ``refused``: why others did not yet."""
+    """What the admission probe knows, by :func:`probed`. ``admitted``: who answered once. ``refused``: why others did
+    not yet."""
 
     admitted: Collection[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     everybody: bool = False
     """Nobody is probed: every pod counts as admitted."""
 
-    def admit(self, uid: str) -> bool:
-        return self.everybody or uid in self.admitted
+    def admit(self, host: Host) -> bool:
+        return self.everybody or probed(host) in self.admitted
+
+
+def probed(host: Host) -> str:
+    """What the answers of a host are known by: its pod's UID and life. A new container has to listen first."""
+    return f"{host.uid}/{host.life}" if host.life else host.uid
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,15 +227,15 @@ class _Sorted:
         self.usable[uid] = advisory
         if advisory:
             self.notes[self.keys[uid]] = f"not added: {advisory}"
-        elif answers.admit(uid):
+        elif answers.admit(host):
             self.addable[uid] = host
         else:
             self.wanted.append(host)
-            self.notes[self.keys[uid]] = answers.refused.get(uid, "being probed")
+            self.notes[self.keys[uid]] = answers.refused.get(probed(host), "being probed")
 
     def undecided(self, answers: Answers) -> bool:
         """Whether a probe has yet to answer for the first time."""
-        return any(host.uid not in answers.refused for host in self.wanted)
+        return any(probed(host) not in answers.refused for host in self.wanted)
 
 
 def _dampen(now: float, held: Held, found: _Sorted, *, limits: HoldLimits) -> tuple[dict[str, float], list[Verdict]]:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from discover.choosing.cluster import Container, PodView
-from discover.choosing.operators import HostRules, JobView, host_name, slots_of
+from discover.choosing.operators import HostRules, JobView, host_name, life_of, slots_of
 from discover.choosing.signals import Class, Evidence, Finding
 from hvd_elastic_ext.core.hosts import Host
 
@@ -145,7 +145,7 @@ def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | N
     """``(host, a note on its slots, why there is none)``."""
     try:
         slots = slots_of(pod, rules, job)
-        return Host(host_name(pod, rules), slots.count, pod.uid, pod.node), slots.note, ""
+        return Host(host_name(pod, rules), slots.count, pod.uid, pod.node, life_of(pod, rules)), slots.note, ""
     except ValueError as problem:
         return None, "", str(problem)
 

@@ -17,6 +17,9 @@ from hvd_elastic_ext.core.publication import MAX_SLOTS
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
 """What a pod says itself of its slots; it beats everything else."""
 
+CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+"""Which of its containers a pod says that people mean: the one in which agents run."""
+
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
 """Resources whose limits are slots, in order of weight; a pattern's matches are added up (``nvidia.com/mig-*``)."""
 
@@ -109,7 +112,7 @@ class HostRules:
 
     ``slots``: of each pod, unless it says otherwise itself. ``host_name``: a template; see :data:`PLACES`. ``domain``:
     the cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: whose limits count; "" is the
-    first one. ``resources``: see :data:`GPUS`.
+    first one. See also :func:`life_of`. ``resources``: see :data:`GPUS`.
 
     Raises :class:`UsageError`.
     """
@@ -231,6 +234,16 @@ def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> Slot
             return Slots(_checked(str(gpus), name), name, note)
         return Slots(count, "slotsPerWorker")
     return Slots(_checked(str(gpus), name), name) if gpus else Slots(1, "nothing else said")
+
+
+def life_of(pod: PodView, rules: HostRules) -> str:
+    """The life of the container in which processes run; "" if that is not known.
+
+    That is ``--container``, else the one that the pod's annotation names, else the first: sidecars may come and go.
+    """
+    named = rules.container or pod.annotations.get(CONTAINER_ANNOTATION)
+    known = {each.name: each.life for each in pod.containers}
+    return known.get(named, "") if named else next(iter(known.values()), "")
 
 
 def _host_name(pod: PodView, rules: HostRules) -> str:

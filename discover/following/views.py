@@ -20,6 +20,9 @@ from discover.choosing.cluster import NOTHING, Condition, Container, Key, NodeVi
 LONGEST: Final = 512
 """Characters. Annotations with longer values are not kept (kubectl keeps whole objects in one), messages are cut."""
 
+LIFE: Final = 20
+"""Characters of a container's ID that are kept: enough to tell two of one pod apart, and every host carries them."""
+
 DEFAULT_GRACE: Final = 30.0
 """Seconds; what the API itself gives to pods that do not say."""
 
@@ -152,14 +155,15 @@ def _address(status: Mapping[str, Any]) -> str:
 def _containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[Container]:
     over = status.get("phase") in ("Succeeded", "Failed")
     policy = "Never" if over else _text(spec, "restartPolicy") or "Always"
-    ended = {_text(each, "name"): each for each in _tables(status, "containerStatuses")}
+    told = {_text(each, "name"): each for each in _tables(status, "containerStatuses")}
     for each in _tables(spec, "containers"):
         name = _text(each, "name")
         yield Container(
             name=intern(name),
             limits=_quantities(_table(_table(each, "resources"), "limits")),
             ports=tuple(port for entry in _tables(each, "ports") if _is_whole(port := entry.get("containerPort"))),
-            finished=_finished(ended.get(name, NOTHING), policy),
+            finished=_finished(told.get(name, NOTHING), policy),
+            life=_life(told.get(name, NOTHING)),
         )
 
 
@@ -168,6 +172,15 @@ def _finished(status: Mapping[str, Any], policy: str) -> int | None:
     if not _is_whole(code) or policy == "Always" or (policy == "OnFailure" and code != 0):
         return None
     return code
+
+
+def _life(status: Mapping[str, Any]) -> str:
+    """Which container runs, or ran last: by its ID, or else, as some runtimes give none, by the time of its start.
+
+    The count of restarts would not do: a kubelet that has lost its state begins it anew.
+    """
+    _, _, number = _text(status, "containerID").rpartition("/")
+    return number[:LIFE] or _text(_table(_table(status, "state"), "running"), "startedAt")[:LIFE]
 
 
 def _quantities(limits: Mapping[str, Any]) -> Mapping[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 MAX_NAME = 253
@@ -49,8 +49,9 @@ def name_error(name: str) -> str | None:
 class Host:
     """One machine (or pod) that can run ``slots`` training processes.
 
-    ``uid`` tells two lives of one name apart (a recreated pod); ``node`` names
-    the machine under a pod. Both are empty where the source does not know.
+    ``uid`` tells two pods of one name apart (a recreated pod), ``life`` two lives
+    of one pod: each container that runs in it is another one. ``node`` names the
+    machine under a pod. All are empty where the source does not know.
 
     Raises ``ValueError`` for an invalid name or fewer than one slot.
     """
@@ -59,6 +60,7 @@ class Host:
     slots: int
     uid: str = ""
     node: str = ""
+    life: str = ""
 
     def __post_init__(self) -> None:
         problem = name_error(self.name)
@@ -70,8 +72,16 @@ class Host:
             raise ValueError(f"host {self.name!r} has {self.slots} slots; at least 1 is needed, or leave the host out")
 
     def same_life(self, other: Host) -> bool:
-        """True unless the name or a known uid differs: a recreated pod is another host."""
-        return self.name == other.name and (not self.uid or not other.uid or self.uid == other.uid)
+        """True unless the name, a known uid or a known life differs.
+
+        A recreated pod is another host, and so is one whose container was started again: whatever ran there is gone.
+        """
+        return self.name == other.name and is_same(self.uid, other.uid) and is_same(self.life, other.life)
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two UIDs, or lives, may be the same: one that is not known may be any."""
+    return not one or not other or one == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +149,7 @@ class HostSet:
 class HostChange:
     """What lies between two host sets, by name. False when nothing does.
 
-    A host recreated under its name is in both ``removed`` and ``added``.
+    A host with another life under its name is in both ``removed`` and ``added``.
     """
 
     added: tuple[str, ...] = ()
@@ -176,8 +186,8 @@ def diff(before: HostSet, after: HostSet) -> HostChange:
 def keep_seniority(before: HostSet, now: Iterable[Host], *, newcomers: Callable[[Host], Any] | None = None) -> HostSet:
     """Order ``now``: hosts that were there keep their place, newcomers follow in the order that they are given in.
 
-    Ranks follow this order, so the oldest survivor is rank 0. A host recreated
-    under its name is a newcomer: it holds no state. ``newcomers``: what to sort
+    Ranks follow this order, so the oldest survivor is rank 0. A host with another
+    life under its name is a newcomer: it holds no state. ``newcomers``: what to sort
     them by instead.
     """
     current = now if isinstance(now, HostSet) else HostSet(tuple(now))
@@ -217,6 +227,6 @@ def fit(
         if left == 0:
             break
         take = min(host.slots, left)
-        chosen.append(host if take == host.slots else Host(host.name, take, host.uid, host.node))
+        chosen.append(host if take == host.slots else replace(host, slots=take))
         left -= take
     return HostSet(tuple(chosen)), reason

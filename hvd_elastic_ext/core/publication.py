@@ -3,7 +3,7 @@
 Two forms, both directions each:
 
 * *hosts-file text*, ``host:slots`` lines and nothing else, which stock Horovod reads too;
-* *push JSON*, which also carries departures, node names and pod UIDs.
+* *push JSON*, which also carries departures, node names, pod UIDs and lives of pods.
 """
 
 from __future__ import annotations
@@ -177,6 +177,8 @@ def _host_out(host: Host) -> dict[str, Any]:
         out["uid"] = host.uid
     if host.node:
         out["node"] = host.node
+    if host.life:
+        out["life"] = host.life
     return out
 
 
@@ -188,6 +190,7 @@ def _host_in(entry: object) -> Host:
         slots=_typed(entry, "slots", int),
         uid=_typed({"uid": "", **entry}, "uid", str),
         node=_typed({"node": "", **entry}, "node", str),
+        life=_typed({"life": "", **entry}, "life", str),
     )
 
 

@@ -32,8 +32,6 @@ class Faults:
         self._counted: list[tuple[float, str]] = []
         self._deserted: list[float] = []
         """When the last process of a world left of its own accord."""
-        self.has_trained: Callable[[], bool] = lambda: True
-        """Whether some process of the job has come as far as training."""
         self._seen: dict[str, tuple[str, int]] = {}
         """Of each error the host and the step where it was seen last."""
 
@@ -79,7 +77,10 @@ class Faults:
         self._changed()
 
     def drain(self, host: Host, slot: int, *, reason: str) -> None:
-        """Give a slot no work for as long as the longest cooldown. Nobody is to blame."""
+        """Give a slot no work for as long as the longest cooldown. Nobody is to blame.
+
+        It is for the pod's whole life, whatever container runs in it: the device stays the same.
+        """
         until = self._station.now() + self._station.rules.cooldown_s[1]
         self.ledger = self.ledger.block(Subject("slot", host.name, host.uid, slot), until, reason, drained=True)
         self._changed()
@@ -96,8 +97,7 @@ class Faults:
         newcomer = well and worker.life not in members
         if worker.failure is not None and not newcomer and self._users_own(worker, members, well=well):
             _, error, traceback = worker.failure
-            where = "fails again and again" if well else "fails on every rank"
-            return JobFailed(f"the training script {where}: {error}\n{traceback}".rstrip())
+            return JobFailed(f"the training script fails on every rank: {error}\n{traceback}".rstrip())
         tried_s = worker.tried_s(self._station.now())
         self.strike(cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
         if newcomer or not self._count(worker.seat.host, well=well):
@@ -141,12 +141,11 @@ class Faults:
     def _users_own(self, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:
         """Whether the same error has ended every member of the world, or has come back without a step in between.
 
-        As long as others are well it has to be back somewhere else, unless nobody has ever come as far as training.
+        As long as others are well it has to be back somewhere else.
         """
         assert worker.failure is not None
         digest, host = worker.failure[0], worker.seat.host
         seen, self._seen[digest] = self._seen.get(digest), (host, worker.step)
-        early = worker.life in members and not self.has_trained()
-        if not well and (len(members) > 1 or early):
+        if len(members) > 1 and not well:
             return True
-        return seen is not None and worker.step <= seen[1] and (early or not (well and seen[0] == host))
+        return seen is not None and worker.step <= seen[1] and not (well and seen[0] == host)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
 from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.devices import device_env, local_ranks
@@ -34,7 +34,8 @@ KILLED: Final = 137
 WAY_OUT_S: Final = 60.0
 """How long a process that is done, or was sent away, may be silent: an interpreter that ends waits for much."""
 GONE_S: Final = 2.0
-"""How long a host that is listed no more may be silent once its connection is lost: most likely it is gone."""
+"""How long a host that is listed no more, or was not for a while, may be silent once its connection is lost: most
+likely it is gone. And how long what its agent had said before may still be on its way."""
 JOIN_S: Final = 60.0
 """How long an agent may take from its start to its first word."""
 JOIN_EACH_S: Final = 1.0
@@ -51,8 +52,10 @@ class Fleet:
         self.cut_off_live: set[Life] = set()
         """Processes that were in a world when their host was cut off."""
         self._rests = Rests()
-        self._uids: dict[str, str] = {}
-        """Of each pod that was published, by host: the newest one under that name."""
+        self._pods: dict[str, Host] = {}
+        """Of each pod that was published, by host: the newest one under that name, and its newest life."""
+        self._outlived: dict[str, _Outlived] = {}
+        """Hosts of which another life is listed than that under which their agents joined."""
         self._lost: dict[str, tuple[str, str]] = {}
         """The pod under whose name an agent was last cut off, by its UID, and that agent itself: any other one that has
         come since may be its successor's."""
@@ -68,31 +71,76 @@ class Fleet:
         """Take in a new list. What was taken over from another launcher is known by its name only, until now."""
         self.hosts = hosts
         for pod in hosts:
-            before = self._uids.get(pod.name)
-            if pod.uid and pod.uid != before:
-                self._uids[pod.name] = pod.uid
-                if before is not None:
+            before = self._pods.get(pod.name)
+            if pod.uid and pod != before:
+                self._pods[pod.name] = pod
+                if before is not None and pod.uid != before.uid:
                     self._see_recreated(pod)
+                elif before is not None and not is_same(pod.life, before.life):
+                    self._forget_former(pod.name)
         known: list[Agent | Worker] = [*self._roster.agents.values(), *self._roster.workers.values()]
         for each in known:
-            if not (each.host.uid or each.host.node) and (host := hosts.get(each.host.name)) is not None:
+            host = hosts.get(each.host.name)
+            if host is not None and (_says_nothing(each.host) or _says_more(host, each.host)):
                 each.host = host
+        self._see_earlier_lives(hosts)
 
     def _see_recreated(self, host: Host) -> None:
         """Another pod has taken the name: nothing of the former one holds for it, and nobody waits for that."""
-        self._rests.forget(host.name)
         agent = self._roster.agents.get(host.name)
         uid, lost = self._lost.get(host.name, ("", ""))
         if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.itself:
-            agent.host, agent.inherited_at = host, self._station.now()
-            for worker in self._roster.on(host.name):
-                worker.host = host
+            self._inherit(agent, host)
         elif agent is not None and agent.host.uid not in ("", host.uid):
-            reason = "its pod was recreated"
-            self._station.record("fenced", host=host.name, reason=reason)
-            self._roster.commits.ended(host.name, reason)
-            self.cut_off(agent, reason, blame=False)
-        self.recovering.discard(host.name)
+            self._bury(agent, "its pod was recreated")
+        self._forget_former(host.name)
+
+    def _see_earlier_lives(self, hosts: HostSet) -> None:
+        """Take in which agents are those of containers that run no more, by a new list."""
+        now, before = self._station.now(), self._outlived
+        self._outlived = {}
+        for name, agent in self._roster.agents.items():
+            host = hosts.get(name)
+            if host is None:
+                agent.unlisted_at = now if hosts else agent.unlisted_at
+            elif not is_same(agent.host.life, host.life):
+                known = before.get(name)
+                since = known.since if known is not None and known.host.life == host.life else now
+                self._outlived[name] = _Outlived(host, since)
+        self._end_earlier_lives()
+
+    def _end_earlier_lives(self) -> None:
+        """Nobody waits for an agent whose container runs no more, and its successor is not blamed.
+
+        One that goes on speaking is of that container, whatever the list has said.
+        """
+        now, limit_s = self._station.now(), self._station.rules.heartbeat_timeout_s
+        for name, (host, since) in list(self._outlived.items()):
+            agent = self._roster.agents.get(name)
+            if agent is not None and agent.joined and agent.heard > since + GONE_S:
+                self._inherit(agent, host)
+            elif agent is not None and agent.joined and now - agent.heard <= limit_s / 2:
+                continue
+            elif agent is not None:
+                self._bury(agent, "its container was started again")
+            del self._outlived[name]
+
+    def _inherit(self, agent: Agent, host: Host) -> None:
+        agent.host, agent.inherited_at = host, self._station.now()
+        for worker in self._roster.on(host.name):
+            worker.host = host
+
+    def _bury(self, agent: Agent, reason: str) -> None:
+        """Cut off an agent that is known to be dead, and its memory with it: nobody is to blame."""
+        log.warning("%s is cut off: %s", agent.host.name, reason)
+        self._station.record("fenced", host=agent.host.name, reason=reason)
+        self._roster.commits.ended(agent.host.name, reason)
+        self.cut_off(agent, reason, blame=False)
+
+    def _forget_former(self, host: str) -> None:
+        """Nothing that was noted of the former pod, or container, holds for this one."""
+        self._rests.forget(host)
+        self.recovering.discard(host)
 
     # --- agents
 
@@ -186,7 +234,6 @@ class Fleet:
         """Note what a process said that was never read: a connection may end with news on it."""
         now, generation = self._station.now(), status.get("generation")
         self.started(worker, status.get("pid"))  # or, if it has none yet, its agent says so later
-        worker.loops = worker.loops or status.get("loops") is True
         worker.done = worker.done or bool(status.get("done"))
         worker.warned = worker.reclaimed = bool(status.get("warned"))
         if status.get("parked") and worker.stage is Stage.BOOTING:
@@ -335,6 +382,7 @@ class Fleet:
 
     def notice_silence(self, *, blame: bool) -> None:
         """Cut off hosts and kill processes of which nothing was heard for too long."""
+        self._end_earlier_lives()
         now = self._station.now()
         for agent in list(self._roster.agents.values()):
             if agent.heard and now - agent.heard > self._patience_s(agent):
@@ -348,7 +396,10 @@ class Fleet:
     def _patience_s(self, agent: Agent) -> float:
         """How long a host may be silent."""
         limit_s = self._station.rules.heartbeat_timeout_s
-        gone = not agent.joined and bool(self.hosts) and agent.host.name not in self.hosts
+        if agent.host.name in self._outlived:
+            return limit_s / 2 if agent.joined else 0.0
+        listed = agent.host.name in self.hosts and agent.unlisted_at < agent.heard
+        gone = not agent.joined and bool(self.hosts) and not listed
         return min(limit_s, GONE_S) if gone else limit_s
 
     def _ask_for_lost_ends(self) -> None:
@@ -408,8 +459,7 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     generation = status.get("generation")
     live = isinstance(generation, int) and generation > 0
     stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
-    loops = status.get("loops") is not False  # if nothing is known of it, it is a script as most are
-    worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=loops)
+    worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=True)
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
     note = str(status.get("note"))
@@ -420,6 +470,22 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
         worker.live_at = now
         worker.generation = worker.agreed = int(str(generation))
     return worker
+
+
+def _says_nothing(host: Host) -> bool:
+    return not (host.uid or host.node)
+
+
+def _says_more(host: Host, known: Host) -> bool:
+    """Whether a list tells the life of a pod that was known without."""
+    return bool(host.life) and not known.life and host.uid == known.uid
+
+
+class _Outlived(NamedTuple):
+    """``host``: as it was listed last, with its present life; ``since`` then (mono)."""
+
+    host: Host
+    since: float
 
 
 class _Plan(NamedTuple):

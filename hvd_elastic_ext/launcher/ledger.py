@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.hosts import Host, is_same
 from hvd_elastic_ext.launcher.causes import BLAME, Cause
 
 DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
@@ -60,13 +60,15 @@ class Subject(NamedTuple):
     """Who is blamed. ``kind`` is ``slot``, ``pod``, ``host`` or ``node``.
 
     ``name`` is the host's name, or the node's. A slot and a pod carry the pod's
-    ``uid`` where it is known: a recreated pod is another subject.
+    ``uid`` and its ``life`` where they are known: a recreated pod is another
+    subject, and so is one whose container was started again.
     """
 
     kind: str
     name: str
     uid: str = ""
     slot: int | None = None
+    life: str = ""
 
     def __str__(self) -> str:
         return f"slot {self.slot} of {self.name}" if self.kind == "slot" else f"{self.kind} {self.name}"
@@ -75,16 +77,16 @@ class Subject(NamedTuple):
         """Whether a block of this subject keeps ``slot`` of ``host`` (None: the whole host) from work."""
         if self.kind == "node":
             return bool(host.node) and host.node == self.name
-        same = self.name == host.name and (not self.uid or not host.uid or self.uid == host.uid)
+        same = self.name == host.name and is_same(self.uid, host.uid) and is_same(self.life, host.life)
         return same and (self.kind != "slot" or self.slot == slot)
 
     def whole(self) -> Subject:
         """The pod or host that a slot is in; itself for all others."""
-        return _host_subject(self.name, self.uid) if self.kind == "slot" else self
+        return _host_subject(self.name, self.uid, self.life) if self.kind == "slot" else self
 
 
-def _host_subject(name: str, uid: str) -> Subject:
-    return Subject("pod", name, uid) if uid else Subject("host", name)
+def _host_subject(name: str, uid: str, life: str) -> Subject:
+    return Subject("pod", name, uid, life=life) if uid else Subject("host", name)
 
 
 def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
@@ -92,8 +94,8 @@ def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
     if not cause.fault:
         raise ValueError(f"nobody is to blame when one is {cause.value}")
     if slot is not None and BLAME[cause].points_at == "slot":
-        return Subject("slot", host.name, host.uid, slot)
-    return _host_subject(host.name, host.uid)
+        return Subject("slot", host.name, host.uid, slot, host.life)
+    return _host_subject(host.name, host.uid, host.life)
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,8 @@ def _read(document: Any, now: float, wall: float) -> HealthLedger:
 
 
 def _subject(subject: Subject) -> dict[str, Any]:
-    return {"kind": subject.kind, "name": subject.name, "uid": subject.uid, "slot": subject.slot}
+    known = {"kind": subject.kind, "name": subject.name, "uid": subject.uid, "slot": subject.slot}
+    return {**known, "life": subject.life} if subject.life else known
 
 
 def _record(record: Record, now: float) -> dict[str, Any]:
@@ -97,11 +98,12 @@ def _record(record: Record, now: float) -> dict[str, Any]:
 
 def _subject_of(item: Mapping[str, Any]) -> Subject:
     kind, name, uid, slot = item["kind"], item["name"], item["uid"], item["slot"]
-    if kind not in KINDS or not isinstance(name, str) or not isinstance(uid, str):
+    life = item.get("life", "")
+    if kind not in KINDS or not all(isinstance(text, str) for text in (name, uid, life)):
         raise ValueError(f"a saved health ledger blames {kind!r} {name!r}; this is nobody")
     if (kind == "slot") != (type(slot) is int):
         raise ValueError(f"a saved health ledger names slot {slot!r} of {kind} {name!r}")
-    return Subject(kind, name, uid, slot)
+    return Subject(kind, name, uid, slot, life)
 
 
 def _record_of(item: Mapping[str, Any], now: float, passed: float) -> Record:

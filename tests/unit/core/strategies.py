@@ -17,12 +17,19 @@ labels = st.builds(
 )
 names = st.lists(labels, min_size=1, max_size=4).map(".".join)
 hosts = st.builds(
-    Host, names, st.integers(1, MAX_SLOTS), uid=st.text(max_size=8) | st.just(""), node=st.text(max_size=8)
+    Host,
+    names,
+    st.integers(1, MAX_SLOTS),
+    uid=st.text(max_size=8) | st.just(""),
+    node=st.text(max_size=8),
+    life=st.text(max_size=8),
 )
 host_sets = st.lists(hosts, max_size=6, unique_by=lambda host: host.name).map(lambda drawn: HostSet(tuple(drawn)))
 
 few_names = st.sampled_from(["a", "b", "c", "d"])
-few_hosts = st.builds(Host, few_names, st.integers(1, 4), uid=st.sampled_from(["", "u1", "u2"]))
+few_hosts = st.builds(
+    Host, few_names, st.integers(1, 4), uid=st.sampled_from(["", "u1", "u2"]), life=st.sampled_from(["", "l1", "l2"])
+)
 small_sets = st.lists(few_hosts, max_size=4, unique_by=lambda host: host.name).map(lambda drawn: HostSet(tuple(drawn)))
 """Sets that overlap often, for what is said of two of them."""
 

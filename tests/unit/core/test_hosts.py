@@ -84,6 +84,14 @@ def test_two_lives_of_one_name_are_told_apart_by_a_known_uid_only():
     assert not first.same_life(Host("b", 1, uid="1"))
 
 
+def test_two_lives_of_one_pod_are_told_apart_where_both_are_known():
+    first, second, unknown = Host("a", 1, "u", life="1"), Host("a", 1, "u", life="2"), Host("a", 1, "u")
+    assert not first.same_life(second)
+    assert first.same_life(unknown)
+    assert unknown.same_life(second)
+    assert diff(HostSet((first,)), HostSet((second,))) == HostChange(added=("a",), removed=("a",))
+
+
 @given(some.host_sets)
 def test_nothing_lies_between_a_set_and_itself_in_any_order(hosts):
     assert not diff(hosts, HostSet(hosts.hosts[::-1]))
@@ -143,7 +151,7 @@ def test_the_world_is_filled_from_the_most_senior(hosts, most):
     assert chosen.hosts[:-1] == hosts.hosts[: max(len(chosen) - 1, 0)]
     if len(chosen):
         last, whole = chosen.hosts[-1], hosts.hosts[len(chosen) - 1]
-        assert (last.name, last.uid, last.node) == (whole.name, whole.uid, whole.node)
+        assert (last.name, last.uid, last.node, last.life) == (whole.name, whole.uid, whole.node, whole.life)
         assert 1 <= last.slots <= whole.slots
 
 

@@ -4,6 +4,7 @@ import logging
 import queue
 import socket
 import threading
+from dataclasses import replace
 
 import pytest
 
@@ -96,7 +97,7 @@ def test_one_that_failed_is_tried_again_after_its_pause_and_not_before(rig):
             rig.network.attempts.get(timeout=0.05)
         rig.clock.advance(0.02)
     rig.fail_next("")
-    wait_until(lambda: follow(rig, 1).admit("uid-1"), what="admitted", timeout=DEADLINE)
+    wait_until(lambda: follow(rig, 1).admit(host(1)), what="admitted", timeout=DEADLINE)
 
 
 def test_at_most_so_many_are_probed_at_a_time_and_all_in_the_end():
@@ -153,7 +154,24 @@ def test_an_answer_for_a_pod_that_went_meanwhile_is_nothing(rig):
     rig.probe.follow([], there={"uid-2"})
     answer.put("")
     waits(rig)
-    assert not follow(rig, 2).admit("uid-1")
+    assert not follow(rig, 2).admit(host(1))
+
+
+def test_a_container_that_was_started_again_has_to_answer_for_itself(rig):
+    first, second = (replace(host(1), life=life) for life in ("1", "2"))
+
+    def admitted(life: Host) -> bool:
+        return rig.probe.follow([life], there={"uid-1"}).admit(life)
+
+    assert not admitted(first)
+    rig.fail_next("")
+    wait_until(lambda: admitted(first), what="admitted", timeout=DEADLINE)
+    assert not admitted(second)
+    rig.fail_next("")
+    wait_until(lambda: admitted(second), what="admitted again", timeout=DEADLINE)
+    rig.probe.follow([], there=())
+    assert not admitted(second), "what went is forgotten with all its lives"
+    rig.fail_next()
 
 
 def test_the_same_failure_again_is_no_news(rig):
@@ -196,7 +214,7 @@ def test_stopping_does_not_wait_for_one_that_hangs(rig):
 def test_without_a_probe_everybody_is_admitted():
     unprobed = Unprobed()
     unprobed.start(lambda: None)
-    assert unprobed.follow([host(1)], there=()).admit("uid-1")
+    assert unprobed.follow([host(1)], there=()).admit(host(1))
     unprobed.stop()
 
 

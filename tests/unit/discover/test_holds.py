@@ -463,3 +463,38 @@ def test_whatever_happens_nobody_usable_is_lost_nobody_unfit_is_shown_and_it_com
         looks += 1
     assert looks <= 8
     assert publishing.look(again_at or now + 100.0, *verdicts) is not None
+
+
+# Containers that are started again
+
+
+def living(name: str, life: str, grade: Grade = Grade.USABLE) -> Verdict:
+    one = verdict(name, grade)
+    return Verdict(one.pod, grade, one.reason, Host(name, 1, one.pod.uid, life=life))
+
+
+def lives(publishing: Publishing) -> dict[str, str]:
+    assert publishing.last is not None
+    assert publishing.last.sight is not None
+    return {host.name: host.life for host in publishing.last.sight.hosts}
+
+
+def test_a_new_life_of_a_published_host_is_published_at_once():
+    publishing = Publishing()
+    publishing.look(0.0, living("a", "1"), living("b", "1"))
+    publishing.look(0.6, living("a", "1"), living("b", "1"))
+    publishing.look(5.0, living("a", "1"), living("b", "2"))
+    assert lives(publishing) == {"a": "1", "b": "2"}
+
+
+def test_a_new_life_that_was_off_the_list_is_probed_anew():
+    publishing = Publishing(answers=Answers(admitted={"uid-a/1", "uid-b/1"}))
+    publishing.look(0.0, living("a", "1"), living("b", "1"))
+    publishing.look(0.6, living("a", "1"), living("b", "1"))
+    assert publishing.look(5.0, living("a", "1"), verdict("b", Grade.UNFIT)) == {"a": 1}
+    assert publishing.look(5.6, living("a", "1"), living("b", "2")) == {"a": 1}
+    assert publishing.notes() == {"b": "being probed"}
+    publishing.answers = Answers(admitted={"uid-a/1", "uid-b/1", "uid-b/2"})
+    publishing.look(5.7, living("a", "1"), living("b", "2"))
+    assert publishing.look(6.3, living("a", "1"), living("b", "2")) == {"a": 1, "b": 1}
+    assert lives(publishing) == {"a": "1", "b": "2"}

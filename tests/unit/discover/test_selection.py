@@ -22,11 +22,13 @@ from discover.choosing.cluster import (
     PodsListed,
     PodView,
 )
-from discover.choosing.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
+from discover.choosing.operators import CONTAINER_ANNOTATION, OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
 from discover.choosing.selection import TOLERANCE, Grade, Selection, Selector, Verdict
 from discover.choosing.signal_rules import with_rules
 from discover.choosing.signal_table import BUILT_IN
+from discover.following.views import pod_view
 from hvd_elastic_ext.core.hosts import Host
+from tests.support.kube import bodies
 from tests.support.kube.bodies import condition, taint
 from tests.unit.discover.pictures import NOW, node, picture, pod
 
@@ -55,8 +57,45 @@ def ready(status: str, *, reason: str = "", message: str = "", containers: str =
 def test_a_running_and_ready_pod_is_a_host_with_its_name_slots_uid_and_node():
     verdict = judged(pod(limits={"nvidia.com/gpu": "4"}))
     assert verdict.grade is Grade.USABLE
-    assert verdict.host == Host("w-0.job.default.svc", 4, "uid-w-0", "node-0")
+    assert verdict.host == Host("w-0.job.default.svc", 4, "uid-w-0", "node-0", bodies.SINCE)
     assert (verdict.reason, verdict.advisory, verdict.deadline) == ("ready", "", None)
+
+
+def with_containers(*, annotations: dict[str, str] | None = None, **lives: str) -> PodView:
+    body = bodies.pod("w-0", annotations=annotations or {})
+    body["spec"]["containers"] = [{"name": name} for name in lives]
+    body["status"]["containerStatuses"] = [
+        {"name": name, "containerID": f"containerd://{life}", "restartCount": 1}
+        for name, life in reversed(lives.items())
+    ]
+    return pod_view(body)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "rules", "life"),
+    [
+        ({}, {}, "w1"),
+        ({CONTAINER_ANNOTATION: "sidecar"}, {}, "s1"),
+        ({CONTAINER_ANNOTATION: "sidecar"}, {"container": "worker"}, "w1"),
+        ({}, {"container": "other", "slots": 1}, ""),
+    ],
+)
+def test_the_life_of_a_host_is_that_of_the_container_in_which_processes_run(
+    annotations: dict[str, str], rules: dict[str, Any], life: str
+):
+    verdict = judged(with_containers(annotations=annotations, worker="w1", sidecar="s1"), **rules)
+    assert verdict.host is not None
+    assert verdict.host.life == life
+
+
+def test_a_sidecar_that_is_started_again_changes_nothing_and_the_workers_container_does():
+    before, sidecar, worker = (
+        judged(with_containers(worker=one, sidecar=other)).host for one, other in (("1", "1"), ("1", "2"), ("2", "2"))
+    )
+    assert before == sidecar
+    assert before is not None
+    assert worker is not None
+    assert not before.same_life(worker)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_pod_keeps_what_hosts_and_signals_are_read_from():
     assert (view.node, view.phase, view.ip, view.host_ip) == ("node-0", "Running", "10.0.0.1", "192.0.2.1")
     assert (view.hostname, view.subdomain, view.host_network) == ("h", "job", True)
     assert (dict(view.labels), dict(view.annotations), view.owner) == ({"job": "j"}, {"a": "b"}, "u-j")
-    assert view.containers == (Container("worker", {"nvidia.com/gpu": "8"}),)
+    assert view.containers == (Container("worker", {"nvidia.com/gpu": "8"}, life=bodies.SINCE),)
     assert (view.grace, view.started) == (600.0, unix_seconds(bodies.SINCE))
     ready = view.condition("Ready")
     assert ready is not None
@@ -83,6 +83,26 @@ def test_a_container_has_ended_when_it_is_not_started_again(policy, code, phase,
     body = bodies.pod("w-0", phase=phase, **more)
     body["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": code}}
     assert pod_view(body).containers[0].finished == finished
+
+
+@pytest.mark.parametrize(
+    ("status", "life"),
+    [
+        ({"containerID": "containerd://" + "0123456789" * 6, "restartCount": 3}, "01234567890123456789"),
+        ({"containerID": "docker://abc", "state": {"terminated": {"exitCode": 137}}}, "abc"),
+        ({"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "restartCount": 3}, "2026-01-01T00:00:00Z"),
+        ({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "restartCount": 3}, ""),
+        ({"containerID": 7, "state": {"running": {"startedAt": None}}}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_life_of_a_container_is_its_id_or_else_the_time_of_its_start(status, life):
+    body = bodies.pod("w-0")
+    other = {"name": "sidecar", "containerID": "containerd://other", "restartCount": 9}
+    body["spec"]["containers"].append({"name": "sidecar"})
+    body["status"]["containerStatuses"] = [other, {"name": "worker", **status}]  # in no particular order
+    body["status"]["initContainerStatuses"] = [{"name": "worker", "containerID": "containerd://init"}]
+    assert [(each.name, each.life) for each in pod_view(body).containers] == [("worker", life), ("sidecar", "other")]
 
 
 def test_quantities_may_be_numbers():

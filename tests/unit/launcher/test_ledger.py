@@ -88,6 +88,16 @@ def test_a_recreated_pod_starts_clean() -> None:
     assert ledger.usable_slots(1.0, Host("w-1", 8, uid="u2", node="n2")) == tuple(range(8))
 
 
+def test_a_container_that_was_started_again_starts_clean_unless_lives_are_not_told() -> None:
+    first, second, untold = (Host("w-1", 2, uid="u1", life=life) for life in ("1", "2", ""))
+    for cause, slot in ((Cause.FENCED, None), (Cause.CRASHED, 1)):
+        ledger = faults((0.0, cause, first, slot))
+        assert ledger.usable_slots(1.0, first) != (0, 1)
+        assert ledger.usable_slots(1.0, second) == (0, 1)
+        assert ledger.usable_slots(1.0, untold) != (0, 1)
+        assert from_json(to_json(ledger, 1.0, wall=0.0), 1.0, wall=0.0).usable_slots(1.0, second) == (0, 1)
+
+
 def test_a_recreated_host_without_a_uid_is_still_the_same_host() -> None:
     ledger = faults((0.0, Cause.UNREACHABLE, PLAIN, None))
     assert ledger.blocked(1.0, Host("a", 2)).blocked
