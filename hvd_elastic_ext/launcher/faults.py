@@ -32,6 +32,8 @@ class Faults:
         self._counted: list[tuple[float, str]] = []
         self._deserted: list[float] = []
         """When the last process of a world left of its own accord."""
+        self.has_trained: Callable[[], bool] = lambda: True
+        """Whether some process of the job has come as far as training."""
         self._seen: dict[str, tuple[str, int]] = {}
         """Of each error the host and the step where it was seen last."""
 
@@ -97,7 +99,8 @@ class Faults:
         newcomer = well and worker.life not in members
         if worker.failure is not None and not newcomer and self._users_own(worker, members, well=well):
             _, error, traceback = worker.failure
-            return JobFailed(f"the training script fails on every rank: {error}\n{traceback}".rstrip())
+            where = "fails again and again" if well else "fails on every rank"
+            return JobFailed(f"the training script {where}: {error}\n{traceback}".rstrip())
         tried_s = worker.tried_s(self._station.now())
         self.strike(cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
         if newcomer or not self._count(worker.seat.host, well=well):
@@ -141,11 +144,12 @@ class Faults:
     def _users_own(self, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:
         """Whether the same error has ended every member of the world, or has come back without a step in between.
 
-        As long as others are well it has to be back somewhere else.
+        As long as others are well it has to be back somewhere else, unless nobody has ever come as far as training.
         """
         assert worker.failure is not None
         digest, host = worker.failure[0], worker.seat.host
         seen, self._seen[digest] = self._seen.get(digest), (host, worker.step)
-        if len(members) > 1 and not well:
+        early = worker.life in members and not self.has_trained()
+        if not well and (len(members) > 1 or early):
             return True
-        return seen is not None and worker.step <= seen[1] and not (well and seen[0] == host)
+        return seen is not None and worker.step <= seen[1] and (early or not (well and seen[0] == host))

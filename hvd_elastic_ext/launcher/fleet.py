@@ -234,6 +234,7 @@ class Fleet:
         """Note what a process said that was never read: a connection may end with news on it."""
         now, generation = self._station.now(), status.get("generation")
         self.started(worker, status.get("pid"))  # or, if it has none yet, its agent says so later
+        worker.loops = worker.loops or status.get("loops") is True
         worker.done = worker.done or bool(status.get("done"))
         worker.warned = worker.reclaimed = bool(status.get("warned"))
         if status.get("parked") and worker.stage is Stage.BOOTING:
@@ -459,7 +460,8 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     generation = status.get("generation")
     live = isinstance(generation, int) and generation > 0
     stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
-    worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=True)
+    loops = status.get("loops") is not False  # if nothing is known of it, it is a script as most are
+    worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=loops)
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
     note = str(status.get("note"))

@@ -82,6 +82,8 @@ class Worker:
     """Seconds from one call of ``commit()`` to the next, without what the commit takes."""
     loops: bool = False
     """It has begun an elastic training function."""
+    agreed_when_beating: int = 0
+    """What :attr:`agreed` was when it last beat: a commit of that world would have been told by then."""
     done: bool = False
     failure: tuple[str, str, str] | None = None
     """What its training function raised: a digest, the error, the traceback."""
@@ -114,6 +116,12 @@ class Worker:
     @property
     def seat(self) -> Seat:
         return self.life.seat
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether it has trained, and tells of no commit: what it has ends with it."""
+        trained = self.agreed_when_beating > 0 or (self.generation > 0 and self.step > 0)
+        return trained and self.holds is None and self.every is None
 
     @property
     def calls_per_s(self) -> float:
@@ -221,8 +229,9 @@ def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
     match message.get("say"):
         case "looping":
             worker.loops, worker.done = True, False  # a script may train more than once
+            worker.failure = None  # of a program that ran before
         case "synced":
-            worker.agreed = worker.generation
+            worker.loops, worker.agreed = True, worker.generation
         case "done":
             worker.done = True
         case "failed":
@@ -232,3 +241,4 @@ def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
             worker.warned = message.get("leaving") is True
         case "beat":
             take_beat(worker, message)
+            worker.agreed_when_beating = worker.agreed
