@@ -176,3 +176,20 @@ def test_below_its_minimum_such_a_job_sleeps_and_wakes_at_its_last_commit(job: J
         woken_at = job.wait_for_world(2, number=2)
         job.stop()
     assert woken_at == night.get("step") > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_end_of_training_is_in_the_last_checkpoint_and_the_same_command_starts_nothing(
+    job: Job, engine: str
+) -> None:
+    job.set_hosts("a:2")
+    durable = ("--checkpoint-dir", str(job.directory / "checkpoints"), "--checkpoint-every", "notice")
+    command = job.command(engine, *durable, script=(sys.executable, str(LEARNER), "60"))
+    with job.run(*command) as first:
+        assert first.wait(240) == 0, first.output
+    assert job.counted("sealed") == [60]
+    with job.run(*command) as again:
+        assert again.wait(120) == 0, again.output
+        assert "the job is done: step 60" in again.output
+    assert len(job.events("started")) == 1

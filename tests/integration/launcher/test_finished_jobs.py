@@ -81,3 +81,50 @@ def test_a_finished_job_is_known_by_its_checkpoints_alone_and_one_that_was_told_
             assert again.wait(110) == 0, again.output
             assert ("the job is done" in again.output) == (number == 1)
             assert ("done 100" in again.output) == (number == 0)
+
+
+STOCK = """
+import sys, time
+import torch
+import horovod.torch as hvd
+{imports}
+hvd.init()
+model = torch.nn.Linear(4, 4)
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
+state = {state}(model=model, optimizer=optimizer, count=0)
+
+@hvd.elastic.run
+def train(state):
+    while state.count < 43:
+        optimizer.zero_grad()
+        model(torch.ones(1, 4)).sum().backward()
+        optimizer.step()
+        state.count += 1
+        if state.count % 10 == 0:
+            state.commit()
+        time.sleep(0.02)
+
+train(state)
+"""
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("imports", "state", "options"),
+    [
+        ("", "hvd.elastic.TorchState", ("--adopt",)),
+        ("import hvd_elastic_ext.torch as elastic", "elastic.TorchState", ()),
+    ],
+)
+def test_scripts_of_horovods_own_loop_end_in_a_last_checkpoint_too(
+    launched: Launched, imports: str, state: str, options: tuple[str, ...]
+) -> None:
+    launched.set_hosts("localhost:2")
+    (launched.directory / "script.py").write_text(STOCK.format(imports=imports, state=state))
+    command = [*options, *job(launched, steps=0, every="notice")[:-2], "script.py"]
+    with launched.run(*command) as first:
+        assert first.wait(110) == 0, first.output
+    assert sealed_steps(launched) == [43]
+    with launched.run(*command) as again:
+        assert again.wait(110) == 0, again.output
+        assert "the job is done: step 43" in again.output
