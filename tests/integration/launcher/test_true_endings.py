@@ -130,9 +130,8 @@ def test_with_adopt_all_may_be_killed_and_training_goes_on(launched: Launched) -
     assert steps.count(0) == 2
 
 
-@pytest.mark.parametrize(
-    "options", [("--progress-timeout", "3"), pytest.param((), marks=pytest.mark.soak)], ids=["3 s", "default"]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("options", [("--progress-timeout", "3"), ()], ids=["3 s", "default"])
 def test_ranks_that_wait_for_one_that_has_done_fewer_steps_are_told_of(
     launched: Launched, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
 ) -> None:
