@@ -128,3 +128,18 @@ def test_scripts_of_horovods_own_loop_end_in_a_last_checkpoint_too(
     with launched.run(*command) as again:
         assert again.wait(110) == 0, again.output
         assert "the job is done: step 43" in again.output
+
+
+@pytest.mark.soak
+def test_storage_that_fails_at_the_end_costs_the_checkpoint_and_not_the_good_end(launched: Launched) -> None:
+    launched.set_hosts("localhost:1")
+    script = STOCK.format(imports="import hvd_elastic_ext.torch as elastic", state="elastic.TorchState")
+    in_its_place = (
+        'import os, shutil\nshutil.rmtree("checkpoints", ignore_errors=True)\nopen("checkpoints", "w").close()\n'
+    )
+    (launched.directory / "script.py").write_text(script + in_its_place)
+    command = [*job(launched, steps=0, every="notice", processes=1)[:-2], "script.py"]
+    with launched.run(*command) as first:
+        assert first.wait(110) == 0, first.output
+        assert "training is done, but its end is in no checkpoint" in first.output
+    assert launched.events("finished")[-1].get("code") == 0
