@@ -268,8 +268,6 @@ class Driver:
         if decision.members is None:
             if self._loopless.ends_well:
                 return  # however long the last ones take
-            if self.custodian.holds_back:  # a wait of its own, which has an end
-                self._patience.enough()
             now, short = self.station.now(), self._patience.short(decision, wanted)
             if short is None or not self.custodian.awaits(now):  # what is saved is to be the newest
                 self._end_for(self._bedtime.look(now, short=short))
