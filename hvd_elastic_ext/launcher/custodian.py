@@ -62,6 +62,7 @@ class Custodian:
         self._asked_for: set[str] = set()
         """Hosts whose agents would have ended since the last look."""
         self._verdict = FORMS
+        self._held_back = False
         self._said = ""
 
     # --- the look
@@ -69,6 +70,7 @@ class Custodian:
     def look(self, now: float, decision: Decision, wanted: tuple[Seat, ...]) -> Decision:
         """Have the newest commit brought to those who need it; the decision, or that it has to wait for that."""
         self.transfers.look(now)
+        self._held_back = False
         self._may_end_since = {host: at for host, at in self._may_end_since.items() if host in self._asked_for}
         self._asked_for.clear()
         if self._calm:
@@ -85,6 +87,7 @@ class Custodian:
             self.transfers.cancel()  # nobody may write to the memory of who is about to train
         if not begins or self._verdict.act is Act.FORM:
             return decision
+        self._held_back = True
         return Decision(None, "", self._verdict.reason, self._verdict.until)
 
     def note(self, now: float) -> None:
@@ -140,10 +143,23 @@ class Custodian:
         now = self._station.now()
         self._asked_for.add(host)
         since = self._may_end_since.setdefault(host, now)
-        if self._calm:
+        if self._calm and not self._is_ahead(host):
             return not self._heard_since(since)
         needed, _ = custody.is_needed(now, host, self._facts((), ready=False), self._limits, told_at=since)
         return needed
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether a world would form now but for a commit that is waited for, or on its way."""
+        return self._held_back
+
+    def overslept(self, seconds: float) -> None:
+        """The launcher itself stood still for so long: what it waits for has had no time."""
+        self._station.roster.commits.overslept(seconds)
+        self.transfers.overslept(seconds)
+        self._may_end_since = {host: since + seconds for host, since in self._may_end_since.items()}
+        for worker in self._station.roster.workers.values():
+            worker.killed_at += seconds if worker.killed is not None else 0.0
 
     def awaits(self, now: float) -> bool:
         """Whether somebody is waited for who alone holds the newest commit: nothing older may take its place yet."""
@@ -165,6 +181,13 @@ class Custodian:
     def _calm(self) -> bool:
         """A world trains and has agreed on its state: its members hold the newest commit."""
         return self._worlds.standing and self._worlds.formed and self._worlds.settled
+
+    def _is_ahead(self, host: str) -> bool:
+        """Whether a host holds what the world that trains has formed behind, and has not made up for yet."""
+        commits = self._station.roster.commits
+        own = commits.of_host(host)
+        theirs = (held for life in self._worlds.members if (held := commits.commit_of(life.seat)) is not None)
+        return own is not None and own > max(theirs, default=own)
 
     def _heard_since(self, since: float) -> bool:
         """Whether one of those who train has spoken since then: it may be gone with all that it holds."""
@@ -206,6 +229,8 @@ class Custodian:
             self.transfers.looked,
             frozenset(seat for seat in roster.workers if not self._is_quiet(seat)),
             self._ending(),
+            self.transfers.sending,
+            self._sealing.readers,
         )
 
     def _ending(self) -> dict[Seat, float]:

@@ -31,6 +31,8 @@ ANY_SLOT: Final = -1
 
 LEAST_S: Final = 0.001
 """However short ``commit_wait_s`` is, what has not been tried has not failed."""
+ASKED_S: Final = 2.0
+"""However short it is, a holder that may end stays so long: until it was asked for its commit, if it is needed."""
 
 
 class Reach(Enum):
@@ -50,7 +52,8 @@ class Holding:
 
     ``step``: optimizer steps in it. ``since``: when the agent was last heard (mono), if it is not HERE. ``why``: what
     is known of that. ``leaves_by``: when the host will be gone (mono; infinite if that is not known), None if it stays.
-    ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now.
+    ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has formed
+    without it, and that loss was told.
     """
 
     seat: Seat
@@ -61,6 +64,7 @@ class Holding:
     why: str = ""
     leaves_by: float | None = None
     stale: bool = False
+    told: bool = False
 
 
 class Stored(NamedTuple):
@@ -82,7 +86,8 @@ class Facts:
     by seat; ``loading``: the same of loading the checkpoint; ``looked``: hosts that have
     loaded the newest one that is whole, or found none. ``active``: seats whose process may still commit: it has not
     ended and does not wait for its rank. ``ending``: those whose process was killed, and until when its end is waited
-    for (mono): its memory may hold a newer commit than it told of.
+    for (mono): its memory may hold a newer commit than it told of. ``sending``: the seat whose commit is on its way.
+    ``readers``: hosts that are known to have the storage on which ``stored`` is; None: all have it.
     """
 
     holdings: tuple[Holding, ...] = ()
@@ -96,6 +101,14 @@ class Facts:
     looked: frozenset[str] = frozenset()
     active: frozenset[Seat] = frozenset()
     ending: Mapping[Seat, float] = field(default_factory=dict)
+    sending: Seat | None = None
+    readers: frozenset[str] | None = None
+
+    def is_stored(self, each: Holding) -> bool:
+        """Whether others than its holder have a checkpoint that is as new, as far as is known."""
+        stored = None if self.stored is None else self.stored.commit
+        others = self.readers is None or bool(self.readers - {each.seat.host})
+        return stored is not None and stored >= each.commit and others
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +170,7 @@ def judge(now: float, facts: Facts, limits: Limits) -> Verdict:
         return FORMS
     if facts.ready and (ending := {seat: until for seat, until in facts.ending.items() if now < until}):
         names = ", ".join(map(str, sorted(ending)))
-        return Verdict(Act.WAIT, f"{names} was killed, and has not ended yet", min(ending.values()))
+        return Verdict(Act.WAIT, f"killed, and not ended yet: {names}", min(ending.values()))
     members = frozenset(facts.members)
     at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reach.HERE)
     better = [each for each in facts.holdings if _newer(each, at_hand)]
@@ -180,12 +193,15 @@ def is_needed(now: float, host: str, facts: Facts, limits: Limits, *, told_at: f
     """Say whether an agent that may end has to stay, because nobody who stays holds a commit as new as its own.
 
     ``told_at``: since when it may end (mono). It stays ``commit_wait_s`` from then on at most, or to the deadline of
-    its notice if that is later. (One that is there after its deadline still holds what it holds.)
+    its notice if that is later, and until a transfer that is under way has ended. (One that is there after its
+    deadline still holds what it holds.)
     """
     own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reach.HERE)
     if own is None:
         return False, "it holds no commit"
-    until = told_at + limits.commit_wait_s
+    if facts.sending is not None and facts.sending.host == host:
+        return True, f"its commit, of step {own.step}, is being sent"
+    until = told_at + max(limits.commit_wait_s, ASKED_S)
     if own.leaves_by is not None and own.leaves_by < math.inf:
         until = max(until, own.leaves_by)
     if now >= until:
@@ -193,7 +209,7 @@ def is_needed(now: float, host: str, facts: Facts, limits: Limits, *, told_at: f
     others = _newest(each for each in facts.holdings if each.seat.host != host and _stays(each))
     if others is not None and others.commit >= own.commit:
         return False, f"{others.seat.host} holds a commit as new"
-    if facts.stored is not None and facts.stored.commit is not None and facts.stored.commit >= own.commit:
+    if facts.stored is not None and facts.is_stored(own):
         return False, f"{facts.stored.path} is as new"
     return True, f"only {host} holds the newest commit, of step {own.step}"
 
@@ -219,7 +235,7 @@ def _rescue(facts: Facts, limits: Limits) -> Verdict:
     source = _newest(each for each in leaving if _can_send(each, facts, limits))
     if source is None or source.seat in facts.active or not facts.keepers:
         return FORMS
-    if facts.stored is not None and facts.stored.commit is not None and facts.stored.commit >= source.commit:
+    if facts.is_stored(source):
         return FORMS
     return _send(source, facts.keepers, facts)
 
@@ -287,13 +303,14 @@ def _stays(each: Holding) -> bool:
 def _waiting(awaited: Mapping[Holding, float], now: float) -> str:
     names = ", ".join(sorted({each.seat.host for each in awaited}))
     left_s = min(awaited.values()) - now
-    verb = "hold" if len({each.seat.host for each in awaited}) > 1 else "holds"
-    return f"{names} {verb} the newest commit and cannot be reached; waiting {left_s:.0f} s more (--commit-wait)"
+    what = "may hold a newer commit" if all(each.stale for each in awaited) else "held the newest commit"
+    return f"not connected: {names}, which {what}; waiting {left_s:.0f} s more (--commit-wait)"
 
 
 def _loss(facts: Facts, at_hand: Holding | None, better: Iterable[Holding]) -> Loss | None:
-    """What the world forms behind; None if that is nothing."""
+    """What the world forms behind; None if that is nothing, or was told when a world before formed behind it."""
     left = None if at_hand is None else (at_hand.commit, at_hand.step)
+    better = [each for each in better if not each.told]
     told = {each.commit: each.step for each in better}
     stored = facts.stored
     if stored is not None and stored.commit is not None:

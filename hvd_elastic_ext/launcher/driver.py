@@ -268,6 +268,8 @@ class Driver:
         if decision.members is None:
             if self._loopless.ends_well:
                 return  # however long the last ones take
+            if self.custodian.holds_back:  # a wait of its own, which has an end
+                self._patience.enough()
             now, short = self.station.now(), self._patience.short(decision, wanted)
             if short is None or not self.custodian.awaits(now):  # what is saved is to be the newest
                 self._end_for(self._bedtime.look(now, short=short))
@@ -371,6 +373,7 @@ class Driver:
         """The launcher itself stood still for so long: stopped, paused with its machine, or held up by a disk."""
         log.warning("the launcher itself stood still for %.1f s", seconds)
         self.fleet.overslept(seconds)
+        self.custodian.overslept(seconds)
         self._laggards.pause()
 
     def ways_changed(self, host: str | None = None) -> None:
@@ -402,15 +405,19 @@ class Driver:
             handler(self, worker, news)
 
     def _note_held(self, agent: Agent, news: Mapping[str, Any]) -> None:
-        """What a slot's memory holds once its process has ended, or was given back."""
-        slot, event = news.get("slot"), news.get("event")
-        if not agent.joined or not isinstance(slot, int) or (event != "forgotten" and "held" not in news):
+        """What a slot's memory holds once its process, or an errand's, has ended, or it was given back."""
+        slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), self.station.roster.commits
+        if not agent.joined:
             return
-        seat, found, known = Seat(agent.host.name, slot), holders.read(news.get("held")), self.station.roster.commits
-        if event == "forgotten":
-            known.emptied(seat)
-        elif found is not None and found[0] >= (known.commit_of(seat) or found[0]):
-            known.told(seat, *found, agent=agent.itself)  # else it is old news, of before its agent came again
+        host = agent.host.name
+        if event == "forgotten" and isinstance(slot, int):
+            known.emptied(Seat(host, slot))
+        elif event == "held" and isinstance(slots, dict):
+            for number, held in slots.items():
+                if str(number).isdigit():
+                    known.newer(Seat(host, int(number)), holders.read(held), agent=agent.itself)
+        elif "held" in news and isinstance(slot, int):
+            known.newer(Seat(host, slot), holders.read(news["held"]), agent=agent.itself)
 
     def _beats(self, agent: Agent, slots: Any, *, part: bool) -> None:
         # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.

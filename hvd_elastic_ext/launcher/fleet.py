@@ -93,6 +93,8 @@ class Fleet:
             self._inherit(agent, host)
         elif agent is not None and agent.host.uid not in ("", host.uid):
             self._bury(agent, "its pod was recreated")
+        elif agent is None and uid not in ("", host.uid):  # it was cut off before
+            self._roster.commits.ended(host.name, "its pod was recreated")
         self._forget_former(host.name)
 
     def _see_earlier_lives(self, hosts: HostSet) -> None:

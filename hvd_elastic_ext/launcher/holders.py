@@ -19,7 +19,7 @@ class Held:
 
     ``reached``: the newest step that a process of the slot has told of since the last world formed; None: none has.
     ``away_since``: when that was last heard (mono), if it is not connected; ``why``: what is known of that.
-    ``stale``: noted by an earlier launcher.
+    ``stale``: noted by an earlier launcher. ``told``: that it is lost, when a world formed without it.
     """
 
     commit: Commit
@@ -29,6 +29,7 @@ class Held:
     away_since: float | None = None
     why: str = ""
     stale: bool = False
+    told: bool = False
 
 
 class Progress(NamedTuple):
@@ -56,6 +57,11 @@ class Holders:
         reached = known.reached if known is not None and known.agent == agent else None
         self.held[seat] = Held(commit, step, agent, reached)
 
+    def newer(self, seat: Seat, found: tuple[Commit, int] | None, *, agent: str) -> None:
+        """The same, but that it may be old news, of before the agent came again."""
+        if found is not None and found[0] >= (self.commit_of(seat) or found[0]):
+            self.told(seat, *found, agent=agent)
+
     def beat(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
         """A process tells its newest commit and its step. That may be older than what its agent has told since."""
         known = self.held.get(seat)
@@ -65,8 +71,9 @@ class Holders:
             known.commit, known.step, known.reached = commit, step, step
 
     def emptied(self, seat: Seat) -> None:
-        """A slot's memory was given back, or is found to be empty."""
-        self.held.pop(seat, None)
+        """A slot's memory was given back."""
+        if (held := self.held.get(seat)) is not None:
+            self._is_gone(seat, held, "its memory was given back")
 
     def disowned(self, seat: Seat) -> None:
         """The agent says that a slot's memory does not hold what it was thought to hold."""
@@ -108,7 +115,8 @@ class Holders:
             self._is_gone(seat, held, why)
 
     def formed(self, members: Iterable[Seat]) -> Progress | None:
-        """A world has formed with the newest commit that could be had: nobody waits for the others any more.
+        """A world has formed with the newest commit that could be had: nobody waits for the others any more, and
+        what is newer is told to be lost.
 
         Where it goes on, and how far processes had come before; None if no member holds a commit, or none had come far.
         """
@@ -117,6 +125,7 @@ class Holders:
         newest = max((held for seat in members if (held := self.held.get(seat)) is not None), key=_age, default=None)
         for held in known:
             held.reached = None
+            held.told = newest is None or held.commit > newest.commit
         self.gone.clear()
         self.held = {seat: held for seat, held in self.held.items() if not held.stale}
         if newest is None:
@@ -167,23 +176,24 @@ class Holders:
             held.why = why
             self.gone[seat] = held
 
+    def overslept(self, seconds: float) -> None:
+        """The launcher stood still: what agents have said meanwhile is not read yet, and their time is not over."""
+        for held in self.held.values():
+            if held.away_since is not None:
+                held.away_since += seconds
+
     # --- what outlives the launcher
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The newest commit of each host, for the next launcher; of those that are gone, why."""
-        newest: dict[str, Held] = {}
-        for seat, held in (*self.gone.items(), *self.held.items()):
-            if seat.host not in newest or newest[seat.host].commit < held.commit:
-                newest[seat.host] = held
-        gone = set(map(id, self.gone.values()))
-        return [_note(host, held, gone=held.why if id(held) in gone else None) for host, held in newest.items()]
+        """The newest commit that each host holds, for the next launcher, and that it held and is gone, with why."""
+        held = [_note(host, held, gone=None) for host, held in _by_host(self.held.items())]
+        return [*held, *(_note(host, held, gone=held.why) for host, held in _by_host(self.gone.items()))]
 
     def left_behind(self, saved: Commit | None) -> list[dict[str, Any]]:
         """Notes of what was newer than the commit that was ``saved``, for a job of which nothing runs any more."""
-        known = [(seat, held) for seat, held in (*self.held.items(), *self.gone.items())]
         return [
-            _note(seat.host, held, gone=held.why or "its agent was ended")
-            for seat, held in known
+            _note(host, held, gone=held.why or "its agent was ended")
+            for host, held in _by_host((*self.held.items(), *self.gone.items()))
             if saved is None or held.commit > saved
         ]
 
@@ -194,15 +204,25 @@ class Holders:
             if found is None:
                 continue
             seat, reached = Seat(entry["host"], ANY_SLOT), at if type(at := entry.get("reached")) is int else None
+            told = entry.get("told") is True
             if isinstance(why := entry.get("gone"), str):
-                self.gone[seat] = Held(*found, entry["agent"], reached, now, why)
+                self.gone[seat] = Held(*found, entry["agent"], reached, now, why, told=told)
             else:
                 why = "it was not heard since the launcher was started again"
-                self.held[seat] = Held(*found, entry["agent"], reached, now, why, stale=True)
+                self.held[seat] = Held(*found, entry["agent"], reached, now, why, stale=True, told=told)
+
+
+def _by_host(known: Iterable[tuple[Seat, Held]]) -> Iterable[tuple[str, Held]]:
+    """The newest one of each host."""
+    newest: dict[str, Held] = {}
+    for seat, held in known:
+        if seat.host not in newest or newest[seat.host].commit < held.commit:
+            newest[seat.host] = held
+    return newest.items()
 
 
 def _note(host: str, held: Held, *, gone: str | None) -> dict[str, Any]:
-    commit = {"commit": [*held.commit], "step": held.step, "reached": held.reached}
+    commit = {"commit": [*held.commit], "step": held.step, "reached": held.reached, "told": held.told}
     return {"host": host, "agent": held.agent, **commit, "gone": gone}
 
 
@@ -232,4 +252,4 @@ def _holding(seat: Seat, held: Held, reach: Reach, leaves_by: float | None) -> H
     if reach is Reach.HERE and held.away_since is not None:
         reach = Reach.AWAY
     since = 0.0 if held.away_since is None else held.away_since
-    return Holding(seat, held.commit, held.step, reach, since, held.why, leaves_by, held.stale)
+    return Holding(seat, held.commit, held.step, reach, since, held.why, leaves_by, held.stale, held.told)

@@ -87,6 +87,16 @@ class Transfers:
         return {seat: each.ended - each.began for seat, each in self._failures.items() if seat is not None}
 
     @property
+    def sending(self) -> Seat | None:
+        """The slot whose commit is on its way."""
+        return None if self._now is None or self._now.source is None else self._now.source.seat
+
+    def overslept(self, seconds: float) -> None:
+        """The launcher stood still: no time has passed for what is on its way."""
+        if self._now is not None:
+            self._now.began += seconds
+
+    @property
     def loading(self) -> float:
         """For how many seconds all tries in a row to load a checkpoint have failed."""
         each = self._failures.get(None)
@@ -214,10 +224,11 @@ class Transfers:
         seat = None if transfer.source is None else transfer.source.seat
         if seat is not None and for_good:
             self._station.roster.commits.disowned(seat)
-        elif blame:
+        else:
             before = self._failures.get(seat)
             in_a_row = before is not None and transfer.began <= before.ended + ROW_S
-            self._failures[seat] = Failures(before.began if before and in_a_row else transfer.began, now)
+            first = transfer.began if blame else now  # a link that broke once is no fault of the holder's
+            self._failures[seat] = Failures(before.began if before and in_a_row else first, now)
         what = "no checkpoint could be loaded" if transfer.source is None else f"{transfer.source.seat} sent no commit"
         log.warning("%s: %s", what, why)
         self._station.record("not_sent", host=transfer.target.host, reason=f"{what}: {why}")

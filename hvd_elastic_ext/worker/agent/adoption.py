@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH120
+# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH120, PTH208
 # (pathlib takes long to load)
 """One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from hvd_elastic_ext.worker.agent import tree
@@ -78,8 +78,8 @@ class Agent:
         self._strays: tree.Strays | None = None
         self._refused = False
         self._errand: Errand | None = None
-        self._dropped: set[int] = set()
-        """Processes of errands that were killed, and have not been seen to end."""
+        self._dropped: dict[int, frozenset[int]] = {}
+        """Slots of errands that were killed, by the process, as long as that has not been seen to end."""
 
     # --- what slots need: see Desk ------------------------------------------------------------------
 
@@ -285,7 +285,8 @@ class Agent:
     def drop_errand(self) -> None:
         """End what works on commits."""
         if self._errand is not None:
-            self._dropped.update([] if self._errand.pid is None else [self._errand.pid])
+            if self._errand.pid is not None:
+                self._dropped[self._errand.pid] = self._errand.slots
             self._errand.kill()
             self._errand.close()
             self._errand = None
@@ -350,11 +351,17 @@ class Agent:
                 return
             if pid == 0:
                 return
-            self._dropped.discard(pid)
+            self._tell_held(self._dropped.pop(pid, frozenset()))
             for slot in self._slots.values():
                 slot.reaped(pid, os.waitstatus_to_exitcode(status))
             if self._errand is not None:
+                self._tell_held(self._errand.slots if pid == self._errand.pid else ())
                 self._errand.reaped(pid, os.waitstatus_to_exitcode(status))
+
+    def _tell_held(self, numbers: Iterable[int]) -> None:
+        """Tell what an errand has left in these slots' memory: its answer may have been lost, or never been given."""
+        if numbers:
+            self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
 
     def _sweep(self) -> None:
         """Kill what killed holders left to us; then their slots can go on."""

@@ -333,6 +333,8 @@ class Job:
             return "ending"
         if order.incarnation < self._incarnation:
             raise OrderError(f"launcher {order.incarnation} of the job is not obeyed: {self._incarnation} has followed")
+        if order.incarnation > self._incarnation:
+            self._agent.drop_errand()  # the launcher that waited for it is gone
         self._order, self._incarnation, self._grace_s = order, order.incarnation, order.orphan_grace_s
         self._facts = None
         self._notices = self._notice_files()

@@ -262,3 +262,46 @@ def test_an_agent_that_is_sent_a_signal_sends_on_what_only_it_holds_first() -> N
     cluster.until(lambda: "a" not in cluster.agents, within=4.0)
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
     assert cluster.transferred[0][2] >= newest
+
+
+def alone(**rules: Any) -> Cluster:
+    """A trains on alone; B cools down, and holds something older."""
+    cluster = running("a", "b", rules=Rules(LIMITS, **{"cooldown_s": (60.0, 60.0), **rules}))
+    cluster.run(3.0)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(10.0)
+    return cluster
+
+
+def test_a_launcher_that_stood_still_gives_a_holder_the_time_it_had_left() -> None:
+    cluster = alone()
+    cluster.kill("a")
+    cluster.disconnect("a")
+    cluster.hosts(b=1)
+    cluster.run(6.0)
+    cluster.standstill(70.0)
+    cluster.later(0.05, lambda: cluster.reconnect("a"))
+    cluster.until(lambda: cluster.world == ["b"], within=30.0)
+    assert told(cluster)["steps_lost"] == 0
+    assert cluster.transferred
+
+
+def test_a_loss_that_was_told_is_not_told_again_when_the_world_that_it_made_is_lost_at_once() -> None:
+    cluster = alone(cooldown_s=(2.0, 2.0))
+    cluster.cut.add("a")
+    cluster.until(lambda: cluster.world == ["b"], within=120.0)
+    cluster.lose_world("b")
+    cluster.until(lambda: cluster.world == ["b"], within=60.0)
+    assert told(cluster)["generation"] > 3
+    lost = [event for event in cluster.events("resized") if event.get("lost_because")]
+    assert len(lost) == 1
+    assert lost[0]["steps_lost"] > 0
+
+
+def test_the_wait_for_a_holder_is_not_the_wait_for_hosts() -> None:
+    """The job ended, by --elastic-timeout, with the commit that it was waiting for."""
+    cluster = alone(elastic_timeout_s=20.0, commit_wait_s=60.0, cooldown_s=(2.0, 2.0))
+    cluster.cut.add("a")
+    cluster.until(lambda: cluster.world == ["b"], within=120.0)
+    assert not cluster.driver.over

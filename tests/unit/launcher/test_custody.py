@@ -92,7 +92,7 @@ def test_a_holder_that_cannot_be_reached_is_waited_for_and_then_no_longer() -> N
     away = held(A, 101, Reach.AWAY, since=NOW, why="nothing was heard of it for 10.0 s")
     found = verdict(away, held(C, 20), now=NOW + 59)
     assert (found.act, found.until) == (Act.WAIT, NOW + 60)
-    assert "a holds the newest commit and cannot be reached" in found.reason
+    assert "not connected: a, which held the newest commit; waiting 1 s more" in found.reason
     late = verdict(away, held(C, 20), now=NOW + 60)
     assert late.act is Act.FORM
     assert late.loss is not None

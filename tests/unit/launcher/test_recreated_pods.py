@@ -150,3 +150,20 @@ def lose(cluster: Cluster, host: str) -> None:
     cluster.agents[host].clear()
     cluster.mute.add(host)
     cluster.lose_world("a")
+
+
+def test_nobody_waits_for_what_a_pod_held_that_was_made_again_after_it_was_cut_off() -> None:
+    cluster = Cluster(Rules(Limits(settle_s=0.1), cooldown_s=(8.0, 300.0), heartbeat_timeout_s=5.0))
+    cluster.publish(pods(a="0", b="1"))
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(3.0)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(3.0)
+    lose(cluster, "a")
+    cluster.run(8.0)
+    assert cluster.events("fenced")[-1]["host"] == "a"
+    cluster.publish(pods(a="2", b="1"))
+    assert cluster.until(lambda: "b" in cluster.world) < 10.0
+    cluster.run(11.0)
+    assert "its pod was recreated" in cluster.events("resized")[-1]["lost_because"]

@@ -27,8 +27,10 @@ class Errands:
         self.transfer_s = 0.4
         self.kept: dict[tuple[int, ...], Commit] = {}
         """What processes were asked to keep for checkpoints: lineage, incarnation, generation, number."""
-        self.stored: Commit | None = None
-        """Of the newest checkpoint."""
+        self.shared = True
+        """Hosts share their storage; else each has its own."""
+        self._stored: dict[str, Commit] = {}
+        """Of the newest checkpoint on each storage."""
         self._cluster, self._sim = cluster, cluster.sim
         self._offers: dict[int, tuple[Agent, int, Mapping[str, Any]]] = {}
         """By port: who offers what, on which errand."""
@@ -37,7 +39,7 @@ class Errands:
     def begin(self, agent: Agent, order: Mapping[str, Any]) -> None:
         """An agent was sent on an errand. It has one at a time: another one ends the one before."""
         for number in list(agent.errands):
-            del agent.errands[number]
+            self._killed(agent, number)
             agent.errand_ended(number, "another errand was ordered")
         agent.errands[order["id"]] = tuple(order["slots"])
         what = {
@@ -55,12 +57,21 @@ class Errands:
         """Nobody waits for the errands of these slots any more."""
         for number, of in list(agent.errands.items()):
             if not set(slots).isdisjoint(of):
-                del agent.errands[number]
+                self._killed(agent, number)
+
+    def _killed(self, agent: Agent, number: int) -> None:
+        agent.tell_held(agent.errands.pop(number))
+
+    def _over(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
+        """An errand has its last answer, and its process ends."""
+        slots = agent.errands.pop(number)
+        agent.answer(number, answer, **more)
+        agent.tell_held(slots)
+        agent.errand_ended(number)
 
     def _fails(self, agent: Agent, number: int, why: str, *, for_good: bool = False) -> None:
-        if agent.alive and agent.errands.pop(number, None) is not None:
-            agent.answer(number, {"failed": why, "for_good": for_good})
-            agent.errand_ended(number)
+        if agent.alive and number in agent.errands:
+            self._over(agent, number, {"failed": why, "for_good": for_good})
 
     def _found(self, agent: Agent, slot: int, request: Mapping[str, Any]) -> Commit | None:
         """The commit that is asked for, if it lies in memory."""
@@ -100,31 +111,41 @@ class Errands:
     # --- storage
 
     def _write(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        self._ends(agent, number, {"record": {}, "receipts": [], "bytes": BYTES, "store": request["place"]})
+        self._ends(agent, number, {"record": {}, "receipts": [], "bytes": BYTES, "store": self._store(agent)})
+
+    def _store(self, agent: Agent) -> str:
+        return "shared" if self.shared else agent.host
 
     def _seal(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         commit = self.kept[tuple(request["commit"])]
         if agent.alive and number in agent.errands:
-            self.stored = commit if self.stored is None else max(self.stored, commit)
-            self._ends(agent, number, {"path": f"{request['place']}/{commit.number}", "bytes": BYTES}, sealed=commit)
+            store = self._store(agent)
+            self._stored[store] = max(commit, self._stored.get(store, commit))
+            answer = {"path": f"{request['place']}/{commit.number}", "bytes": BYTES}
+            self._ends(agent, number, answer, sealed=commit if self.shared else None)
 
     def _load(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        slots, stored = [int(slot) for slot in request["ranks"]], self.stored
         if not agent.alive or number not in agent.errands:
             return
-        if stored is None:
+        if self._store(agent) not in self._stored:
             self._ends(agent, number, {})
+        else:
+            self._sim.later(self.transfer_s, self._loads, agent, number, request)
+
+    def _loads(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
+        if not agent.alive or number not in agent.errands:
             return
+        slots, stored = [int(slot) for slot in request["ranks"]], self._stored[self._store(agent)]
         for slot in slots:
             if (there := agent.memory.get(slot)) is None or there < stored:
                 agent.seal(slot, stored)
         held = agent.memory[slots[0]]
         told = {"path": f"{request['place']}/{stored.number}", "step": stored.batch, "generation": stored.generation}
-        more = {"slots": slots, "passed_over": [], "facts": {}, "held": held.held}
+        more = {"slots": slots, "passed_over": [], "facts": {}, "held": held.held, "commit": stored.name}
         self._ends(agent, number, {**told, **more}, told=tuple((slot, agent.memory[slot]) for slot in slots))
 
     def _held(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
-        held, stored = {}, self.stored
+        held, stored = {}, self._stored.get(self._store(agent))
         for slot, commit in agent.memory.items():
             identity = [commit.lineage, *commit.name]
             self.kept[tuple(identity)] = commit
@@ -137,9 +158,8 @@ class Errands:
         self._ends(agent, number, {"held": held, "newest": newest})
 
     def _ends(self, agent: Agent, number: int, answer: dict[str, Any], **more: Any) -> None:
-        if agent.alive and agent.errands.pop(number, None) is not None:
-            agent.answer(number, answer, **more)
-            agent.errand_ended(number)
+        if agent.alive and number in agent.errands:
+            self._over(agent, number, answer, **more)
 
     # --- from one to the other
 
@@ -165,11 +185,7 @@ class Errands:
         if (there := agent.memory.get(slot)) is None or there < commit:
             agent.seal(slot, commit)
         commit = agent.memory[slot]
-        del agent.errands[number]
         took = {"bytes": BYTES, "seconds": self.transfer_s}
-        agent.answer(number, {"held": commit.held, **took}, told=((slot, commit),))
-        agent.errand_ended(number)
+        self._over(agent, number, {"held": commit.held, **took}, told=((slot, commit),))
         if offered != number:
-            del sender.errands[offered]
-            sender.answer(offered, {"sent": BYTES, "seconds": self.transfer_s})
-            sender.errand_ended(offered)
+            self._over(sender, offered, {"sent": BYTES, "seconds": self.transfer_s})

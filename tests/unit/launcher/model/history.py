@@ -36,6 +36,9 @@ VERBS: Final = {
     "transfer": "from now on commits take so long from agent to agent",
     "save": "from now on the launcher's state is written so many seconds late",
     "store": "checkpoints are made, about every so many seconds",
+    "disk": "hosts share no storage: each has its own",
+    "wait": "a holder that cannot be reached is waited for so many seconds",
+    "standstill": "the launcher stands still for so many seconds",
     "well": "all is well again; if nobody says so that is 10 s after the last event",
     "alone": "nothing heals: what is left has to train, or to end",
 }
@@ -117,7 +120,7 @@ MOST: Final = 12
 _WEIGHTS: Final = {
     "kill": 12, "crash": 3, "leave": 3, "stop": 4, "cont": 3, "slow": 3, "never": 1, "agent": 5, "cut": 5, "back": 5,
     "drop": 3, "late": 2, "notice": 4, "stay": 2, "sigterm": 3, "block": 3, "clear": 3, "launcher": 4, "sync": 2,
-    "transfer": 2, "save": 1, "hosts": 12, "empty": 1, "garbage": 1,
+    "transfer": 2, "save": 1, "hosts": 12, "empty": 1, "garbage": 1, "standstill": 1,
 }  # fmt: skip
 _KINDS: Final = tuple(verb for verb, weight in _WEIGHTS.items() for _ in range(weight))
 _VALUES: Final[dict[str, tuple[float | None, ...]]] = {
@@ -129,8 +132,9 @@ _VALUES: Final[dict[str, tuple[float | None, ...]]] = {
     "sync": (1.5, 0.6),
     "transfer": (2.0, 4.0),
     "save": (0.5,),
+    "standstill": (2.0, 9.0),
 }
-_NO_HOST: Final = frozenset({"launcher", "sync", "transfer", "save", "empty", "garbage"})
+_NO_HOST: Final = frozenset({"launcher", "sync", "transfer", "save", "empty", "garbage", "standstill"})
 _WITH_SLOT: Final = frozenset({"kill", "crash", "leave", "stop", "cont"})
 
 
@@ -141,6 +145,8 @@ def decode(shape: Raw, raw: Sequence[Raw]) -> History:
     sizes = {host: SLOTS[(slots // 4**index) % 4] for index, host in enumerate(names)}
     begin = len(names) if slots % 3 else max(1, len(names) - 1)
     events = [Event(0.0, "store", value=2.0)] if count // 3 % 8 == 7 else []
+    events += [Event(0.0, "disk")] if events and count // 24 % 3 == 2 else []
+    events += [Event(0.0, "wait", value=20.0)] if alone // 12 % 6 == 5 else []
     events.append(Event(0.0, "hosts", hosts=tuple(list(sizes.items())[:begin])))
     at = FIRST[first % len(FIRST)]
     for number, each in enumerate(raw):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -42,6 +42,8 @@ class Launcher:
         self._commands: dict[str, object] = {}
         """The start of each host's agent: what stands for it, or the agent that it has become."""
         self._to_save = False
+        self._missed: list[Callable[[], None]] | None = None
+        """What happens while it stands still."""
         self.written: list[tuple[float, Saved]] = [(self.born, saved)]
         """States, and when each has been written."""
         self.driver = self._driver(saved)
@@ -75,13 +77,36 @@ class Launcher:
 
     def publish(self) -> None:
         """Tell the driver of the newest list."""
+        if self._missed is not None:
+            self._missed.append(self.publish)
+            return
         cluster = self._cluster
         hosts = cluster.listed or self._left
         self.driver.hosts_changed(hosts, {host: ("preempted", by) for host, by in cluster.departing.items()})
         self.dirty = True
 
+    def stop(self, seconds: float) -> None:
+        """Stand still, as by SIGSTOP."""
+        if self._missed is None:
+            self._missed, self.dirty, self.look_at = [], False, None
+            self._sim.later(seconds, self._cont, self._sim.now)
+
+    def _cont(self, since: float) -> None:
+        missed, self._missed = self._missed or [], None
+        if self.alive:
+            self.driver.overslept(self._sim.now - since)
+            self.look()
+            for act in missed:
+                act()
+            self.dirty = True
+
     def hear(self, line: Line, message: Message) -> None:
         """An agent's message arrives."""
+        if self._missed is not None:
+            self._missed.append(lambda: self.hear(line, message))
+            return
+        if not (line.open and self.alive):
+            return
         agent, host = line.agent, line.agent.host
         known = self.lines.get(host) is line
         if not (known if "event" in message.news else agent.alive):
@@ -108,6 +133,8 @@ class Launcher:
     def look(self) -> None:
         """Have the driver look."""
         self.dirty = False
+        if self._missed is not None:
+            return
         self.look_at = self.driver.look()
         if self._to_save:
             self._to_save = False
@@ -115,6 +142,9 @@ class Launcher:
 
     def lost(self, line: Line, reason: str) -> None:
         """A connection breaks, and this end notices."""
+        if self._missed is not None:
+            self._missed.append(lambda: self.lost(line, reason))
+            return
         if self.alive and self.lines.get(line.agent.host) is line:
             line.open = False
             del self.lines[line.agent.host]
@@ -123,6 +153,9 @@ class Launcher:
 
     def command_ended(self, agent: Agent, code: int) -> None:
         """An agent that this launcher has started is gone."""
+        if self._missed is not None:
+            self._missed.append(lambda: self.command_ended(agent, code))
+            return
         if self.alive and self._commands.get(agent.host) is agent:
             del self._commands[agent.host]
             self.driver.launch_ended(agent.host, code, "")

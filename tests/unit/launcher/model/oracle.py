@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.unit.launcher.model.launcher import Launcher
 
 NOTED_S: Final = 2.5
-"""What a launcher heard so shortly before its end the next one need not know: it notes the newest commit every second."""
+"""What a launcher heard so shortly before its end the next one need not know: it notes what is newest every second."""
 BREAKS_S: Final = 0.05
 """Until a connection that broke is heard of, and orders that were given before have arrived."""
 WORD_S: Final = 1.1
@@ -78,6 +78,8 @@ class Oracle:
     """When each commit that was the newest was told."""
     _gone: list[Claim] = field(default_factory=list)
     """What the launcher had an agent throw away though nobody else had it."""
+    _let_go: set[tuple[str, int]] = field(default_factory=set)
+    """Agents and slots that were told to end, or to forget, whatever they hold still."""
     _claims: dict[World_, list[Claim]] = field(default_factory=dict)
     _known: dict[World_, Commit | None] = field(default_factory=dict)
     """The newest commit that was told when ranks were dealt."""
@@ -172,19 +174,24 @@ class Oracle:
         if agent.down_since is None and self._excuse(agent):
             return
         mine = [commit for number, commit in agent.memory.items() if slot in (None, number)]
+        self._let_go |= {(agent.itself, number) for number in agent.memory if slot in (None, number)}
         told = [self._told[agent.itself, number] for number in agent.memory if (agent.itself, number) in self._told]
         if not mine or not told:
             return
         newest = min(max(mine), max(told))
-        others = [held for each, _, held in self._held(without=agent, slot=slot) if not self._excuse(each)]
+        others = [
+            held
+            for each, number, held in self._held(without=agent, slot=slot)
+            if not (self._excuse(each) or (each.itself, number) in self._let_go)
+        ]
         others += [] if self._stored is None else [self._stored]
         others += [held for until, held in self._believed if self.cluster.sim.now < until]
         if not others or max(others) < newest:
             what = "was told to end" if slot is None else "was told to forget it"
             self._gone.append(Claim(newest, f"only {agent.host} held it, and {what}"))
 
-    def agreed(self, world: World, elected: Commit | None) -> None:
-        """The ranks of a world have agreed on their state; None: it begins anew."""
+    def agreed(self, world: World, elected: Commit | None, *, sealed: Commit) -> None:
+        """The ranks of a world have agreed on their state; None: it begins anew. All hold ``sealed`` from now on."""
         key = world.key
         for claim in self._claims.get(key, []):
             if elected is None or elected < claim.commit:
@@ -204,6 +211,8 @@ class Oracle:
         self._heard = [] if self.newest_told is None else [(self.cluster.sim.now, self.newest_told)]
         self._gone = [claim for claim in self._gone if elected is None or elected < claim.commit]
         self._agreed.append(key)
+        for process in world.members if sealed.batch else ():  # who says that it has agreed need not say with which commit: it is newer
+            self._told[process.agent.itself, process.slot] = sealed
 
     def launcher_died(self, launcher: Launcher) -> None:
         """What it was about to write is not written."""

@@ -17,12 +17,12 @@ from tests.unit.launcher.model.oracle import TOLD_S, Broken
 
 WELL_S: Final = 10.0
 """So long after the last event all is well again, unless a script says when."""
-RECOVERY_S: Final = 90.0
+RECOVERY_S: Final = 110.0
 """When nothing is wrong any more, all hosts train after this time at the latest.
 
 What may have to pass one after the other: a process that never gets ready is given up (15 s), its cooldown (8 s), an
-agent's lease without a launcher (8 s), a launcher's wait for its predecessor's agents (8 s), one for commits (6 s), a
-process that leaves no world by itself (30 s), and boots between them.
+agent's lease without a launcher (8 s), a launcher's wait for its predecessor's agents (8 s), one for commits (6 or
+20 s), a process that leaves no world by itself (30 s), and boots between them.
 """
 ENDS_S: Final = 75.0
 """So soon after training is done the job has ended: 30 s for processes, 31 s for hosts without a connection."""
@@ -283,6 +283,16 @@ class _Play:
 
     def _store(self, event: Event) -> None:
         self._cluster.rules.durability = Durability("/store", Cadence(seconds=event.value))
+
+    def _disk(self, event: Event) -> None:
+        self._cluster.errands.shared = False
+
+    def _wait(self, event: Event) -> None:
+        self._cluster.rules.commit_wait_s = event.value or 0.0
+
+    def _standstill(self, event: Event) -> None:
+        if self._cluster.launcher is not None:
+            self._cluster.launcher.stop(event.value or 0.0)
 
     def _save(self, event: Event) -> None:
         self._cluster.save_s = event.value or 0.02

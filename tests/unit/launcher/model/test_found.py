@@ -266,3 +266,101 @@ def test_a_loss_is_told_by_the_next_launcher_if_the_one_that_saw_it_ended_before
         10.75 crash b
         13.05 launcher 1.5
     """)
+
+
+def test_what_a_transfer_has_left_is_known_though_its_answer_came_too_late() -> None:
+    """The sender had died: the transfer counted as failed, and what the receiver held was never heard of."""
+    _holds("""
+        0 hosts a:1 b:1
+        4 block b
+        8.99 late b 0.1
+        9 kill a
+        9 hosts b:1
+        9.65 agent a
+        9.65 hosts b:1 c:1
+        30 alone
+    """)
+
+
+def test_what_a_transfer_has_left_is_known_to_the_launcher_that_was_started_meanwhile() -> None:
+    _holds("""
+        0 hosts a:1 b:1 d:1
+        4 block b
+        4 block d
+        9 transfer 3
+        9 kill a
+        9 hosts b:1 d:1
+        9.95 launcher 0.5
+        9.95 cut d
+        12.95 agent a
+        12.95 hosts b:1 c:1 d:1
+    """)
+
+
+def test_a_load_that_nobody_waits_for_any_more_takes_nothing_along() -> None:
+    """Their memory was given up, with the newest commit in it: training had begun on a host that came late."""
+    _holds("""
+        0 store 2
+        0 hosts a:1 b:1 c:1
+        14 cut c
+        14 transfer 6
+        17.5 kill b
+        18.5 clear c
+        19.4 kill a
+        19.4 launcher 0.5
+        28.5 back c
+        40 well
+    """)
+
+
+def test_a_checkpoint_on_a_disk_of_ones_own_is_nobody_elses() -> None:
+    """The only holder was told to end in mid-transfer, since storage had a checkpoint as new: its own storage."""
+    _holds("""
+        0 store 2
+        0 disk
+        0 hosts a:1 b:1
+        4 kill b
+        4.1 slow b 6
+        9.15 kill a
+        9.15 hosts b:1
+    """)
+
+
+def test_what_a_host_holds_is_noted_beside_what_its_last_agent_held() -> None:
+    """The next launcher knew only of what was gone, and did not wait for what was not."""
+    _holds("""
+        0 wait 30
+        0 hosts a:1 b:1
+        4 block b
+        8.9 slow a 10
+        9 agent a
+        9.1 hosts a:1
+        16 cut a
+        16 launcher 0.5
+        16 hosts c:1
+        34 back a
+        40 alone
+    """)
+
+
+def test_a_holder_stays_as_long_as_its_commit_is_being_sent() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        3 kill b
+        3.5 slow b 6
+        3.5 transfer 8
+        9 kill a
+        9.5 hosts b:1
+        12 alone
+    """)
+
+
+def test_who_holds_more_than_the_world_that_trains_stays_until_that_has_caught_up() -> None:
+    """Its newest commit was told when the others had their ranks; then the last of those was lost, too."""
+    _holds("""
+        0 hosts a:1 b:1
+        2.8 kill a ahead
+        2.8 drop a
+        2.8 hosts b:1 d:1
+        3.41 agent b
+    """)

@@ -166,7 +166,7 @@ class Training:
         lineage = next(self._lineages)
         elected = elect([_candidate(process) for process in members], lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
-        self._oracle.agreed(world, None if elected.anew else elected.commit)
+        self._oracle.agreed(world, None if elected.anew else elected.commit, sealed=elected.commit)
         for process in members:
             self._seal(process, elected.commit)
             process.state, process.entered, process.batch = "training", elected.generation, elected.commit.batch
