@@ -287,18 +287,6 @@ def test_a_launcher_that_stood_still_gives_a_holder_the_time_it_had_left() -> No
     assert cluster.transferred
 
 
-def test_a_loss_that_was_told_is_not_told_again_when_the_world_that_it_made_is_lost_at_once() -> None:
-    cluster = alone(cooldown_s=(2.0, 2.0))
-    cluster.cut.add("a")
-    cluster.until(lambda: cluster.world == ["b"], within=120.0)
-    cluster.lose_world("b")
-    cluster.until(lambda: cluster.world == ["b"], within=60.0)
-    assert told(cluster)["generation"] > 3
-    lost = [event for event in cluster.events("resized") if event.get("lost_because")]
-    assert len(lost) == 1
-    assert lost[0]["steps_lost"] > 0
-
-
 def test_the_wait_for_a_holder_is_not_the_wait_for_hosts() -> None:
     """The job ended, by --elastic-timeout, with the commit that it was waiting for."""
     cluster = alone(elastic_timeout_s=20.0, commit_wait_s=60.0, cooldown_s=(2.0, 2.0))

@@ -246,3 +246,12 @@ def test_a_world_forms_with_the_newest_commit_or_says_what_is_lost_and_every_wai
         LIMITS,
     )
     assert late.act is Act.FORM  # whatever it was that did not work
+
+
+def test_a_loss_that_was_told_is_not_told_again() -> None:
+    away = held(A, 101, Reach.AWAY, since=NOW - 100, told=True)
+    found = verdict(away, held(C, 20))
+    assert (found.act, found.loss) == (Act.FORM, None)
+    more = verdict(away, held(B, 60, Reach.GONE, why="its agent has ended"), held(C, 20))
+    assert more.loss is not None
+    assert (more.loss.newest[1], more.loss.holders, more.loss.steps) == (60, ("b",), 40)

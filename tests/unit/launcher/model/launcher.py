@@ -44,6 +44,8 @@ class Launcher:
         self._to_save = False
         self._missed: list[Callable[[], None]] | None = None
         """What happens while it stands still."""
+        self.stopped_at: float | None = None
+        """Since when it stands still, if it does."""
         self.written: list[tuple[float, Saved]] = [(self.born, saved)]
         """States, and when each has been written."""
         self.driver = self._driver(saved)
@@ -89,10 +91,11 @@ class Launcher:
         """Stand still, as by SIGSTOP."""
         if self._missed is None:
             self._missed, self.dirty, self.look_at = [], False, None
+            self.stopped_at = self._sim.now
             self._sim.later(seconds, self._cont, self._sim.now)
 
     def _cont(self, since: float) -> None:
-        missed, self._missed = self._missed or [], None
+        missed, self._missed, self.stopped_at = self._missed or [], None, None
         if self.alive:
             self.driver.overslept(self._sim.now - since)
             self.look()
@@ -115,7 +118,7 @@ class Launcher:
             self._cluster.oracle.told(agent, slot, commit)
         if message.sealed is not None:
             self._cluster.oracle.sealed(message.sealed)
-        if agent.down_since is not None:
+        if agent.down_since is not None and host not in self._cluster.cut:
             agent.reached()
         if "event" in message.news:
             self.driver.news(host, message.news)

@@ -211,13 +211,16 @@ class Oracle:
         self._heard = [] if self.newest_told is None else [(self.cluster.sim.now, self.newest_told)]
         self._gone = [claim for claim in self._gone if elected is None or elected < claim.commit]
         self._agreed.append(key)
-        for process in world.members if sealed.batch else ():  # who says that it has agreed need not say with which commit: it is newer
+        for process in (
+            world.members if sealed.batch else ()
+        ):  # who says that it has agreed need not say with which commit: it is newer
             self._told[process.agent.itself, process.slot] = sealed
 
     def launcher_died(self, launcher: Launcher) -> None:
         """What it was about to write is not written."""
         late = self.cluster.sim.now - TOLD_S
-        self._heard = [each for each in self._heard if each[0] <= self.cluster.sim.now - NOTED_S]
+        until = (self.cluster.sim.now if launcher.stopped_at is None else launcher.stopped_at) - NOTED_S
+        self._heard = [each for each in self._heard if each[0] <= until]
         self.newest_told = max((commit for _, commit in self._heard), default=None)
         self.losses = [loss for loss in self.losses if loss.key[0] != launcher.incarnation or loss.at < late]
 
