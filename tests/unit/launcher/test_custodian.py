@@ -285,11 +285,3 @@ def test_a_launcher_that_stood_still_gives_a_holder_the_time_it_had_left() -> No
     cluster.until(lambda: cluster.world == ["b"], within=30.0)
     assert told(cluster)["steps_lost"] == 0
     assert cluster.transferred
-
-
-def test_the_wait_for_a_holder_is_not_the_wait_for_hosts() -> None:
-    """The job ended, by --elastic-timeout, with the commit that it was waiting for."""
-    cluster = alone(elastic_timeout_s=20.0, commit_wait_s=60.0, cooldown_s=(2.0, 2.0))
-    cluster.cut.add("a")
-    cluster.until(lambda: cluster.world == ["b"], within=120.0)
-    assert not cluster.driver.over

@@ -87,7 +87,12 @@ class Errands:
         port = next(self._ports)
         self._offers[port] = (agent, number, request)
         agent.answer(number, {"listening": [request["address"], port]})
-        self._sim.later(WAIT_S, self._fails, agent, number, "no receiver came")
+        self._sim.later(WAIT_S, self._gives_up, port)
+
+    def _gives_up(self, port: int) -> None:
+        if port in self._offers:
+            agent, number, _ = self._offers.pop(port)
+            self._fails(agent, number, "no receiver came")
 
     def _receive(self, agent: Agent, number: int, request: Mapping[str, Any]) -> None:
         sender, offered, offer = self._offers.pop(request["from"][1], (None, 0, {}))

@@ -364,3 +364,16 @@ def test_who_holds_more_than_the_world_that_trains_stays_until_that_has_caught_u
         2.8 hosts b:1 d:1
         3.41 agent b
     """)
+
+
+def test_a_transfer_may_take_longer_than_hosts_are_waited_for() -> None:
+    """The job ended, by --elastic-timeout (120 s here), in the middle of it."""
+    _holds("""
+        0 hosts a:1 b:1
+        4 block b
+        5 transfer 130
+        9 kill a
+        9 block a
+        9.5 clear b
+        145 well
+    """)
