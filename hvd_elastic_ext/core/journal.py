@@ -29,8 +29,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "struck": "somebody is blamed for a fault; subject, cause, until",
     "fenced": "a silent process was cut off; host, reason",
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
-    "stalled": "processes beat and do not get on; ranks, hosts, since_s, waiting, finished (ranks that are waited for in "
-    "vain), reason",
+    "stalled": "processes beat and do not get on; ranks, hosts, since_s, waiting, finished (ranks that are waited "
+    "for in vain), reason",
     "straggler": "a process is slower than the others for long; host, slot, rank, step_s, median_s, drained, reason",
     "blocked": "a host is to get no more work, by hand; host, for_s (null: for good), reason",
     "cleared": "what was held against a host was forgotten, by hand; host, reason",

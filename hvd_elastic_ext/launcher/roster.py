@@ -210,11 +210,8 @@ class Roster:
 
 def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
     """Note what a process tells of itself from time to time."""
-    commit = beat.get("commit")
-    if isinstance(commit, list) and len(commit) == 3 and all(type(number) is int for number in commit):
-        worker.holds = (commit[0], commit[1], commit[2])
-    step, step_s, progress = beat.get("step"), beat.get("step_s"), beat.get("progress")
-    worker.step = step if type(step) is int else worker.step
+    _take_commit(worker, beat)
+    step_s, progress = beat.get("step_s"), beat.get("progress")
     worker.step_s = float(step_s) if isinstance(step_s, (int, float)) else None
     worker.progress = progress if type(progress) is int else worker.progress
     worker.waiting = beat.get("waiting") is True
@@ -222,6 +219,13 @@ def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
     worker.every = every if type(every) is int else None
     worker.commit_s = float(commit_s) if isinstance(commit_s, (int, float)) else None
     worker.call_s = float(call_s) if isinstance(call_s, (int, float)) else None
+
+
+def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
+    commit, step = message.get("commit"), message.get("step")
+    if isinstance(commit, list) and len(commit) == 3 and all(type(number) is int for number in commit):
+        worker.holds = (commit[0], commit[1], commit[2])
+    worker.step = step if type(step) is int else worker.step
 
 
 def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
@@ -232,6 +236,7 @@ def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
             worker.failure = None  # of a program that ran before
         case "synced":
             worker.loops, worker.agreed = True, worker.generation
+            _take_commit(worker, message)
         case "done":
             worker.done = True
         case "failed":

@@ -186,8 +186,9 @@ class Standby:
         self.link.say("entered", generation=self.generation, rank=rank, size=size)
 
     def synced(self) -> None:
-        """Say that the ranks of this world have agreed on the state: another one may follow."""
-        self.link.say("synced")
+        """Say that the ranks of this world have agreed on the state, and which commit each holds now."""
+        vitals = self.link.vitals
+        self.link.say("synced", step=vitals.step, commit=vitals.commit)
 
     # Inside
 

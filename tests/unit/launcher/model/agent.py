@@ -92,6 +92,12 @@ class Agent:
         """A process says something on its link."""
         self._tell("said", process, message={"say": what, **more})
 
+    def synced(self, process: Process) -> None:
+        """A process has agreed with the others of its world."""
+        assert process.commit is not None
+        message = {"say": "synced", "step": process.batch, "commit": process.commit.name}
+        self._send(self._news("said", process, message=message), ((process.slot, process.commit),))
+
     def keeps(self, process: Process, commit: Commit) -> None:
         """A process keeps a commit for a checkpoint."""
         whole = [commit.lineage, *commit.name]

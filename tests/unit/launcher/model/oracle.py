@@ -179,6 +179,8 @@ class Oracle:
         if not mine or not told:
             return
         newest = min(max(mine), max(told))
+        if not newest.batch:
+            return  # that is where training begins anyhow
         others = [
             held
             for each, number, held in self._held(without=agent, slot=slot)
@@ -190,8 +192,8 @@ class Oracle:
             what = "was told to end" if slot is None else "was told to forget it"
             self._gone.append(Claim(newest, f"only {agent.host} held it, and {what}"))
 
-    def agreed(self, world: World, elected: Commit | None, *, sealed: Commit) -> None:
-        """The ranks of a world have agreed on their state; None: it begins anew. All hold ``sealed`` from now on."""
+    def agreed(self, world: World, elected: Commit | None) -> None:
+        """The ranks of a world have agreed on their state; None: it begins anew."""
         key = world.key
         for claim in self._claims.get(key, []):
             if elected is None or elected < claim.commit:
@@ -211,10 +213,6 @@ class Oracle:
         self._heard = [] if self.newest_told is None else [(self.cluster.sim.now, self.newest_told)]
         self._gone = [claim for claim in self._gone if elected is None or elected < claim.commit]
         self._agreed.append(key)
-        for process in (
-            world.members if sealed.batch else ()
-        ):  # who says that it has agreed need not say with which commit: it is newer
-            self._told[process.agent.itself, process.slot] = sealed
 
     def launcher_died(self, launcher: Launcher) -> None:
         """What it was about to write is not written."""

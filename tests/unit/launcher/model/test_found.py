@@ -377,3 +377,14 @@ def test_a_transfer_may_take_longer_than_hosts_are_waited_for() -> None:
         9.5 clear b
         145 well
     """)
+
+
+def test_what_a_world_has_agreed_on_is_known_of_each_member_at_once() -> None:
+    """B's agent was cut off before its first beat with a commit: nobody knew that it held one, nor waited for it."""
+    _holds("""
+        0 wait 20
+        0 hosts a:1 b:1
+        12 agent b
+        16.7 cut b
+        16.7 agent a
+    """)

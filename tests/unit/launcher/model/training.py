@@ -166,12 +166,12 @@ class Training:
         lineage = next(self._lineages)
         elected = elect([_candidate(process) for process in members], lineage=lineage)
         world.phase, world.elected = "training", (elected.incarnation, elected.generation)
-        self._oracle.agreed(world, None if elected.anew else elected.commit, sealed=elected.commit)
+        self._oracle.agreed(world, None if elected.anew else elected.commit)
         for process in members:
             self._seal(process, elected.commit)
             process.state, process.entered, process.batch = "training", elected.generation, elected.commit.batch
             process.agreed = process.generation
-            process.agent.say(process, "synced")
+            process.agent.synced(process)
         self._sim.later(STEP_S, self._step, world)
 
     # --- steps
