@@ -225,6 +225,8 @@ def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
     commit, step = message.get("commit"), message.get("step")
     if isinstance(commit, list) and len(commit) == 3 and all(type(number) is int for number in commit):
         worker.holds = (commit[0], commit[1], commit[2])
+    elif worker.holds is not None:
+        return  # said before the first commit: a beat may be older than what was heard since
     worker.step = step if type(step) is int else worker.step
 
 

@@ -388,3 +388,14 @@ def test_what_a_world_has_agreed_on_is_known_of_each_member_at_once() -> None:
         16.7 cut b
         16.7 agent a
     """)
+
+
+def test_a_beat_of_before_the_first_commit_takes_back_nothing_that_was_said_since() -> None:
+    """The commit that B's process had taken up counted as one of step 0: its loss was told as 0 steps."""
+    _holds("""
+        0 hosts a:1 b:1
+        2.6 hosts a:1
+        2.6 agent a
+        2.6 hosts a:1 b:1
+        4.9 agent b
+    """)
