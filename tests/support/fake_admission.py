@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 
-from discover.choosing.holds import Answers
+from discover.choosing.holds import Answers, probed
 from hvd_elastic_ext.core.hosts import Host
 
 
@@ -36,9 +36,9 @@ class FakeAdmission:
 
     def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
         with self._lock:
-            self._waiting = {host.uid: host for host in wanted if host.uid not in self._admitted}
-            self._admitted &= set(there)
-            self._refused = {uid: why for uid, why in self._refused.items() if uid in there}
+            self._waiting = {probed(host): host for host in wanted if probed(host) not in self._admitted}
+            self._admitted = {each for each in self._admitted if each.partition("/")[0] in there}
+            self._refused = {each: why for each, why in self._refused.items() if each.partition("/")[0] in there}
             known = Answers(frozenset(self._admitted), dict(self._refused))
         self._probe()
         return known
@@ -57,10 +57,10 @@ class FakeAdmission:
 
     def _look(self, host: Host) -> bool:
         if host.name in self._open:
-            del self._waiting[host.uid]
-            self._refused.pop(host.uid, None)
-            self._admitted.add(host.uid)
+            del self._waiting[probed(host)]
+            self._refused.pop(probed(host), None)
+            self._admitted.add(probed(host))
             return True
-        new = host.uid not in self._refused
-        self._refused[host.uid] = f"{host.name} port 22: connection refused"
+        new = probed(host) not in self._refused
+        self._refused[probed(host)] = f"{host.name} port 22: connection refused"
         return new

@@ -69,7 +69,7 @@ class Asking:
         return self.kind.probe.follow(wanted, there=there or {host.uid for host in wanted})
 
     def until_admitted(self, host: Host, *wanted: Host) -> None:
-        wait_until(lambda: self.ask(host, *wanted).admit(host.uid), what=f"{host.name} admitted", timeout=DEADLINE)
+        wait_until(lambda: self.ask(host, *wanted).admit(host), what=f"{host.name} admitted", timeout=DEADLINE)
 
     def until_refused(self, host: Host) -> str:
         return wait_until(lambda: self.ask(host).refused.get(host.uid), what=f"{host.name} refused", timeout=DEADLINE)
@@ -91,14 +91,14 @@ def asking(kind):
 
 def test_nobody_is_admitted_unasked(kind, asking):
     kind.open(A.name)
-    assert not asking.ask(A).admit(A.uid)
+    assert not asking.ask(A).admit(A)
 
 
 def test_who_answers_is_admitted_and_it_is_told(kind, asking):
     kind.open(A.name)
     asking.ask(A)
     assert asking.news.wait(DEADLINE)
-    assert asking.ask(A).admit(A.uid)
+    assert asking.ask(A).admit(A)
 
 
 def test_who_does_not_answer_is_refused_with_a_reason_and_it_is_told(asking):
@@ -120,8 +120,8 @@ def test_who_answered_once_is_admitted_for_life(kind, asking):
     asking.until_admitted(A)
     kind.shut(A.name)
     for _ in range(10):
-        assert asking.ask(A).admit(A.uid)
-    assert asking.ask(there={A.uid}).admit(A.uid), "also while it is not asked for"
+        assert asking.ask(A).admit(A)
+    assert asking.ask(there={A.uid}).admit(A), "also while it is not asked for"
 
 
 def test_one_that_does_not_answer_holds_up_no_other(kind, asking):
@@ -133,10 +133,18 @@ def test_rule_22_a_new_uid_is_asked_anew_though_its_name_answered(kind, asking):
     kind.open(A.name)
     asking.until_admitted(A)
     again = Host(A.name, 1, "uid-a2")
-    assert not asking.ask(again, there={A.uid, again.uid}).admit(again.uid)
+    assert not asking.ask(again, there={A.uid, again.uid}).admit(again)
     kind.shut(A.name)
     third = Host(A.name, 1, "uid-a3")
     assert asking.until_refused(third)
+
+
+def test_a_container_that_was_started_again_is_asked_anew(kind, asking):
+    kind.open(A.name)
+    asking.until_admitted(A)
+    again = Host(A.name, 1, A.uid, life="another")
+    assert not asking.ask(again, there={A.uid}).admit(again)
+    asking.until_admitted(again)
 
 
 def test_whose_pod_is_gone_is_forgotten(kind, asking):
@@ -144,7 +152,7 @@ def test_whose_pod_is_gone_is_forgotten(kind, asking):
     asking.until_admitted(A)
     asking.until_refused(B)
     nothing = asking.ask(there={"another"})
-    assert not nothing.admit(A.uid)
+    assert not nothing.admit(A)
     assert not nothing.refused
 
 
@@ -152,7 +160,7 @@ def test_answers_stay_what_they_were(kind, asking):
     before = asking.ask(A)
     kind.open(A.name)
     asking.until_admitted(A)
-    assert not before.admit(A.uid)
+    assert not before.admit(A)
 
 
 def test_nothing_is_told_once_it_was_stopped(kind, asking):
