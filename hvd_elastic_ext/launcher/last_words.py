@@ -34,7 +34,7 @@ class LastWords:
         if self._why is not None or not isinstance(why, Interrupted) or not self._anything_to_save():
             return False
         self._why, self.until = why, self._station.now() + LAST_CHECKPOINT_S
-        log.warning("%s: a last checkpoint comes first; told again, it ends without", why)
+        log.warning("%s: a last checkpoint is made first; a second signal ends the job without it", why)
         return True
 
     def said(self, now: float) -> JobFailed | None:

@@ -162,7 +162,7 @@ class Job:
         settings = self._settings
         pause = pause_before_restart(failure, restarts, policy=settings.restart_policy, limit=settings.backoff_limit)
         if pause is None or self._stop is not None:
-            raise failure
+            raise self._with_where_it_goes_on(failure)
         log.warning(
             "%s; the job is begun again in %g s (%d of %d)", failure, pause, restarts + 1, settings.backoff_limit
         )
@@ -185,6 +185,14 @@ class Job:
             record=lambda event, **fields: self._journal.record(event, generation=self._feed.generation, **fields),
             clock=self._clock,
         )
+
+    def _with_where_it_goes_on(self, failure: JobFailed) -> JobFailed:
+        """Say of a job that was told to stop where the same command takes it up."""
+        path, step = self._conductor.driver.sealing.newest
+        if path is None or not isinstance(failure, Interrupted):
+            return failure
+        more = f"the same command goes on after step {step}, with the checkpoint {path}"
+        return Interrupted(failure.signal_number, f"{failure}; {more}")
 
     # --- what happens at any time, in a shift or between two
 
@@ -228,5 +236,5 @@ class Job:
         if self._dormant is not None:
             self._dormant.told(str(self._stop))
             return
-        log.warning("%s: ending all workers, %g s grace", name, self._settings.grace_s)
+        log.warning("%s: the job ends; its processes have %g s to end", name, self._settings.grace_s)
         self._conductor.end(self._stop)

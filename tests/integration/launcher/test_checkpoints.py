@@ -85,6 +85,7 @@ def test_a_job_that_is_told_to_end_loses_no_step_and_may_go_on_with_fewer_or_mor
         first.send_signal(signal.SIGTERM)
         assert first.wait(60) == 143, first.output
         [sealed] = launched.events("sealed")
+        assert f"the same command goes on after step {sealed.get('step')}, with the checkpoint" in first.output
         assert not [record for record in launched.events("committed") if record.get("step") > sealed.get("step")]
     for processes in (1, 3):
         launched.journal.unlink()
