@@ -71,7 +71,8 @@ class Left(NamedTuple):
     """What is left of training.
 
     ``trained``: some process had agreed on the state, or done a step, and told of no commit. ``kept``: another one told
-    of one, or has a State of ours; or a checkpoint is known. ``survivors``: processes that live and have trained.
+    of one, or has a State of ours; or a checkpoint is known; or one saw by ``check_alive()`` that it had to save what
+    it has. ``survivors``: processes that live and have trained.
     ``loops``: the script has an elastic loop. ``step``: the newest one that was told of. ``last``: who was lost last,
     and how.
     """

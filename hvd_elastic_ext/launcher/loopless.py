@@ -117,6 +117,7 @@ class Loopless:
     def ended(self, worker: Worker, cause: Cause, how: str, code: int) -> None:
         """A process has ended, and is not in the roster any more."""
         self._note(worker)
+        self._kept = self._kept or worker.warned
         place = self._station.rendezvous.place(worker.life)
         rank = worker.planned if place is None else place.rank
         by_itself = cause is Cause.LEFT and worker.killed is None and worker.leaving is None

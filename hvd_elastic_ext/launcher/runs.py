@@ -22,7 +22,8 @@ OF_THE_JOB: Final = ("checkpoint", "stored", "ports")
 
 def name_of(wall: float, random: int) -> str:
     """A run's name: when it began (UTC), and something that no other one has. Sorted as text, the newest comes last."""
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(wall))}-{random & 0xFFFF:04x}"
+    thousandths = int(wall % 1.0 * 1000)
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(wall))}.{thousandths:03d}-{random & 0xFFFF:04x}"
 
 
 def has_ended(saved: Saved) -> bool:

@@ -70,9 +70,10 @@ def test_connections_can_be_accepted_and_left_unanswered(fake: KubeServer, insid
 
 def test_a_list_can_hang_after_its_headers(fake: KubeServer, inside: Space) -> None:
     fake.faults.on("list", "pods").hang(headers=True)
-    connection = inside.api.connect(timeout=0.3)
+    connection = inside.api.connect(timeout=10)
     connection.request("GET", inside.pods, headers={"Authorization": f"Bearer {fake.token}"})
     response = connection.getresponse()
+    connection.sock.settimeout(0.3)
 
     assert response.status == 200
     with pytest.raises(TimeoutError):

@@ -206,3 +206,15 @@ def test_programs_that_ask_for_no_world_run_once() -> None:
     cluster.kill("b", code=0)
     cluster.until(lambda: cluster.driver.over)
     assert cluster.driver.outcome is None
+
+
+def test_a_script_that_saw_that_it_had_to_save_what_it_has_is_started_again() -> None:
+    """It has saved that by itself, as scripts for other elastic runtimes do, and goes on from there."""
+    cluster = stock("a", "b")
+    for host in "ab":
+        cluster.warned(host)
+    for host in "ab":
+        cluster.kill(host, code=255)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    assert not cluster.driver.over
+    assert not cluster.events("begun_anew")

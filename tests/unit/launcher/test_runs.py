@@ -73,6 +73,6 @@ def test_the_first_run_is_a_new_one_and_one_that_has_ended_says_so() -> None:
 
 
 def test_names_are_sorted_as_runs_began() -> None:
-    names = [name_of(wall, random) for wall, random in ((1.8e9, 7), (1.8e9 + 1, 3), (1.9e9, 1 << 40))]
+    names = [name_of(wall, random) for wall, random in ((1.8e9, 7), (1.8e9 + 0.25, 3), (1.9e9, 1 << 40))]
     assert names == sorted(names)
-    assert names[0] == "20270115T080000-0007"
+    assert names[0] == "20270115T080000.000-0007"
