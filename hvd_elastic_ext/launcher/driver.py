@@ -266,8 +266,8 @@ class Driver:
             self._reason = decision.reason
             log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
         if decision.members is None:
-            if self._loopless.ends_well:
-                return  # however long the last ones take
+            if self._loopless.lasts:
+                return
             if self.custodian.holds_back:  # a wait of its own, which has an end
                 self._patience.enough()
             now, short = self.station.now(), self._patience.short(decision, wanted)

@@ -99,8 +99,8 @@ class Faults:
         newcomer = well and worker.life not in members
         if worker.failure is not None and not newcomer and self._users_own(worker, members, well=well):
             _, error, traceback = worker.failure
-            where = "fails again and again" if well else "fails on every rank"
-            return JobFailed(f"the training script {where}: {error}\n{traceback}".rstrip())
+            how_often = " again and again" if well else ""
+            return JobFailed(f"the training script fails{how_often}: {error}\n{traceback}".rstrip())
         tried_s = worker.tried_s(self._station.now())
         self.strike(cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
         if newcomer or not self._count(worker.seat.host, well=well):

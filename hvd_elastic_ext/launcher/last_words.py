@@ -55,6 +55,7 @@ class LastWords:
 
     def save(self, now: float) -> JobFailed | None:
         """Go on saving what memory holds, as nobody trains; with what the job ends if that is done."""
+        self._sealing.rests("the world is lost")
         return self._why if self._bedtime.look(now, short=str(self._why), hurry=True) is not None else None
 
     def _anything_to_save(self) -> bool:

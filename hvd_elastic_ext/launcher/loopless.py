@@ -51,6 +51,8 @@ class Loopless:
         self._step = 0
         self._last = ""
         self._said: set[str] = set()
+        self._fenced = -1
+        """The world whose processes were cut off from one another."""
 
     # --- the look
 
@@ -60,7 +62,7 @@ class Loopless:
         survivors = 0
         for worker in self._station.roster.workers.values():
             self._note(worker)
-            survivors += worker.keeps_nothing and worker.killed is None
+            survivors += worker.has_state
         if self._kept or survivors or not (self._in_place and self._trained and self._worlds.begun):
             return None  # the usual case
         why = begins_anew(Left(self._trained, self._kept, survivors, self.loops, self._step, self._last))
@@ -97,6 +99,7 @@ class Loopless:
         found = self.verdict.fate
         if decision.members is None or not (found is Fate.ENDING or (found is Fate.STANDS and self._in_place)):
             return decision
+        self._cut_off_those_who_wait()
         if found is Fate.STANDS and decision.cause not in self._said:
             self._said.add(decision.cause)
             why = (
@@ -107,10 +110,20 @@ class Loopless:
             self._station.record("not_resized", cause=decision.cause, reason=why)
         return Decision(None, "", "no process has begun an elastic loop")
 
+    def _cut_off_those_who_wait(self) -> None:
+        """A member was lost without a word, with its host: whoever waits for it is to hear of that now."""
+        members, generation = self._worlds.members, self._station.generation
+        present = self._station.roster.present(members)
+        silent = len(members) - len(present) - len(self._ends)
+        if silent > 0 and self._fenced != generation:
+            self._fenced = generation
+            for worker in present:
+                self._station.tell(worker, "fence", addresses=None)
+
     @property
-    def ends_well(self) -> bool:
-        """Whether the script has come to its end in some of its processes, and has failed in none."""
-        return self.verdict.fate is Fate.ENDING and all(each.well for each in self._ends)
+    def lasts(self) -> bool:
+        """Whether processes of a script without a loop are left to come to its end, however long they take."""
+        return self._in_place and self.verdict.fate in (Fate.ENDING, Fate.STANDS)
 
     # --- ends of processes
 
@@ -120,7 +133,8 @@ class Loopless:
         self._kept = self._kept or worker.warned
         place = self._station.rendezvous.place(worker.life)
         rank = worker.planned if place is None else place.rank
-        by_itself = cause is Cause.LEFT and worker.killed is None and worker.leaving is None
+        # Also on a host that is about to go, which is the cause of all that ends there then.
+        by_itself = worker.killed is None and worker.leaving is None and not worker.warned
         well = worker.done or (code == 0 and by_itself)
         told = "" if worker.failure is None or well else f": {worker.failure[1]}"
         self._last = f"{worker.seat} {how}"

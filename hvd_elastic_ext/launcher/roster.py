@@ -124,6 +124,11 @@ class Worker:
         return trained and self.holds is None and self.every is None
 
     @property
+    def has_state(self) -> bool:
+        """Whether it has what was trained: it has agreed on that with others, or has trained itself."""
+        return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))
+
+    @property
     def calls_per_s(self) -> float:
         """Calls of ``commit()`` a second where some of them are left out: its commits do not tell; else 0."""
         return 1.0 / max(self.call_s, 1e-6) if self.call_s is not None and (self.every or 1) > 1 else 0.0

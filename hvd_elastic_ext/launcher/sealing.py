@@ -107,10 +107,16 @@ class Sealing:
 
     def done(self) -> None:
         """Training is done: no commit that was named will come, and what is sealed from now on is the end of it."""
-        self._done, self._asked = True, False
-        if self._attempt is not None and len(self._attempt.kept) < len(self._attempt.ranks):
-            self._give_up("training is done", blame=False)
+        self._done = True
+        self.rests("training is done")
         self._failed_in_a_row, self._not_before = 0, -math.inf
+
+    def rests(self, why: str) -> None:
+        """Nobody trains any more: no commit that was named will come, and what lies in memory is there to be sealed."""
+        self._asked = False
+        if self._attempt is not None and len(self._attempt.kept) < len(self._attempt.ranks):
+            self._give_up(why, blame=False)
+            self._not_before = -math.inf
 
     def last(self, worker: Worker, message: Mapping[str, Any]) -> None:
         """A process whose training is done keeps something else in the place of its last commit."""

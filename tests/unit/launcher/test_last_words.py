@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.cadence import Cadence
+from hvd_elastic_ext.launcher.cadence import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.last_words import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.membership import Limits
 from tests.unit.launcher.storing import Storing
 
 
@@ -48,3 +49,23 @@ def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.
     assert caplog.text.count("no last checkpoint") == 1
     assert f"in {LAST_CHECKPOINT_S:g} s" in caplog.text
     assert "kill" not in cluster.orders
+
+
+@pytest.mark.parametrize("first", ["the process", "the launcher"])
+def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(first: str) -> None:
+    """The commit that was named for the last checkpoint never came, and it was waited for to the end."""
+    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=1, settle_s=0.1))
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    cluster.run(5.0)
+    newest = cluster.training[0].steps
+    if first == "the process":
+        cluster.kill("a")
+    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.run(0.005)
+    if first == "the launcher":
+        cluster.kill("a")
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    [sealed] = cluster.events("sealed")
+    assert sealed["step"] >= newest

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ class Plain(Cluster):
 
     alone = False
     commits = False
+    cut_off: Sequence[str] = ()
 
     def enter(self, process: Process) -> None:
         self.say(process, "entered", generation=process.generation)
@@ -31,6 +34,11 @@ class Plain(Cluster):
 
     def _commit(self, process: Process) -> None:
         return
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "fence":
+            self.cut_off = [*self.cut_off, process.host]
+        super()._told(process, message)
 
 
 class Stock(Plain):
@@ -218,3 +226,46 @@ def test_a_script_that_saw_that_it_had_to_save_what_it_has_is_started_again() ->
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert not cluster.driver.over
     assert not cluster.events("begun_anew")
+
+
+@pytest.mark.parametrize("going", ["ab", "b"])
+def test_a_script_that_ends_well_on_hosts_that_are_about_to_go_has_ended_well(going: str) -> None:
+    cluster = plain("a", "b")
+    for host in going:
+        cluster.write_notice(host, "spot reclaim", 3600.0)
+    cluster.run(1.0)
+    cluster.ends_well("a")
+    cluster.run(1.0)
+    cluster.ends_well("b")
+    cluster.until(lambda: cluster.driver.over)
+    assert cluster.driver.outcome is None
+
+
+def test_one_that_has_just_agreed_with_who_is_lost_has_what_was_trained() -> None:
+    """It had told of no step, and of no commit: a State of Horovod's tells of neither until it has done one."""
+    cluster = stock("a")
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(0.05)
+    cluster.kill("a")
+    cluster.until(lambda: cluster.world == ["b"])
+    cluster.run(3.0)
+    assert cluster.driver.outcome is None
+
+
+def test_processes_that_are_left_of_a_script_without_a_loop_may_take_as_long_as_they_need() -> None:
+    cluster = plain("a", "b", alone=True)
+    cluster.kill("b")
+    cluster.run(3000.0)
+    assert not cluster.driver.over
+    cluster.ends_well("a")
+    cluster.until(lambda: cluster.driver.over)
+    assert "rank 1 on b[0] crashed" in str(cluster.driver.outcome)
+
+
+def test_who_waits_for_a_host_that_fell_silent_is_cut_off_from_it() -> None:
+    cluster = plain("a", "b", alone=True)
+    cluster.cut.add("b")
+    cluster.until(lambda: bool(cluster.events("fenced")))
+    cluster.run(1.0)
+    assert cluster.cut_off == ["a"]
