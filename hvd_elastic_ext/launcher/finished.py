@@ -19,6 +19,12 @@ LOOK_S: Final = 30.0
 """How long the launcher's own look at a folder may take; hosts look there again before they load."""
 
 
+SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
+"""Endings of files in a command that say what is trained, and that training does not write."""
+LARGEST: Final = 1 << 20
+"""Bytes of such a file that is looked at."""
+
+
 class Finished(NamedTuple):
     """The checkpoint that holds the end of training."""
 
@@ -27,14 +33,27 @@ class Finished(NamedTuple):
 
 
 def mark_of(command: Sequence[str]) -> str:
-    """By what a checkpoint tells of which command it is the end: a longer training is another command."""
-    return hashlib.blake2b("\0".join(command).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+    """By what a checkpoint tells of which command it is the end: a longer training is another command.
+
+    So is one whose scripts or settings have changed, as far as they stand in the command and can be read here.
+    """
+    words = [word.encode("utf-8", "surrogateescape") for word in command]
+    texts = [_text(Path(word)) for word in command if word.endswith(SCRIPTS)]
+    return hashlib.blake2b(b"\0".join([*words, *texts]), digest_size=8).hexdigest()
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes() if path.stat().st_size <= LARGEST else b""
+    except OSError:
+        return b""
 
 
 def said(found: Finished, place: str) -> str:
     """What the user is told, and what they may do."""
     return (
-        f"the job is done: step {found.step} is in {found.path}; to train on from there add --train-on, "
+        f"the job is done: step {found.step} is in {found.path}, by this very command and its scripts; "
+        "to train on from there add --train-on, "
         f"to begin anew name another --checkpoint-dir, or remove {place}"
     )
 

@@ -370,6 +370,9 @@ class Fleet:
     def overslept(self, seconds: float) -> None:
         """The launcher itself stood still for so long: what agents have said meanwhile is not read yet."""
         now = self._station.now()
+        self._outlived = {
+            name: each._replace(since=min(now, each.since + seconds)) for name, each in self._outlived.items()
+        }
         for agent in self._roster.agents.values():
             agent.heard = min(now, agent.heard + seconds) if agent.heard else agent.heard
 

@@ -17,6 +17,19 @@ from hvd_elastic_ext.launcher.settings import CloudNotices, RunSettings, Sources
 COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
 
 
+def test_the_end_of_training_is_that_of_a_command_and_of_the_scripts_in_it(tmp_path: Path) -> None:
+    script, data = tmp_path / "train.py", tmp_path / "progress.json"
+    command = ["python", str(script), str(data)]
+    script.write_text("epochs = 4")
+    data.write_text("0")
+    mark = mark_of(command)
+    data.write_text("4")
+    assert mark_of(command) == mark
+    assert mark_of([*command, "--epochs", "9"]) != mark
+    script.write_text("epochs = 9")
+    assert mark_of(command) != mark
+
+
 def settings(**changes: Any) -> RunSettings:
     given = {
         "command": ("python", "train.py"),
