@@ -117,6 +117,8 @@ class Driver:
         self.outcome: JobFailed | None = None
         self._changed = changed
         self._finishing = False
+        self._failed = 0, ""
+        """The world of the last process that has failed, and which one that was."""
         self._reason = ""
         self.calm = False
         """A world stands, and nothing has to be done about it."""
@@ -514,6 +516,8 @@ class Driver:
             self._finishing = True
             if code and worker.killed is None:
                 self.end(JobFailed(f"{worker.seat} ended with exit code {code} after training was done"))
+            elif 0 < worker.generation == self._failed[0] and not self._others_finish(worker):  # the last world's
+                self.end(JobFailed(f"{self._failed[1]}, before its training was done; that of others is"))
         elif self._loopless.verdict.fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
             return  # the last one of them tells
         elif cause is Cause.LEFT:
@@ -523,6 +527,11 @@ class Driver:
             if member and (cause.fault or cause is Cause.PEER_LOST) and not self._others_finish(worker):
                 self.end(JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
         elif cause.fault:
+            if not any(
+                each.done for each in station.roster.present(members)
+            ):  # else others do the last steps without it
+                told = "" if worker.failure is None else f": {worker.failure[1]}"
+                self._failed = worker.generation, f"{worker.seat} {how}{told}"
             self.fleet.recovering.add(worker.seat.host)
             self._end_for(self.faults.failed(worker, cause, how, members=members))
 

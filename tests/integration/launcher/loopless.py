@@ -1,7 +1,7 @@
 """Scripts of Horovod's own, with nothing of ours: ``plain`` without an elastic loop, ``stock`` with Horovod's State.
 
 Steps are shown, and end when a file named ``stop`` appears or STEPS are done. Rank FAILS raises an error at its end,
-rank FEWER ends before the others do.
+rank FEWER ends before the others do, and rank SAVES fails within the training function when all steps are done.
 """
 
 import os
@@ -13,7 +13,7 @@ import horovod.torch as hvd
 import torch
 
 KIND, STEPS, FAILS = sys.argv[1], int(os.environ.get("STEPS", "1000000")), int(os.environ.get("FAILS", "-1"))
-FEWER = int(os.environ.get("FEWER", "-1"))
+FEWER, SAVES = int(os.environ.get("FEWER", "-1")), int(os.environ.get("SAVES", "-1"))
 
 hvd.init()
 torch.set_num_threads(1)
@@ -41,6 +41,9 @@ def train(state: hvd.elastic.TorchState) -> None:
         if hvd.rank() == FEWER and state.count > 20:
             return
         state.commit()
+    if hvd.rank() == SAVES:
+        raise OSError(28, "No space left on device", "model.pt")
+    time.sleep(0.5)
 
 
 if KIND == "stock":

@@ -51,6 +51,18 @@ def test_a_rank_that_fails_while_it_saves_the_model_fails_the_job(
     assert "end of rank 1" in process.stdout
 
 
+def test_a_rank_that_fails_in_the_training_function_when_the_others_come_to_its_end_fails_the_job(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SAVES", "0")
+    monkeypatch.setenv("STEPS", "5")
+    launched.set_hosts("localhost:2")
+    with launched.run(*QUICK, *STOCK) as process:
+        assert process.wait(90) == 1, process.output
+    reason = launched.events("finished")[-1].get("reason")
+    assert reason.startswith("localhost[0] crashed: exit code 1: OSError: [Errno 28] No space left on device")
+
+
 @pytest.mark.parametrize(("end", "how"), [("exit 7", "exit code 7"), ("kill -SEGV $$", "killed by SIGSEGV")])
 def test_one_of_several_programs_that_fails_fails_the_job(launched: Launched, end: str, how: str) -> None:
     launched.set_hosts("localhost:2")

@@ -97,3 +97,24 @@ def test_one_that_nothing_can_kill_does_not_keep_a_job_that_is_done_from_ending(
     cluster.finish()
     cluster.until(lambda: cluster.driver.over, within=60.0)
     assert cluster.driver.outcome is None
+
+
+def test_a_rank_that_fails_while_the_others_come_to_their_end_fails_the_job() -> None:
+    """It may have been about to write the model. No world forms any more: the others have nothing to do in one."""
+    cluster = training("a", "b")
+    cluster.kill("a", code=1)
+    cluster.run(0.004)
+    cluster.says("b", "done")  # what it did needed nobody else any more
+    cluster.ends_well("b")
+    cluster.until(lambda: cluster.driver.over)
+    assert "a[0] crashed: exit code 1, before its training was done; that of others is" in str(cluster.driver.outcome)
+
+
+def test_a_rank_that_failed_in_a_world_before_the_last_one_fails_nothing() -> None:
+    cluster = training("a", "b")
+    cluster.kill("a", code=1)
+    cluster.until(lambda: cluster.world == ["b"])
+    cluster.run(1.0)
+    cluster.finish()
+    cluster.until(lambda: cluster.driver.over)
+    assert cluster.driver.outcome is None
