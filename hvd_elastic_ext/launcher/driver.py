@@ -527,9 +527,8 @@ class Driver:
             if member and (cause.fault or cause is Cause.PEER_LOST) and not self._others_finish(worker):
                 self.end(JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
         elif cause.fault:
-            if not any(
-                each.done for each in station.roster.present(members)
-            ):  # else others do the last steps without it
+            # Where some are done, others that are not do the last steps without it.
+            if not (any(each.done for each in station.roster.present(members)) and self._others_finish(worker)):
                 told = "" if worker.failure is None else f": {worker.failure[1]}"
                 self._failed = worker.generation, f"{worker.seat} {how}{told}"
             self.fleet.recovering.add(worker.seat.host)
