@@ -97,7 +97,11 @@ def remove_leaks(mark: str, *, since: Snapshot, but: Snapshot = NOTHING, grace: 
     for name in spaces:
         for path in Path(tempfile.gettempdir()).glob(f"{name.rpartition('-')[0]}-*"):
             shutil.rmtree(path, ignore_errors=True)  # the keys of these hosts
-    for name in _leaked_memory(mark, known=known):
+    memory = _leaked_memory(mark, known=known)
+    while memory and time.monotonic() < deadline:  # it may be another session's, which is just about to remove it
+        time.sleep(0.02)
+        memory = _leaked_memory(mark, known=known)
+    for name in memory:
         lines.append(f"shared memory {SHARED_MEMORY / name}")
         _remove(SHARED_MEMORY / name)
     return lines

@@ -449,11 +449,12 @@ def test_a_server_whose_certificate_is_not_to_be_looked_at_is_followed_without_a
 ):
     put(kube_tls, "a")
     kubeconfig = kube_tls.kubeconfig(tmp_path / "kubeconfig", insecure=True)
-    with warnings.catch_warnings(record=True) as told, followed(kubeconfig, tmp_path) as pods:
+    with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        pods.waits_for("a")
-        pods.watches()
-    assert told == []
+        with followed(kubeconfig, tmp_path) as pods:
+            pods.waits_for("a")
+            pods.watches()
+    assert [str(each) for each in told] == []
 
 
 def test_a_plugin_that_brings_a_token_is_run(two, tmp_path):

@@ -121,8 +121,12 @@ class Api:
     def watch(self, path: str, **query: object) -> Stream:
         """Open one; a refusal has a ``code`` that is not 200."""
         connection = self.connect()
-        connection.request("GET", _with(path, {"watch": "true", **query}), headers=self._headers(JSON))
-        return Stream(connection, connection.getresponse())
+        try:
+            connection.request("GET", _with(path, {"watch": "true", **query}), headers=self._headers(JSON))
+            return Stream(connection, connection.getresponse())
+        except BaseException:
+            connection.close()
+            raise
 
     def pages(self, path: str, *, limit: int, **query: str) -> Iterator[Reply]:
         reply = self.done("GET", path, limit=limit, **query)

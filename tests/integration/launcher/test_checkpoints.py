@@ -44,10 +44,10 @@ def lose_everything(launched: Launched, state: str = "state") -> None:
         launched.process.pid,
         *(child.pid for child in psutil.Process(launched.process.pid).children(recursive=True)),
     ]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # one may have ended by itself
+                os.kill(pid, number)
     launched.process.wait(60)
     shutil.rmtree(launched.directory / state)
     launched.journal.rename(launched.journal.with_suffix(".lost"))

@@ -47,6 +47,12 @@ class Handler(BaseHTTPRequestHandler):
         return super().date_time_string(self.server.clock.now())
 
     def _serve(self) -> None:
+        with self.server.answering():
+            self._answer_one()
+
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve
+
+    def _answer_one(self) -> None:
         try:
             length = int(self.headers.get("Content-Length") or 0)
             body = self.rfile.read(length)
@@ -61,8 +67,6 @@ class Handler(BaseHTTPRequestHandler):
             self._refuse(error)
         except OSError:
             self.close_connection = True
-
-    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = do_HEAD = _serve
 
     def _authenticated(self) -> User:
         certificate = self.connection.getpeercert() if isinstance(self.connection, ssl.SSLSocket) else None

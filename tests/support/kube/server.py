@@ -261,6 +261,10 @@ class KubeServer:
         for each in self.watches():
             each.vanish()
 
+    def answering(self) -> contextlib.AbstractContextManager[None]:
+        """The server's own: while a thread answers a request."""
+        return self._listener.answering()
+
     @contextlib.contextmanager
     def down(self) -> Iterator[None]:
         """Refuse connections meanwhile."""

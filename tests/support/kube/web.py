@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 Serve = Callable[[socket.socket], None]
@@ -31,6 +31,7 @@ class Listener:
         self._accepting: threading.Thread | None = None
         self._threads: set[threading.Thread] = set()
         self._open: set[socket.socket] = set()
+        self._idle: set[threading.Thread] = set()  # between two requests
 
     def listen(self) -> None:
         """Accept connections, until :meth:`refuse`."""
@@ -56,6 +57,19 @@ class Listener:
         with self._lock:
             for each in self._open:
                 reset(each)
+            threads = list(self._threads)
+        for thread in threads:  # a client that still found an idle connection open would send its next request there
+            while thread in self._idle:
+                thread.join(0.01)
+
+    @contextlib.contextmanager
+    def answering(self) -> Iterator[None]:
+        """For ``serve``: while this thread answers a request."""
+        self._idle.discard(threading.current_thread())
+        try:
+            yield
+        finally:
+            self._idle.add(threading.current_thread())
 
     def close(self) -> None:
         """Refuse, drop, and wait until all threads are gone."""
@@ -93,6 +107,7 @@ class Listener:
                     self._open.discard(connection)
                     self._open.add(secured)
                 if _shaken(secured):
+                    self._idle.add(threading.current_thread())
                     self._serve(secured)
         finally:
             with self._lock:
@@ -101,6 +116,7 @@ class Listener:
             for each in (secured, connection):
                 if each is not None:
                     each.close()
+            self._idle.discard(threading.current_thread())
 
 
 def _bound(bound: socket.socket, port: int) -> socket.socket:
