@@ -239,6 +239,7 @@ class Driver:
 
         Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
         """
+        self._hear_of_unheard_ends()
         self._end_for(self._loopless.look())
         found, why = self._loopless.verdict
         if found is Fate.FAILED:
@@ -246,6 +247,13 @@ class Driver:
         elif found is Fate.DONE:
             self._finishing = True
         return self._ending
+
+    def _hear_of_unheard_ends(self) -> None:
+        """Processes of the world that was taken over may have ended while there was no launcher."""
+        for life in [each for each in self.worlds.members if each in self.fleet.unheard]:
+            worker, code = self.fleet.unheard.pop(life)
+            if self.station.roster.workers.setdefault(life.seat, worker) is worker:
+                self._exited(worker, {"code": code})
 
     def _startable(self, wanted: tuple[Seat, ...]) -> tuple[Seat, ...]:
         """Of the wanted seats those in which a process may be started: a program that needs no world runs once, and

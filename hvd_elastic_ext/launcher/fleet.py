@@ -47,6 +47,8 @@ class Fleet:
 
     def __init__(self, station: Station, faults: Faults) -> None:
         self.hosts = HostSet()
+        self.unheard: dict[Life, tuple[Worker, int]] = {}
+        """Ends of processes, and how, that another launcher started: it may not have heard of them."""
         self.recovering: set[str] = set()
         """Hosts of which a member of a world failed, and that have not been back in one."""
         self.cut_off_live: set[Life] = set()
@@ -212,6 +214,9 @@ class Fleet:
                     self._catch_up(worker, status)
             else:
                 ended[life] = status
+                worker, code = _adopted(life, agent.host, status, now), status.get("code")
+                if self._roster.alive(life) is None and _tells_of_the_end(worker) and isinstance(code, int):
+                    self.unheard[life] = worker, code
         return self._compare(agent, there, ended)
 
     def _compare(
@@ -477,6 +482,11 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
         worker.live_at = now
         worker.generation = worker.agreed = int(str(generation))
     return worker
+
+
+def _tells_of_the_end(worker: Worker) -> bool:
+    """Whether the end of a process says something of the training: that was done, or went with it, or has no loop."""
+    return worker.stage is Stage.LIVE and (worker.done or not worker.loops or worker.keeps_nothing)
 
 
 def _says_nothing(host: Host) -> bool:

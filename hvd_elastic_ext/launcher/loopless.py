@@ -51,6 +51,8 @@ class Loopless:
         self._step = 0
         self._last = ""
         self._said: set[str] = set()
+        self._unknown = -1
+        """The world of which all were lost, and it is not known what they had done."""
         self._fenced = -1
         """The world whose processes were cut off from one another."""
 
@@ -63,8 +65,11 @@ class Loopless:
         for worker in self._station.roster.workers.values():
             self._note(worker)
             survivors += worker.has_state
-        if self._kept or survivors or not (self._in_place and self._trained and self._worlds.begun):
+        if self._kept or survivors or not (self._in_place and self._worlds.begun):
             return None  # the usual case
+        if not self._trained:
+            self._warn_of_the_unknown()
+            return None
         why = begins_anew(Left(self._trained, self._kept, survivors, self.loops, self._step, self._last))
         if why is None or self.verdict.fate is not Fate.LOST:
             return None
@@ -75,6 +80,18 @@ class Loopless:
         self._station.record("begun_anew", number=self.anew, steps_lost=self._step or None, reason=why)
         self._trained, self._step = False, 0
         return None
+
+    def _warn_of_the_unknown(self) -> None:
+        """Nobody of a world is left, and nobody has told of a step. It may have trained all the same."""
+        members, generation = self._worlds.members, self._station.generation
+        lost = members and self._worlds.formed and not self._station.roster.present(members)
+        if lost and not self.loops and self._unknown != generation and self.verdict.fate is Fate.LOST:
+            self._unknown = generation
+            log.warning(
+                "no process of the world is left (%s), and none has told of a step or of a commit: the script is "
+                "started again from its beginning, and what it had trained, if anything, is lost",
+                self._last,
+            )
 
     @property
     def has_trained(self) -> bool:

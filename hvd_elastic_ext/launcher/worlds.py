@@ -334,9 +334,10 @@ class Worlds:
 
         Again when more of them are back: until a world is formed here, those of the same one belong together.
         """
-        station, workers = self._station, self._station.roster.workers.values()
+        station = self._station
         if self._own:
             return
+        workers = [*station.roster.workers.values(), *(worker for worker, _ in self._fleet.unheard.values())]
         for worker in workers:
             self._found.setdefault(worker.life, worker.generation)
         newest = max((self._found[worker.life] for worker in workers), default=0)

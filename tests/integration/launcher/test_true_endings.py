@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.launcher.conftest import Launched
+from tests.support import marks
+from tests.support.waiting import wait_until
 
 SCRIPT = Path(__file__).with_name("loopless.py")
 PLAIN, STOCK = ([sys.executable, str(SCRIPT), kind] for kind in ("plain", "stock"))
@@ -140,6 +142,27 @@ def test_with_adopt_all_may_be_killed_and_training_goes_on(launched: Launched) -
         assert process.wait(60) == 0, process.output
     steps = [step for step, _, _ in shown(launched)]
     assert steps.count(0) == 2
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("fails", "code"), [("0", 1), ("-1", 0)], ids=["a rank fails", "all end well"])
+def test_a_script_that_ends_while_there_is_no_launcher_ends_the_job_under_the_next_one(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, fails: str, code: int
+) -> None:
+    monkeypatch.setenv("FAILS", fails)
+    launched.set_hosts("localhost:1", "127.0.0.1:1")
+    options = (*QUICK, "--state-dir", launched.directory / "state")
+    with launched.run(*options, *PLAIN) as first:
+        reached(launched, 5, size=2)
+        workers = [record.get("pid") for record in launched.events("spawned")]
+        first.kill()
+        (launched.directory / "stop").touch()
+        wait_until(lambda: not any(map(marks.start_time, workers)), what="the ends of both ranks")
+        with launched.run(*options, *PLAIN) as second:
+            assert second.wait(60) == code, second.output
+    assert "step 0 " not in second.stdout
+    if code:
+        assert "1 of 2 processes ended well" in launched.events("finished")[-1].get("reason")
 
 
 @pytest.mark.soak

@@ -281,18 +281,21 @@ class Cluster(Processes):
         return {"agent": agent, "facts": {}, "seats": self._seats(name), **notice, **going}
 
     def _seats(self, name: str) -> dict[str, Any]:
-        ended = {slot: (life, code) for (host, slot), (life, code) in self._ended.items() if host == name}
-        resting = {
-            str(slot): {
-                "life": life,
+        ended = {slot: end for (host, slot), end in self._ended.items() if host == name}
+        resting = {}
+        for slot, (process, code) in ended.items():
+            held, whose = self.memory.get((name, slot)), (name, slot, process.life)
+            resting[str(slot)] = {
+                "life": process.life,
                 "state": "rest",
                 "code": code,
-                "done": (name, slot, life) in self._done,
-                "warned": (name, slot, life) in self._warned,
-                "held": self.memory.get((name, slot)),
+                "generation": process.generation,
+                "loops": self.loops,
+                "beat": {"step": process.steps} | ({} if held is None else {"commit": held[:3]}),
+                "done": whose in self._done,
+                "warned": whose in self._warned,
+                "held": held,
             }
-            for slot, (life, code) in ended.items()
-        }
         return resting | {
             str(p.slot): {
                 "life": p.life,
@@ -301,6 +304,7 @@ class Cluster(Processes):
                 "pid": self.pid,
                 "parked": p.state == "parked",
                 "generation": p.generation,
+                "loops": self.loops,
                 "agreed": p.agreed,
                 "warned": (p.host, p.slot, p.life) in self._warned,
                 "held": self.memory.get((p.host, p.slot)),

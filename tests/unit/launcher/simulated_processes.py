@@ -57,6 +57,8 @@ class Processes:
     driver: Driver
     commits = True
     """They have a State of ours."""
+    loops = True
+    """Their script has an elastic loop."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -71,7 +73,7 @@ class Processes:
         """Hosts whose agent has ever connected."""
         self._said_lately: dict[str, list[tuple[float, dict[str, Any]]]] = {}
         self._kept: dict[str, list[dict[str, Any]]] = {}
-        self._ended: dict[tuple[str, int], tuple[int, int]] = {}
+        self._ended: dict[tuple[str, int], tuple[Process, int]] = {}
         self._done: set[tuple[str, int, int]] = set()
         self._warned: set[tuple[str, int, int]] = set()
         self._events: list[tuple[float, int, Callable[[], object]]] = []
@@ -186,7 +188,7 @@ class Processes:
         generation, was_in = process.generation, process.state == "training"
         process.state = "gone"
         self.agents[process.host].pop(process.slot, None)
-        self._ended[process.host, process.slot] = (process.life, code)
+        self._ended[process.host, process.slot] = (process, code)
         if was_in:
             self._commit(process)
         self._news(process, "exited", code=code, held=self.memory.get((process.host, process.slot)))

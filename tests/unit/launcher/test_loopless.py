@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.membership import Limits
 from hvd_elastic_ext.launcher.worlds import SYNC_S
 from tests.unit.launcher.simulated import Cluster, Rules
@@ -18,7 +19,7 @@ class Plain(Cluster):
     """Processes that enter a world once, hear nothing, keep nothing, and fail when they lose it unless ``alone``."""
 
     alone = False
-    commits = False
+    commits = loops = False
     cut_off: Sequence[str] = ()
 
     def enter(self, process: Process) -> None:
@@ -41,8 +42,17 @@ class Plain(Cluster):
         super()._told(process, message)
 
 
+class Silent(Plain):
+    """Nothing of ours sees it do a step."""
+
+    def _train(self, process: Process) -> None:
+        return
+
+
 class Stock(Plain):
     """The same with Horovod's own loop and State."""
+
+    loops = True
 
     def enter(self, process: Process) -> None:
         super().enter(process)
@@ -269,3 +279,95 @@ def test_who_waits_for_a_host_that_fell_silent_is_cut_off_from_it() -> None:
     cluster.until(lambda: bool(cluster.events("fenced")))
     cluster.run(1.0)
     assert cluster.cut_off == ["a"]
+
+
+def test_a_script_that_tells_of_no_step_is_started_again_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Silent(Rules(Limits(start=2, settle_s=0.1)))
+    started(cluster, "a", "b")
+    with caplog.at_level(logging.WARNING):
+        cluster.kill("a", code=7)
+        cluster.run(60.0)
+    assert caplog.text.count("none has told of a step or of a commit: the script is started again") == 1
+    assert cluster.driver.station.generation == 2
+    assert not cluster.driver.over
+
+
+# --- ends of which no launcher has heard
+
+
+def left_behind(kind: type[Plain], *hosts: str) -> Plain:
+    """A world that the last launcher formed, and that is to be taken over."""
+    cluster = kind(Rules(Limits(start=len(hosts), settle_s=0.1)))
+    cluster.alone = True
+    cluster.hosts(**dict.fromkeys(hosts, 1))
+    cluster.inherit(*hosts)
+    return cluster
+
+
+def taken_over(cluster: Plain, *hosts: str) -> Plain:
+    cluster.driver.expect([Host(name, 1) for name in hosts], until=cluster.clock.mono() + 60.0)
+    cluster.run(20.0)
+    return cluster
+
+
+def test_a_script_that_has_ended_while_there_was_no_launcher_is_done_and_not_run_again() -> None:
+    cluster = left_behind(Plain, "a", "b")
+    cluster.ends_well("a")
+    cluster.ends_well("b")
+    taken_over(cluster, "a", "b")
+    assert (cluster.driver.over, cluster.driver.outcome) == (True, None)
+    assert cluster.events("spawned") == []
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_rank_that_failed_while_there_was_no_launcher_fails_the_job(*, before: bool) -> None:
+    cluster = left_behind(Plain, "a", "b")
+    cluster.kill("a", code=7)
+    if before:
+        cluster.ends_well("b")
+    taken_over(cluster, "a", "b")
+    if not before:
+        assert not cluster.driver.over
+        cluster.ends_well("b")
+        cluster.until(lambda: cluster.driver.over)
+    assert str(cluster.driver.outcome) == "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
+
+
+def test_a_script_whose_last_rank_ends_under_the_next_launcher_is_done() -> None:
+    cluster = left_behind(Plain, "a", "b")
+    cluster.ends_well("a")
+    taken_over(cluster, "a", "b")
+    assert not cluster.driver.over
+    cluster.ends_well("b")
+    cluster.until(lambda: cluster.driver.over)
+    assert cluster.driver.outcome is None
+    assert cluster.events("spawned") == []
+
+
+def test_training_that_was_done_while_there_was_no_launcher_is_not_done_again() -> None:
+    cluster = left_behind(Stock, "a", "b")
+    cluster.finish()
+    taken_over(cluster, "a", "b")
+    assert (cluster.driver.over, cluster.driver.outcome) == (True, None)
+    assert cluster.events("spawned") == []
+
+
+def test_an_end_in_an_earlier_world_than_the_one_that_is_taken_over_counts_for_nothing() -> None:
+    cluster = left_behind(Plain, "a", "b")
+    cluster.kill("b", code=7)
+    for process in cluster.training:
+        process.generation = process.agreed = 8
+    taken_over(cluster, "a", "b")
+    cluster.ends_well("a")
+    cluster.until(lambda: cluster.driver.over)
+    assert cluster.driver.outcome is None
+
+
+def test_what_was_lost_with_all_processes_while_there_was_no_launcher_is_told_by_the_next_one() -> None:
+    cluster = left_behind(Stock, "a", "b")
+    for process in cluster.training:
+        process.steps = 300
+        cluster.kill(process.host)
+    taken_over(cluster, "a", "b")
+    assert "no process is left that has trained" in str(cluster.driver.outcome)
+    assert "300 steps were kept nowhere" in str(cluster.driver.outcome)
