@@ -65,13 +65,11 @@ def decide(now: float, night: Night, limits: Limits, max_wait_s: float | None) -
     ends = None if max_wait_s is None else night.since + max_wait_s
     if limits.size(night.slots, begun=True):
         since = now if night.enough_since is None else night.enough_since
-        there = f"{night.slots} slots may work, {limits.least} are needed"
+        there = f"slots usable: {night.slots}, needed: {limits.least}"
         if now >= since + limits.settle_s:
             return Rest(Act.WAKE, there)
         return Rest(Act.SLEEP_ON, there, since + limits.settle_s)
     if ends is not None and now >= ends:
-        return Rest(
-            Act.END, f"{limits.least} slots are needed, and in --max-wait-time {max_wait_s:g} s they never were"
-        )
+        return Rest(Act.END, f"slots needed: {limits.least}; in --max-wait-time {max_wait_s:g} s they never were there")
     times = [at for at in (ends, night.next_release) if at is not None and at > now]
-    return Rest(Act.SLEEP_ON, f"{night.slots} slots may work, {limits.least} are needed", min(times, default=None))
+    return Rest(Act.SLEEP_ON, f"slots usable: {night.slots}, needed: {limits.least}", min(times, default=None))

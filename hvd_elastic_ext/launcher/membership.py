@@ -226,7 +226,7 @@ def _mend(view: _View) -> Decision:
     gone = ", ".join(str(life.seat) for life in view.lost)
     reason = f"lost {gone}" if view.lost else f"{view.broken[0].seat} has lost its connections"
     if not chosen:
-        return Decision(None, cause, f"{reason}; {len(candidates)} processes are left, {view.limits.least} are needed")
+        return Decision(None, cause, f"{reason}; processes left: {len(candidates)}, needed: {view.limits.least}")
     return Decision(chosen, cause, reason)
 
 

@@ -31,8 +31,8 @@ class Patience:
         free = len(self._fleet.awake(wanted))
         if limits.size(free, begun=begun):
             return None
-        need = f"{limits.least} slots are needed to go on" if begun else f"{limits.start} slots are needed"
-        return f"{need} and {free} may work ({self._names}): {decision.reason}"
+        need = f"slots needed to go on: {limits.least}" if begun else f"slots needed: {limits.start}"
+        return f"{need}, usable: {free} ({self._names}): {decision.reason}"
 
     def lost(self, decision: Decision, wanted: tuple[Seat, ...]) -> JobFailed | None:
         """Why the job is over, if it is: nothing is left to wait for, or it was waited for long enough."""
@@ -45,12 +45,12 @@ class Patience:
         free = len(self._fleet.awake(wanted))
         # What only has to be started again is no loss: that is what a commit is kept for.
         if begun and rules.below_min == "fail" and not limits.size(free, begun=True):
-            there = f"{limits.least} slots are needed to go on and {free} may work"
+            there = f"slots needed to go on: {limits.least}, usable: {free}"
             return JobFailed(f"{there} ({self._names}); --below-min is fail: {decision.reason}")
         if now - self._since < rules.elastic_timeout_s:
             return None
         need = limits.least if begun else limits.start
-        there = f"{need} slots are needed and {self._fleet.hosts.slots} were there ({self._names})"
+        there = f"slots needed: {need}, published: {self._fleet.hosts.slots} ({self._names})"
         return JobFailed(f"{there} after {rules.elastic_timeout_s:g} s, --elastic-timeout: {decision.reason}")
 
     @property

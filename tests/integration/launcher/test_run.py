@@ -125,7 +125,7 @@ def test_too_few_slots_end_the_job_after_the_elastic_timeout_and_say_what_there_
     launched.set_hosts("localhost:1")
     with launched.run("-np", "3", "--elastic-timeout", "2", *ENDLESS) as process:
         assert process.wait(60) == 1
-    assert "3 slots are needed and 1 were there (localhost) after 2 s" in process.stderr
+    assert "slots needed: 3, published: 1 (localhost) after 2 s" in process.stderr
 
 
 def test_a_network_interface_that_is_not_there_is_named_with_those_that_are(launched: Launched) -> None:

@@ -266,7 +266,7 @@ def test_below_the_minimum_the_job_fails_at_once_if_it_was_asked_to() -> None:
     cluster.run(2.0)
     cluster.kill("b")
     assert cluster.until(lambda: cluster.driver.outcome) < 0.5
-    assert "2 slots are needed to go on and 1 may work (a, b); --below-min is fail: lost b[0]" in str(
+    assert "slots needed to go on: 2, usable: 1 (a, b); --below-min is fail: lost b[0]" in str(
         cluster.driver.outcome
     )
     cluster.until(lambda: cluster.driver.over)

@@ -58,7 +58,7 @@ def test_a_world_that_lost_somebody_is_formed_again_at_once_with_whoever_is_read
 def test_below_the_minimum_nothing_is_formed_and_the_reason_is_said() -> None:
     found = decide(5.0, situation("ab", [process("a")], "ab"), Limits(least=2))
     assert found.members is None
-    assert found.reason == "lost b[0]; 1 processes are left, 2 are needed"
+    assert found.reason == "lost b[0]; processes left: 1, needed: 2"
 
 
 def test_a_world_that_has_not_agreed_yet_is_not_interrupted_for_newcomers() -> None:
