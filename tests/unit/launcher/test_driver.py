@@ -266,9 +266,7 @@ def test_below_the_minimum_the_job_fails_at_once_if_it_was_asked_to() -> None:
     cluster.run(2.0)
     cluster.kill("b")
     assert cluster.until(lambda: cluster.driver.outcome) < 0.5
-    assert "slots needed to go on: 2, usable: 1 (a, b); --below-min is fail: lost b[0]" in str(
-        cluster.driver.outcome
-    )
+    assert "slots needed to go on: 2, usable: 1 (a, b); --below-min is fail: lost b[0]" in str(cluster.driver.outcome)
     cluster.until(lambda: cluster.driver.over)
     assert not cluster.agents
 
