@@ -153,6 +153,10 @@ class Custodian:
         """Whether a world would form now but for a commit that is waited for, or on its way."""
         return self._held_back
 
+    def pause(self) -> None:
+        """Nothing is decided for now: who may end has had no time to send what it holds."""
+        self._may_end_since.clear()
+
     def overslept(self, seconds: float) -> None:
         """The launcher itself stood still for so long: what it waits for has had no time."""
         self._station.roster.commits.overslept(seconds)
@@ -310,6 +314,10 @@ class Custodian:
     def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
         """Take in what an agent says of an errand of ours; False if it is about something else."""
         return self.transfers.take(agent, news)
+
+    def came(self, host: str) -> None:
+        """An agent has come, or come back."""
+        self.transfers.came(host)
 
     def lost(self, host: str) -> None:
         """The connection to a host was lost."""

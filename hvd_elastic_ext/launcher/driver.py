@@ -154,6 +154,7 @@ class Driver:
         self._held = self._held or self.back.waits(now)
         if self._held:
             self._laggards.pause()
+            self.custodian.pause()
         elif self._last_words.at_rest:
             self._end_for(self._last_words.save(now))
         else:
@@ -336,6 +337,7 @@ class Driver:
         for worker, code in ended:
             self._exited(worker, {"code": code})  # its end was not told
         self.sealing.came(host)
+        self.custodian.came(host)
         self.back.came(host)
         self.farewell.came(host)
 
@@ -356,7 +358,10 @@ class Driver:
     def launch_ended(self, host: str, code: int, remark: str) -> None:
         """The command that started an agent has ended. That is a fault if the agent never came."""
         agent = self.station.roster.agents.get(host)
-        if agent is None or code == 0:  # one that hands over to an agent that lives ends well
+        if agent is None:
+            return
+        if code == 0:  # one that hands over to an agent that lives ends well
+            self.back.handed_over(host)
             return
         if agent.heard:
             if not agent.joined and code != SSH_FAILED:  # a connection that broke says nothing about the agent

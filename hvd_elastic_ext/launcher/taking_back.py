@@ -26,6 +26,8 @@ class TakingBack:
         """Hosts that may train for this job, and were not heard since it has this launcher."""
         self._failed: dict[str, float] = {}
         """When the last start of an agent on one of them has failed (mono)."""
+        self._handed_over: dict[str, float] = {}
+        """When the last start on one of them has found an agent there, which is to come by itself (mono)."""
         self._station = station
         self._worlds = worlds
         self._changed = changed
@@ -70,7 +72,8 @@ class TakingBack:
                 agent = self._station.roster.agents.get(name)
                 if agent is not None:
                     agent.since = now  # it may take its time: nobody waits for it
-                if agent is not None and now - self._failed.get(name, now) >= RETRY_S:
+                ended = self._failed.get(name, self._handed_over.get(name, now))
+                if agent is not None and now - ended >= RETRY_S:
                     self._call(host)
             return
         for name in self.missing:
@@ -90,6 +93,7 @@ class TakingBack:
     def came(self, host: str) -> None:
         """An agent has joined. Whoever comes late is of the world that was taken over, if it stands."""
         self._failed.pop(host, None)
+        self._handed_over.pop(host, None)
         if self.missing.pop(host, None) is not None and self._until is None:
             self._worlds.take_over()
 
@@ -101,7 +105,13 @@ class TakingBack:
         self._failed[host] = self._station.now()
         return True
 
+    def handed_over(self, host: str) -> None:
+        """The start of an agent found one that lives. It comes, unless it ends before it has."""
+        if host in self.missing:
+            self._handed_over[host] = self._station.now()
+
     def _call(self, host: Host) -> None:
         self._failed.pop(host.name, None)
+        self._handed_over.pop(host.name, None)
         self._station.roster.agents[host.name] = Agent(host, self._station.now())
         self._station.hands.start_agent(host)

@@ -44,11 +44,19 @@ class Transfer:
         return (self.target.host,) if self.source is None else (self.source.seat.host, self.target.host)
 
 
+RETURNS: Final = 3
+"""How often a holder is asked as if nothing had failed, when its connection or that of the receiver is back: where one
+of them breaks each time, it is not asked for ever."""
+
+
 class Failures(NamedTuple):
-    """Tries in a row that have failed: when the first one began, and when the last one ended (mono)."""
+    """Tries in a row that have failed: when the first one began, when the last one ended (mono), and between which hosts
+    that was; and how often one of them has come back meanwhile."""
 
     began: float
     ended: float
+    hosts: tuple[str, ...]
+    returns: int = 0
 
 
 class Transfers:
@@ -151,6 +159,13 @@ class Transfers:
         if self._now is not None and host in self._now.hosts:
             self._failed(f"the connection to {host} was lost", blame=False)
 
+    def came(self, host: str) -> None:
+        """An agent has come back: what failed may have failed because its connection was broken already."""
+        now = self._station.now()
+        for seat, each in self._failures.items():
+            if seat is not None and host in each.hosts and each.returns < RETURNS:
+                self._failures[seat] = each._replace(began=now, ended=now, returns=each.returns + 1)
+
     def _ask(self, host: str, slots: list[int], request: Mapping[str, Any]) -> None:
         assert self._now is not None
         number = self._station.new_errand()
@@ -226,9 +241,10 @@ class Transfers:
             self._station.roster.commits.disowned(seat)
         else:
             before = self._failures.get(seat)
-            in_a_row = before is not None and transfer.began <= before.ended + ROW_S
             first = transfer.began if blame else now  # a link that broke once is no fault of the holder's
-            self._failures[seat] = Failures(before.began if before and in_a_row else first, now)
+            if before is not None and transfer.began <= before.ended + ROW_S:
+                first = before.began
+            self._failures[seat] = Failures(first, now, transfer.hosts, 0 if before is None else before.returns)
         what = "no checkpoint could be loaded" if transfer.source is None else f"{transfer.source.seat} sent no commit"
         log.warning("%s: %s", what, why)
         self._station.record("not_sent", host=transfer.target.host, reason=f"{what}: {why}")

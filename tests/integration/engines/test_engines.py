@@ -112,7 +112,8 @@ def test_a_script_of_torch_distributed_alone_runs_as_under_torchrun(job: Job) ->
     job.set_hosts("a:1", "b:1")
     script = (
         "import torch, torch.distributed as d; d.init_process_group('gloo'); x = torch.ones(1) + d.get_rank(); "
-        "d.all_reduce(x); print('sum', int(x), d.get_rank(), d.get_world_size())"
+        "d.all_reduce(x); print('sum', int(x), d.get_rank(), d.get_world_size()); "
+        "d.barrier(); d.destroy_process_group()"  # else torch may abort at the end of a process
     )
     with job.run(*job.command("torchrun", script=(sys.executable, "-c", script))) as process:
         assert process.wait(200) == 0, process.output

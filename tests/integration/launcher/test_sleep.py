@@ -138,6 +138,7 @@ def test_notices_that_leave_too_few_put_the_job_to_sleep_without_a_step_lost(
         assert whole.wait(120) == 0, whole.output
         done = sorted(line for line in whole.stdout.splitlines() if "done" in line)
     shutil.rmtree(launched.directory / "state")
+    shutil.rmtree(launched.directory / "checkpoints")  # by them the job is done
     launched.journal.unlink()
     with launched.run(*job(launched, steps=600)) as process:
         launched.wait_for_steps(2)

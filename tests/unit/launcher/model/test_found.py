@@ -399,3 +399,46 @@ def test_a_beat_of_before_the_first_commit_takes_back_nothing_that_was_said_sinc
         2.6 hosts a:1 b:1
         4.9 agent b
     """)
+
+
+def test_an_agent_that_ends_before_it_has_come_to_the_next_launcher_is_followed_by_another() -> None:
+    """The start of an agent had found it alive; nobody looked again, as long as the others trained."""
+    _holds("""
+        0 hosts a:1 c:1
+        10.81 kill a
+        13.11 launcher 5
+        18.31 agent a
+    """)
+
+
+def test_a_holder_that_may_end_stays_when_nothing_was_decided_meanwhile() -> None:
+    """Its time was over while the launcher took its own link to be down."""
+    _holds("""
+        0 hosts a:1 c:1 d:1
+        2.6 cut a
+        3.8 agent d
+        3.8 hosts a:1
+        8.6 cut c
+        8.6 hosts a:1 d:1
+    """)
+
+
+def test_a_holder_that_comes_back_is_asked_though_its_link_had_broken_a_transfer_before() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        4 stop a
+        4 transfer 4
+        4 sigterm b
+        10.5 cut a
+        14.6 well
+    """)
+
+
+def test_a_holder_is_asked_again_when_the_receiver_is_back() -> None:
+    _holds("""
+        0 hosts a:1 b:1
+        2.8 kill a ahead
+        3.1 cut b
+        10.5 kill a
+        11.4 well
+    """)
