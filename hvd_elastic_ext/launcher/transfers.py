@@ -50,8 +50,8 @@ of them breaks each time, it is not asked for ever."""
 
 
 class Failures(NamedTuple):
-    """Tries in a row that have failed: when the first one began, when the last one ended (mono), between which hosts, and
-    how often one of these has come back meanwhile."""
+    """Tries in a row that have failed: when the first one began and the last one ended (mono), between which hosts that
+    was, and how often one of them has come back meanwhile."""
 
     began: float
     ended: float
