@@ -19,6 +19,9 @@ from hvd_elastic_ext.launcher.ledger import HealthLedger
 
 ROOT: Final = Path(".hvd-elastic")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BEGINS_S: Final = 5.0
+"""How long a launcher that holds the folder may take until it listens."""
+AGAIN_S: Final = 0.1
 _NOBODY: Final = "no launcher runs; the next one will heed this"
 
 
@@ -98,23 +101,32 @@ def _folder(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
 
 def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The launcher's answer; without a launcher, ours over what it saved."""
-    try:
-        answer = desk.ask(folder / statedir.SOCKET, request)
-    except (FileNotFoundError, ConnectionError):
-        return _without_launcher(folder, request)
-    except PermissionError:
-        raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
-    except (OSError, ValueError) as error:
-        raise Permanent(f"{folder}: the launcher gives no answer ({error})") from None
+    deadline = time.monotonic() + BEGINS_S
+    while (answer := _asked(folder, request)) is None:
+        who = statedir.holder(folder)
+        if who is None:
+            return _without_launcher(folder, request)
+        if time.monotonic() >= deadline:
+            raise Permanent(f"{folder} is in use by {who}, which cannot be asked from here; ask on that host")
+        time.sleep(AGAIN_S)
     if "error" in answer:
         raise UsageError(str(answer["error"]))
     return answer
 
 
+def _asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The launcher's answer; None if nobody listens."""
+    try:
+        return desk.ask(folder / statedir.SOCKET, request)
+    except (FileNotFoundError, ConnectionError):
+        return None
+    except PermissionError:
+        raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
+    except (OSError, ValueError) as error:
+        raise Permanent(f"{folder}: the launcher gives no answer ({error})") from None
+
+
 def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
-    who = statedir.holder(folder)
-    if who is not None:
-        raise Permanent(f"{folder} is in use by {who}, which cannot be asked from here; ask on that host")
     now, wall = time.monotonic(), time.time()
     if request["do"] == "list":
         saved, _ = statedir.load(folder)

@@ -14,7 +14,9 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher import desk as desks
+from hvd_elastic_ext.launcher import hosts_cli
 from hvd_elastic_ext.launcher.desk import MAX_CLIENTS, MAX_LINE, Desk, ask, short_name
+from hvd_elastic_ext.launcher.statedir import StateDir
 
 
 def echo(request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -189,3 +191,18 @@ def test_nobody_listening_is_told_apart_from_silence(tmp_path: Path) -> None:
         mute.listen()
         with pytest.raises(TimeoutError):
             ask(tmp_path / "s", {}, timeout=0.05)
+
+
+def test_a_launcher_that_has_just_begun_is_asked_as_soon_as_it_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        loop, desk = asyncio.get_running_loop(), Desk(folder.socket, echo)
+        monkeypatch.setattr(
+            hosts_cli.time, "sleep", lambda _: asyncio.run_coroutine_threadsafe(desk.start(), loop).result()
+        )
+        assert await asyncio.to_thread(hosts_cli._ask, folder.path, {"do": "list"}) == {"asked": {"do": "list"}}
+        await desk.stop()
+
+    with StateDir(tmp_path / "state") as folder:
+        asyncio.run(story())
