@@ -1,4 +1,4 @@
-"""Calls that may take as long as they like, a resolver's for one: neither the loop nor the end of the process waits for them."""
+"""Calls that may take as long as they like, a resolver's for one: neither the loop nor the process waits for them."""
 
 from __future__ import annotations
 
