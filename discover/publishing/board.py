@@ -32,7 +32,7 @@ class Board:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: Publication | None = None
-        self._waiting: set[threading.Event] = set()
+        self._waiting: dict[threading.Event, Known] = {}
         self._closed = False
 
     @property
@@ -47,7 +47,7 @@ class Board:
         with self._lock:
             if self._current != publication:
                 self._current = publication
-                self._wake()
+                self._wake(publication)
 
     def wait_newer(self, known: Known, timeout: float, *, woken: threading.Event) -> Publication | None:
         """Block until there is news for a reader; return None after ``timeout`` seconds or at :meth:`close`.
@@ -60,20 +60,23 @@ class Board:
             news = self._news(known)
             if news is not None:
                 return news
-            self._waiting.add(woken)
+            self._waiting[woken] = known
         woken.wait(timeout)
         with self._lock:
-            self._waiting.discard(woken)
+            self._waiting.pop(woken, None)
             return None if self._closed else self._news(known)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._wake()
+            for woken in self._waiting:
+                woken.set()
 
-    def _wake(self) -> None:
-        for each in self._waiting:
-            each.set()
+    def _wake(self, publication: Publication) -> None:
+        """Tell those to whom it is news, and let the others wait."""
+        for woken, known in self._waiting.items():
+            if known.outdated_by(publication):
+                woken.set()
 
     def _news(self, known: Known) -> Publication | None:
         current = self._current

@@ -90,6 +90,19 @@ def test_all_who_wait_get_the_news(manual_clock):
     assert len(bodies) == 20
 
 
+def test_whoever_knows_the_first_publication_before_it_is_there_waits_for_the_second(manual_clock):
+    site = Site(manual_clock, hold=60.0)
+    bodies: list[bytes] = []
+    waiting = threading.Thread(target=lambda: bodies.append(site.body("/hosts?after=1")))
+    waiting.start()
+    wait_until(lambda: site.board._waiting, what="somebody to wait")
+    site.board.publish(publication(1))
+    assert [woken.is_set() for woken in site.board._waiting] == [False]
+    site.board.publish(publication(2))
+    waiting.join()
+    assert json.loads(bodies[0])["sequence"] == 2
+
+
 @pytest.fixture
 def full(manual_clock):
     """All places to wait in are taken by one source but one, which another has."""
