@@ -14,8 +14,8 @@ import sys
 import time
 
 NOBODY = 65534
-ROUND_S = 1.0
-"""Seconds between two looks at every connection."""
+ROUND_S = 2.0
+"""Seconds in which each connection is looked at once, one after the other: it is their number that is to do harm."""
 
 WORDS = {
     "drip": b"G",
@@ -39,10 +39,11 @@ def main(host: str, port: int, count: int, how: str) -> None:
                 connection.close()
                 crowd[place] = _connected(host, port)
                 _spoke(crowd[place], how, first=True)
+            if told:
+                time.sleep(ROUND_S / count)
         if not told:
             print("there", flush=True)
             told = True
-        time.sleep(ROUND_S)
 
 
 def _connected(host: str, port: int) -> socket.socket:
