@@ -57,7 +57,7 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
     beyond = [] if kept is None else [Delegate(kept, clock=clock, failed=metrics.failed, owns=metrics.of_writes().owns)]
     beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
     outlets = Outlets([*files, board, *beyond], metrics)
-    routes = Routes(board, vitals=vitals, metrics=metrics)
+    routes = Routes(board, vitals=vitals, metrics=metrics, clock=clock)
     servers = servers_at(settings.outputs.listen, routes)
 
     def leaving() -> None:

@@ -30,8 +30,9 @@ class Board:
     """A publisher for readers inside this process: the HTTP server's threads."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._current: Publication | None = None
+        self._waiting: dict[threading.Event, Known] = {}
         self._closed = False
 
     @property
@@ -43,21 +44,39 @@ class Board:
         return self._current
 
     def publish(self, publication: Publication) -> None:
-        with self._changed:
+        with self._lock:
             if self._current != publication:
                 self._current = publication
-                self._changed.notify_all()
+                self._wake(publication)
 
-    def wait_newer(self, known: Known, timeout: float) -> Publication | None:
-        """Block until there is news for a reader, or return None after ``timeout`` seconds or at :meth:`close`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._news(known) is not None, timeout)
+    def wait_newer(self, known: Known, timeout: float, *, woken: threading.Event) -> Publication | None:
+        """Block until there is news for a reader; return None after ``timeout`` seconds or at :meth:`close`.
+
+        Whoever sets ``woken`` ends the wait, too.
+        """
+        with self._lock:
+            if self._closed:
+                return None
+            news = self._news(known)
+            if news is not None:
+                return news
+            self._waiting[woken] = known
+        woken.wait(timeout)
+        with self._lock:
+            self._waiting.pop(woken, None)
             return None if self._closed else self._news(known)
 
     def close(self) -> None:
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify_all()
+            for woken in self._waiting:
+                woken.set()
+
+    def _wake(self, publication: Publication) -> None:
+        """Tell those to whom it is news, and let the others wait."""
+        for woken, known in self._waiting.items():
+            if known.outdated_by(publication):
+                woken.set()
 
     def _news(self, known: Known) -> Publication | None:
         current = self._current

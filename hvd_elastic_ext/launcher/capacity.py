@@ -14,6 +14,8 @@ MOST_SELDOM: Final = 5
 """Figures that are older than so many heartbeats are of little use."""
 FILES_EACH: Final = 6
 """Open files that a host costs: its connection, and what its agent's start hangs on."""
+FILES_WRITTEN: Final = 4
+"""And a slot, where output goes to files: two by rank, and two by seat for what a process says before it has a rank."""
 FILES_OWN: Final = 256
 """Files that the launcher has open itself, strangers at its port among them."""
 FILES_MOST: Final = 1 << 16
@@ -47,27 +49,28 @@ def pace(asked_s: float, *, timeout_s: float, hosts: int, progress_timeout_s: fl
     return Pace(heartbeat_s, max(1, min(seldom, often_enough, MOST_SELDOM)))
 
 
-def files_for(hosts: int) -> int:
-    """Open files that a launcher needs for so many hosts."""
-    return FILES_OWN + FILES_EACH * hosts
+def files_for(hosts: int, *, written: int = 0) -> int:
+    """Open files that a launcher needs for so many hosts; ``written``: slots whose output goes to files."""
+    return FILES_OWN + FILES_EACH * hosts + FILES_WRITTEN * written
 
 
-def too_few_files(hosts: int, limit: int) -> str | None:
+def too_few_files(hosts: int, limit: int, *, written: int = 0) -> str | None:
     """What is to be said where only ``limit`` files may be open; None if they will do."""
-    need = files_for(hosts)
+    need = files_for(hosts, written=written)
     if need <= limit:
         return None
+    who = f"{hosts} hosts and the output of {written} slots (--output-filename)" if written else f"{hosts} hosts"
     return (
-        f"this process may open {limit} files and {hosts} hosts need about {need}: "
+        f"this process may open {limit} files and {who} need about {need}: "
         f"not all of them will get in; raise the hard limit (ulimit -Hn {need}) and start again"
     )
 
 
-def raise_file_limit(hosts: int) -> int:
+def raise_file_limit(hosts: int, *, written: int = 0) -> int:
     """Raise this process's soft limit of open files as far as the hard one allows and it has to be; what it is then."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     endless = resource.RLIM_INFINITY
-    wanted = max(FILES_MOST, files_for(hosts))
+    wanted = max(FILES_MOST, files_for(hosts, written=written))
     target = wanted if hard == endless else min(wanted, hard)
     if soft == endless or soft >= target:
         return wanted if soft == endless else soft

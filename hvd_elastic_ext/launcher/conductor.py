@@ -89,7 +89,7 @@ class Conductor:
         self._look_soon = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
-        self._room_for = 0
+        self._room_for = (0, 0)
         self._mpi: MpiRuns | None = None
         self._launches = Launches(console.remark)
         self._left = HostSet(tuple(hosts_left(known.saved)))
@@ -246,14 +246,16 @@ class Conductor:
     def _make_room(self) -> None:
         """Have as many files, and as few heartbeats, as so many hosts need."""
         settings = self._settings
-        hosts = min(len(self._hosts), settings.max_num_proc or sys.maxsize)
-        if hosts == self._room_for:
+        most = settings.max_num_proc or sys.maxsize
+        hosts = min(len(self._hosts), most)
+        written = 0 if settings.output_dir is None else min(self._hosts.slots, most)
+        if (hosts, written) == self._room_for:
             return
-        self._room_for = hosts
+        self._room_for = (hosts, written)
         asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
         progress_s = settings.progress_timeout_s
         self._control.set_pace(pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
-        said = too_few_files(hosts, raise_file_limit(hosts))
+        said = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
         if said is not None:
             log.warning("%s", said)
 

@@ -9,13 +9,13 @@ only when such a host has come: one that cannot be reached costs nobody anything
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.aside import Aside
 from hvd_elastic_ext.launcher.control import Control
 from hvd_elastic_ext.launcher.environment import interface_of, unfit
 from hvd_elastic_ext.launcher.interfaces import interface_addresses, interface_towards, is_this_machine
@@ -55,6 +55,7 @@ class Reach:
         self.outward: str | None = None
         """Interface through which hosts elsewhere are reached, while there are some."""
         self._inward: str | None = None
+        self._lookups = Aside()
 
     async def begin(self, first: str) -> None:
         """Listen where the host ``first`` comes in. Raises ``JobFailed`` if no given interface is there."""
@@ -107,10 +108,7 @@ class Reach:
         return None if found is None else f"the launcher's own machine cannot work with others: {found}"
 
     async def _way(self, host: str) -> Way:
-        loop = asyncio.get_running_loop()
-        find = functools.partial(way_to, host, given=self._given, local=self._rsh == "local")
-        way = await loop.run_in_executor(None, find)
-        named_here = self._rsh is None and await loop.run_in_executor(None, is_this_machine, host)
+        way, named_here = await self._lookups.call(functools.partial(self._look_up, host))
         self._near[host] = self._rsh == "local" or named_here
         if way.address == LOOPBACK:
             self._outward.pop(host, None)
@@ -118,6 +116,11 @@ class Reach:
         else:
             self._outward[host] = way.interface
         return way
+
+    def _look_up(self, host: str) -> tuple[Way, bool]:
+        """The way, and whether the name is this machine's. Takes as long as the resolver does."""
+        way = way_to(host, given=self._given, local=self._rsh == "local")
+        return way, self._rsh is None and is_this_machine(host)
 
 
 def there(agents: Iterable[Agent]) -> dict[str, Mapping[str, Any]]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher import releasing
+from hvd_elastic_ext.launcher.aside import Aside
 from hvd_elastic_ext.launcher.releasing import Act, Decision, Limits, Night
 from hvd_elastic_ext.launcher.workloads import Pod, Seen, to_delete
 
@@ -146,6 +148,7 @@ class Releases:
         self._task: asyncio.Task[None] | None = None
         self._under_way: asyncio.Future[Any] | None = None
         """A call in its thread, which goes on whatever becomes of who waits for it."""
+        self._aside = Aside()
 
     async def began(self) -> None:
         """The launcher has started."""
@@ -313,7 +316,7 @@ class Releases:
 
     async def _call(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
         """In a thread, one at a time."""
-        call = asyncio.ensure_future(asyncio.to_thread(act, *args, **named))
+        call = asyncio.ensure_future(self._aside.call(functools.partial(act, *args, **named)))
         self._under_way = call
         return await asyncio.shield(call)
 

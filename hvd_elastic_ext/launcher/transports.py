@@ -194,10 +194,7 @@ class ToPods(_Carried):
 
 @dataclass(frozen=True, slots=True)
 class ByName:
-    """``near`` for the names that ``is_near`` says yes to, else ``far``.
-
-    ``is_near`` is called in a thread: it may resolve names.
-    """
+    """``near`` for the names that ``is_near`` says yes to, at once, else ``far``."""
 
     near: Transport
     far: Transport
@@ -207,12 +204,7 @@ class ByName:
         problem = name_error(host)
         if problem is not None:
             return _Failed(problem)
-        try:
-            looked_up = asyncio.get_running_loop().run_in_executor(None, self.is_near, host)
-        except RuntimeError as error:  # a limit on processes: there is no thread for it
-            return _Failed(str(error))
-        near = await looked_up
-        return await (self.near if near else self.far).start(host, line, remark=remark)
+        return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
 
 
 def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: ToPods | None) -> Transport:

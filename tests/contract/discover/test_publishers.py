@@ -128,7 +128,7 @@ class OverHttp:
     def __init__(self, directory: Path) -> None:
         clock = SystemClock()
         self.publisher: Publisher = (board := Board())
-        self.routes = Routes(board, vitals=Vitals(clock), metrics=Metrics(clock))
+        self.routes = Routes(board, vitals=Vitals(clock), metrics=Metrics(clock), clock=clock)
         self.socket = directory / "s"
         self.server = Server(UnixAddress(self.socket), self.routes)
         self.server.start()

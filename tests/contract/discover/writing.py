@@ -16,7 +16,7 @@ from tests.support.kube.server import KubeServer
 from tests.support.manifests import documents
 
 NAME = "digits-hosts"
-ACCOUNT = "hvd-launcher"
+ACCOUNT = "hvd-launcher-digits"
 
 
 class Writing:

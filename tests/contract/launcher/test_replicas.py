@@ -171,7 +171,7 @@ def test_a_job_is_suspended_as_a_whole_and_valid(where: Where, the_job: Replicas
 
 def launchers(kube: KubeServer, folder: Path, *manifests: str) -> Access:
     kube.apply([*documents("rbac.yaml"), *(each for name in manifests for each in documents(name))])
-    token = kube.access.issue_for("default", "hvd-launcher")
+    token = kube.access.issue_for("default", "hvd-launcher-digits")
     return Access(str(kube.kubeconfig(folder / "launchers", token=token)))
 
 

@@ -98,7 +98,7 @@ class ClusterJob(Training):
             assert self.daemon.returncode is None
 
     def _discover(self) -> contextlib.AbstractContextManager[RunningProcess]:
-        token = self.kube.access.issue_for("default", "hvd-launcher")
+        token = self.kube.access.issue_for("default", "hvd-launcher-digits")
         kubeconfig = self.kube.kubeconfig(self.directory / "kubeconfig", token=token)
         given = [self._moved(each) for each in self._launcher["discover"]["args"]]
         command = [sys.executable, "-m", "discover.cli", *given, "--kubeconfig", kubeconfig]

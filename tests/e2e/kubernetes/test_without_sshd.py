@@ -40,7 +40,7 @@ class JobWithoutSshd(ClusterJob):
         """A pod's, whose account is mounted."""
         assert self.kube.ca_file is not None
         self.kube.execs.create_too = True
-        token = self.kube.access.issue_for("default", "hvd-launcher")
+        token = self.kube.access.issue_for("default", "hvd-launcher-digits")
         files = {"token": token, "namespace": "default", "ca.crt": self.kube.ca_file.read_text()}
         write = f'mkdir -p {ACCOUNT} && printf %s "$2" >{ACCOUNT}/"$1"'
         for name, content in files.items():

@@ -22,10 +22,10 @@ ET_LABELS = {"group-name": "kai.alibabacloud.com", "training-job-name": "digits"
 SETS_LABELS = {"app": "digits-worker"}
 
 JOBS = {
-    "mpijob.yaml": ("MPIJob", "hvd-launcher", bodies.mpi_worker_labels("digits")),
-    "mpijob-older.yaml": ("MPIJob", "hvd-launcher", bodies.mpi_worker_labels("digits")),
+    "mpijob.yaml": ("MPIJob", "hvd-launcher-digits", bodies.mpi_worker_labels("digits")),
+    "mpijob-older.yaml": ("MPIJob", "hvd-launcher-digits", bodies.mpi_worker_labels("digits")),
     "trainingjob.yaml": ("TrainingJob", "digits-launcher", ET_LABELS),
-    "statefulset.yaml": ("StatefulSet", "hvd-launcher", SETS_LABELS),
+    "statefulset.yaml": ("StatefulSet", "hvd-launcher-digits", SETS_LABELS),
 }
 LAUNCHER = "digits-launcher-x7x7x"
 

@@ -39,7 +39,7 @@ class Job:
         return Workers(self.server, "digits", nodes=["n-0", "n-1", "n-2"], stop=stop)
 
     def options(self, *more: str) -> list[object]:
-        token = self.server.access.issue_for("default", "hvd-launcher")
+        token = self.server.access.issue_for("default", "hvd-launcher-digits")
         kubeconfig = self.server.kubeconfig(self.place.directory / "kubeconfig", token=token)
         source = ["--source=kubernetes", "--job=digits", "--admission-probe=none", "--settle=0.1"]
         return [*source, "--kubeconfig", kubeconfig, *more]

@@ -1,4 +1,4 @@
-"""The worker image's sshd, run as in MPI Operator's pods: by a user that is not root, with keys that are root's."""
+"""sshd in worker pods: of MPI Operator, not as root and with keys that are root's, and of the et-operator, as root."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.launcher.ssh import Ssh
+from tests.support.manifests import containers, pods
 
 DOCKER = Path(__file__).parents[3] / "docker"
 USER = ["setpriv", "--reuid=10001", "--regid=10001", "--clear-groups"]
@@ -84,3 +85,44 @@ def test_nobody_gets_in_without_it(keys: Path) -> None:
     done = in_a_pod(keys, program, *other, *rest)
     assert done.returncode == 255
     assert "Permission denied (publickey)" in done.stderr
+
+
+ROOTS_POD = """
+set -e
+keys="$1"
+rights="$2"
+shift 2
+ip link set lo up
+mount -t tmpfs -o mode=755 run /run
+mkdir /run/sshd
+install -m 600 "$keys"/id_rsa.pub /run/authorized_keys
+setpriv --no-new-privs --inh-caps=-all --bounding-set="$rights" /usr/sbin/sshd -De -f /dev/null \\
+    -oHostKey="$keys"/id_rsa -oAuthorizedKeysFile=/run/authorized_keys -oUsePAM=yes -oPidFile=none &
+until grep -qi ':0016 ' /proc/net/tcp; do kill -0 $!; sleep 0.05; done
+exec "$@"
+"""
+
+
+@pytest.mark.parametrize("without", ["", "SETUID", "SYS_CHROOT"])
+def test_roots_sshd_does_with_the_rights_that_the_manifest_leaves_it(keys: Path, without: str) -> None:
+    security = containers(pods("trainingjob.yaml")["worker"])["worker"]["securityContext"]
+    assert security["capabilities"]["drop"] == ["ALL"]
+    left = [f"+{name.lower()}" for name in security["capabilities"]["add"] if name != without]
+    login = [
+        "ssh",
+        "-F",
+        "/dev/null",
+        "-oStrictHostKeyChecking=no",
+        "-oUserKnownHostsFile=/dev/null",
+        "-oBatchMode=yes",
+    ]
+    own = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    words = [*own, "sh", "-c", ROOTS_POD, "sh", str(keys), ",".join(["-all", *left])]
+    words += [*login, "-i", str(keys / "id_rsa"), "root@127.0.0.1", "id -u"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
+    if "unshare:" in done.stderr:
+        pytest.skip(f"needs namespaces of its own, in a container `docker run --privileged`: {done.stderr.strip()}")
+    if without:
+        assert done.returncode == 255, "a right that is not needed"
+    else:
+        assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr

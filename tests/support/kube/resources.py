@@ -75,6 +75,7 @@ TABLE: Final = (
     Resource("", "v1", "namespaces", "Namespace", namespaced=False, status=True, short=("ns",)),
     Resource("", "v1", "configmaps", "ConfigMap", short=("cm",)),
     Resource("", "v1", "secrets", "Secret"),
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy", short=("netpol",)),
     Resource("", "v1", "services", "Service", status=True, returned=True, short=("svc",)),
     Resource("", "v1", "events", "Event", short=("ev",)),
     Resource("", "v1", "serviceaccounts", "ServiceAccount", returned=True, short=("sa",), extra=("token",)),

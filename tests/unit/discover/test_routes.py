@@ -7,7 +7,7 @@ import pytest
 
 from discover.metrics import Metrics
 from discover.publishing.board import Board, Known
-from discover.publishing.routes import MAX_WAITING, Routes
+from discover.publishing.routes import MAX_WAITING, SHORTEST_HOLD, Answer, Routes
 from discover.vitals import MAX_SILENCE, Vitals
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json
@@ -23,7 +23,7 @@ class Site:
         self.board = Board()
         self.vitals = Vitals(clock)
         self.metrics = Metrics(clock)
-        self.routes = Routes(self.board, vitals=self.vitals, metrics=self.metrics, hold=hold)
+        self.routes = Routes(self.board, vitals=self.vitals, metrics=self.metrics, clock=clock, hold=hold)
 
     def status(self, target: str) -> int:
         answer = self.routes.answer(target)
@@ -90,17 +90,56 @@ def test_all_who_wait_get_the_news(manual_clock):
     assert len(bodies) == 20
 
 
-def test_one_more_than_may_wait_is_sent_away_and_probes_still_answer(manual_clock):
+def test_whoever_knows_the_first_publication_before_it_is_there_waits_for_the_second(manual_clock):
     site = Site(manual_clock, hold=60.0)
-    waiting = [threading.Thread(target=site.routes.answer, args=("/hosts?after=0",)) for _ in range(MAX_WAITING)]
-    for thread in waiting:
-        thread.start()
-    wait_until(lambda: site.routes._waiting._value == 0, what="all places taken")
-    assert site.status("/hosts?after=0") == 503
-    assert site.status("/livez") == 200
+    bodies: list[bytes] = []
+    waiting = threading.Thread(target=lambda: bodies.append(site.body("/hosts?after=1")))
+    waiting.start()
+    wait_until(lambda: site.board._waiting, what="somebody to wait")
+    site.board.publish(publication(1))
+    assert [woken.is_set() for woken in site.board._waiting] == [False]
+    site.board.publish(publication(2))
+    waiting.join()
+    assert json.loads(bodies[0])["sequence"] == 2
+
+
+@pytest.fixture
+def full(manual_clock):
+    """All places to wait in are taken by one source but one, which another has."""
+    site = Site(manual_clock, hold=60.0)
+    site.board.publish(publication(1))
+    site.answers = {}
+
+    def wait(number: int, source: str) -> None:
+        site.answers[number] = site.routes.answer("/hosts?after=1", source)
+
+    waiting = []
+    for number in range(MAX_WAITING):
+        manual_clock.advance(0.001)
+        waiting.append(threading.Thread(target=wait, args=(number, "launcher" if number == 0 else "crowd")))
+        waiting[-1].start()
+        wait_until(lambda taken=number + 1: len(site.routes._waiting) == taken, what="a place to be taken")
+    yield site
     site.routes.close()
     for thread in waiting:
         thread.join()
+
+
+def test_while_all_who_wait_have_just_come_one_more_is_sent_away_and_probes_still_answer(full):
+    assert full.status("/hosts?after=1") == 503
+    assert full.status("/livez") == 200
+    assert full.answers == {}
+
+
+def test_for_one_more_the_longest_wait_of_whoever_has_the_most_places_ends(full, manual_clock):
+    manual_clock.advance(SHORTEST_HOLD)
+    waiting = threading.Thread(target=full.routes.answer, args=("/hosts?after=1", "another"))
+    waiting.start()
+    wait_until(lambda: full.answers, what="a place")
+    full.routes.close()
+    waiting.join()
+    assert full.answers.pop(1) == Answer(204)
+    assert set(full.answers.values()) <= {None}
 
 
 def test_whoever_waits_is_let_go_at_the_end(manual_clock):

@@ -1,8 +1,11 @@
 """The server's sockets: how many, whose, and what is left of them."""
 
+import contextlib
+import errno
 import os
 import socket
 import stat
+import time
 
 import pytest
 
@@ -21,7 +24,7 @@ REQUEST = b"%s /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.fixture
 def routes(manual_clock):
-    made = Routes(Board(), vitals=Vitals(manual_clock), metrics=Metrics(manual_clock))
+    made = Routes(Board(), vitals=Vitals(manual_clock), metrics=Metrics(manual_clock), clock=manual_clock)
     yield made
     made.close()
 
@@ -41,12 +44,16 @@ def start(routes):
         server.close()
 
 
-def ask(address, method: bytes = b"GET") -> tuple[socket.socket, bytes]:
-    """Ask for /livez; return the open connection and the first of what came back."""
-    family = socket.AF_UNIX if isinstance(address, UnixAddress) else socket.AF_INET
-    client = socket.socket(family)
+def connected(address) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX if isinstance(address, UnixAddress) else socket.AF_INET)
     client.settimeout(10)
     client.connect(str(address.path) if isinstance(address, UnixAddress) else (address.host, address.port))
+    return client
+
+
+def ask(address, method: bytes = b"GET") -> tuple[socket.socket, bytes]:
+    """Ask for /livez; return the open connection and the first of what came back."""
+    client = connected(address)
     try:
         client.sendall(REQUEST % method)
         return client, client.recv(4096)
@@ -79,21 +86,105 @@ def test_asked_for_the_head_it_sends_no_body(start, address):
 
 
 @both
-def test_more_connections_than_allowed_are_sent_away_until_others_end(start, address, monkeypatch):
+def test_one_connection_more_than_allowed_takes_the_place_of_the_one_that_has_been_still_longest(
+    start, address, monkeypatch
+):
     monkeypatch.setattr(serve, "MAX_CLIENTS", 2)
     where = start(address).address
-    first, second = ask(where)[0], ask(where)[0]
-    third, answer = ask(where)
-    assert answer == b"" or answer.startswith(b"HTTP/1.1 503 ")
-    for client in (first, second, third):
-        client.close()
+    with connected(where) as first, connected(where) as second:
+        second.sendall(b"G")  # as much of a request as there will ever be
+        third, answer = ask(where)
+        with third:
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert first.recv(1) == b""
+            second.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                second.recv(1)
 
-    def served() -> bool:
+
+@both
+def test_whoever_waits_for_news_keeps_the_place_and_one_more_is_told_to_come_back(start, address, monkeypatch, routes):
+    monkeypatch.setattr(serve, "MAX_CLIENTS", 2)
+    where = start(address).address
+    with connected(where) as first, connected(where) as second:
+        for waiting in (first, second):
+            waiting.sendall(b"GET /hosts?after=0 HTTP/1.1\r\nHost: x\r\n\r\n")
+        wait_until(lambda: len(routes._waiting) == 2, what="both to wait")
+        third, answer = ask(where)
+        third.close()
+        assert answer == b"" or answer.startswith(b"HTTP/1.1 503 ")
+        assert len(routes._waiting) == 2
+
+
+@both
+def test_a_request_that_drips_has_as_long_as_one_that_stands_still(start, address, monkeypatch):
+    monkeypatch.setattr(serve, "ASK", 0.3)
+    with connected(start(address).address) as client:
+        client.settimeout(0.02)
+
+        def ended() -> bool:
+            try:
+                client.send(b"G")
+                return client.recv(1) == b""
+            except TimeoutError:
+                return False
+            except ConnectionError:
+                return True
+
+        wait_until(ended, what="the end of the connection", timeout=10)
+
+
+@both
+def test_a_head_without_an_end_is_not_kept(start, address):
+    with connected(start(address).address) as client, contextlib.suppress(ConnectionError):
+        for _ in range(1000):
+            client.sendall(b"x" * serve.MAX_HEAD)
+        pytest.fail("8 MB of a head were read")
+
+
+@both
+def test_requests_may_come_without_carriage_returns(start, address):
+    with connected(start(address).address) as client:
+        for _ in range(2):
+            client.sendall(b"GET /livez HTTP/1.1\nHost: x\n\n")
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+@both
+def test_of_requests_that_do_not_wait_for_answers_one_is_answered(start, address):
+    with connected(start(address).address) as client:
+        client.sendall(REQUEST % b"GET" * 3)
+        answers = client.recv(4096)
+        with contextlib.suppress(ConnectionError):  # what was not read may reset the connection
+            while more := client.recv(4096):
+                answers += more
+        assert answers.count(b"HTTP/1.1 200 ") == 1
+        assert b"Connection: close" in answers
+
+
+@both
+def test_while_more_than_half_of_the_places_are_taken_a_connection_is_for_one_request(start, address, monkeypatch):
+    monkeypatch.setattr(serve, "MAX_CLIENTS", 4)
+    where = start(address).address
+    with connected(where), connected(where):
         client, answer = ask(where)
-        client.close()
-        return answer.startswith(b"HTTP/1.1 200 ")
+        with client:
+            assert b"Connection: close" in answer
+            assert client.recv(1) == b""
 
-    wait_until(served, what="a free place")
+
+def test_out_of_descriptors_it_does_not_try_again_and_again(start, monkeypatch):
+    server = start(TcpAddress("127.0.0.1", 0))
+    tries: list[float] = []
+
+    def refuse(self):
+        tries.append(time.monotonic())
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", refuse)
+    with connected(server.address):
+        wait_until(lambda: len(tries) == 4, what="some tries")
+    assert tries[3] - tries[0] > 2 * serve.ROOM
 
 
 def test_a_closed_server_leaves_no_socket_file_and_may_be_closed_again(routes, tmp_path):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import resource
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from hvd_elastic_ext.launcher.capacity import Pace, files_for, pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.console import Console
+from hvd_elastic_ext.launcher.output import Outlets
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat
 
 
 @pytest.mark.parametrize(
@@ -55,6 +60,27 @@ def test_too_few_files_are_said_with_the_remedy() -> None:
     assert said is not None
     assert "1024 files and 512 hosts need about 3328" in said
     assert "ulimit -Hn 3328" in said
+
+
+def test_files_that_output_goes_to_count_for_each_slot() -> None:
+    said = too_few_files(300, 4096, written=2400)
+    assert said is not None
+    assert "300 hosts and the output of 2400 slots (--output-filename) need about 11656" in said
+    assert too_few_files(300, 4096) is None
+    assert too_few_files(300, 11656, written=2400) is None
+
+
+def test_a_slots_output_by_rank_and_by_seat_is_no_more_files_than_are_counted(tmp_path: Path) -> None:
+    ranks = {Life(Seat("h", 0), 1): None}
+    outlets = Outlets(io.StringIO(), io.StringIO())
+    console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: ranks[life])
+    for rank in (None, 0):
+        ranks[Life(Seat("h", 0), 1)] = rank
+        for stream in ("stdout", "stderr"):
+            console.take(Life(Seat("h", 0), 1), stream, "x\n")
+    outlets.close()
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) == files_for(1, written=1) - files_for(1)
 
 
 @pytest.fixture

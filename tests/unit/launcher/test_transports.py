@@ -337,7 +337,7 @@ def test_a_limit_on_processes_is_one_hosts_trouble_and_keeps_nobody_elses_place(
         way = ByName(Local(), pods, is_near=lambda _: False)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
-            for transport in (pods, pods, way):
+            for transport in (pods, way):
                 launch = await transport.start("w-0", b"x\n", remark=print)
                 ended = await launch.wait()
                 assert (ended.code, ended.reached) == (255, False)

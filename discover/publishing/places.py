@@ -1,0 +1,47 @@
+"""Who has to give a place up when all are taken. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+
+class Held(Protocol):
+    """A place that is taken: by which source, and since when."""
+
+    @property
+    def source(self) -> str: ...
+
+    @property
+    def since(self) -> float: ...
+
+
+H = TypeVar("H", bound=Held)
+
+
+def gives_way(now: float, held: Iterable[H], *, after: float = 0.0) -> H | None:
+    """Of the source that holds the most places, the one held longest; None if none is ``after`` seconds old.
+
+    So a source that takes all it can displaces itself, and one that asks now and then is let in.
+    """
+    old = [each for each in held if now - each.since >= after]
+    share = Counter(each.source for each in old)
+    return max(old, key=lambda each: (share[each.source], -each.since), default=None)
+
+
+def source_of(address: object) -> str:
+    """Whose a client's socket address is: its host, or the network that one host has to itself.
+
+    All of this machine is one source: a process may choose among 127.0.0.0/8. So
+    are the clients of a socket file, who are all the same user.
+    """
+    if not isinstance(address, tuple):
+        return ""
+    host = ipaddress.ip_address(str(address[0]).partition("%")[0])
+    if isinstance(host, ipaddress.IPv6Address):
+        host = host.ipv4_mapped or host
+    if host.is_loopback:
+        return "loopback"
+    return str(ipaddress.ip_network(f"{host}/64", strict=False)) if host.version == 6 else str(host)

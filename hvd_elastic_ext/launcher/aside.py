@@ -1,0 +1,49 @@
+"""Calls that may take as long as they like, a resolver's for one: neither the loop nor the process waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+MOST: Final = 16
+"""Calls at a time; further ones wait for their turn."""
+
+
+class Aside:
+    """Runs each call in a thread of its own, which ends with the process if it has not ended before.
+
+    The loop's own threads would not do: there are few of them for everybody, and Python waits for them at its end.
+    """
+
+    def __init__(self, *, most: int = MOST) -> None:
+        self._turns = asyncio.Semaphore(most)
+
+    async def call(self, act: Callable[[], T]) -> T:
+        """What ``act`` returns or raises. Raises ``OSError`` if there is no thread for it."""
+        loop = asyncio.get_running_loop()
+        await self._turns.acquire()
+        answer: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                answer.set_result(act())
+            except BaseException as error:  # noqa: BLE001 - it is whoever waits who is told
+                answer.set_exception(error)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._turns.release)
+
+        answer.set_running_or_notify_cancel()  # from now on nobody can take it back
+        try:
+            threading.Thread(target=work, name="hvd-elastic aside", daemon=True).start()
+        except RuntimeError:  # a limit on processes
+            self._turns.release()
+            raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
+        return await asyncio.wrap_future(answer)

@@ -1,0 +1,82 @@
+"""Connections of another user: ``python crowd.py HOST PORT COUNT drip|wait|deaf``. Says "there" once all stand.
+
+``drip`` sends a byte of a request now and then, ``wait`` asks for news whenever it was answered, and ``deaf`` asks
+again and again and reads nothing. Whoever is sent away comes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import socket
+import sys
+import time
+
+NOBODY = 65534
+ROUND_S = 2.0
+"""Seconds in which each connection is looked at once, one after the other: it is their number that is to do harm."""
+
+WORDS = {
+    "drip": b"G",
+    "wait": b"GET /hosts?after=1 HTTP/1.1\r\nHost: x\r\n\r\n",
+    "deaf": b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20,
+}
+
+
+def main(host: str, port: int, count: int, how: str) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, count + 256), hard))
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    crowd = [_connected(host, port) for _ in range(count)]
+    told = False
+    while True:
+        for place, connection in enumerate(crowd):
+            if not _spoke(connection, how, first=not told):
+                connection.close()
+                crowd[place] = _connected(host, port)
+                _spoke(crowd[place], how, first=True)
+            if told:
+                time.sleep(ROUND_S / count)
+        if not told:
+            print("there", flush=True)
+            told = True
+
+
+def _connected(host: str, port: int) -> socket.socket:
+    connection = socket.socket()
+    if how == "deaf":
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    connection.settimeout(5)
+    with contextlib.suppress(OSError):
+        connection.connect((host, port))
+    connection.setblocking(False)
+    return connection
+
+
+def _spoke(connection: socket.socket, how: str, *, first: bool) -> bool:
+    """False if the other side has ended the connection."""
+    try:
+        answered = how == "wait" and not first and connection.recv(65536)
+        if answered == b"":
+            return False
+    except BlockingIOError:
+        answered = b""
+    except OSError:
+        return False
+    try:
+        if first or how != "wait" or answered:
+            connection.send(WORDS[how])
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    how = sys.argv[4]
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), how)

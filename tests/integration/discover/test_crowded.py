@@ -1,0 +1,60 @@
+"""Another user fills every connection of a daemon that listens on TCP."""
+
+import contextlib
+import http.client
+import io
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.feed import HostFeed
+from hvd_elastic_ext.launcher.sources import PushSource
+from tests.support.processes import run_process
+from tests.support.waiting import wait_until
+
+CROWD = 600
+"""More than the daemon serves at a time."""
+
+ATTACK_S = 8.0
+"""Longer than a request may take, so that connections end and come again meanwhile."""
+
+
+def asked(port: int, target: str) -> tuple[int, float]:
+    """The status, and the seconds until it was there; at most 5, as long as probes of the manifests wait."""
+    before = time.monotonic()
+    with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=5)) as connection:
+        connection.request("GET", target)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status, time.monotonic() - before
+
+
+@pytest.mark.parametrize("how", ["drip", "wait", "deaf"])
+def test_whatever_a_crowd_does_probes_are_answered_and_the_launcher_hears_of_hosts(place, how):
+    place.watched.write_text("a:1\n")
+    with place.run("--listen", "127.0.0.1:0") as daemon, contextlib.ExitStack() as stack:
+        port = int(daemon.wait_for(r"listening: http://127.0.0.1:(\d+)")[1])
+        wait_until(lambda: asked(port, "/readyz")[0] == 200, what="the first publication")
+        feed = HostFeed(Journal(io.StringIO(), SystemClock()))
+        push = PushSource(f"http://127.0.0.1:{port}", feed)
+        stack.callback(push.stop)
+        push.start()
+        wait_until(lambda: "a" in feed.hosts(), what="the launcher to know of a")
+        crowd = [sys.executable, Path(__file__).with_name("crowd.py"), "127.0.0.1", str(port), str(CROWD), how]
+        attack = stack.enter_context(run_process(crowd))
+        attack.wait_for("there", timeout=60)
+        until = time.monotonic() + ATTACK_S
+        answers = []
+        while time.monotonic() < until:
+            answers += [asked(port, "/livez"), asked(port, "/hosts")]
+            time.sleep(0.2)
+        place.watched.write_text("a:1\nb:1\n")
+        wait_until(lambda: "b" in feed.hosts(), what="the launcher to know of b", show=lambda: feed.reason)
+        assert attack.returncode is None, attack.output
+    assert {status for status, _ in answers} == {200}
+    took = sorted(seconds for _, seconds in answers)
+    assert took[len(took) * 9 // 10] < 1.0, took  # a busy machine may hold up one or another
