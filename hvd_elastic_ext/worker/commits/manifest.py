@@ -9,6 +9,7 @@ to run code here.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import io
@@ -18,6 +19,7 @@ import re
 import struct
 import sys
 import sysconfig
+import types
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +28,11 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor, nn
 
+from hvd_elastic_ext.core import making
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.worker.commits import arrays
 
-Name = tuple[str, str]
-"""A type or function: its module, and its name there."""
+Name = making.Name
 
 _SLOT: Final = (__name__, "tensor_at")
 
@@ -89,7 +91,9 @@ def tensor_at(index: int, kind: str = "") -> Any:
 
 
 def sparse_at(indices: Tensor, values: Tensor, size: Sequence[int]) -> Tensor:
-    """Put a sparse tensor together again."""
+    """Put a sparse tensor together again. Raises ``TypeError`` for parts that are no tensors."""
+    if not isinstance(indices, Tensor) or not isinstance(values, Tensor):
+        raise TypeError("a sparse tensor of no tensors")
     return torch.sparse_coo_tensor(indices, values, list(size), is_coalesced=True, check_invariants=True)
 
 
@@ -224,17 +228,24 @@ class _Guard(pickle._Unpickler):
     """For what came from elsewhere. Slower, but only an unpickler in Python can be kept from changing what it found."""
 
     stack: list[Any]
+    metastack: list[list[Any]]
+    append: Callable[[Any], None]
+    read: Callable[[int], bytes]
 
     def __init__(self, data: bytes, at: Callable[[int, str], Any], admitted: Collection[Name], *, source: str) -> None:
         super().__init__(io.BytesIO(data), fix_imports=False)
         self._at = at
         self._admitted = admitted
         self._source = source
-        self._found: list[Any] = []
+        self._slot = self._tensor
+        self._found: list[Any] = [self._slot]
+        self._tensors: dict[tuple[int, str], Any] = {}
+        self._allowance = making.Allowance(len(data))
+        self._length = len(data)
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) == _SLOT:
-            return lambda index, kind="": self._at(index, kind)
+            return self._slot
         found = self._permitted(module, name)
         self._found.append(found)
         return found
@@ -255,14 +266,133 @@ class _Guard(pickle._Unpickler):
             )
         return found
 
+    def _tensor(self, index: int, kind: str = "") -> Any:
+        """One tensor is one thing: whoever refers to it often gets no copy each time."""
+        place = (operator.index(index), str(kind))
+        if place not in self._tensors:
+            self._tensors[place] = self._at(*place)
+        return self._tensors[place]
+
+    def _refuse(self, what: str) -> Permanent:
+        return Permanent(f"the State of {self._source} would {what}; it is not read")
+
+    def _check_call(self, function: Any, args: Any, kwargs: Any = ()) -> None:
+        if type(args) is not tuple:
+            raise self._refuse(f"call something with a {type(args).__name__} of arguments")
+        name = _plain_maker(function)
+        if name is not None and kwargs:
+            raise self._refuse(f"call {name[1]} in an odd way")
+        if name is not None:
+            self._allowance.call(name, args)
+
+    def load_reduce(self) -> None:
+        self._check_call(*self.stack[-2:])
+        super().load_reduce()  # type: ignore[misc]
+
+    def load_newobj(self) -> None:
+        self._check_call(*self.stack[-2:])
+        super().load_newobj()  # type: ignore[misc]
+
+    def load_newobj_ex(self) -> None:
+        self._check_call(*self.stack[-3:])
+        super().load_newobj_ex()  # type: ignore[misc]
+
     def load_build(self) -> None:
         """Fill in what was made here; what was found, or is there once for all, is not to be changed."""
         target = self.stack[-2]
         if isinstance(target, Tensor | enum.Enum) or any(target is found for found in self._found):
-            raise Permanent(f"the State of {self._source} would change {target!r} itself; it is not read")
+            raise self._refuse(f"change {target!r} itself")
+        self._check_filled(target, "__setstate__", plain=_WITH_STATE)
         super().load_build()  # type: ignore[misc]
 
-    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
+    def _check_filled(self, target: Any, *methods: str, plain: tuple[type, ...]) -> None:
+        """Refuse to fill a plain value but as it is written, and by a method that its own attributes stand for."""
+        is_plain = _name_of(type(target)) in making.TAKES and not isinstance(target, plain)
+        if is_plain or any(method in getattr(target, "__dict__", ()) for method in methods):
+            raise self._refuse(f"fill a {type(target).__name__} in an odd way")
+
+    def _check_items(self, target: Any, keys: Sequence[Any]) -> None:
+        # What takes slices grows by them, and arrays by what they are spread to.
+        if isinstance(target, list | bytearray | collections.deque) or hasattr(type(target), "dtype"):
+            raise self._refuse(f"fill a {type(target).__name__} in an odd way")
+        self._check_filled(target, plain=(dict,))
+        self._allowance.hashed(keys)
+
+    def load_append(self) -> None:
+        self._check_filled(self.stack[-2], "append", plain=(list, collections.deque))
+        super().load_append()  # type: ignore[misc]
+
+    def load_appends(self) -> None:
+        self._check_filled(self.metastack[-1][-1], "append", "extend", plain=(list, collections.deque))
+        super().load_appends()  # type: ignore[misc]
+
+    def load_setitem(self) -> None:
+        self._check_items(self.stack[-3], self.stack[-2:-1])
+        super().load_setitem()  # type: ignore[misc]
+
+    def load_setitems(self) -> None:
+        self._check_items(self.metastack[-1][-1], self.stack[::2])
+        super().load_setitems()  # type: ignore[misc]
+
+    def load_additems(self) -> None:
+        if not isinstance(self.metastack[-1][-1], set):
+            raise self._refuse("fill something that is no set as if it were one")
+        self._allowance.hashed(self.stack)
+        super().load_additems()  # type: ignore[misc]
+
+    def load_frozenset(self) -> None:
+        self._allowance.hashed(self.stack)
+        super().load_frozenset()  # type: ignore[misc]
+
+    def load_bytearray8(self) -> None:
+        """Python's own makes room first for as many bytes as it is told there are."""
+        (length,) = struct.unpack("<Q", self.read(8))
+        data = self.read(min(length, self._length + 1))
+        if len(data) < length:
+            raise EOFError("it ends too early")
+        self.append(bytearray(data))
+
+    def load_alien(self) -> None:
+        """What protocol 5 does not write."""
+        raise pickle.UnpicklingError("an operation of an older protocol")
+
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **pickle._Unpickler.dispatch,
+        **dict.fromkeys(b"".join((pickle.DICT, pickle.INST, pickle.OBJ)), load_alien),
+        pickle.REDUCE[0]: load_reduce,
+        pickle.NEWOBJ[0]: load_newobj,
+        pickle.NEWOBJ_EX[0]: load_newobj_ex,
+        pickle.BUILD[0]: load_build,
+        pickle.APPEND[0]: load_append,
+        pickle.APPENDS[0]: load_appends,
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+        pickle.ADDITEMS[0]: load_additems,
+        pickle.FROZENSET[0]: load_frozenset,
+        pickle.BYTEARRAY8[0]: load_bytearray8,
+    }
+
+
+_WITH_STATE: Final = (collections.OrderedDict, types.SimpleNamespace)
+"""Plain values that have attributes."""
+
+
+def _name_of(what: type | types.FunctionType | types.BuiltinFunctionType) -> Name:
+    # Python 3.13 says so of what is found at pathlib in all of them.
+    return "pathlib" if what.__module__ == "pathlib._local" else what.__module__, what.__qualname__
+
+
+def _plain_maker(function: Any) -> Name | None:
+    """The name of the plain type or function that ``function`` is, or that makes the values of the type it is."""
+    if not isinstance(function, type):
+        is_known = isinstance(function, types.FunctionType | types.BuiltinFunctionType)
+        return _name_of(function) if is_known and _name_of(function) in making.TAKES else None
+    for kind in function.__mro__:
+        if (kind.__new__, kind.__init__) != (function.__new__, function.__init__):  # type: ignore[misc]
+            return None
+        if _name_of(kind) in making.TAKES:
+            return _name_of(kind) if kind is not object or function is object else None
+    return None
 
 
 def read(
@@ -277,6 +407,8 @@ def read(
         if admitted is None:
             return _Reader(data, at).load()
         return _Guard(data, at, admitted, source=source).load()
+    except making.Odd as error:
+        raise Permanent(f"the State of {source} is not read: {error}; it is damaged or crafted") from error
     except _UNREADABLE as error:
         raise Permanent(f"the State of {source} cannot be read: {error}; run the same code on every rank") from error
 
