@@ -78,6 +78,9 @@ _REACHING_MODULES: Final = re.compile(
     r"(_io|_pickle|code|ctypes|importlib|io|marshal|nt|os|pickle|posix|pty|runpy|shutil|subprocess|sys)(\.|$)"
 )
 
+_NAMES: Final = re.compile(r"[\w.<>]{1,300}")
+_LONGEST_WHY: Final = 300
+
 _UNREADABLE: Final = (
     pickle.UnpicklingError, EOFError, AttributeError, LookupError, ImportError, ValueError, TypeError,
     ArithmeticError, RuntimeError, AssertionError, MemoryError, struct.error,
@@ -253,6 +256,10 @@ class _Guard(pickle._Unpickler):
     def _permitted(self, module: str, name: str) -> Any:
         if (module, name) in PLAIN:
             return super().find_class(module, name)
+        if not _NAMES.fullmatch(f"{module}.{name}"):
+            raise Permanent(
+                f"the State of {self._source} holds {f'{module}.{name}'[:80]!r}, which is no name of anything"
+            )
         what = f"the State of {self._source} holds {module}.{name}"
         if (module, name) in REACHING or _REACHING_MODULES.match(module):
             raise Permanent(f"{what}, with which anything could be run here; keep it out of the State")
@@ -301,7 +308,8 @@ class _Guard(pickle._Unpickler):
         """Fill in what was made here; what was found, or is there once for all, is not to be changed."""
         target = self.stack[-2]
         if isinstance(target, Tensor | enum.Enum) or any(target is found for found in self._found):
-            raise self._refuse(f"change {target!r} itself")
+            what = f"a {type(target).__name__}" if isinstance(target, Tensor) else repr(target)
+            raise self._refuse(f"change {what} itself")
         self._check_filled(target, "__setstate__", plain=_WITH_STATE)
         super().load_build()  # type: ignore[misc]
 
@@ -410,7 +418,8 @@ def read(
     except making.Odd as error:
         raise Permanent(f"the State of {source} is not read: {error}; it is damaged or crafted") from error
     except _UNREADABLE as error:
-        raise Permanent(f"the State of {source} cannot be read: {error}; run the same code on every rank") from error
+        why = " ".join(str(error).split())[:_LONGEST_WHY] or type(error).__name__
+        raise Permanent(f"the State of {source} cannot be read: {why}; run the same code on every rank") from error
 
 
 class _Anything:
