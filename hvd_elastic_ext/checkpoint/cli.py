@@ -19,18 +19,22 @@ from hvd_elastic_ext.checkpoint.choosing import Entry, Retention
 from hvd_elastic_ext.checkpoint.errors import Damaged, Missing
 from hvd_elastic_ext.checkpoint.stores import Store, open_store
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
 
 PLAIN_WIDTH: Final = 150
 """Columns where there is no terminal to ask."""
 HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "score", "state")
 TO_THE_RIGHT: Final = ("step", "ranks", "size", "score")
+OPTIONS_HELP: Final = (
+    "what fsspec is given for the URL, as a JSON object; with secrets in it: @FILE, a file that holds it"
+)
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of ``hvd-elastic checkpoints``."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument("store", metavar="DIR", help="a folder, or an fsspec URL such as s3://bucket/folder")
-    where.add_argument("--store-options", metavar="JSON", help="what fsspec is given for the URL, as a JSON object")
+    where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
     said = argparse.ArgumentParser(add_help=False)
     said.add_argument("--json", action="store_true", help="for programs")
     options = argparse.ArgumentParser(
@@ -66,18 +70,43 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     if "://" not in options.store and not Path(options.store).is_dir():
         raise UsageError(f"there is no folder {options.store}; a job's is STATE_DIR/checkpoints or --checkpoint-dir")
+    secret = secret_in_url(options.store)
+    if secret not in (None, USER):
+        raise UsageError(f"the URL holds {secret}, which others see in the list of processes; {_INSTEAD}")
     store = open_store(options.store, _store_options(options.store_options))
     commands = {"list": _list, "verify": _verify, "export": _export, "prune": _prune}
     return commands[options.do](store, options)
 
 
-def _store_options(text: str | None) -> Mapping[str, Any]:
+_INSTEAD: Final = (
+    "give it by --store-options @FILE, a file that only you can read, or as the driver takes it, in the environment"
+)
+
+
+def _store_options(given: str | None) -> Mapping[str, Any]:
+    """What ``--store-options`` says, or the file that it names. Nothing of that is repeated in an error."""
+    is_file = given is not None and given.startswith("@")
+    text, where = given or "{}", "--store-options"
+    if given is not None and is_file:
+        where = f"--store-options {given}"
+        try:
+            text = Path(given[1:]).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UsageError(f"{where}: {why}; name a file that holds a JSON object") from None
     try:
-        found = json.loads(text or "{}")
-    except ValueError as error:
-        raise UsageError(f"--store-options {text!r} is no JSON: {error}") from None
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where} is no JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{where} is no JSON that can be read") from None
     if not isinstance(found, dict):
-        raise UsageError(f"--store-options {text!r}: write an object, such as '{{\"anon\": true}}'")
+        raise UsageError(f"{where}: write a JSON object, such as '{{\"anon\": true}}'")
+    secret = None if is_file else secret_in_options(found)
+    if secret is not None:
+        raise UsageError(
+            f"--store-options: {secret!r} is a secret that others see in the list of processes; {_INSTEAD}"
+        )
     return found
 
 

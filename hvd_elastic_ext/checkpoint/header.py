@@ -64,7 +64,7 @@ def decode(text: bytes, places: Places) -> Iterator[Piece]:
         entries = json.loads(text)
         entries.pop("__metadata__", None)
         found = sorted((_offsets(entry["data_offsets"]), name) for name, entry in entries.items())
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, MemoryError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
         raise ValueError(f"its header is none ({type(error).__name__})") from None
     at = 0
     for (start, end), name in found:

@@ -18,15 +18,24 @@ _UNREADABLE: Final = (
 )  # fmt: skip
 """What torch's reading ends in, if a file is not what it should be."""
 
+_SAFE: Final = (2, 6)
+"""Of torch: before, a crafted file could run code even where only weights are read (CVE-2025-32434)."""
+
 
 def import_torch_save(path: Path) -> Any:
     """Return what is in the file, its tensors in memory of their own on the CPU.
 
     Raises :class:`Permanent` for a file that cannot be read, is no such checkpoint, or holds more than tensors and
-    plain values: a whole model, or objects of the user's own.
+    plain values: a whole model, or objects of the user's own. Nor is any file read by a torch before 2.6.
     """
     import torch
 
+    found = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if found is None or (int(found[1]), int(found[2])) < _SAFE:
+        raise Permanent(
+            f"{path}: torch {torch.__version__} may run code that such a file holds (CVE-2025-32434); "
+            "install torch 2.6 or later to load it"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

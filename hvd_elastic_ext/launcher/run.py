@@ -22,6 +22,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
+from hvd_elastic_ext.core.secrets import USER, secret_in_url
 from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
 from hvd_elastic_ext.launcher import finished, runs, statedir
@@ -438,10 +439,11 @@ def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Dura
     if args.checkpoint_keep < 1:
         raise UsageError(f"--checkpoint-keep is {args.checkpoint_keep}; keep at least 1, or leave checkpoints off")
     place = args.checkpoint_dir or str(state_dir / "checkpoints")
-    if "@" in place.partition("://")[2].partition("/")[0]:
+    secret = secret_in_url(place)
+    if secret is not None:
         raise UsageError(
-            "--checkpoint-dir holds a user or password, which would stand in the journal; "
-            "leave it out of the URL, and give it as the driver takes it, in the environment"
+            f"--checkpoint-dir holds {'a user or password' if secret == USER else secret}, which would stand in the "
+            "journal; leave it out of the URL, and give it as the driver takes it, in the environment"
         )
     every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)
     place = place if "://" in place else str(Path(place).absolute())

@@ -70,4 +70,4 @@ def plain(text: str, tensor: Callable[[int, str], Any]) -> Any:
     ``{"train:Log": {"args": [...], "append": [...], "items": {...}, "state": ...}}`` if there is more. Names alone
     become the text ``"train:Best"``. As keys of a dict or in a set these are texts, too. Raises :class:`Permanent`.
     """
-    return exported.built(notation.read(text), tensor)
+    return exported.built(notation.read(text), tensor, length=len(text))

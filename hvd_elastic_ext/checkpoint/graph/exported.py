@@ -11,7 +11,6 @@ import decimal
 import fractions
 import math
 import pathlib
-import re
 import types
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -20,11 +19,15 @@ from typing import Any, Final
 from hvd_elastic_ext.checkpoint.graph.nodes import OWN, Made, Name, Tensor, Value
 from hvd_elastic_ext.checkpoint.graph.walk import walk
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.making import Allowance
 
 
-def built(root: Value, tensor: Callable[[int, str], Any]) -> Any:
-    """Return the value that the graph describes. Raises :class:`Permanent` for one that cannot be made."""
-    sink = _Plain(tensor)
+def built(root: Value, tensor: Callable[[int, str], Any], *, length: int) -> Any:
+    """Return the value that the graph describes, read from a text of ``length`` characters.
+
+    Raises :class:`Permanent` for one that cannot be made, or would be larger than its text allows.
+    """
+    sink = _Plain(tensor, Allowance(length))
     try:
         walk(root, sink)
     except ImportError as error:
@@ -45,8 +48,9 @@ def built(root: Value, tensor: Callable[[int, str], Any]) -> Any:
 
 
 class _Plain:
-    def __init__(self, tensor: Callable[[int, str], Any]) -> None:
+    def __init__(self, tensor: Callable[[int, str], Any], allowance: Allowance) -> None:
         self._tensor = tensor
+        self._allowance = allowance
         self._stack: list[Any] = []
         self._kept: dict[int, Any] = {}
         self._told: dict[int, _Told] = {}
@@ -89,25 +93,29 @@ class _Plain:
     def fill(self, kind: str, count: int, *, marked: bool) -> None:
         values = self._pop(2 * count if kind == "dict" else count)
         target = self._stack[-1]
-        pairs = [(_hashable(key), value) for key, value in zip(values[::2], values[1::2], strict=False)]
+        pairs = [(self._hashable(key), value) for key, value in zip(values[::2], values[1::2], strict=False)]
         told = self._told.get(id(target))
         if told is not None:
             told.fill(pairs if kind == "dict" else values, are_pairs=kind == "dict")
-        elif kind == "dict":
-            target.update(pairs)
-        elif kind == "set":
-            target.update(map(_hashable, values))
-        else:
+        elif kind == "dict" and isinstance(target, dict):
+            for key, value in pairs:
+                target[key] = value
+        elif kind == "set" and isinstance(target, set):
+            target.update(map(self._hashable, values))
+        elif kind == "list" and isinstance(target, list | collections.deque):
             target.extend(values)
+        else:
+            raise TypeError(f"a {type(target).__name__} is filled in an odd way")
 
     def close(self, kind: str, count: int) -> None:
         values = self._pop(count)
-        self._stack.append(tuple(values) if kind == "tuple" else frozenset(map(_hashable, values)))
+        self._stack.append(tuple(values) if kind == "tuple" else frozenset(map(self._hashable, values)))
 
     def make(self, made: Made) -> None:
         kwargs = self._pop(1)[0] if made.kwargs else {}
         what, args = self._pop(2)
         if isinstance(made.what, Name) and not kwargs and (made.what.module, made.what.name) in TYPES | FUNCTIONS:
+            self._allowance.call((made.what.module, made.what.name), args)
             self._stack.append(_make(made, args))
             return
         told = _Told(f"{made.what.module}:{made.what.name}" if isinstance(made.what, Name) else str(what))
@@ -132,6 +140,16 @@ class _Plain:
             vars(target).update(state)
         else:
             raise TypeError(f"a {type(target).__name__} takes no state like that")
+
+    def _hashable(self, value: Any) -> Any:
+        """``value``, or text in place of what is a dict here but was no dict there."""
+        self._allowance.hashed((value,))
+        try:
+            hash(value)
+        except TypeError:
+            self._allowance.told(value)
+            return str(value)
+        return value
 
     def _pop(self, count: int) -> list[Any]:
         start = len(self._stack) - count
@@ -161,15 +179,6 @@ class _Told:
         known = self._content.setdefault(field, {} if are_pairs else [])
         known.update(values) if are_pairs else known.extend(values)
         self.add({})
-
-
-def _hashable(value: Any) -> Any:
-    """``value``, or text in place of what is a dict here but was no dict there."""
-    try:
-        hash(value)
-    except TypeError:
-        return str(value)
-    return value
 
 
 def _constant(name: Name) -> Any:
@@ -212,22 +221,12 @@ def _make(made: Made, args: Sequence[Any]) -> Any:
     if name in FUNCTIONS:
         return FUNCTIONS[name](*args)
     kind = TYPES[name]
-    # A few short words must not make something of any size.
-    if (
-        any(isinstance(arg, range) for arg in args)
-        or (kind is bytearray and any(isinstance(arg, int) for arg in args))
-        or (kind is int and not all(isinstance(arg, int | float | str) for arg in args))
-        or (kind is fractions.Fraction and not all(re.fullmatch(r"-?\d+(/\d+)?", str(arg)) for arg in args))
-    ):
-        raise TypeError(f"an odd {kind.__name__}")
     return kind(*args) if made.how == "call" else kind.__new__(kind, *args)
 
 
-def _size(sizes: Sequence[int]) -> Any:
+def _size(sizes: Sequence[int] = ()) -> Any:
     import torch
 
-    if not isinstance(sizes, list | tuple):
-        raise TypeError("a size of no numbers")
     return torch.Size(sizes)
 
 
@@ -249,6 +248,8 @@ def _layout(name: str) -> Any:
 def _sparse(indices: Any, values: Any, size: Sequence[int]) -> Any:
     import torch
 
+    if not isinstance(indices, torch.Tensor) or not isinstance(values, torch.Tensor):
+        raise TypeError("a sparse tensor of no tensors")
     return torch.sparse_coo_tensor(indices, values, list(size), is_coalesced=True, check_invariants=True)
 
 

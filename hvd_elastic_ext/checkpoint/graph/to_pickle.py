@@ -10,6 +10,12 @@ from typing import Any, Final
 from hvd_elastic_ext.checkpoint.graph.nodes import TENSOR, Made, Name, Tensor, Value
 from hvd_elastic_ext.checkpoint.graph.walk import walk
 
+_LONGEST_KEPT: Final = 256
+"""Bytes of text, bytes and integers that are written once and referred to: longer ones are written wherever they are.
+
+What is made of a text stays in proportion to it then, however many equal arrays a State has.
+"""
+
 CODES: Final = {opcode.name: opcode.code.encode("latin-1") for opcode in pickletools.opcodes}
 
 
@@ -22,7 +28,7 @@ def written(root: Value) -> bytes:
 
 
 class _Bytes:
-    """Writes what a walk tells. Text, bytes and names are written once, and every node is kept, as by a pickler."""
+    """Writes what a walk tells. Short text, bytes and names are written once, and every node is kept."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = [CODES["PROTO"] + b"\x05"]
@@ -38,6 +44,8 @@ class _Bytes:
             self.write("BINFLOAT", struct.pack(">d", value))
         elif isinstance(value, int) and value.bit_length() < 64:
             self._small(value)
+        elif (value.bit_length() >> 3 if isinstance(value, int) else len(value)) > _LONGEST_KEPT:
+            self._long(value)
         elif (type(value), value) in self._places:
             self.get((type(value), value))
         else:

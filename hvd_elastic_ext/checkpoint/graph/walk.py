@@ -10,12 +10,10 @@ from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.checkpoint.graph.nodes import ABSENT, ATOMS, Made, Name, Octets, Row, Table, Tensor, Value
 from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.core.making import DEEPEST
 
 BATCH: Final = 1000
 """So many entries are put into a container at once: what refers back to it sees it as full as a pickler leaves it."""
-
-DEEPEST: Final = 10_000
-"""Levels of a tree. Hashing or comparing what lies much deeper overruns the stack of the process that tries."""
 
 _AGAIN: Final = 1_000_000
 """Entries that are told anew for the sake of tuples that hold themselves. Real trees have a handful."""

@@ -9,72 +9,32 @@ to run code here.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import io
 import operator
 import pickle
-import re
 import struct
-import sys
-import sysconfig
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
+from hvd_elastic_ext.core import making
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import arrays
+from hvd_elastic_ext.worker.commits import arrays, guard
 
-Name = tuple[str, str]
-"""A type or function: its module, and its name there."""
+Name = making.Name
+PLAIN: Final = guard.PLAIN
+REACHING: Final = guard.REACHING
 
 _SLOT: Final = (__name__, "tensor_at")
-
-PLAIN: Final[frozenset[Name]] = frozenset(
-    (module, name)
-    for module, names in {
-        "builtins": "bytearray complex dict float frozenset int list object range set slice str tuple",
-        "collections": "Counter OrderedDict defaultdict deque",
-        "datetime": "date datetime time timedelta timezone",
-        "decimal": "Decimal",
-        "fractions": "Fraction",
-        "pathlib": "PosixPath PurePosixPath PureWindowsPath",
-        "pathlib._local": "PosixPath PurePosixPath PureWindowsPath",  # Python 3.13
-        "types": "SimpleNamespace",
-        "torch": "Size device",
-        "torch.serialization": "_get_layout",
-        arrays.__name__: "array_at dtype_at objects_at scalar_at",
-        __name__: "tensor_at sparse_at uuid_at",
-    }.items()
-    for name in names.split()
-)
-"""What may be found without being asked: none of it does more than hold data, whatever it is called with.
-
-A test calls each with all of them.
-"""
 
 _EARLY_3_11: Final = (getattr, operator.or_)
 """What members of enumerations, and several flags as one, were pickled with once."""
 
-REACHING: Final[frozenset[Name]] = frozenset(
-    (module, name)
-    for module, names in {
-        "builtins": "__import__ breakpoint compile delattr eval exec getattr globals input locals open setattr vars",
-        "operator": "attrgetter methodcaller",
-        "types": "CodeType FunctionType MethodType",
-        "functools": "reduce",
-    }.items()
-    for name in names.split()
-)
-"""With one of these anything can be reached from anything: no State is a reason to take them from others."""
-
-_REACHING_MODULES: Final = re.compile(
-    r"(_io|_pickle|code|ctypes|importlib|io|marshal|nt|os|pickle|posix|pty|runpy|shutil|subprocess|sys)(\.|$)"
-)
+_LONGEST_WHY: Final = 300
 
 _UNREADABLE: Final = (
     pickle.UnpicklingError, EOFError, AttributeError, LookupError, ImportError, ValueError, TypeError,
@@ -89,7 +49,9 @@ def tensor_at(index: int, kind: str = "") -> Any:
 
 
 def sparse_at(indices: Tensor, values: Tensor, size: Sequence[int]) -> Tensor:
-    """Put a sparse tensor together again."""
+    """Put a sparse tensor together again. Raises ``TypeError`` for parts that are no tensors."""
+    if not isinstance(indices, Tensor) or not isinstance(values, Tensor):
+        raise TypeError("a sparse tensor of no tensors")
     return torch.sparse_coo_tensor(indices, values, list(size), is_coalesced=True, check_invariants=True)
 
 
@@ -220,51 +182,6 @@ class _Reader(pickle.Unpickler):
         return super().find_class(module, name)
 
 
-class _Guard(pickle._Unpickler):
-    """For what came from elsewhere. Slower, but only an unpickler in Python can be kept from changing what it found."""
-
-    stack: list[Any]
-
-    def __init__(self, data: bytes, at: Callable[[int, str], Any], admitted: Collection[Name], *, source: str) -> None:
-        super().__init__(io.BytesIO(data), fix_imports=False)
-        self._at = at
-        self._admitted = admitted
-        self._source = source
-        self._found: list[Any] = []
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == _SLOT:
-            return lambda index, kind="": self._at(index, kind)
-        found = self._permitted(module, name)
-        self._found.append(found)
-        return found
-
-    def _permitted(self, module: str, name: str) -> Any:
-        if (module, name) in PLAIN:
-            return super().find_class(module, name)
-        what = f"the State of {self._source} holds {module}.{name}"
-        if (module, name) in REACHING or _REACHING_MODULES.match(module):
-            raise Permanent(f"{what}, with which anything could be run here; keep it out of the State")
-        if (module, name) in self._admitted:
-            return super().find_class(module, name)
-        found = _known_record(module, name)
-        if found is None:
-            raise Permanent(
-                f"{what}, which this process's State does not; "
-                f"hold one from the start, or call elastic.admit({name}) before training"
-            )
-        return found
-
-    def load_build(self) -> None:
-        """Fill in what was made here; what was found, or is there once for all, is not to be changed."""
-        target = self.stack[-2]
-        if isinstance(target, Tensor | enum.Enum) or any(target is found for found in self._found):
-            raise Permanent(f"the State of {self._source} would change {target!r} itself; it is not read")
-        super().load_build()  # type: ignore[misc]
-
-    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {**pickle._Unpickler.dispatch, pickle.BUILD[0]: load_build}
-
-
 def read(
     data: bytes, at: Callable[[int, str], Any], *, admitted: Collection[Name] | None, source: str = "another rank"
 ) -> Any:
@@ -276,9 +193,12 @@ def read(
     try:
         if admitted is None:
             return _Reader(data, at).load()
-        return _Guard(data, at, admitted, source=source).load()
+        return guard.Guard(data, at, admitted, source=source).load()
+    except making.Odd as error:
+        raise Permanent(f"the State of {source} is not read: {error}; it is damaged or crafted") from error
     except _UNREADABLE as error:
-        raise Permanent(f"the State of {source} cannot be read: {error}; run the same code on every rank") from error
+        why = " ".join(str(error).split())[:_LONGEST_WHY] or type(error).__name__
+        raise Permanent(f"the State of {source} cannot be read: {why}; run the same code on every rank") from error
 
 
 class _Anything:
@@ -306,36 +226,6 @@ def names_in(data: bytes) -> frozenset[Name]:
     collector.found = set()
     collector.load()
     return frozenset(collector.found)
-
-
-def _known_record(module: str, name: str) -> Any:
-    """A plain record type (dataclass, enumeration, named tuple) of the user's own modules, which are loaded already."""
-    found = getattr(sys.modules.get(module), name, None)
-    if isinstance(found, torch.dtype):
-        return found
-    # By the name it was defined under: what a script imports is not its own.
-    if not isinstance(found, type) or (found.__module__, found.__qualname__) != (module, name) or not _is_users(module):
-        return None
-    is_record = dataclasses.is_dataclass(found) or issubclass(found, enum.Enum)
-    return found if is_record or (issubclass(found, tuple) and hasattr(found, "_fields")) else None
-
-
-def _is_users(module: str) -> bool:
-    """True for the training script and modules beside or below it, but for what is installed there."""
-    script = getattr(sys.modules.get("__main__"), "__file__", None)
-    file = getattr(sys.modules.get(module), "__file__", None)
-    if module == "__main__":
-        return True
-    if script is None or file is None:
-        return False
-    path = Path(file).resolve()
-    return Path(script).resolve().parent in path.parents and not _is_installed(path)
-
-
-def _is_installed(path: Path) -> bool:
-    if {"site-packages", "dist-packages"} & set(path.parts):
-        return True
-    return Path(sysconfig.get_path("stdlib")).resolve() in path.parents
 
 
 def names_of(values: Iterable[Any]) -> frozenset[Name]:

@@ -141,6 +141,41 @@ def test_it_says_what_cannot_be(
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ["memory://x", "--store-options", '{"key": "A", "secret": "hunter2"'],
+        ["memory://x", "--store-options", '{"key": "A", "secret": "hunter2"}'],
+        ["memory://x", "--store-options", '{"client_kwargs": {"aws_secret_access_key": "hunter2"}}'],
+        ["memory://x", "--store-options", '["hunter2"]'],
+        ["memory://x", "--store-options", "@FILE"],
+        ["memory://x", "--store-options", "@FILE/none"],
+        ["memory://x", "--store-options", "[" * 100_000],
+        ["zip://a::https://me:hunter2@host/x"],
+        ["https://host/x?sig=hunter2"],
+    ],
+    ids=lambda words: " ".join(words)[:60],
+)
+def test_a_secret_is_not_taken_from_the_command_line_and_never_repeated(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text('{"secret": "hunter2"')
+    assert main(["checkpoints", "list", *(word.replace("FILE", str(tmp_path / "file")) for word in words)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "hunter2" not in said
+
+
+def test_options_of_a_store_come_from_the_command_line_or_with_secrets_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text('{"key": "A", "secret": "hunter2"}')
+    assert cli._store_options(f"@{tmp_path / 'file'}") == {"key": "A", "secret": "hunter2"}
+    assert cli._store_options('{"anon": true, "endpoint_url": "http://h:1"}') == {
+        "anon": True,
+        "endpoint_url": "http://h:1",
+    }
+    assert cli._store_options(None) == {}
+
+
+@pytest.mark.parametrize(
     ("count", "text"), [(0, "0 B"), (999, "999 B"), (2548, "2.55 kB"), (603979776, "604 MB"), (2e15, "2e+03 TB")]
 )
 def test_sizes_are_for_people(count: int, text: str) -> None:

@@ -19,7 +19,7 @@ from hvd_elastic_ext.checkpoint import graph
 from hvd_elastic_ext.checkpoint.graph import nodes
 from hvd_elastic_ext.checkpoint.graph.notation import TAGS
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits import guard, manifest
 from tests.unit.checkpoint.graph_kit import SPECIAL, written
 
 
@@ -112,7 +112,7 @@ def test_names_with_which_anything_can_be_reached_are_refused_in_every_place(nam
 
 def test_the_worker_and_the_format_are_of_one_mind_about_such_names() -> None:
     assert {(module, name) for module, names in nodes._REACHING.items() for name in names.split()} == manifest.REACHING
-    assert nodes._REACHING_MODULES == manifest._REACHING_MODULES
+    assert nodes._REACHING_MODULES == guard._REACHING_MODULES
     assert manifest._SLOT == nodes.TENSOR
     ours = {name for name in manifest.PLAIN if name[0].startswith("hvd_elastic_ext")}
     assert {*nodes.OWN.values(), nodes.TENSOR} == ours

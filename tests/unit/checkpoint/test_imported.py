@@ -47,6 +47,25 @@ def test_state_dicts_come_back_exact(options: dict[str, Any], tmp_path: Path) ->
     assert newcomer.state_dict()["state"][0]["step"] == 1
 
 
+@pytest.mark.parametrize("version", ["2.5.1", "2.5.1+cu124", "2.1.0a0+git123", "1.13.1", "odd"])
+def test_a_torch_that_may_run_what_a_file_holds_reads_none(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.save({"epoch": 3}, tmp_path / "a.pt")
+    monkeypatch.setattr(torch, "__version__", version)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(Permanent, match=r"a\.pt: torch .* may run code .*; install torch 2\.6 or later") as refusal:
+        import_torch_save(tmp_path / "a.pt")
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("version", ["2.6.0", "2.10.0+cpu", "3.0.0"])
+def test_a_later_torch_reads_them(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.save({"epoch": 3}, tmp_path / "a.pt")
+    monkeypatch.setattr(torch, "__version__", version)
+    assert import_torch_save(tmp_path / "a.pt") == {"epoch": 3}
+
+
 FILES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a whole model": (
         lambda to: torch.save(nn.Linear(1, 1), to),

@@ -230,9 +230,10 @@ def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path
     assert further is not None
     assert further.train_on
     assert further.mark != mark
-    by_url = run.parse([*words, "--checkpoint-dir", "s3://bucket/job", *COMMAND], {}).durability
-    assert by_url is not None
-    assert by_url.place == "s3://bucket/job"
+    for url in ("s3://bucket/job", "abfs://container@account.dfs.core.windows.net/x"):
+        by_url = run.parse([*words, "--checkpoint-dir", url, *COMMAND], {}).durability
+        assert by_url is not None
+        assert by_url.place == url
 
 
 @pytest.mark.parametrize(
@@ -241,6 +242,9 @@ def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path
         (["--checkpoint-every", "5m"], "did you mean '300s'"),
         (["--checkpoint-dir", "x", "--checkpoint-keep", "0"], "--checkpoint-keep is 0"),
         (["--checkpoint-dir", "s3://me:hunter2@bucket/x"], "a user or password"),
+        (["--checkpoint-dir", "zip://a::https://me:hunter2@host/x"], "a user or password"),
+        (["--checkpoint-dir", "sftp://me@host/x"], "a user or password"),
+        (["--checkpoint-dir", "https://a.blob.core.windows.net/x?sp=r&sig=hunter2"], r"a secret \('sig'\)"),
     ],
 )
 def test_checkpoint_options_that_cannot_work_are_refused(words: list[str], said: str) -> None:

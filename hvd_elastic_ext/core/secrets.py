@@ -1,0 +1,73 @@
+"""Which words of a URL or of options are secrets: they would be seen in `ps`, in the journal and in messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+USER: Final = "a user"
+"""What :func:`secret_in_url` says of a name without a password."""
+
+_CONTAINERS_AT_ACCOUNTS: Final = frozenset({"abfs", "abfss", "az", "wasb", "wasbs"})
+_LINK: Final = re.compile(r"::(?=[\w+.-]*://|/|[\w+.-]+(?:::|$))")
+"""Between two parts of a chain. A password may hold two colons, too."""
+_WORDS: Final = frozenset({"auth", "key", "sas", "sig", "pwd"})
+_PARTS: Final = re.compile(
+    "secret|passw|passphrase|token|credential|signature|accountkey|accesskey|apikey|privatekey|connectionstring"
+    "|authorization|cookie"
+)
+_HARMLESS: Final = (True, False, None, "", "anon", "browser", "cache", "cloud", "google_default")
+"""Values that say where a secret comes from, or that there is none."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what is called so is likely a secret: ``secret``, ``sas_token``, ``X-Amz-Signature``."""
+    word = re.sub("[^a-z0-9]", "", name.lower())
+    return word in _WORDS or _PARTS.search(word) is not None
+
+
+def secret_in_url(url: str) -> str | None:
+    """What of ``url``, or of a chain of them, is a secret: words for a message, without the secret. None if nothing is.
+
+    A container at an account (``abfs://container@account.dfs.core.windows.net/x``) is none.
+    """
+    told = None
+    for part in _LINK.split(url):
+        scheme, found, rest = part.partition("://")
+        what = _of_authority(scheme.lower(), rest) if found else None
+        what = _of_query(part) if what in (None, USER) and _of_query(part) else what
+        if what not in (None, USER):
+            return what
+        told = told or what
+    return told
+
+
+def _of_authority(scheme: str, rest: str) -> str | None:
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    user, at, host = authority.rpartition("@")
+    if at:
+        is_account = scheme in _CONTAINERS_AT_ACCOUNTS and re.fullmatch(r"[\w$-]+@[\w-]+(\.[\w-]+)+(:\d+)?", authority)
+        return None if is_account else USER if user and not {":", "@"} & set(user) else "a user or password"
+    # A password may hold a slash: what comes before is no host with a port then.
+    odd = ":" in host and not re.fullmatch(r"[^:]*:\d*|\[[0-9a-fA-F:.%]*\](:\d*)?", host)
+    return "a user or password" if odd and "@" in rest else None
+
+
+def _of_query(part: str) -> str | None:
+    words = re.split("[?&;#]", part)[1:]
+    names = (word.partition("=")[0] for word in words if "=" in word)
+    secret = next((name for name in names if is_secret_name(name)), None)
+    return None if secret is None else f"a secret ({secret[:40]!r})"
+
+
+def secret_in_options(options: Mapping[Any, Any]) -> str | None:
+    """The name of the first option whose value is likely a secret, at whatever depth. None if there is none."""
+    for name, value in options.items():
+        is_secret = is_secret_name(str(name)) and not any(value is word or value == word for word in _HARMLESS)
+        if is_secret or (isinstance(value, str) and secret_in_url(value) not in (None, USER)):
+            return str(name)
+        inner = secret_in_options(value) if isinstance(value, Mapping) else None
+        if inner is not None:
+            return inner
+    return None
