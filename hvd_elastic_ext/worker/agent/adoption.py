@@ -25,8 +25,8 @@ import stat
 import time
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.edges.peers import user_of
 from hvd_elastic_ext.worker.agent.notices import NOTICE
-from hvd_elastic_ext.worker.agent.peers import user_of
 
 ANSWER_S: Final = 5.0
 """How long the other side may take to say something."""
