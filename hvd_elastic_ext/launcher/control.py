@@ -33,7 +33,7 @@ LINGER_S: Final = 2.0
 """How long :meth:`Control.stop` waits for agents to take their last orders and hang up."""
 
 _READ: Final = 64 << 10
-_BACKLOG: Final = 1024
+_BACKLOG: Final = 4096
 _MAX_NAMED: Final = 1024
 _MAX_AGENT_ID: Final = 64
 _STOPS: Final = "the launcher stops"
@@ -226,7 +226,7 @@ class Control:
             return
         self._settled(session)
         self._make_place(hello["host"], agent=hello["agent"])
-        session.host, session.agent = hello["host"], hello["agent"]
+        session.become(hello["host"], hello["agent"])
         self._sessions[session.host] = session
         session.send(self._welcome)
         self._tell(AgentJoined(session.host, hello))
