@@ -24,6 +24,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.wire import WireError
 from hvd_elastic_ext.launcher.capacity import USUAL, Pace
+from hvd_elastic_ext.launcher.rendezvous import slot_number
 from hvd_elastic_ext.launcher.sessions import Door, Session
 from hvd_elastic_ext.launcher.switchboard import Switchboard
 
@@ -253,8 +254,8 @@ class Control:
         self.refuse(f"an agent of {hello['host']}", why)
         session.send(self._welcome)
         for slot in hello["seats"]:
-            if str(slot).isdigit():
-                session.send({"do": "kill", "slot": int(slot)})
+            if (number := slot_number(slot)) is not None:
+                session.send({"do": "kill", "slot": number})
         session.send({"do": "finish"})
         session.say_goodbye(why)
         asyncio.get_running_loop().call_later(LINGER_S, session.hang_up, why)
