@@ -23,6 +23,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.agent_command import module_command
 from hvd_elastic_ext.core.engines import RANK
+from hvd_elastic_ext.edges import cores
 from hvd_elastic_ext.launcher.ssh import Ssh
 
 log = logging.getLogger(__name__)
@@ -127,6 +128,7 @@ class MpiRuns:
                     stderr=output,
                     start_new_session=True,
                 )
+                cores.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
             except OSError as error:
                 asyncio.get_running_loop().call_soon(self._ended, generation, f"mpirun cannot be started: {error}")
                 return
