@@ -92,7 +92,7 @@ class Journal:
         self.dropped = 0
         """Lines lost since the last one that got through."""
 
-    def record(self, event: str, *, generation: int, at_mono: float | None = None, **fields: Any) -> None:
+    def record(self, event: str, /, *, generation: int, at_mono: float | None = None, **fields: Any) -> None:
         """Append one event. Numbers that JSON does not know (NaN, infinity) are written as null.
 
         ``at_mono`` is when it happened (mono), if that was not just now.

@@ -14,6 +14,7 @@ from typing import Any, Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rendezvous import Life
+from hvd_elastic_ext.launcher.roster import seconds
 from hvd_elastic_ext.launcher.station import Station
 
 UNTOLD_S: Final = 10.0
@@ -76,11 +77,11 @@ class Accounts:
     def going_on(self, life: Life, generation: int, message: Mapping[str, Any]) -> None:
         """A process has done its first step in the world of ``generation``."""
         self._steps_are_told = True
-        change, pause = self._change, message.get("pause_s")
+        change, pause_s = self._change, seconds(message.get("pause_s"))
         if change is None or change.generation != generation:
             return
-        if isinstance(pause, int | float) and not isinstance(pause, bool):
-            change.pause_s = max(change.pause_s or 0.0, float(pause))
+        if pause_s is not None:
+            change.pause_s = max(change.pause_s or 0.0, pause_s)
         elif change.stopped_at is not None and life == change.first:
             change.pause_s = self._station.now() - change.stopped_at
         if life == change.first:

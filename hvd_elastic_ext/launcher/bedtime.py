@@ -161,7 +161,7 @@ class Bedtime:
     def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
         """Take in what an agent says of its errand; False if it is about something else."""
         host, event = agent.host.name, news.get("event")
-        if event not in ("errand", "errand_ended") or self._asked.get(host) != news.get("id"):
+        if event not in ("errand", "errand_ended") or host not in self._asked or self._asked[host] != news.get("id"):
             return False
         answer = news.get("answer")
         if not isinstance(answer, dict):

@@ -24,6 +24,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.wire import WireError
 from hvd_elastic_ext.launcher.capacity import USUAL, Pace
+from hvd_elastic_ext.launcher.rendezvous import slot_number
 from hvd_elastic_ext.launcher.sessions import Door, Session
 from hvd_elastic_ext.launcher.switchboard import Switchboard
 
@@ -33,7 +34,7 @@ LINGER_S: Final = 2.0
 """How long :meth:`Control.stop` waits for agents to take their last orders and hang up."""
 
 _READ: Final = 64 << 10
-_BACKLOG: Final = 1024
+_BACKLOG: Final = 4096
 _MAX_NAMED: Final = 1024
 _MAX_AGENT_ID: Final = 64
 _STOPS: Final = "the launcher stops"
@@ -226,7 +227,7 @@ class Control:
             return
         self._settled(session)
         self._make_place(hello["host"], agent=hello["agent"])
-        session.host, session.agent = hello["host"], hello["agent"]
+        session.become(hello["host"], hello["agent"])
         self._sessions[session.host] = session
         session.send(self._welcome)
         self._tell(AgentJoined(session.host, hello))
@@ -253,8 +254,8 @@ class Control:
         self.refuse(f"an agent of {hello['host']}", why)
         session.send(self._welcome)
         for slot in hello["seats"]:
-            if str(slot).isdigit():
-                session.send({"do": "kill", "slot": int(slot)})
+            if (number := slot_number(slot)) is not None:
+                session.send({"do": "kill", "slot": number})
         session.send({"do": "finish"})
         session.say_goodbye(why)
         asyncio.get_running_loop().call_later(LINGER_S, session.hang_up, why)

@@ -35,7 +35,7 @@ PROBE: Final = r"""
 import sys
 if not sys.path[0]:  # the directory that it runs in: a json.py there is not Python's
     del sys.path[0]
-import json, socket
+import json, os, socket, stat
 def say(step, **facts):
     sys.stdout.write("hvd-doctor " + json.dumps({"step": step, **facts}) + "\n")
     sys.stdout.flush()
@@ -73,7 +73,15 @@ try:
     addresses = sorted({info[4][0] for info in socket.getaddrinfo(name, None, socket.AF_INET)})
 except OSError:
     addresses = []
-say("python", version="%d.%d.%d" % sys.version_info[:3], hostname=name, addresses=addresses)
+def taken():
+    path = "/tmp/hvd-elastic-%d" % os.geteuid()
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return ""
+    own = facts.st_uid == os.geteuid() and not stat.S_IMODE(facts.st_mode) & 0o077
+    return "" if own and stat.S_ISDIR(facts.st_mode) else path
+say("python", version="%d.%d.%d" % sys.version_info[:3], hostname=name, addresses=addresses, taken=taken())
 attempt("hvd-elastic-ext", load_ours, version=version("hvd-elastic-ext"))
 attempt("numpy", load_numpy, version=version("numpy"))
 attempt("torch", load_torch, version=version("torch"))

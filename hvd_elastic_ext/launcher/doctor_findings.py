@@ -63,6 +63,9 @@ def interpreter(answer: Answer, *, on: str = "") -> Iterator[Finding]:
         yield Finding("error", f"{on}Python does not run", said, "give the interpreter's absolute path with --python")
         return
     yield _python(str(python["version"]), on=on)
+    if taken := python.get("taken"):
+        reason = "somebody else has made it or can enter it; agents use XDG_RUNTIME_DIR or the home directory instead"
+        yield Finding("warning", f"{on}{taken} is not ours alone", reason, f"as root: rm -r {taken}")
     for step, judge_step in (("hvd-elastic-ext", _ours), ("numpy", _numpy), ("torch", _torch), ("horovod", _horovod)):
         if step in answer.steps:
             yield from judge_step(answer, on=on)

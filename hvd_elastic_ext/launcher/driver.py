@@ -39,9 +39,9 @@ from hvd_elastic_ext.launcher.membership import Decision, Stage
 from hvd_elastic_ext.launcher.notices import Notices
 from hvd_elastic_ext.launcher.patience import Patience
 from hvd_elastic_ext.launcher.reclaims import Reclaims
-from hvd_elastic_ext.launcher.rendezvous import Question, Seat
+from hvd_elastic_ext.launcher.rendezvous import Question, Seat, seat_of
 from hvd_elastic_ext.launcher.resuming import Resuming
-from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat, take_word
+from hvd_elastic_ext.launcher.roster import Agent, Worker, seconds, take_beat, take_word
 from hvd_elastic_ext.launcher.sealing import Sealing
 from hvd_elastic_ext.launcher.station import Hands, Rules, Station
 from hvd_elastic_ext.launcher.taking_back import TakingBack
@@ -429,8 +429,8 @@ class Driver:
             known.emptied(Seat(host, slot))
         elif event == "held" and isinstance(slots, dict):
             for number, held in slots.items():
-                if str(number).isdigit():
-                    known.newer(Seat(host, int(number)), holders.read(held), agent=agent.itself)
+                if (seat := seat_of(host, number)) is not None:
+                    known.newer(seat, holders.read(held), agent=agent.itself)
         elif "held" in news and isinstance(slot, int):
             known.newer(Seat(host, slot), holders.read(news["held"]), agent=agent.itself)
 
@@ -439,13 +439,14 @@ class Driver:
         host, workers = agent.host.name, self.station.roster.workers
         agent.beats_at = agent.beats_at if part else agent.heard
         for number, entry in slots.items() if isinstance(slots, dict) else ():
-            worker = workers.get(Seat(host, int(number))) if number.isdigit() else None
+            seat = seat_of(host, number)
+            worker = None if seat is None else workers.get(seat)
             if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
                 continue
             worker.named_at = agent.heard
             age, beat = entry.get("age"), entry.get("beat")
             if isinstance(beat, dict):
-                worker.silent_s = float(age) if isinstance(age, (int, float)) else 0.0
+                worker.silent_s = seconds(age) or 0.0
                 take_beat(worker, beat)
                 worker.agreed_when_beating = worker.agreed
                 self.station.roster.remember(worker)
@@ -473,7 +474,7 @@ class Driver:
         fields, event = message.get("fields"), message.get("event")
         if not isinstance(fields, dict) or not isinstance(event, str):
             return
-        own = {str(key): value for key, value in fields.items() if key not in _NOT_THEIRS}
+        own = {key: value for key, value in fields.items() if key not in _NOT_THEIRS}
         try:
             self.station.journal.record(event, generation=worker.generation, **{"host": worker.seat.host, **own})
         except ValueError as error:
@@ -573,7 +574,7 @@ class Driver:
 
 
 _NOT_THEIRS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
-"""Fields of a journal line that no process writes."""
+"""Fields of a journal line that no process writes, and what else the journal is told by name."""
 
 _NEWS: Final[Mapping[str, Callable[[Driver, Worker, Mapping[str, Any]], None]]] = {
     "started": lambda driver, worker, news: driver.fleet.started(worker, news.get("pid")),

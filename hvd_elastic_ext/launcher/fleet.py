@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.causes import Cause
 from hvd_elastic_ext.launcher.devices import device_env, local_ranks
 from hvd_elastic_ext.launcher.faults import Faults
 from hvd_elastic_ext.launcher.membership import Stage
-from hvd_elastic_ext.launcher.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rendezvous import Life, Seat, seat_of, slot_number
 from hvd_elastic_ext.launcher.rests import Rests
 from hvd_elastic_ext.launcher.roster import Agent, Worker, take_beat
 from hvd_elastic_ext.launcher.station import Station
@@ -202,9 +202,10 @@ class Fleet:
         there: set[Life] = set()
         ended: dict[Life, Mapping[str, Any]] = {}
         for number, status in seats.items():
-            if not str(number).isdigit() or not isinstance(status, dict) or not isinstance(status.get("life"), int):
+            seat = seat_of(agent.host.name, number)
+            if seat is None or not isinstance(status, dict) or not isinstance(status.get("life"), int):
                 continue
-            life = Life(Seat(agent.host.name, int(number)), status["life"])
+            life = Life(seat, status["life"])
             self._roster.lived(life)
             if status.get("state") == "running" and status.get("code") is None:
                 there.add(life)
@@ -474,8 +475,8 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=loops)
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
-    note = str(status.get("note"))
-    worker.local_rank = int(note) if note.isdigit() else life.seat.slot
+    noted = slot_number(str(status.get("note")))
+    worker.local_rank = life.seat.slot if noted is None else noted
     if isinstance(status.get("beat"), dict):
         take_beat(worker, status["beat"])
     if live:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hvd_elastic_ext.launcher.custody import ANY_SLOT, Commit, Holding, Reach
-from hvd_elastic_ext.launcher.rendezvous import Seat
+from hvd_elastic_ext.launcher.rendezvous import Seat, seat_of
 
 
 @dataclass(slots=True)
@@ -92,8 +92,11 @@ class Holders:
             else:
                 held.away_since, held.why = None, ""
         for number, status in statuses.items():
-            if str(number).isdigit() and isinstance(status, dict) and (found := read(status.get("held"))) is not None:
-                self.told(Seat(host, int(number)), *found, agent=agent)
+            named = seat_of(host, number)
+            if named is None or not isinstance(status, dict):
+                continue
+            if (found := read(status.get("held"))) is not None:
+                self.told(named, *found, agent=agent)
 
     def _answered(self, seat: Seat, held: Held, statuses: Mapping[str, Any]) -> None:
         """The holder that an earlier launcher noted is back: what its slots hold is known from here on."""

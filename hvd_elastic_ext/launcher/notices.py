@@ -10,7 +10,7 @@ from typing import Any, Final
 from hvd_elastic_ext.launcher.causes import announced
 from hvd_elastic_ext.launcher.fleet import Fleet
 from hvd_elastic_ext.launcher.rendezvous import Seat
-from hvd_elastic_ext.launcher.roster import Agent
+from hvd_elastic_ext.launcher.roster import Agent, seconds
 from hvd_elastic_ext.launcher.station import Station
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,7 @@ class Notices:
 
 def _seconds(value: Any) -> float:
     """What an agent gave as a time, or 0."""
-    return max(0.0, float(value)) if isinstance(value, (int, float)) and math.isfinite(value) else 0.0
+    return max(0.0, seconds(value) or 0.0)
 
 
 _OF_AGENTS: Final[Mapping[str, Callable[[Notices, Agent, Mapping[str, Any]], None]]] = {

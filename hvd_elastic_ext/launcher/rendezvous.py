@@ -6,7 +6,8 @@ Horovod asks two kinds of question, through the door of each process:
   have asked, who are then all alive and on their way: only then are ranks dealt
   out. It is never answered 404 or with rank -1, which end a process.
 * ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has
-  a key space of its own. A key that is not there *yet* is waited for.
+  a key space of its own. A key that is not there *yet* is waited for. What a
+  world may keep is limited: see :func:`most_kept`.
 """
 
 from __future__ import annotations
@@ -24,8 +25,19 @@ HOLD_S: Final = 2.0
 OK: Final = 200
 NOT_YET: Final = 404
 CANNOT_FORM: Final = 500
+TOO_LARGE: Final = 413
+"""What a value is answered with that is larger than any of Horovod's in a world of this size."""
+NO_ROOM: Final = 507
+"""And one that, with all others of the world, is more than Horovod ever stores."""
+
+_BASE: Final = 8 << 10
+_EACH_PEER: Final = 160
+_VALUES_EACH: Final = 16
+_EACH_KEY: Final = 128
 
 _RANK: Final = "rank_and_size"
+_DIGITS: Final = 4
+"""Slots have numbers below 1024."""
 
 
 class Seat(NamedTuple):
@@ -62,6 +74,34 @@ class Answer(NamedTuple):
     body: bytes = b""
 
 
+def slot_number(text: str) -> int | None:
+    """The number of a slot as agents name it; None for whatever else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+def seat_of(host: str, number: str) -> Seat | None:
+    """The seat of a slot that an agent names; None if it names none."""
+    slot = slot_number(number)
+    return None if slot is None else Seat(host, slot)
+
+
+def largest_value(size: int) -> int:
+    """Bytes of a key and its value in a world of so many processes.
+
+    A process stores its host's name and one address of 136 bytes for each of its peers.
+    """
+    return _BASE + _EACH_PEER * size
+
+
+def most_kept(size: int) -> int:
+    """Bytes of all keys and values of a world of so many processes, each with something on top.
+
+    A process stores two values in each of three scopes, and as many again for each process set that it is in:
+    this is enough for some fifty sets of all processes in small worlds, and for a dozen in the largest.
+    """
+    return size * _VALUES_EACH * largest_value(size)
+
+
 def places(members: Sequence[Life]) -> dict[Life, Place]:
     """Give ranks in the order of ``members``, those of one host standing together.
 
@@ -89,6 +129,20 @@ class _World:
     formed: bool = False
     broken: bool = False
     keys: dict[str, bytes] = field(default_factory=dict)
+    kept: int = 0
+    """Bytes of all keys."""
+
+    def put(self, key: str, value: bytes) -> int:
+        """Keep a value, if there is room for it; the status."""
+        size, cost = len(self.members), _EACH_KEY + len(key) + len(value)
+        if cost > largest_value(size):
+            return TOO_LARGE
+        before = _EACH_KEY + len(key) + len(self.keys[key]) if key in self.keys else 0
+        if self.kept - before + cost > most_kept(size):
+            return NO_ROOM
+        self.kept += cost - before
+        self.keys[key] = value
+        return OK
 
 
 class Rendezvous:
@@ -174,6 +228,8 @@ class Rendezvous:
 
     def ask(self, question: Question, now: float) -> list[Answer]:
         """Answer a question, and those that it makes answerable; nothing if it has to wait."""
+        if question.method != "PUT":
+            question = question._replace(body=b"")  # nobody reads it, and it may wait for long
         if self.repeats(question):
             # Should its world be gone by now, the process finds out there, and asks anew.
             return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
@@ -185,8 +241,8 @@ class Rendezvous:
         if world is None or world.broken:
             return [_answer(question, CANNOT_FORM if world else NOT_YET)]
         if question.method == "PUT":
-            world.keys[question.path] = question.body
-            return [_answer(question, OK), *self._answer_held(world, question.path)]
+            status = world.put(question.path, question.body)
+            return [_answer(question, status), *(self._answer_held(world, question.path) if status == OK else ())]
         if question.method == "GET" and question.path not in world.keys:
             self._held[question.life, question.number] = (question, now + HOLD_S)
             return []

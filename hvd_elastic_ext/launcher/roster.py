@@ -213,17 +213,26 @@ class Roster:
         }
 
 
+def seconds(said: object) -> float | None:
+    """A time that a process or an agent tells; None for whatever is none, or more than a float holds."""
+    try:
+        told = float(said) if isinstance(said, (int, float)) and not isinstance(said, bool) else math.nan
+    except OverflowError:
+        return None
+    return told if math.isfinite(told) else None
+
+
 def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
     """Note what a process tells of itself from time to time."""
     _take_commit(worker, beat)
     step_s, progress = beat.get("step_s"), beat.get("progress")
-    worker.step_s = float(step_s) if isinstance(step_s, (int, float)) else None
+    worker.step_s = seconds(step_s)
     worker.progress = progress if type(progress) is int else worker.progress
     worker.waiting = beat.get("waiting") is True
     every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
     worker.every = every if type(every) is int else None
-    worker.commit_s = float(commit_s) if isinstance(commit_s, (int, float)) else None
-    worker.call_s = float(call_s) if isinstance(call_s, (int, float)) else None
+    worker.commit_s = seconds(commit_s)
+    worker.call_s = seconds(call_s)
 
 
 def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:

@@ -23,6 +23,7 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.core.secrets import USER, secret_in_url
+from hvd_elastic_ext.edges import cores
 from hvd_elastic_ext.edges.appendfile import Announced, AppendFile
 from hvd_elastic_ext.edges.configfile import read_config
 from hvd_elastic_ext.launcher import finished, runs, statedir
@@ -69,6 +70,7 @@ def main(argv: Sequence[str]) -> int:
     # Until the job takes signals over, there is nothing to end but this process.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
+    cores.forbid()
     settings = parse(argv, os.environ)
     with Outlets(sys.stdout, sys.stderr) as outlets:
         level = logging.DEBUG if settings.verbose else logging.WARNING

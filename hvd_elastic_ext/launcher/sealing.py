@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.custody import Stored
 from hvd_elastic_ext.launcher.estimate import Estimate
 from hvd_elastic_ext.launcher.pace import Pace
 from hvd_elastic_ext.launcher.rendezvous import Life
-from hvd_elastic_ext.launcher.roster import Agent, Worker
+from hvd_elastic_ext.launcher.roster import Agent, Worker, seconds
 from hvd_elastic_ext.launcher.station import Station
 from hvd_elastic_ext.launcher.worlds import Worlds
 
@@ -481,6 +481,5 @@ def _kept(message: Mapping[str, Any]) -> Kept | None:
         return None
     if not isinstance(step, int) or not isinstance(side, int):
         return None
-    stall_s = message.get("stall_s")
-    stall_s = float(stall_s) if isinstance(stall_s, int | float) and 0 <= stall_s < math.inf else 0.0
+    stall_s = max(0.0, seconds(message.get("stall_s")) or 0.0)
     return Kept((commit[0], commit[1], commit[2], commit[3]), step, side, message.get("files") is True, stall_s)

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import select
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.wire import LauncherWire, WireError
+from hvd_elastic_ext.edges.peers import is_trusted, owner, way_to_tell
+from hvd_elastic_ext.launcher.strangers import Strangers, Verdict, most_for
 from hvd_elastic_ext.launcher.switchboard import Switchboard
 
 HELLO_S: Final = 5.0
 """How long a connection may take to say who it is."""
-HURRIED_S: Final = 1.0
-"""After how long it is turned away when others wait at the door."""
-MAX_STRANGERS: Final = 64
-"""Connections that have not said yet who they are. More wait in the kernel's queue."""
+MAX_UNPROVEN: Final = 32 << 20
+"""Bytes kept of all those together who have not said who they are."""
 MAX_UNSENT: Final = 4 << 20
 """Bytes that an agent may leave unread before it is hung up on."""
 
-_LOOK_AGAIN_S: Final = 0.1
+_LOOK_AGAIN_S: Final = 0.02
 _NOTHING_LEFT_S: Final = 1.0
 
 
@@ -49,9 +50,14 @@ class Desk(Protocol):
 
 
 class Session:
-    """One connection: a stranger's until it has a ``host``. ``over`` is why it ends, or empty."""
+    """One connection: a stranger's until it has a ``host``. ``over`` is why it ends, or empty.
 
-    def __init__(self, desk: Desk, connection: socket.socket, peer: str) -> None:
+    ``heard`` is told how many bytes came in of a stranger.
+    """
+
+    def __init__(
+        self, desk: Desk, connection: socket.socket, peer: str, *, heard: Callable[[Session, int], None]
+    ) -> None:
         self.host = self.agent = self.over = ""
         self.gone = asyncio.Event()
         self._desk = desk
@@ -64,9 +70,23 @@ class Session:
         self._closing = False
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(HELLO_S, self._too_late)
+        self._heard = heard
+        self._at_switchboard = False
         connection.setblocking(False)
-        desk.switchboard.plug(connection.fileno(), self._ready)
+        self._loop.add_reader(connection.fileno(), self._read)
         self._write(self._wire.greeting)
+
+    def become(self, host: str, agent: str) -> None:
+        """It is a stranger's no more: from here on the switchboard looks after it.
+
+        There all wait the longer the more there are, so that strangers are looked after by the loop itself.
+        """
+        self.host, self.agent = host, agent
+        self._unplug()
+        self._at_switchboard = True
+        self._desk.switchboard.plug(self._connection.fileno(), self._ready)
+        if self._writing:
+            self._want_writing()
 
     def send(self, order: Mapping[str, Any]) -> bool:
         """Send without waiting. False if this session has ended, or ends now because nobody reads."""
@@ -103,10 +123,12 @@ class Session:
     def _ready(self, events: int) -> None:
         if events & select.EPOLLOUT:
             self._flush()
-        if events & ~select.EPOLLOUT and not self._closing:
+        if events & ~select.EPOLLOUT:
             self._read()
 
     def _read(self) -> None:
+        if self._closing:
+            return
         try:
             size = self._connection.recv_into(self._desk.buffer)
         except (BlockingIOError, InterruptedError):
@@ -117,6 +139,8 @@ class Session:
         if size == 0:
             self._lost("the agent hung up")
             return
+        if not self.host:
+            self._heard(self, size)
         try:
             for message in self._wire.feed(bytes(memoryview(self._desk.buffer)[:size])):
                 self._take(message)
@@ -156,7 +180,24 @@ class Session:
             self._lost(str(error.strerror))
         if self._writing != bool(self._unsent):
             self._writing = not self._writing
-            self._desk.switchboard.want_writing(self._connection.fileno(), wanted=self._writing)
+            self._want_writing()
+
+    def _want_writing(self) -> None:
+        descriptor = self._connection.fileno()
+        if self._at_switchboard:
+            self._desk.switchboard.want_writing(descriptor, wanted=self._writing)
+        elif self._writing:
+            self._loop.add_writer(descriptor, self._flush)
+        else:
+            self._loop.remove_writer(descriptor)
+
+    def _unplug(self) -> None:
+        descriptor = self._connection.fileno()
+        if self._at_switchboard:
+            self._desk.switchboard.unplug(descriptor)
+        else:
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
 
     def _lost(self, reason: str) -> None:
         if self.host:
@@ -167,7 +208,7 @@ class Session:
 
     def _close(self) -> None:
         self._timer.cancel()
-        self._desk.switchboard.unplug(self._connection.fileno())
+        self._unplug()
         self._connection.close()
         self._desk.part(self)
         self.gone.set()
@@ -177,13 +218,16 @@ class Session:
 
 
 class Door:
-    """Lets strangers in, a limited number at a time: a crowd of agents that come at once waits and is not sent away."""
+    """Lets strangers in, a limited number at a time: a crowd of agents that come at once waits and is not sent away.
+
+    Those who only stand there give way: see :mod:`hvd_elastic_ext.launcher.strangers`.
+    """
 
     def __init__(self, listener: socket.socket, desk: Desk) -> None:
         self._listener = listener
         self._desk = desk
         self._loop = asyncio.get_running_loop()
-        self._strangers: dict[Session, float] = {}
+        self._strangers = Strangers[Session]()
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
         listener.setblocking(False)
@@ -195,11 +239,11 @@ class Door:
             self._shut()
             self._closed = True
             self._listener.close()
-        return tuple(self._strangers)
+        return self._strangers.all
 
     def settled(self, session: Session) -> None:
         """``session`` has said who it is, or is gone: there is room for another."""
-        if self._strangers.pop(session, None) is not None and self._again is not None:
+        if self._strangers.remove(session) and self._again is not None:
             self._open()
 
     def _open(self) -> None:
@@ -220,34 +264,55 @@ class Door:
 
     def _accept(self) -> None:
         """One comes in. (The loop calls again while there are more: nobody who is inside has to wait for a crowd.)"""
-        if not self._room():
+        now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        if not self._made_room(self._strangers.room(now, most)):
             self._pause(_LOOK_AGAIN_S)
             return
         try:
-            connection, peer = self._listener.accept()
+            connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # no descriptors or no memory left: those who knock can wait
             self._desk.refuse("everybody who knocks", str(error.strerror))
             self._pause(_NOTHING_LEFT_S)
             return
+        peer, source = _source(connection, str(address))
         try:
             _notice_dead_peers(connection)
-            session = Session(self._desk, connection, str(peer[0]))
+            session = Session(self._desk, connection, peer, heard=self._kept)
         except OSError:  # it has gone again, or there is nothing left to look after it with
             connection.close()
             return
-        self._strangers[session] = self._loop.time()
+        self._strangers.add(session, source, now)
 
-    def _room(self) -> bool:
-        """True if there is, or can be made, room for one more."""
-        if len(self._strangers) < MAX_STRANGERS:
-            return True
-        oldest, since = next(iter(self._strangers.items()))
-        if self._loop.time() - since < HURRIED_S:
-            return False
-        oldest.refuse(f"it did not say who it is within {HURRIED_S:g} s, and others wait")
-        return True
+    def _kept(self, session: Session, size: int) -> None:
+        self._strangers.keep(session, size)
+        while self._strangers.kept > MAX_UNPROVEN:
+            self._made_room(self._strangers.heaviest())
+
+    def _made_room(self, verdict: Verdict[Session]) -> bool:
+        if verdict.out is not None:
+            verdict.out.refuse(verdict.reason)
+            self._strangers.remove(verdict.out)
+        return not verdict.wait
+
+
+def _source(connection: socket.socket, address: str) -> tuple[str, str]:
+    """What a connection's other end is called, and what counts as the place that it comes from.
+
+    Within this machine that is the user, who has as many addresses as he likes; empty for our own, and root.
+    """
+    try:
+        within = address.startswith("127.") or address == connection.getsockname()[0]
+        way = way_to_tell() if within else None
+    except OSError:  # it has gone again, or there is nothing left to ask with
+        way = None
+    if way is None:
+        return address, address
+    uid = owner(connection, way)
+    if is_trusted(uid):
+        return address, ""
+    return (address if uid is None else f"{address}, user {uid}"), f"user {uid}"
 
 
 def _notice_dead_peers(connection: socket.socket) -> None:

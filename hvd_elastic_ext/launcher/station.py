@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.cadence import Cadence, Durability
 from hvd_elastic_ext.launcher.causes import Cause, announced
 from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.rendezvous import Answer, Rendezvous, Seat
+from hvd_elastic_ext.launcher.rendezvous import NO_ROOM, TOO_LARGE, Answer, Life, Rendezvous, Seat
 from hvd_elastic_ext.launcher.roster import Roster, Worker
+
+log = logging.getLogger(__name__)
 
 
 class Hands(Protocol):
@@ -136,6 +139,8 @@ class Station:
     announced: Mapping[str, Cause] = field(default_factory=dict)
     transferring: frozenset[str] = frozenset()
     """Hosts between which a commit is sent: their agents do one errand at a time."""
+    _excessive: set[Life] = field(default_factory=set)
+    """Who wanted too much kept at the rendezvous, which was said."""
     errands: int = field(default_factory=lambda: secrets.randbelow(1 << 48))
     """Number of the last errand that an agent was sent on. An answer that another launcher waited for has none of
     them."""
@@ -185,6 +190,9 @@ class Station:
     def answer(self, answers: Iterable[Answer]) -> None:
         """Answer what processes have asked at their doors."""
         for life, number, status, body in answers:
+            if status in (TOO_LARGE, NO_ROOM) and life not in self._excessive:
+                self._excessive.add(life)
+                log.warning("%s wants more kept at the rendezvous than Horovod ever does: refused", life.seat)
             text = base64.b64encode(body).decode("ascii")
             order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
             self.hands.send(life.seat.host, order)

@@ -19,7 +19,7 @@ LONGEST_TEXT = 200
 class Recorder(Protocol):
     """Where lines go: a journal, or the link to the agent."""
 
-    def record(self, event: str, *, generation: int, **fields: Any) -> None: ...
+    def record(self, event: str, /, *, generation: int, **fields: Any) -> None: ...
 
 
 class OverLink:
@@ -28,7 +28,7 @@ class OverLink:
     def __init__(self, link: Link) -> None:
         self._link = link
 
-    def record(self, event: str, *, generation: int, **fields: Any) -> None:
+    def record(self, event: str, /, *, generation: int, **fields: Any) -> None:
         self._link.say("record", event=event, fields=fields)
 
 

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.agent_command import module_command
-from hvd_elastic_ext.core.engines import RANK
+from hvd_elastic_ext.core.engines import MARK, RANK
+from hvd_elastic_ext.edges import cores
 from hvd_elastic_ext.launcher.ssh import Ssh
 
 log = logging.getLogger(__name__)
@@ -53,8 +54,8 @@ def why_not() -> str | None:
 
 
 def mark_of(key: bytes) -> str:
-    """What tells jobs apart on a host, and nothing of their keys."""
-    return hmac.new(key, b"ranks", hashlib.sha256).hexdigest()[:16]
+    """What tells jobs apart on a host, and only who has their key, or is told, can know; nothing of the key."""
+    return hmac.new(key, b"ranks", hashlib.sha256).hexdigest()[:32]
 
 
 def hostfile(hosts: Sequence[str], is_near: Callable[[str], bool], *, here: str) -> str:
@@ -62,14 +63,15 @@ def hostfile(hosts: Sequence[str], is_near: Callable[[str], bool], *, here: str)
     return "".join(f"{here if is_near(host) else host}\n" for host in hosts)
 
 
-def command(file: Path, size: int, *, mark: str, generation: int) -> list[str]:
-    """What starts the ranks of a world."""
+def command(file: Path, size: int, *, generation: int) -> list[str]:
+    """What starts the ranks of a world. The mark is passed on by its name: command lines are for all to read."""
     ranks = module_command(sys.executable, RANK)
-    return ["mpirun", "--wdir", "/", "--hostfile", os.fspath(file), "-np", str(size), *ranks, mark, str(generation)]
+    words = ["mpirun", "--wdir", "/", "--hostfile", os.fspath(file), "-np", str(size), "-x", MARK]
+    return [*words, *ranks, str(generation)]
 
 
-def environment(environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[str]) -> dict[str, str]:
-    """What ``mpirun`` gets: no secrets of the job, and its options, unless the user has set them."""
+def environment(environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[str], mark: str) -> dict[str, str]:
+    """What ``mpirun`` gets: the mark, no secrets of the job, and its options, unless the user has set them."""
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_ITS_OWN)}
     words = ssh.command("host", [])
     options = {
@@ -82,7 +84,7 @@ def environment(environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[st
     if interfaces:
         options |= {"btl_tcp_if_include": ",".join(interfaces), "oob_tcp_if_include": ",".join(interfaces)}
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"} if os.geteuid() == 0 else {}
-    return {**root, **{f"OMPI_MCA_{name}": value for name, value in options.items()}, **kept}
+    return {**root, **{f"OMPI_MCA_{name}": value for name, value in options.items()}, **kept, MARK: mark}
 
 
 def words_of(output: str) -> str:
@@ -105,8 +107,7 @@ class MpiRuns:
         ended: Callable[[int, str], None],
     ) -> None:
         self._folder = folder
-        self._mark = mark
-        self._environment = environment(os.environ, ssh=ssh, interfaces=interfaces)
+        self._environment = environment(os.environ, ssh=ssh, interfaces=interfaces, mark=mark)
         self._is_near = is_near
         self._ended = ended
         self._running: subprocess.Popen[bytes] | None = None
@@ -120,13 +121,14 @@ class MpiRuns:
         with said.open("wb") as output:
             try:
                 self._running = subprocess.Popen(
-                    command(file, len(hosts), mark=self._mark, generation=generation),
+                    command(file, len(hosts), generation=generation),
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     start_new_session=True,
                 )
+                cores.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
             except OSError as error:
                 asyncio.get_running_loop().call_soon(self._ended, generation, f"mpirun cannot be started: {error}")
                 return

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 
+from hvd_elastic_ext.edges import cores
 from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.agent.agent import Agent
 from hvd_elastic_ext.worker.agent.holder import STOP_SIGNALS
@@ -23,6 +24,7 @@ def _join(agent: Agent, order: Join | End) -> Membership:
 
 def main() -> int:
     """Serve; the exit code."""
+    cores.forbid()
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     tree.become_subreaper()
     return Agent(0, Outbox(1), wake=wake, clock=time.monotonic, joining=_join).run()

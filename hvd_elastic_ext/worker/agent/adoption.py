@@ -1,9 +1,10 @@
-# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH120, PTH208
+# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH116, PTH120, PTH208
 # (pathlib takes long to load)
 """One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
 
 The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
-or /tmp; jobs of one name have one each, told apart by a mark of their keys. Who comes
+or /tmp, or in the home directory where somebody else has made that folder first;
+jobs of one name have one each, told apart by a mark of their keys. Who comes
 first is decided under a lock on that folder. Only the same user may speak, and must
 prove to know the job's key; the key itself does not travel::
 
@@ -25,8 +26,8 @@ import stat
 import time
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.edges.peers import user_of
 from hvd_elastic_ext.worker.agent.notices import NOTICE
-from hvd_elastic_ext.worker.agent.peers import user_of
 
 ANSWER_S: Final = 5.0
 """How long the other side may take to say something."""
@@ -43,7 +44,8 @@ _ORDER: Final = b"order"
 class Claim(NamedTuple):
     """``listener``: we are the agent of the host. ``living``: connected to the one that is. Both None: no telling.
 
-    ``notice``: the open :data:`NOTICE` file beside the socket, by which others find its name.
+    ``notice``: the open :data:`NOTICE` file beside the socket, by which others find its name. ``problem``: why it is
+    not where it ought to be, or empty.
     """
 
     folder: int = -1
@@ -51,6 +53,7 @@ class Claim(NamedTuple):
     listener: socket.socket | None = None
     living: socket.socket | None = None
     notice: int = -1
+    problem: str = ""
 
     @property
     def notice_file(self) -> str | None:
@@ -82,7 +85,7 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
 
     Two jobs of one name are two if their keys are.
 
-    Raises ``OSError`` where a folder cannot be trusted, or the lock is not to be had.
+    Raises ``OSError`` where no folder can be trusted, or the lock is not to be had.
     """
     name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_mark(key)}"
     bases = _bases()
@@ -90,7 +93,7 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
         living = _elsewhere(base, job, name)
         if living is not None:
             return Claim(living=living)
-    folder = _folder(bases[0], job, create=found)
+    base, folder, problem = _first(bases, job, create=found)
     if folder is None:
         return Claim()
     try:
@@ -102,8 +105,8 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
         # What stands there may be meant for this host yet, though the agent before was killed.
         notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         fcntl.flock(folder, fcntl.LOCK_UN)
-        sweep(bases[0], now=time.time())
-        return Claim(folder, name, listener, notice=notice)
+        sweep(base, now=time.time())
+        return Claim(folder, name, listener, notice=notice, problem=problem)
     except BaseException:
         with contextlib.suppress(OSError):
             os.close(folder)
@@ -140,7 +143,30 @@ def _bases() -> list[str]:
     own = f"hvd-elastic-{os.geteuid()}"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     usable = runtime.startswith("/") and os.path.isdir(runtime) and os.access(runtime, os.W_OK)
-    return [f"{runtime}/{own}"] * usable + [f"/tmp/{own}"]  # noqa: S108 - checked below
+    home = os.environ.get("HOME", "")
+    home = f"{home}/.cache" if os.path.isdir(f"{home}/.cache") else home
+    bases = [f"{runtime}/{own}"] * usable + [f"/tmp/{own}"]  # noqa: S108 - checked below
+    return bases + [f"{home}/{own}"] * _is_private(home)
+
+
+def _is_private(parent: str) -> bool:
+    """Whether nobody else can make or move folders in there."""
+    try:
+        facts = os.stat(parent)
+    except OSError:
+        return False
+    return parent.startswith("/") and facts.st_uid == os.geteuid() and not stat.S_IMODE(facts.st_mode) & 0o022
+
+
+def _first(bases: list[str], job: str, *, create: bool) -> tuple[str, int | None, str]:
+    """The first of these places that can be trusted, the job's folder there, and what is wrong with those before."""
+    problems: list[PermissionError] = []
+    for base in bases:
+        try:
+            return base, _folder(base, job, create=create), "; ".join(map(str, problems))
+        except PermissionError as error:
+            problems.append(error)
+    raise problems[0]
 
 
 def _elsewhere(base: str, job: str, name: str) -> socket.socket | None:

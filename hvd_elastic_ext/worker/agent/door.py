@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from hvd_elastic_ext.edges.peers import is_trusted, owner, way_to_tell
 from hvd_elastic_ext.worker.agent.http import BadRequest, Reader, Request, response
-from hvd_elastic_ext.worker.agent.peers import is_trusted, owner
 from hvd_elastic_ext.worker.agent.watches import Act
 from hvd_elastic_ext.worker.agent.wires import heard
 
@@ -67,6 +67,9 @@ class Door:
         self._asked = asked
         self._unasked = unasked
         self._complain = complain
+        self._way = way_to_tell()
+        if self._way is None:
+            complain("this kernel does not tell whose a connection is: its door is open to all users of this machine")
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_ASKERS)
         self._listener.setblocking(False)
         self._askers: dict[int, _Asker] = {}
@@ -133,9 +136,7 @@ class Door:
             self._deaf_until = self._hall.now() + 1.0
             self._listen()
             return
-        uid = owner(connection)
-        if not is_trusted(uid):
-            self._complain(f"a process of user {uid} was turned away at the door")
+        if not self._is_ours(connection):
             connection.close()
             return
         connection.setblocking(False)
@@ -143,6 +144,16 @@ class Door:
         self._askers[connection.fileno()] = asker
         self._hall.watch(connection.fileno(), functools.partial(self._read, asker))
         self._listen()
+
+    def _is_ours(self, connection: socket.socket) -> bool:
+        """Whether a process of this user, or of root, is there and connected. Who cannot be told is a stranger."""
+        if self._way is None:
+            return True
+        uid = owner(connection, self._way)
+        if not is_trusted(uid):
+            whose = "that had gone, or whose user cannot be told," if uid is None else f"of user {uid}"
+            self._complain(f"a process {whose} was turned away at the door")
+        return is_trusted(uid)
 
     def _read(self, asker: _Asker) -> None:
         data = heard(asker.connection)
@@ -161,6 +172,9 @@ class Door:
             self._reply(asker, error.status, b"")
             return
         if request is None:
+            return
+        if not self._is_ours(asker.connection):  # asked again: it may have gone since it came
+            self._hang_up(asker)
             return
         if request.method == "PUT" and request.path.startswith(REGISTRATION):
             self._reply(asker, 200, b"")

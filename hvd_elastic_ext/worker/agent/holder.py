@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import select
 import signal
 import subprocess
@@ -18,6 +17,7 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.edges import cores
 from hvd_elastic_ext.worker.agent import tree
 from hvd_elastic_ext.worker.agent.contact import Inheritance
 from hvd_elastic_ext.worker.agent.orders import Start
@@ -99,10 +99,9 @@ class Holder:
             tree.die_with_parent()
             if os.getppid() != holder:  # died before the line above could take effect
                 os._exit(ORPHANED)
+            if order.core:  # else none, as the agent: a dump of a large process takes longer than all of a restart
+                cores.allow()
 
-        if not order.core:
-            # A dump of a large process takes longer than all of a restart.
-            resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
         return subprocess.Popen(
             order.argv,
             env=_environment(order, inheritance),

@@ -9,7 +9,14 @@ MAX_HEAD: Final = 8 << 10
 MAX_BODY: Final = 1 << 20
 METHODS: Final = ("GET", "PUT", "DELETE")
 
-_PHRASES: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 500: "Internal Server Error"}
+_PHRASES: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    413: "Content Too Large",
+    500: "Internal Server Error",
+    507: "Insufficient Storage",
+}
 
 
 class BadRequest(ValueError):

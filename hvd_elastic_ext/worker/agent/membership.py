@@ -71,6 +71,8 @@ def _claim(order: Join | End, key: bytes) -> adoption.Claim:
             complain(f"no other launcher will be able to adopt this agent: {error}")
             return adoption.Claim()
         if claim.living is None:
+            if claim.problem:
+                complain(f"{claim.problem}; another folder is used")
             return claim
         try:
             answer = adoption.hand_over(claim.living, _bare(order), key=key, patience_s=grace_s + PATIENCE_S)

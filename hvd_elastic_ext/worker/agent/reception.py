@@ -10,14 +10,16 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
+from hvd_elastic_ext.edges.peers import user_of
 from hvd_elastic_ext.worker.agent.adoption import ANSWER_S, MAX_LINE, prove
 from hvd_elastic_ext.worker.agent.door import Hall
 from hvd_elastic_ext.worker.agent.fields import OrderError
 from hvd_elastic_ext.worker.agent.orders import End, Join, entry_of, read
-from hvd_elastic_ext.worker.agent.peers import user_of
 from hvd_elastic_ext.worker.agent.wires import Lines, heard
 
 MAX_GUESTS: Final = 16
+DEAF_S: Final = 1.0
+"""How long nobody is received where there is no descriptor left: looking again at once, it would do nothing else."""
 
 
 class _Guest:
@@ -44,25 +46,35 @@ class Reception:
         self._key = key
         self._obey = obey
         self._guests: dict[int, _Guest] = {}
+        self._deaf_until: float | None = None
         hall.watch(listener.fileno(), self._accept)
 
     def due(self) -> float | None:
-        return min((guest.deadline for guest in self._guests.values() if guest.deadline is not None), default=None)
+        deadlines = [guest.deadline for guest in self._guests.values()]
+        return min((moment for moment in (*deadlines, self._deaf_until) if moment is not None), default=None)
 
     def tick(self) -> None:
         now = self._hall.now()
+        if self._deaf_until is not None and now >= self._deaf_until:
+            self._deaf_until = None
+            self._hall.watch(self._listener.fileno(), self._accept)
         for guest in list(self._guests.values()):
             if guest.deadline is not None and now >= guest.deadline:
                 self._see_off(guest)
 
     def close(self) -> None:
         """Receive nobody any more. Those who wait for the agent's end wait on."""
+        self._deaf_until = None
         self._hall.unwatch(self._listener.fileno())
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionError):  # gone again
+            return
         except OSError:
+            self._deaf_until = self._hall.now() + DEAF_S
+            self._hall.unwatch(self._listener.fileno())
             return
         if user_of(connection) != os.geteuid() or len(self._guests) >= MAX_GUESTS:
             connection.close()

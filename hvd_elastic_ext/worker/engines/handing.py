@@ -6,6 +6,7 @@ the kernel whose process the other is: a stranger gets nothing, and nothing of a
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import socket
@@ -29,8 +30,13 @@ class Handed(NamedTuple):
 
 
 def address(mark: str, generation: int, rank: int) -> str:
-    """Where the slot of ``rank`` listens in a world."""
-    return f"\0hvd-elastic/{os.geteuid()}/{mark}/{generation}/{rank}"
+    """Where the slot of ``rank`` listens in a world.
+
+    Every user can read which names are taken, and take others. From one of these nobody who does not know the
+    mark can tell another.
+    """
+    name = hmac.new(mark.encode(), f"{os.geteuid()}/{generation}/{rank}".encode(), "sha256").hexdigest()
+    return f"\0hvd-elastic/{name}"
 
 
 def is_ours(connection: socket.socket) -> bool:

@@ -1,4 +1,4 @@
-"""``python -m hvd_elastic_ext.worker.engines.rank MARK GENERATION``: what ``mpirun`` starts, once for each rank.
+"""``python -m hvd_elastic_ext.worker.engines.rank GENERATION``: what ``mpirun`` starts, once for each rank.
 
 It gets from its slot the command to run and what to run it with, adds what ``mpirun`` has told it, and waits for its
 end: neither the slot's program nor the training process is there without the other.
@@ -33,7 +33,7 @@ NOT_STARTED: Final = 125
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run the rank to its end; its exit code."""
-    mark, generation = argv[0], int(argv[1])
+    mark, generation = environ.get(names.MARK, ""), int(argv[0])
     rank = next((int(environ[name]) for name in RANK if environ.get(name, "").isdigit()), 0)
     connection = _meet(address(mark, generation, rank))
     if connection is None:

@@ -151,7 +151,7 @@ def test_a_folder_that_others_could_enter_is_not_used(
         folder.symlink_to(tmp_path / "elsewhere")
     agent = begin(launcher)
     launcher.session()  # it works all the same
-    agent.wait_for("is not a folder that only its user can enter")
+    agent.wait_for("is not a folder that only its user can enter; remove it; another folder is used")
     assert not list(tmp_path.rglob("*.sock"))
 
 

@@ -7,6 +7,7 @@ import contextlib
 import http.client
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -205,15 +206,71 @@ def test_a_process_that_ends_takes_its_questions_back(agent: Agent, door: int) -
     agent.wait_for("unasked", 0)
 
 
-def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int) -> None:
+STRANGER = """
+import os, socket, struct, sys
+os.setuid(65534)
+port, how, times = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+for number in range(times):
+    with socket.socket() as asker:
+        asker.connect(("127.0.0.1", port))
+        try:
+            asker.sendall(b"PUT /global/%d HTTP/1.1\\r\\nContent-Length: 4\\r\\n\\r\\nevil" % number)
+            if how == "reset":
+                asker.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if how == "stays":
+                assert asker.recv(100) == b"", "it was answered"
+        except ConnectionError:
+            pass
+"""
+"""Somebody else's process, that says all it has to say and then resets the connection, closes it, or waits."""
+
+
+def knock_as_somebody_else(door: int, how: str, *, times: int) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
-    knock = (
-        f"import os, socket; os.setuid(65534); a = socket.socket(); a.connect(('127.0.0.1', {door})); print(a.recv(1))"
+    told = subprocess.run(
+        [sys.executable, "-c", STRANGER, str(door), how, str(times)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
     )
-    told = subprocess.run([sys.executable, "-c", knock], capture_output=True, text=True, timeout=20, check=False)
-    assert "b''" in told.stdout or "Connection reset" in told.stderr
-    assert "a process of user 65534 was turned away at the door" in agent.process.stderr
+    assert told.returncode == 0, told.stderr
+
+
+@pytest.mark.parametrize("how", ["reset", "closes", "stays"])
+def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int, how: str) -> None:
+    knock_as_somebody_else(door, how, times=200)
+    own = Asking(door, "GET", "/global/own")  # comes after all of them
+    wait_until(lambda: agent.news("asked"), what="a question")
+    reply(agent, agent.wait_for("asked", 0), 404)
+    assert own.wait() == (404, b"")
+    assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
+    assert "was turned away at the door" in agent.process.stderr
+    if how == "stays":
+        assert "a process of user 65534 was turned away at the door" in agent.process.stderr
+
+
+def test_an_agent_with_no_descriptor_left_to_ask_with_trusts_nobody(agent: Agent, door: int) -> None:
+    pid = agent.process.pid
+    usual = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir(f"/proc/{pid}/fd"))
+    free = highest + 1 - len(os.listdir(f"/proc/{pid}/fd"))
+    # Room for one connection, and none to ask the kernel whose it is.
+    fill = [socket.create_connection(("127.0.0.1", door)) for _ in range(free)]
+    try:
+        wait_until(lambda: len(os.listdir(f"/proc/{pid}/fd")) == highest + 1, what="all numbers in use")
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 2, usual[1]))
+        knock_as_somebody_else(door, "stays", times=3)
+        knock_as_somebody_else(door, "reset", times=3)
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, usual)
+        for one in fill:
+            one.close()
+    own = Asking(door, "GET", "/global/own")
+    reply(agent, agent.wait_for("asked", 0), 404)
+    assert own.wait() == (404, b"")
+    assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
 
 
 # --- links -------------------------------------------------------------------------------------------

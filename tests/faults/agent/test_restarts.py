@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.faults.agent.conftest import Agent, holders_of
@@ -153,3 +155,23 @@ def test_no_core_is_dumped_unless_that_is_asked_for(core_limit: int, agent: Agen
         agent.python(slot, show, core=core)
         agent.wait_for("ended", slot)
     assert [int(agent.written(slot)) for slot in range(2)] == [0, core_limit]
+
+
+def test_no_core_is_dumped_of_an_agent_and_its_holders_which_know_the_jobs_key(core_limit: int, agent: Agent) -> None:
+    agent.python(0, "import time; print('up', flush=True); time.sleep(600)", core=True)
+    agent.wait_for_text(0, b"up")
+    training = agent.wait_for("started", 0)["pid"]
+    (holder,) = [pid for pid in psutil.Process(agent.process.pid).children() if pid.pid != training]
+    soft = [resource.prlimit(pid, resource.RLIMIT_CORE)[0] for pid in (agent.process.pid, holder.pid, training)]
+    assert soft == [0, 0, core_limit]
+
+
+def test_no_core_is_dumped_of_a_launcher(core_limit: int) -> None:
+    run = (
+        "import resource\n"
+        "from hvd_elastic_ext.launcher import run\n"
+        "try: run.main(['--no-such-option'])\n"
+        "except SystemExit: print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+    )
+    said = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True, timeout=60, check=True)
+    assert said.stdout == "0\n"

@@ -72,6 +72,13 @@ BROKEN = [
     # what is wrong, level, words of the finding, words of its reason, words of its remedy
     ({"answer": answer(python={"version": "3.9.2"})}, "error", "Python 3.9.2", "3.10", "newer Python"),
     (
+        {"answer": answer(python={"taken": "/tmp/hvd-elastic-0"})},
+        "warning",
+        "/tmp/hvd-elastic-0 is not ours alone",
+        "home directory instead",
+        "rm -r /tmp/hvd-elastic-0",
+    ),
+    (
         {"answer": answer(numpy=NOT_INSTALLED)},
         "error",
         "numpy is not installed",

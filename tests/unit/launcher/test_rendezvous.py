@@ -10,13 +10,16 @@ from hvd_elastic_ext.core.place import Place
 from hvd_elastic_ext.launcher.rendezvous import (
     CANNOT_FORM,
     HOLD_S,
+    NO_ROOM,
     NOT_YET,
     OK,
+    TOO_LARGE,
     Answer,
     Life,
     Question,
     Rendezvous,
     Seat,
+    most_kept,
     places,
 )
 
@@ -147,6 +150,73 @@ def test_a_stranger_learns_no_key() -> None:
     meeting = formed(A)
     meeting.ask(Question(A, 2, "PUT", KEY, b"here"), 0.0)
     assert meeting.ask(Question(B, 1, "GET", KEY), 0.0) == [Answer(B, 1, NOT_YET)]
+
+
+def stored_by_horovod(size: int, *, sets: int = 0) -> list[list[tuple[str, bytes]]]:
+    """What each rank stores as gloo_context.cc and Gloo's connectFullMesh have it, all on hosts of four, by rank."""
+    suffixes = ["", *(f"_process_set_hash_{number:016x}" for number in range(sets))]
+    host = "worker-17.training.some-namespace.svc.cluster.local"
+    by_rank = []
+    for rank in range(size):
+        scopes = ((f"local_{host}", rank % 4, 4), (f"cross_{rank % 4}", rank // 4, size // 4), ("global_", rank, size))
+        by_rank.append(
+            [
+                (f"/{scope}{suffix}/{key}", value)
+                for suffix in suffixes
+                for scope, own, peers in scopes
+                for key, value in ((f"rank_{own}", host.encode()), (str(own), bytes(136 * (peers - 1))))
+            ]
+        )
+    return by_rank
+
+
+def world_of(size: int) -> tuple[Rendezvous, list[Life]]:
+    members = [Life(Seat(f"h{number}", 0), 1) for number in range(size)]
+    return formed(*members), members
+
+
+@pytest.mark.parametrize(("size", "sets"), [(4, 50), (16, 30), (256, 5)])
+def test_all_that_horovod_stores_is_kept(size: int, sets: int) -> None:
+    meeting, members = world_of(size)
+    for life, values in zip(members, stored_by_horovod(size, sets=sets), strict=True):
+        for number, (key, value) in enumerate(values, start=2):
+            assert meeting.ask(Question(life, number, "PUT", key, value), 0.0) == [Answer(life, number, OK)]
+
+
+def test_a_value_larger_than_any_of_horovods_is_refused_and_not_kept() -> None:
+    meeting = formed(A, B)
+    assert meeting.ask(Question(A, 2, "PUT", KEY, bytes(1 << 20)), 0.0) == [Answer(A, 2, TOO_LARGE)]
+    assert meeting.ask(Question(A, 3, "PUT", "/" + "x" * (1 << 16), b""), 0.0) == [Answer(A, 3, TOO_LARGE)]
+    assert meeting.ask(Question(A, 4, "PUT", KEY, b"here"), 0.0) == [Answer(A, 4, OK)]
+    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [Answer(B, 2, OK, b"here")]
+
+
+@pytest.mark.parametrize("value", [b"", b"x" * 8000])
+def test_however_many_keys_are_stored_a_world_keeps_so_much_and_no_more(value: bytes) -> None:
+    meeting = formed(A, B)
+    meeting.ask(Question(A, 2, "PUT", KEY, b"here"), 0.0)
+    answered = [meeting.ask(Question(A, n, "PUT", f"/global/{n}", value), 0.0)[0].status for n in range(3, 5000)]
+    kept = answered.index(NO_ROOM)
+    assert set(answered[:kept]) == {OK}
+    assert set(answered[kept:]) == {NO_ROOM}
+    assert kept * (len(value) + len("/global/1")) <= most_kept(2) < 1 << 20
+    # What is there is there, may be written again, and goes with its generation.
+    assert meeting.ask(Question(B, 2, "GET", KEY), 0.0) == [Answer(B, 2, OK, b"here")]
+    assert meeting.ask(Question(A, 6000, "PUT", KEY, b"anew"), 0.0)[0].status == OK
+    meeting.form(2, [A, B])
+    ask_rank(meeting, A, B, number=7000)
+    meeting.deal([A, B])
+    assert meeting.ask(Question(A, 7001, "PUT", "/global/new", value), 0.0)[0].status == OK
+
+
+def test_the_body_of_a_question_that_waits_is_not_kept() -> None:
+    meeting = Rendezvous()
+    meeting.form(1, [A])
+    meeting.ask(Question(A, 1, "GET", RANK, bytes(1 << 20)), 0.0)
+    assert meeting._waiting[A].body == b""
+    meeting.deal([A])
+    meeting.ask(Question(A, 2, "GET", KEY, bytes(1 << 20)), 0.0)
+    assert [question.body for question, _ in meeting._held.values()] == [b""]
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=6))

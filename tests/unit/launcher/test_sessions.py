@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import struct
+import sys
 
 import pytest
 
 from hvd_elastic_ext.core.wire import WireError
-from hvd_elastic_ext.launcher import sessions
+from hvd_elastic_ext.launcher import sessions, strangers
 from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, ControlEvent, News
 from tests.unit.launcher.agents import Agent, Scene, hello, play
 
@@ -27,8 +29,8 @@ def test_who_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_crowd_waits_and_those_who_only_stand_there_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_STRANGERS", 4)
-    monkeypatch.setattr(sessions, "HURRIED_S", 0.05)
+    monkeypatch.setattr(sessions, "most_for", lambda files: 4)
+    monkeypatch.setattr(strangers, "MOMENT_S", 0.05)
 
     async def act(made: Scene) -> None:
         for _ in range(8):
@@ -41,12 +43,75 @@ def test_a_crowd_waits_and_those_who_only_stand_there_make_room(monkeypatch: pyt
 
 
 def test_many_agents_at_once_are_all_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MAX_STRANGERS", 8)
+    monkeypatch.setattr(sessions, "most_for", lambda files: 8)
 
     async def act(made: Scene) -> None:
         await asyncio.gather(*(made.joined(host=f"h{number}") for number in range(100)))
         assert len(made.control.hosts) == 100
         assert not made.control.refused
+
+    play(act)
+
+
+CROWD = """
+import os, selectors, socket, sys
+os.setuid(65534)
+address, count = ("127.0.0.1", int(sys.argv[1])), int(sys.argv[2])
+standing = selectors.DefaultSelector()
+def stand():
+    one = socket.socket()
+    one.setblocking(False)
+    one.connect_ex(address)
+    standing.register(one, selectors.EVENT_READ)
+for _ in range(count):
+    stand()
+print("there", flush=True)
+while True:
+    for key, _ in standing.select():
+        try:
+            over = not key.fileobj.recv(4096)
+        except OSError:
+            over = True
+        if over:  # and comes again
+            standing.unregister(key.fileobj)
+            key.fileobj.close()
+            stand()
+"""
+"""Somebody else's process, of which so many connections stand at the port, and say nothing."""
+
+
+def test_a_crowd_of_another_user_that_stands_there_keeps_no_agent_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else")
+    monkeypatch.setattr(sessions, "most_for", lambda files: 64)
+
+    async def act(made: Scene) -> None:
+        arguments = (sys.executable, "-c", CROWD, str(made.port), "420")
+        crowd = await asyncio.create_subprocess_exec(*arguments, stdout=asyncio.subprocess.PIPE)
+        try:
+            assert crowd.stdout is not None
+            assert await crowd.stdout.readline() == b"there\n"
+            await made.until(lambda: made.control.refused.total() > 420)
+            for number in range(5):
+                await made.joined(host=f"h{number}")
+            assert len(made.control.hosts) == 5
+        finally:
+            crowd.kill()
+            await crowd.wait()
+
+    play(act)
+
+
+def test_those_who_say_much_and_not_who_they_are_cost_no_more_than_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MAX_UNPROVEN", 100_000)
+
+    async def act(made: Scene) -> None:
+        strangers = [await made.connect() for _ in range(3)]
+        for _, writer in strangers:
+            writer.write(bytes(32) + (60_000).to_bytes(4, "big") + bytes(50_000))  # a frame that does not end
+        await made.until(lambda: made.control.refused.total() >= 1)
+        await made.joined()
+        assert set(made.control.refused) == {"it said much, and not who it is"}
 
     play(act)
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.worker.agent.adoption import OLD_S, sweep
+from hvd_elastic_ext.launcher.doctor_facts import PROBE, steps_in
+from hvd_elastic_ext.launcher.doctor_types import Steps
+from hvd_elastic_ext.worker.agent.adoption import OLD_S, _bases, sweep
 
 NOW = 1_000_000_000.0
 
@@ -54,3 +60,60 @@ def test_what_is_no_folder_of_a_job_is_left_alone(tmp_path: Path, foreign: str) 
     sweep(str(base), now=NOW)
     assert (base / "notes").exists()
     assert (target / "h1.sock").exists()
+
+
+USER = 54321
+AS_THAT_USER = """
+import os
+from hvd_elastic_ext.worker.agent.adoption import claim
+os.setuid(54321)
+first = claim("job", "h1", b"k" * 32)
+print(os.readlink(f"/proc/self/fd/{first.folder}"))
+print(first.problem)
+second = claim("job", "h1", b"k" * 32)
+print(second.living is not None)
+second.living.close()
+first.release()
+"""
+
+
+def test_where_somebody_else_has_made_the_folder_in_tmp_first_agents_meet_in_the_home_directory() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else")
+    planted = Path(f"/tmp/hvd-elastic-{USER}")
+    home = Path(tempfile.mkdtemp(dir="/tmp"))  # what leads to tmp_path is root's alone
+    try:
+        planted.mkdir(mode=0o700)
+        os.chown(planted, 65534, 65534)
+        os.chown(home, USER, USER)
+        environ = {**os.environ, "HOME": str(home), "XDG_RUNTIME_DIR": ""}
+        command = [sys.executable, "-c", AS_THAT_USER]
+        told = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=False)
+        assert told.returncode == 0, told.stderr
+        folder, problem, adopted = told.stdout.splitlines()
+        assert folder.startswith(f"{home}/hvd-elastic-{USER}/job.")
+        assert problem == f"{planted} is not a folder that only its user can enter; remove it"
+        assert adopted == "True"
+        assert not list(home.iterdir())
+        (step,) = [facts for name, facts in steps_as_that_user(environ).items() if name == "python"]
+        assert step["taken"] == str(planted)
+    finally:
+        planted.rmdir()
+        shutil.rmtree(home)
+
+
+def steps_as_that_user(environ: dict[str, str]) -> Steps:
+    """What the doctor's probe says there."""
+    only = PROBE.partition('attempt("hvd-elastic-ext"')[0]
+    command = [sys.executable, "-c", f"import encodings.idna, json, os, socket, stat; os.setuid({USER})\n" + only]
+    told = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=30, check=True)
+    return steps_in(told.stdout)
+
+
+def test_a_home_directory_that_others_may_write_to_is_no_place_to_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert _bases()[-1].startswith(str(tmp_path))
+    tmp_path.chmod(0o777)
+    assert not _bases()[-1].startswith(str(tmp_path))

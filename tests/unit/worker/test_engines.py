@@ -17,6 +17,8 @@ import pytest
 
 from hvd_elastic_ext.core.engines import COMMITS, ENGINE, GENERATION, JOB, MARK, PROGRAM, RANK, START_AGAIN, TERMINATED
 from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.launcher.engines import mpirun
+from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.worker.engines import torchrun
 from hvd_elastic_ext.worker.engines.handing import Handed, address, hand_over, take_over
 from hvd_elastic_ext.worker.engines.line import Gone, Line
@@ -189,8 +191,8 @@ def test_a_command_that_is_not_there_is_named(agent: Agent, started: Any) -> Non
 
 def rank(mark: str, number: int) -> subprocess.Popen[str]:
     """What mpirun starts, with what mpirun tells it."""
-    env = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on"}
-    return subprocess.Popen([sys.executable, "-m", RANK, mark, "4"], env=env, cwd="/", text=True)
+    env = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on", MARK: mark}
+    return subprocess.Popen([sys.executable, "-m", RANK, "4"], env=env, cwd="/", text=True)
 
 
 @pytest.mark.parametrize(("code", "known"), [(0, 0), (7, 7), (-9, 137)])
@@ -322,3 +324,49 @@ def test_a_process_that_was_started_for_one_world_knows_its_number_and_does_not_
 
 def test_without_a_link_a_process_is_nobody_s_to_start_again() -> None:
     assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).restarts
+
+
+TAKE = """
+import os, re, socket, sys
+os.setuid(65534)
+taken = []
+shown = re.findall("@(hvd-elastic/\\S+)", open("/proc/net/unix").read())
+words = {word for text in shown + sys.argv[1:] for word in text.split("/")}
+for number in range(5):
+    for name in [f"hvd-elastic/0/{word}/{number}/3" for word in words] + [text[:-1] + str(number) for text in shown]:
+        taken.append(socket.socket(socket.AF_UNIX))
+        try:
+            taken[-1].bind("\\0" + name)
+        except OSError:
+            pass
+print("taken", flush=True)
+sys.stdin.read()
+"""
+"""Another user, who takes what names can be told from those that are there and from command lines."""
+
+
+def test_another_user_cannot_take_the_name_of_a_world_that_is_to_come(agent: Agent, started: Any) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else")
+    mark = f"mark-{os.getpid()}"
+    command = mpirun.command(Path("hosts"), 1, generation=4)
+    with socket.socket(socket.AF_UNIX) as of_the_world_before:
+        of_the_world_before.bind(address(mark, 3, PLACE.rank))
+        with subprocess.Popen(
+            [sys.executable, "-c", TAKE, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as thief:
+            assert thief.stdout is not None
+            assert thief.stdout.readline() == "taken\n"
+            process = started("mpirun", "sh", "-c", "echo up")
+            joins(agent)
+            with rank(mark, PLACE.rank) as started_by_mpi:
+                assert process.stdout.readline() == "up\n"
+                assert started_by_mpi.wait(30) == 0
+            assert process.wait(30) == 0
+            thief.communicate()
+
+
+def test_the_mark_stands_on_no_command_line() -> None:
+    ssh = Ssh(Path.cwd())
+    assert mpirun.environment({}, ssh=ssh, interfaces=[], mark="secret")[MARK] == "secret"
+    assert mpirun.command(Path("hosts"), 2, generation=7)[7:9] == ["-x", MARK]
