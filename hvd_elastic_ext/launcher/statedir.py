@@ -4,6 +4,7 @@
     incarnation   number of the newest launcher's life
     state.json    generation, health, budgets; state.json.bak is the one before
     key           of the job, so that a restarted launcher can take its agents back
+    known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
     control.sock  see :mod:`hvd_elastic_ext.launcher.desk`
 
 A disk that is full or read-only costs the memory of the next launcher, and is
@@ -30,6 +31,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher import ownership
 
 LOG = logging.getLogger(__name__)
 
@@ -40,7 +42,10 @@ KEY_BYTES: Final = 32
 PATIENCE_S: Final = 1.0
 """How long a held lock is waited for."""
 
+FOLDERS: Final = ".hvd-elastic"
+"""What the folders of jobs are in, where none is named."""
 LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
+KNOWN_HOSTS: Final = "known_hosts"
 BACKUP: Final = f"{STATE}.bak"
 
 
@@ -62,7 +67,7 @@ class StateDir:
     """A folder that this process holds, until :meth:`close` or its end.
 
     Raises :class:`InUse` if another process holds it, and :class:`UsageError`
-    if it cannot be made or anybody may write there; one line each.
+    if it cannot be made, is another's or may be written by others; one line each.
     """
 
     def __init__(self, path: Path) -> None:
@@ -198,20 +203,34 @@ def holder(path: Path) -> str | None:
 def make(path: Path) -> None:
     """Make the folder, for its user alone, unless it is there. To be called before anything is put into it.
 
-    Raises :class:`UsageError` if it cannot be made, or is there and anybody may write to it.
+    Raises :class:`UsageError` if it cannot be made, and as :func:`check` does.
     """
     try:
-        # Whoever may write to the folder above may put another one in the place of ours: not for everybody, either.
+        # Whoever may write to the folder above may put another one in the place of ours: for nobody else, either.
         for above in reversed([above for above in path.parents if not above.exists()]):
-            above.mkdir(mode=0o775, exist_ok=True)
+            above.mkdir(mode=0o755, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
-        mode = path.stat().st_mode
     except OSError as error:
         raise UsageError(
             f"--state-dir {path} cannot be made: {error.strerror}; name another with --state-dir"
         ) from None
-    if mode & stat.S_IWOTH:
-        raise UsageError(f"--state-dir {path} may be written by anybody; chmod o-w {path}, or name another")
+    check(path)
+
+
+def check(path: Path) -> None:
+    """Raises :class:`UsageError` if a folder, the :data:`FOLDERS` that it is in, or a file of ours there is another's.
+
+    So it does if others may write to one of them. What is above is the user's choice: /tmp, or a project's folder.
+    """
+    try:
+        if path.parent.name == FOLDERS:
+            ownership.check_folder(path.parent)
+        ownership.check_folder(path)
+        ownership.check_files(path, (LOCK, INCARNATION, STATE, BACKUP, KEY, KNOWN_HOSTS))
+    except OSError as error:
+        raise UsageError(
+            f"--state-dir {path} cannot be looked at: {error.strerror}; name another with --state-dir"
+        ) from None
 
 
 def _hold(path: Path) -> int:
@@ -261,7 +280,7 @@ def _read(path: Path) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("no regular file")
-        # The folder's owner could put anything there anyway; and who root is differs on network file systems.
+        # The folder's owner, who was looked at: who root is differs on network file systems.
         if status.st_uid not in (os.geteuid(), path.parent.stat().st_uid):
             raise ValueError(f"owned by user {status.st_uid}")
         if status.st_size > MAX_BYTES:
