@@ -32,6 +32,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher import ownership
+from hvd_elastic_ext.launcher.ssh import KNOWN_HOSTS
 
 LOG = logging.getLogger(__name__)
 
@@ -45,7 +46,6 @@ PATIENCE_S: Final = 1.0
 FOLDERS: Final = ".hvd-elastic"
 """What the folders of jobs are in, where none is named."""
 LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
-KNOWN_HOSTS: Final = "known_hosts"
 BACKUP: Final = f"{STATE}.bak"
 
 
