@@ -8,7 +8,8 @@
     control.sock  see :mod:`hvd_elastic_ext.launcher.desk`
 
 A disk that is full or read-only costs the memory of the next launcher, and is
-said once; it never stops this one.
+said once; it stops none that has begun. Only the number of its life has to be
+written: with one that was there before, agents would not know whom to obey.
 """
 
 from __future__ import annotations
@@ -75,6 +76,8 @@ class StateDir:
         self._silent: set[str] = set()
         self._good = False
         """Whether what stands at state.json may become the backup."""
+        self._incarnation = 0
+        """The newest of this process; 0 before the first."""
         make(path)
         self._lock = _hold(path)
 
@@ -96,10 +99,21 @@ class StateDir:
             self._lock = -1
 
     def next_incarnation(self) -> int:
-        """One more than any launcher that held this folder had; written down before it is used."""
-        newest = max(_incarnation(self.path), *(saved.incarnation for saved in self._states() if saved), 0)
-        self._write(INCARNATION, f"{newest + 1}\n")
-        return newest + 1
+        """One more than any launcher that held this folder had; written down before it is used.
+
+        Raises :class:`UsageError` if it cannot be, and this process had none before.
+        """
+        known = (saved.incarnation for saved in self._states() if saved)
+        number = max(_incarnation(self.path), self._incarnation, *known, 0) + 1
+        try:
+            _count(self.path / INCARNATION, f"{number}\n")
+        except OSError as error:
+            why = f"{self.path / INCARNATION} cannot be written ({error.strerror or error})"
+            if self._incarnation == 0:
+                raise UsageError(f"{why}; make room there, or name another folder with --state-dir") from None
+            LOG.warning("%s; the job goes on, but a restarted launcher may be taken for this one", why)
+        self._incarnation = number
+        return number
 
     def load(self) -> Saved | None:
         """What the last launcher saved; None if there was none. A damaged file is said, and the one before it used."""
@@ -327,6 +341,23 @@ def _incarnation(path: Path) -> int:
         return max(0, int(_read(path / INCARNATION)))
     except (OSError, ValueError):
         return 0
+
+
+def _count(path: Path, text: str) -> None:
+    """Put ``text`` in the place of a number that was no longer. On a full disk there is room where that stood."""
+    try:
+        return _replace(path, text, backup=None)
+    except OSError:
+        if not path.exists():
+            raise
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if os.pwrite(descriptor, text.encode(), 0) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(descriptor, len(text))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _replace(path: Path, text: str, *, backup: Path | None) -> None:

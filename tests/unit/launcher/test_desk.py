@@ -199,7 +199,8 @@ def test_nobody_listening_is_told_apart_from_silence(tmp_path: Path) -> None:
 def test_what_another_user_answers_is_not_listened_to() -> None:
     listen = (
         "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); "
-        "s.listen(); print('up', flush=True); c = s.accept()[0]; c.sendall(b'{\"said\": \"done\"}\\n'); print(c.recv(99), flush=True)"
+        "s.listen(); print('up', flush=True); c = s.accept()[0]; "
+        'c.sendall(b\'{"said": "done"}\\n\'); print(c.recv(99), flush=True)'
     )
     with tempfile.TemporaryDirectory(prefix="hvd-test-") as name:
         Path(name).chmod(0o1777)
