@@ -99,7 +99,8 @@ def parse_hosts_text(text: str, *, where: str, default_slots: int | None = None)
     bad line and counting the others: a list with one bad line is no list.
     """
     hosts: dict[str, tuple[Host, int]] = {}
-    problems: list[tuple[int, str]] = []
+    first: tuple[int, str] | None = None
+    problems = 0
     for number, raw in enumerate(text.removeprefix("\ufeff").split("\n"), start=1):
         line = raw.removesuffix("\r")
         if not line.strip() or line.startswith("#"):
@@ -107,16 +108,16 @@ def parse_hosts_text(text: str, *, where: str, default_slots: int | None = None)
         try:
             host = parse_hosts_line(line, default_slots=default_slots)
         except ValueError as error:
-            problems.append((number, str(error)))
+            first, problems = first or (number, str(error)), problems + 1
             continue
         if host.name in hosts:
-            first = hosts[host.name][1]
-            problems.append((number, f"host {host.name!r} was listed in line {first} already; give each host once"))
+            why = f"host {host.name!r} was listed in line {hosts[host.name][1]} already; give each host once"
+            first, problems = first or (number, why), problems + 1
             continue
         hosts[host.name] = (host, number)
-    if problems:
-        number, why = problems[0]
-        raise BadHosts(where, number, why, more=len(problems) - 1)
+    if first is not None:
+        number, why = first
+        raise BadHosts(where, number, why, more=problems - 1)
     return HostSet(tuple(host for host, _ in hosts.values()))
 
 

@@ -48,6 +48,9 @@ SETTLE_EMPTY = 1.0
 RELEASE = (0.001, 0.003, 0.006)
 """Pauses in seconds before asking again who has a file open: the kernel says that it was closed before it lets go."""
 
+STOP_S = 1.0
+"""How long the end of a watch waits for its threads: a file system that stalls may hold them for ever."""
+
 MAX_LINKS = 40
 """Symbolic links followed before a path is taken for a loop, as the kernel does."""
 
@@ -106,12 +109,17 @@ class FileWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the watch; no call of ``on_change`` begins after this returns. May be repeated."""
+        """End the watch; no call of ``on_change`` begins after this returns. May be repeated.
+
+        One that has begun, or a look at the file, may stand still on its file system: it is waited for no longer than
+        :data:`STOP_S` seconds, and its thread does not keep the process.
+        """
         self._stopping = True
         self._wake.set()
+        until = time.monotonic() + STOP_S
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._dirs.close()
+            self._thread.join(STOP_S)
+        self._dirs.close(until=until)
 
     def _run(self) -> None:
         again = False
@@ -128,6 +136,8 @@ class FileWatch:
             again = changed
 
     def _call(self) -> None:
+        if self._stopping:  # a look at the file took longer than stop() waited for
+            return
         try:
             self._on_change()
         except Exception:
@@ -166,13 +176,13 @@ class _Directories:
                 break
         self.complete = wanted.keys() == self._watches.keys()
 
-    def close(self) -> None:
+    def close(self, *, until: float) -> None:
+        """Watch nothing any more. Threads are waited for until then (monotonic)."""
         observer, self._observer, self._degraded = self._observer, None, True
         if observer is not None:
             observer.stop()
-            observer.join()
-            for emitter in list(observer.emitters):
-                emitter.join()
+            for thread in (observer, *list(observer.emitters)):
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _drop_all_but(self, wanted: Mapping[str, _Identity]) -> None:
         with self._lock:
@@ -193,7 +203,7 @@ class _Directories:
         return added
 
     def _schedule(self, directory: str) -> ObservedWatch | None:
-        if self._degraded or not os.access(directory, os.R_OK):
+        if not os.access(directory, os.R_OK) or self._degraded:  # in this order: that may take until after close()
             return None  # a directory one may not list is looked at every relook
         try:
             if self._observer is None:

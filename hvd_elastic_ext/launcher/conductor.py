@@ -50,9 +50,8 @@ from hvd_elastic_ext.launcher.saving import (
     stored_of,
 )
 from hvd_elastic_ext.launcher.settings import RunSettings
-from hvd_elastic_ext.launcher.ssh import Ssh
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir
-from hvd_elastic_ext.launcher.transports import ToPods, end_line, join_line, transport_of
+from hvd_elastic_ext.launcher.transports import ToPods, end_line, join_line, ssh_of, transport_of
 
 log = logging.getLogger(__name__)
 
@@ -266,7 +265,7 @@ class Conductor:
             self._mpi = MpiRuns(
                 settings.state_dir,
                 mark=mark_of(self._control.key),
-                ssh=Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file),
+                ssh=ssh_of(settings),
                 interfaces=settings.interfaces,
                 is_near=self._reach.is_near,
                 ended=self._mpi_ended,

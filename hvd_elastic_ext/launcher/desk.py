@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from hvd_elastic_ext.core.errors import ElasticError
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
 
 LOG = logging.getLogger(__name__)
 
@@ -139,13 +139,18 @@ class Desk:
 def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> Mapping[str, Any]:
     """Ask whoever listens at ``path``; blocks up to ``timeout`` seconds.
 
-    Raises ``ConnectionError`` or ``FileNotFoundError`` if nobody listens there,
+    Raises ``ConnectionError`` or ``FileNotFoundError`` if nobody listens there, :class:`UsageError` if it is neither
+    this user nor root,
     ``TimeoutError`` if there is no answer, ``ValueError`` if it is none.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(timeout)
         with short_name(path) as name:
             asking.connect(name)
+        if (user := _user_of(asking)) not in (0, os.geteuid()):
+            raise UsageError(
+                f"{path}: user {user} answers there, not your launcher; ask as that user, if it is his job"
+            )
         asking.sendall(json.dumps(request).encode() + b"\n")
         with asking.makefile("rb") as answers:
             line = answers.readline(MAX_ANSWER)
@@ -168,7 +173,10 @@ def short_name(path: Path) -> Iterator[str]:
 
 
 def _may_ask(writer: asyncio.StreamWriter) -> bool:
-    peer = writer.get_extra_info("socket")
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    user = struct.unpack("3i", credentials)[1]
-    return user in (0, os.geteuid())
+    return _user_of(writer.get_extra_info("socket")) in (0, os.geteuid())
+
+
+def _user_of(connection: socket.socket) -> int:
+    """The user at the other end of a Unix socket: of one that was connected to, who listened."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[1])

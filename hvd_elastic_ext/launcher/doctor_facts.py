@@ -24,7 +24,8 @@ import psutil
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.doctor_types import SHARED_MEMORY, Answer, Facts, HostFacts, Steps
-from hvd_elastic_ext.launcher.ssh import Ssh
+from hvd_elastic_ext.launcher.hostkeys import ANSWER_S
+from hvd_elastic_ext.launcher.ssh import HostKeys, Ssh, read_host_keys
 
 CONNECT_TIMEOUT_S: Final = 5
 PROBE_TIMEOUT_S: Final = 90.0
@@ -100,12 +101,26 @@ class Reach:
     python: str = field(default=sys.executable)
 
     def command(self, host: str) -> list[str]:
-        """ssh to an interpreter on ``host`` that reads its program from standard input."""
+        """ssh to an interpreter on ``host`` that reads its program from standard input.
+
+        Asks the user's configuration of ssh what is to be said of the host's key.
+        """
         ssh = Ssh(Path.cwd(), self.ssh_port, self.ssh_identity_file, CONNECT_TIMEOUT_S)
         try:
-            return ssh.command(host, [self.python, "-"])
+            return ssh.command(host, [self.python, "-"], keys=host_keys(ssh.question(host)).options(None))
         except ValueError as error:
             raise UsageError(str(error)) from None
+
+
+def host_keys(question: Sequence[str]) -> HostKeys:
+    """What the user's configuration of ssh says of a host's key."""
+    try:
+        done = subprocess.run(
+            question, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ANSWER_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return HostKeys()
+    return read_host_keys(done.stdout)
 
 
 def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> Facts:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from hvd_elastic_ext.launcher.doctor_types import SHARED_MEMORY, Answer, Facts, HostFacts
+from hvd_elastic_ext.launcher.ssh import KNOW_IT
 
 HOROVOD: Final = "0.28.1"
 OLDEST_PYTHON: Final = (3, 10)
@@ -240,7 +241,11 @@ def resources(facts: Facts) -> Iterator[Finding]:
 
 _SSH: Final = (
     ("permission denied", "the host does not take this key", "ssh-copy-id {host}, or name the key with -i"),
-    ("host key verification failed", "its host key is not the one known here", "ssh-keygen -R {host} if that is right"),
+    (
+        "host key verification failed",
+        "its host key is not the one known here, or is not known and your ssh configuration demands that it is",
+        "ssh-keygen -R {host} if it was changed rightly; if it is not known: " + KNOW_IT,
+    ),
     (
         "host identification has changed",
         "its host key is not the one known here",

@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.launcher import desk, hosts_desk, ledger_json, runs, statedir
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 
-ROOT: Final = Path(".hvd-elastic")
+ROOT: Final = Path(statedir.FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 BEGINS_S: Final = 5.0
 """How long a launcher that holds the folder may take until it listens."""
@@ -101,6 +101,7 @@ def _folder(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
 
 def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The launcher's answer; without a launcher, ours over what it saved."""
+    statedir.check(folder)
     deadline = time.monotonic() + BEGINS_S
     while (answer := _asked(folder, request)) is None:
         who = statedir.holder(folder)

@@ -362,7 +362,7 @@ def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Ma
 def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, str]) -> RunSettings:
     command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
     job = args.job or job_name(command)
-    state_dir = Path(args.state_dir or Path(".hvd-elastic") / job)
+    state_dir = Path(args.state_dir or Path(statedir.FOLDERS) / job)
     return RunSettings(
         command=command,
         sources=_sources(args, hosts),

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import http.client
 import os
+import select
 import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
@@ -20,7 +22,7 @@ from urllib.parse import urlencode, urlsplit
 from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
-from hvd_elastic_ext.edges.filewatch import BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.edges.filewatch import MAX_BYTES, BeingWritten, FileWatch, read_text
 from hvd_elastic_ext.launcher.feed import HostFeed
 
 SCRIPT_INTERVAL_S: Final = 1.0
@@ -33,6 +35,8 @@ RETRY_S: Final = (0.2, 5.0)
 STOP_S: Final = 2.0
 """How long a source's thread may take to end; what it blocks on is closed or killed first, where that can be done."""
 MAX_BODY: Final = 4 * 1024 * 1024
+MAX_OUTPUT: Final = MAX_BYTES
+"""Bytes that a discovery script may print; as many as a hosts file may have."""
 
 
 class HostSource(Protocol):
@@ -137,7 +141,7 @@ class ScriptSource(_Looping):
         self._interval_s = interval_s
         self._timeout_s = timeout_s
         self._sequence = 0
-        self._running: subprocess.Popen[str] | None = None
+        self._running: subprocess.Popen[bytes] | None = None
 
     def _once(self) -> float:
         try:
@@ -161,8 +165,7 @@ class ScriptSource(_Looping):
                 shell=True,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                text=True,
-                errors="replace",
+                bufsize=0,
                 start_new_session=True,
             )
         except OSError as error:
@@ -171,14 +174,18 @@ class ScriptSource(_Looping):
             if self._stopped.is_set():  # after stop() had looked for something to kill
                 self._kill(process)
             try:
-                output, _ = process.communicate(timeout=self._timeout_s)
-            except subprocess.TimeoutExpired:
+                output = _all_of(process, deadline=time.monotonic() + self._timeout_s)
+            except TimeoutError:
                 self._kill(process)
                 why = f"gave no list within {self._timeout_s:g} s and was killed"
                 raise SourceUnavailable(self._command, why) from None
+            if len(output) > MAX_OUTPUT:
+                self._kill(process)
+                why = f"printed more than {MAX_OUTPUT} bytes and was killed; it is to print host:slots lines only"
+                raise SourceUnavailable(self._command, why)
         if process.returncode != 0:
             raise SourceUnavailable(self._command, f"ended with exit code {process.returncode}")
-        return output
+        return output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
 
     def _interrupt(self) -> None:
         process = self._running
@@ -186,11 +193,34 @@ class ScriptSource(_Looping):
             self._kill(process)
 
     @staticmethod
-    def _kill(process: subprocess.Popen[str]) -> None:
+    def _kill(process: subprocess.Popen[bytes]) -> None:
         try:
             os.killpg(process.pid, signal.SIGKILL)
         except ProcessLookupError:
             return
+
+
+def _all_of(process: subprocess.Popen[bytes], *, deadline: float) -> bytes:
+    """What a process prints to its end, or a little more than :data:`MAX_OUTPUT` bytes of it.
+
+    Raises ``TimeoutError`` if it has not ended by the deadline (monotonic).
+    """
+    assert process.stdout is not None
+    readable = select.poll()
+    readable.register(process.stdout, select.POLLIN)
+    output = bytearray()
+    while len(output) <= MAX_OUTPUT:
+        if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+        piece = os.read(process.stdout.fileno(), 1 << 16)
+        if not piece:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise TimeoutError from None
+            break
+        output += piece
+    return bytes(output)
 
 
 class PushSource(_Looping):

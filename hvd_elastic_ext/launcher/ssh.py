@@ -2,41 +2,133 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from hvd_elastic_ext.core.hosts import name_error
+
+KNOWN_HOSTS: Final = "known_hosts"
+"""The job's own file of hosts' keys, in its folder."""
+_ASK: Final = "ask"
+"""OpenSSH's default for hosts that are not known: nobody is there to be asked."""
+_AMBIGUOUS: Final = re.compile(r"[\s\"\\$%]")
+"""What means something else on a command line than in a path."""
+_OFFENDING: Final = re.compile(r"Offending .*key in (.+):\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class HostKeys:
+    """What the user's configuration says of a host's key, as ``ssh -G`` prints it; "" where it could not be asked."""
+
+    strict: str = ""
+    files: tuple[str, ...] = ()
+
+    @property
+    def open(self) -> bool:
+        """It says nothing, so that it is for us to say what becomes of a host that is not known."""
+        return self.strict == _ASK
+
+    def options(self, known_hosts: Path | None) -> tuple[str, ...]:
+        """What ssh is told besides: nothing, where the user has decided.
+
+        A host of which nothing is known is accepted, and remembered in ``known_hosts``, before the user's own files,
+        or only in those without it. One with another key than any of them has for it is not.
+        """
+        if not self.open:
+            return ()
+        # With one name for several addresses, or an address that another host had, it is the name that counts.
+        options = ("-oStrictHostKeyChecking=accept-new", "-oCheckHostIP=no")
+        files = [] if known_hosts is None else [str(known_hosts), *self.files]
+        plain = all(name.startswith("/") and not _AMBIGUOUS.search(name) for name in self.files)
+        if not files or not plain or re.search(r'["\\$%]', files[0]):
+            return options
+        return (*options, f'-oUserKnownHostsFile="{files[0]}" {" ".join(self.files)}'.rstrip())
+
+
+def read_host_keys(output: str) -> HostKeys:
+    """Read what ``ssh -G`` has printed. Pure."""
+    said = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
+    files = said.get("userknownhostsfile", "").split()
+    return HostKeys(said.get("stricthostkeychecking", ""), tuple(name for name in files if name != "none"))
+
+
+def shared_options(found: Sequence[HostKeys], known_hosts: Path) -> tuple[str, ...]:
+    """Options for one command line by which several hosts are reached; ``known_hosts`` has all that is known. Pure.
+
+    Where some of the hosts are the user's decision, those of which nothing is known are refused.
+    """
+    if not any(keys.open for keys in found):
+        return ()
+    file = () if _AMBIGUOUS.search(str(known_hosts)) else (f"-oUserKnownHostsFile={known_hosts}",)
+    everywhere = found[0].options(None) if all(keys.open for keys in found) else ()
+    return (*everywhere, *file)
+
+
+def refused_key(host: str, port: int | None, said: Sequence[str]) -> str | None:
+    """What to do about a host whose key ssh has refused, by the lines that it said; None if it has not. Pure."""
+    if not any("host key verification failed" in line.lower() for line in said):
+        return None
+    name = host if port in (None, 22) else shlex.quote(f"[{host}]:{port}")
+    files = [match[1] for line in said if (match := _OFFENDING.search(line))]
+    if not files:
+        return f"its key is not known, and your ssh configuration demands that it is: {KNOW_IT.format(host=host)}"
+    return f"its key is not the one that is known; if it was changed rightly: ssh-keygen -R {name} -f {files[0]}"
+
+
+KNOW_IT: Final = "add it to ~/.ssh/known_hosts, or say StrictHostKeyChecking accept-new for {host} in ~/.ssh/config"
 
 
 @dataclass(frozen=True, slots=True)
 class Ssh:
-    """Options of ssh, as ``horovodrun`` takes them. ``directory`` is where commands run, on hosts that have it."""
+    """Options of ssh, as ``horovodrun`` takes them. ``directory`` is where commands run, on hosts that have it.
+
+    ``known_hosts``: the job's own file of hosts' keys; None: the user's.
+    """
 
     directory: Path
     port: int | None = None
     identity_file: str | None = None
     connect_timeout_s: int = 10
+    known_hosts: Path | None = None
 
-    def command(self, host: str, words: Sequence[str]) -> list[str]:
-        """The command that runs ``words`` on ``host``. Raises ``ValueError`` for an unsafe host name."""
-        problem = name_error(host)
-        if problem is not None:
-            raise ValueError(problem)
+    def question(self, host: str) -> list[str]:
+        """The command that prints the user's configuration for ``host``. Raises as :meth:`command` does."""
+        return ["ssh", "-G", *self._way(), "--", _checked(host)]
+
+    def command(self, host: str, words: Sequence[str], *, keys: Sequence[str] = ()) -> list[str]:
+        """The command that runs ``words`` on ``host``; ``keys``: what it is told of hosts' keys.
+
+        Raises ``ValueError`` for an unsafe host name.
+        """
         return [
             "ssh",
             "-oBatchMode=yes",
-            "-oStrictHostKeyChecking=no",
+            *keys,
             f"-oConnectTimeout={self.connect_timeout_s}",
             # A host that went away silently must not hold an ssh, and with it a slot, for hours.
             "-oServerAliveInterval=5",
             "-oServerAliveCountMax=3",
             "-oControlMaster=no",
-            *(["-p", str(self.port)] if self.port else []),
-            *(["-i", self.identity_file] if self.identity_file else []),
+            *self._way(),
             "--",
-            host,
+            _checked(host),
             # A host without this directory still runs commands given by absolute path, as with horovodrun.
             f"cd {shlex.quote(str(self.directory))} 2>/dev/null; exec {shlex.join(words)}",
         ]
+
+    def _way(self) -> list[str]:
+        return [
+            *(["-p", str(self.port)] if self.port else []),
+            *(["-i", self.identity_file] if self.identity_file else []),
+        ]
+
+
+def _checked(host: str) -> str:
+    problem = name_error(host)
+    if problem is not None:
+        raise ValueError(problem)
+    return host

@@ -4,10 +4,12 @@
     incarnation   number of the newest launcher's life
     state.json    generation, health, budgets; state.json.bak is the one before
     key           of the job, so that a restarted launcher can take its agents back
+    known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
     control.sock  see :mod:`hvd_elastic_ext.launcher.desk`
 
 A disk that is full or read-only costs the memory of the next launcher, and is
-said once; it never stops this one.
+said once; it stops none that has begun. Only the number of its life has to be
+written: with one that was there before, agents would not know whom to obey.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from types import TracebackType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher import ownership
+from hvd_elastic_ext.launcher.ssh import KNOWN_HOSTS
 
 LOG = logging.getLogger(__name__)
 
@@ -40,6 +44,8 @@ KEY_BYTES: Final = 32
 PATIENCE_S: Final = 1.0
 """How long a held lock is waited for."""
 
+FOLDERS: Final = ".hvd-elastic"
+"""What the folders of jobs are in, where none is named."""
 LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
 BACKUP: Final = f"{STATE}.bak"
 
@@ -62,7 +68,7 @@ class StateDir:
     """A folder that this process holds, until :meth:`close` or its end.
 
     Raises :class:`InUse` if another process holds it, and :class:`UsageError`
-    if it cannot be made or anybody may write there; one line each.
+    if it cannot be made, is another's or may be written by others; one line each.
     """
 
     def __init__(self, path: Path) -> None:
@@ -70,6 +76,8 @@ class StateDir:
         self._silent: set[str] = set()
         self._good = False
         """Whether what stands at state.json may become the backup."""
+        self._incarnation = 0
+        """The newest of this process; 0 before the first."""
         make(path)
         self._lock = _hold(path)
 
@@ -91,10 +99,21 @@ class StateDir:
             self._lock = -1
 
     def next_incarnation(self) -> int:
-        """One more than any launcher that held this folder had; written down before it is used."""
-        newest = max(_incarnation(self.path), *(saved.incarnation for saved in self._states() if saved), 0)
-        self._write(INCARNATION, f"{newest + 1}\n")
-        return newest + 1
+        """One more than any launcher that held this folder had; written down before it is used.
+
+        Raises :class:`UsageError` if it cannot be, and this process had none before.
+        """
+        known = (saved.incarnation for saved in self._states() if saved)
+        number = max(_incarnation(self.path), self._incarnation, *known, 0) + 1
+        try:
+            _count(self.path / INCARNATION, f"{number}\n")
+        except OSError as error:
+            why = f"{self.path / INCARNATION} cannot be written ({error.strerror or error})"
+            if self._incarnation == 0:
+                raise UsageError(f"{why}; make room there, or name another folder with --state-dir") from None
+            LOG.warning("%s; the job goes on, but a restarted launcher may be taken for this one", why)
+        self._incarnation = number
+        return number
 
     def load(self) -> Saved | None:
         """What the last launcher saved; None if there was none. A damaged file is said, and the one before it used."""
@@ -198,20 +217,34 @@ def holder(path: Path) -> str | None:
 def make(path: Path) -> None:
     """Make the folder, for its user alone, unless it is there. To be called before anything is put into it.
 
-    Raises :class:`UsageError` if it cannot be made, or is there and anybody may write to it.
+    Raises :class:`UsageError` if it cannot be made, and as :func:`check` does.
     """
     try:
-        # Whoever may write to the folder above may put another one in the place of ours: not for everybody, either.
+        # Whoever may write to the folder above may put another one in the place of ours: for nobody else, either.
         for above in reversed([above for above in path.parents if not above.exists()]):
-            above.mkdir(mode=0o775, exist_ok=True)
+            above.mkdir(mode=0o755, exist_ok=True)
         path.mkdir(mode=0o700, exist_ok=True)
-        mode = path.stat().st_mode
     except OSError as error:
         raise UsageError(
             f"--state-dir {path} cannot be made: {error.strerror}; name another with --state-dir"
         ) from None
-    if mode & stat.S_IWOTH:
-        raise UsageError(f"--state-dir {path} may be written by anybody; chmod o-w {path}, or name another")
+    check(path)
+
+
+def check(path: Path) -> None:
+    """Raises :class:`UsageError` if a folder, the :data:`FOLDERS` that it is in, or a file of ours there is another's.
+
+    So it does if others may write to one of them. What is above is the user's choice: /tmp, or a project's folder.
+    """
+    try:
+        if path.parent.name == FOLDERS:
+            ownership.check_folder(path.parent)
+        ownership.check_folder(path)
+        ownership.check_files(path, (LOCK, INCARNATION, STATE, BACKUP, KEY, KNOWN_HOSTS))
+    except OSError as error:
+        raise UsageError(
+            f"--state-dir {path} cannot be looked at: {error.strerror}; name another with --state-dir"
+        ) from None
 
 
 def _hold(path: Path) -> int:
@@ -261,7 +294,7 @@ def _read(path: Path) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("no regular file")
-        # The folder's owner could put anything there anyway; and who root is differs on network file systems.
+        # The folder's owner, who was looked at: who root is differs on network file systems.
         if status.st_uid not in (os.geteuid(), path.parent.stat().st_uid):
             raise ValueError(f"owned by user {status.st_uid}")
         if status.st_size > MAX_BYTES:
@@ -308,6 +341,23 @@ def _incarnation(path: Path) -> int:
         return max(0, int(_read(path / INCARNATION)))
     except (OSError, ValueError):
         return 0
+
+
+def _count(path: Path, text: str) -> None:
+    """Put ``text`` in the place of a number that was no longer. On a full disk there is room where that stood."""
+    try:
+        return _replace(path, text, backup=None)
+    except OSError:
+        if not path.exists():
+            raise
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if os.pwrite(descriptor, text.encode(), 0) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(descriptor, len(text))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _replace(path: Path, text: str, *, backup: Path | None) -> None:

@@ -17,7 +17,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -26,10 +27,11 @@ from hvd_elastic_ext.core.agent_command import agent_command
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.launcher.child import Child
+from hvd_elastic_ext.launcher.hostkeys import host_keys
 from hvd_elastic_ext.launcher.podexec import Exec, Open
 from hvd_elastic_ext.launcher.pods import pod_of, words_in
 from hvd_elastic_ext.launcher.settings import RunSettings
-from hvd_elastic_ext.launcher.ssh import Ssh
+from hvd_elastic_ext.launcher.ssh import KNOWN_HOSTS, Ssh, refused_key
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +41,9 @@ AT_ONCE: Final = 8
 """How many ssh may be on their way at once: sshd's default turns some away from the eleventh on."""
 ON_ITS_WAY_S: Final = 20.0
 """After how long an ssh that has neither got through nor ended does not count among them any more."""
+
+MOST_EXPLAINED: Final = 40
+"""Lines that an ssh which does not get through may say; what refuses a host's key takes some 15."""
 
 Remark = Callable[[str], None]
 """Takes one line that an agent, or whoever carries it, has to say outside the control port."""
@@ -136,12 +141,14 @@ class _Carried(abc.ABC):
         # The shell says that it is there: from then on a failure is not one of the way.
         words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *agent_command(self._python)]
         try:
-            way = self._way(host, words)
+            prepare = self._way(host, words)
         except ValueError as error:
             return _Failed(str(error))
         await self._room.acquire()
         try:
-            launch = _Begun(functools.partial(way, line), remark=remark, carrier=True)
+            way = await prepare()
+            explain = functools.partial(self._explain, host)
+            launch = _Begun(functools.partial(way, line), remark=remark, carrier=True, explain=explain)
         except BaseException:
             self._room.release()
             raise
@@ -149,8 +156,12 @@ class _Carried(abc.ABC):
         return launch
 
     @abc.abstractmethod
-    def _way(self, host: str, words: list[str]) -> Callable[..., Carrier]:
-        """What runs ``words`` on ``host`` when it is called. Raises ``ValueError`` for a name that is none."""
+    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
+        """Finds out what runs ``words`` on ``host``, when that is called. Raises ``ValueError`` for a wrong name."""
+
+    def _explain(self, host: str, said: Sequence[str]) -> str | None:
+        """What to do about one that was not reached, by the last lines that it said; None if that is not known."""
+        return None
 
 
 class OverSsh(_Carried):
@@ -160,8 +171,17 @@ class OverSsh(_Carried):
         super().__init__(python)
         self._ssh = ssh or Ssh(Path.cwd())
 
-    def _way(self, host: str, words: list[str]) -> Callable[..., Carrier]:
-        return functools.partial(Child, self._ssh.command(host, words))
+    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
+        self._ssh.question(host)  # a wrong name takes no room
+        return functools.partial(self._with_keys, host, words)
+
+    async def _with_keys(self, host: str, words: list[str]) -> Callable[..., Carrier]:
+        keys = await host_keys(self._ssh, host)
+        command = self._ssh.command(host, words, keys=keys.options(self._ssh.known_hosts))
+        return functools.partial(Child, command)
+
+    def _explain(self, host: str, said: Sequence[str]) -> str | None:
+        return refused_key(host, self._ssh.port, said)
 
 
 class ToPods(_Carried):
@@ -188,8 +208,13 @@ class ToPods(_Carried):
             raise UsageError(f"--rsh pod needs the package 'kubernetes'; install it: {remedy}") from None
         return cls(Cluster(Access.found(None, environ, remedy="for --rsh pod let KUBECONFIG name one")).open)
 
-    def _way(self, host: str, words: list[str]) -> Callable[..., Carrier]:
-        return functools.partial(Exec, functools.partial(self._run, pod_of(host), words_in(self._directory, words)))
+    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
+        way = functools.partial(Exec, functools.partial(self._run, pod_of(host), words_in(self._directory, words)))
+
+        async def found() -> Callable[..., Carrier]:
+            return way
+
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +236,14 @@ def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods:
     """The one that ``--rsh`` names; without it, this machine's names directly and others over ssh."""
     if settings.rsh in ("local", "pod"):
         return pods or Local()
-    far = OverSsh(Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file))
+    far = OverSsh(ssh_of(settings))
     return far if settings.rsh == "ssh" else ByName(Local(), far, is_near)
+
+
+def ssh_of(settings: RunSettings) -> Ssh:
+    """How this job's hosts are reached over ssh. Their keys are remembered in its own folder."""
+    known_hosts = settings.state_dir.absolute() / KNOWN_HOSTS
+    return Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file, known_hosts=known_hosts)
 
 
 _REACHED: Final = "hvd-elastic-host-reached"
@@ -252,8 +283,17 @@ class Carrier(Protocol):
 class _Begun:
     """A launch that was begun, by ``begin(on_line=…)``; a ``carrier`` only carries what an agent elsewhere says."""
 
-    def __init__(self, begin: Callable[..., Carrier], *, remark: Remark, carrier: bool) -> None:
+    def __init__(
+        self,
+        begin: Callable[..., Carrier],
+        *,
+        remark: Remark,
+        carrier: bool,
+        explain: Callable[[Sequence[str]], str | None] = lambda said: None,
+    ) -> None:
         self.reached = not carrier
+        self._explain = explain
+        self._errors: deque[str] = deque(maxlen=MOST_EXPLAINED)
         self._carrier = carrier
         self._remark = remark
         self._words = {"stdout": "", "stderr": ""}
@@ -269,7 +309,9 @@ class _Begun:
     async def wait(self) -> Ended:
         code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
         why = "" if self._child is None else self._child.why
-        return Ended(code, self.reached, why or self._words["stderr"] or self._words["stdout"])
+        words = why or self._words["stderr"] or self._words["stdout"]
+        remedy = None if self.reached else self._explain(self._errors)
+        return Ended(code, self.reached, words if remedy is None else f"{words.rstrip('.')}: {remedy}")
 
     def kill(self) -> None:
         if self._child is not None:
@@ -304,4 +346,6 @@ class _Begun:
             return
         if text.strip():
             self._words[stream] = text.strip()
+            if stream == "stderr" and not self.reached:
+                self._errors.append(text.strip())
             self._remark(text)

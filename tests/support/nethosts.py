@@ -172,9 +172,24 @@ class NetHost:
         """SIGCONT every process of the host."""
         self._signal_all(signal.SIGCONT)
 
+    def configure_ssh(self, text: str) -> None:
+        """Let ``text`` be this host's own /etc/ssh/ssh_config."""
+        (ETC / self.namespace / "ssh" / "ssh_config").write_text(text)
+
     def resolve_own_name_to(self, address: str) -> None:
         """Change what this host's /etc/hosts says about its own name, as Debian's 127.0.1.1 does."""
         self._write_hosts_file({self.name: address})
+
+    def impersonate(self, heard: Path) -> None:
+        """Let another sshd answer here, with a key of its own. It writes down in ``heard`` what it is told."""
+        assert self._sshd is not None
+        self._sshd.terminate()
+        self._sshd.wait(60)
+        self._network.new_key(self._dir / "false_key")
+        config = self._dir / "sshd_config"
+        true = config.read_text().replace("/host_key", "/false_key")
+        config.write_text(f"{true}ForceCommand head -n 1 >> {heard}\n")
+        self._start_sshd()
 
     # --- commands -----------------------------------------------------------------------------
 
@@ -227,7 +242,7 @@ class NetHost:
         etc = ETC / self.namespace
         wait_until(functools.partial(_made, etc / "ssh"), what=f"{etc}")
         self._write_hosts_file({})
-        (etc / "ssh" / "ssh_config").write_text(self._network.ssh_config)
+        self.configure_ssh(self._network.ssh_config)
         if Path("/etc/nsswitch.conf").exists():
             (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
         if Path("/etc/shadow").exists():

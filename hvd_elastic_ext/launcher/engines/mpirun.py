@@ -24,7 +24,8 @@ from typing import Final
 from hvd_elastic_ext.core.agent_command import module_command
 from hvd_elastic_ext.core.engines import MARK, RANK
 from hvd_elastic_ext.edges import cores
-from hvd_elastic_ext.launcher.ssh import Ssh
+from hvd_elastic_ext.launcher.hostkeys import all_host_keys
+from hvd_elastic_ext.launcher.ssh import KNOWN_HOSTS, Ssh, shared_options
 
 log = logging.getLogger(__name__)
 
@@ -70,10 +71,15 @@ def command(file: Path, size: int, *, generation: int) -> list[str]:
     return [*words, *ranks, str(generation)]
 
 
-def environment(environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[str], mark: str) -> dict[str, str]:
-    """What ``mpirun`` gets: the mark, no secrets of the job, and its options, unless the user has set them."""
+def environment(
+    environ: Mapping[str, str], *, ssh: Ssh, interfaces: Sequence[str], mark: str, keys: Sequence[str] = ()
+) -> dict[str, str]:
+    """What ``mpirun`` gets: the mark, no secrets of the job, and its options, unless the user has set them.
+
+    ``keys``: what ssh is told of hosts' keys. Open MPI splits the command at spaces, and there is one for all hosts.
+    """
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_ITS_OWN)}
-    words = ssh.command("host", [])
+    words = ssh.command("host", [], keys=keys)
     options = {
         "rmaps": "seq",  # rank by rank as the hostfile says
         "plm_rsh_agent": " ".join(words[: words.index("--")]),
@@ -107,7 +113,9 @@ class MpiRuns:
         ended: Callable[[int, str], None],
     ) -> None:
         self._folder = folder
-        self._environment = environment(os.environ, ssh=ssh, interfaces=interfaces, mark=mark)
+        self._mark = mark
+        self._ssh = ssh
+        self._interfaces = interfaces
         self._is_near = is_near
         self._ended = ended
         self._running: subprocess.Popen[bytes] | None = None
@@ -116,23 +124,39 @@ class MpiRuns:
     def begin(self, generation: int, hosts: Sequence[str]) -> None:
         """Start the ranks of a world, one on each of ``hosts``. Called in the loop."""
         self._forget()
+        self._watching = asyncio.get_running_loop().create_task(self._run(generation, hosts))
+
+    async def _run(self, generation: int, hosts: Sequence[str]) -> None:
         file, said = self._folder / "mpirun.hosts", self._folder / "mpirun.log"
-        file.write_text(hostfile(hosts, self._is_near, here=socket.gethostname()))
-        with said.open("wb") as output:
-            try:
+        keys = await self._keys(sorted({host for host in hosts if not self._is_near(host)}))
+        try:
+            file.write_text(hostfile(hosts, self._is_near, here=socket.gethostname()))
+            with said.open("wb") as output:
                 self._running = subprocess.Popen(
                     command(file, len(hosts), generation=generation),
-                    env=self._environment,
+                    env=environment(os.environ, ssh=self._ssh, interfaces=self._interfaces, mark=self._mark, keys=keys),
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
                     start_new_session=True,
                 )
-                cores.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
-            except OSError as error:
-                asyncio.get_running_loop().call_soon(self._ended, generation, f"mpirun cannot be started: {error}")
-                return
-        self._watching = asyncio.get_running_loop().create_task(self._watch(self._running, generation, said))
+            cores.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
+        except OSError as error:
+            self._ended(generation, f"mpirun cannot be started: {error}")
+            return
+        await self._watch(self._running, generation, said)
+
+    async def _keys(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """What its ssh is told of the keys of ``hosts``: what is known here of each, in one file."""
+        found = await all_host_keys(self._ssh, hosts)
+        known = self._folder.absolute() / f"mpirun.{KNOWN_HOSTS}"
+        files = [self._folder / KNOWN_HOSTS, *(Path(name) for keys in found for name in keys.files)]
+        try:
+            known.write_bytes(b"\n".join(_content(path) for path in dict.fromkeys(files)))
+        except OSError as error:
+            log.warning("%s cannot be written (%s): hosts are reached with what ssh itself knows of them", known, error)
+            return ()
+        return shared_options(found, known)
 
     async def end(self, *, everything: bool) -> None:
         """Hear no more of it; if the job is over, have what is left of it end, too."""
@@ -166,6 +190,13 @@ class MpiRuns:
             words = words_of(said.read_text(errors="replace"))
             log.info("mpirun of world %d has ended with %d: %s", generation, code, words)
             self._ended(generation, f"mpirun has ended with exit code {code}: {words or 'it said nothing'}")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
 
 
 def _signal(process: subprocess.Popen[bytes], number: int) -> None:

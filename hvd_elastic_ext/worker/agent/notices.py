@@ -70,7 +70,7 @@ def soonest_of(notices: Sequence[Going]) -> Going | None:
 class NoticeFiles:
     """Looks at ``own`` paths, which only this user and root may write, and at ``named`` ones.
 
-    What cannot be read, or is no notice, is complained of and changes nothing.
+    What cannot be read, is no notice, or belongs to neither of them is complained of and changes nothing.
     """
 
     def __init__(self, own: Sequence[str], named: Sequence[str], *, complain: Callable[[str], None]) -> None:
@@ -104,7 +104,7 @@ class NoticeFiles:
 
     def _take(self, path: str, *, there: bool) -> None:
         try:
-            found = read(_text(path, own=path in self._own)) if there else None
+            found = read(_text(path)) if there else None
         except FileNotFoundError:
             found = None
         except (OSError, ValueError, OverflowError, RecursionError) as error:
@@ -128,14 +128,14 @@ def _stamp(path: str) -> tuple[int, ...] | None:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def _text(path: str, *, own: bool) -> str:
+def _text(path: str) -> str:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no plain file")
-        if own and status.st_uid not in (0, os.geteuid()):
-            raise ValueError(f"user {status.st_uid} has written it")
+        if status.st_uid not in (0, os.geteuid()):
+            raise ValueError(f"it belongs to user {status.st_uid}, neither root nor this one, and is ignored")
         data = os.read(descriptor, MAX_BYTES + 1)
     finally:
         os.close(descriptor)

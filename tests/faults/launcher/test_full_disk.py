@@ -11,6 +11,7 @@ import pytest
 SAVER = """
 import resource, signal, sys
 from pathlib import Path
+from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.statedir import Saved, StateDir, load
 
 folder, filler, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -32,6 +33,18 @@ with StateDir(folder) as held:
     print("saves:", saves)
     print("key:", len(held.key()))
     print("next:", held.next_incarnation())
+    held.close()
+    numbers = []
+    for _ in range(3):  # launchers that are killed, one after the other
+        with StateDir(folder) as another:
+            numbers.append(another.next_incarnation())
+    print("killed:", numbers)
+    if not limit:
+        try:
+            with StateDir(folder.with_name("fresh")) as fresh:
+                print("fresh:", fresh.next_incarnation())
+        except UsageError as error:
+            print("refused:", error)
     assert not any(path.suffix == ".tmp" for path in folder.iterdir())
     assert load(folder) == (small, True), load(folder)
     if limit:
@@ -47,6 +60,7 @@ def check(done: subprocess.CompletedProcess[str]) -> None:
     assert "saves: [False, False, False, False, False]" in done.stdout
     assert "key: 32" in done.stdout
     assert "next: 2" in done.stdout
+    assert "killed: [3, 4, 5]" in done.stdout
     assert "again: True True" in done.stdout
     assert done.stderr.count("state.json cannot be written") == 1
     assert done.stderr.count("state.json can be written again") == 1
@@ -78,4 +92,5 @@ def test_a_disk_without_space_is_said_once_and_the_last_state_stays(tmp_path: Pa
     if done.returncode == 77 or "unshare:" in done.stderr:
         pytest.skip("needs a mount namespace of its own: run as root, or allow unprivileged user namespaces")
     assert "filled: 28" in done.stdout
+    assert "fresh/incarnation cannot be written (No space left on device); make room there" in done.stdout
     check(done)

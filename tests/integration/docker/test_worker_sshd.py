@@ -27,6 +27,7 @@ mkdir -p /home/trainer/.ssh
 cp "$keys"/id_rsa /home/trainer/.ssh/id_rsa
 cp "$keys"/id_rsa.pub /home/trainer/.ssh/id_rsa.pub
 cp "$keys"/id_rsa.pub /home/trainer/.ssh/authorized_keys
+PREPARE
 chmod 644 /home/trainer/.ssh/*
 cp "$keys"/sshd_config "$keys"/ssh_config /home/
 { grep -v ^trainer: /etc/passwd; echo trainer:x:10001:10001::/home/trainer:/bin/sh; } > /home/passwd
@@ -57,9 +58,9 @@ def keys() -> Iterator[Path]:
         yield folder
 
 
-def in_a_pod(keys: Path, *command: str) -> subprocess.CompletedProcess[str]:
+def in_a_pod(keys: Path, *command: str, prepare: str = "") -> subprocess.CompletedProcess[str]:
     own = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--kill-child"]
-    words = [*own, "sh", "-c", POD, "sh", str(keys), " ".join(USER), *command]
+    words = [*own, "sh", "-c", POD.replace("PREPARE", prepare), "sh", str(keys), " ".join(USER), *command]
     done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
     if "unshare:" in done.stderr:
         pytest.skip(f"needs namespaces of its own, in a container `docker run --privileged`: {done.stderr.strip()}")
@@ -77,6 +78,23 @@ def test_the_launcher_gets_in_with_the_jobs_key_and_hears_nothing_else(keys: Pat
     assert (done.returncode, done.stdout) == (0, "trainer\n10001\n"), done.stderr
     assert "Permanently added" not in done.stderr
     assert "WARNING" not in done.stderr
+
+
+@pytest.mark.parametrize("public", ["job", "none"])
+def test_a_host_without_the_jobs_key_is_not_talked_to(keys: Path, public: str) -> None:
+    """Another pod, at an address that a worker had."""
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(keys / "other")], check=True)
+    (keys / "other").chmod(0o644)
+    config = keys / "sshd_config"
+    config.write_text(
+        config.read_text().replace("HostKey /home/trainer/.ssh/id_rsa", "HostKey /home/trainer/.ssh/other")
+    )
+    theirs = "cp $keys/other /home/trainer/.ssh/; " + (
+        "" if public == "job" else "echo > /home/trainer/.ssh/id_rsa.pub; "
+    )
+    done = in_a_pod(keys, *ssh("echo", "talked"), prepare=theirs)
+    assert (done.returncode, done.stdout) == (255, ""), done.stderr
+    assert "Host key verification failed." in done.stderr
 
 
 def test_nobody_gets_in_without_it(keys: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import stat
+import subprocess
+import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -206,3 +210,21 @@ def test_a_launcher_that_has_just_begun_is_asked_as_soon_as_it_listens(
 
     with StateDir(tmp_path / "state") as folder:
         asyncio.run(story())
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user: run the tests as root")
+def test_what_another_user_answers_is_not_listened_to() -> None:
+    listen = (
+        "import os, socket, sys; os.setuid(65534); s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); "
+        "s.listen(); print('up', flush=True); c = s.accept()[0]; "
+        'c.sendall(b\'{"said": "done"}\\n\'); print(c.recv(99), flush=True)'
+    )
+    with tempfile.TemporaryDirectory(prefix="hvd-test-") as name:
+        Path(name).chmod(0o1777)
+        path = Path(name) / "control.sock"
+        with subprocess.Popen([sys.executable, "-c", listen, str(path)], stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout is not None
+            assert other.stdout.readline() == "up\n"
+            with pytest.raises(UsageError, match=r"user 65534 answers there, not your launcher"):
+                ask(path, {"do": "list"})
+            assert other.stdout.readline() in ("b''\n", "")  # it has been asked nothing

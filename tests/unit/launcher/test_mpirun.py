@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,44 @@ def test_mpirun_gets_its_options_and_no_secrets_and_the_users_options_go_first()
     assert ssh[0] == "ssh"
     assert ssh[-4:] == ["-p", "2222", "-i", "/keys/id"]
     assert "host" not in ssh
+
+
+@pytest.mark.parametrize(("strict", "accepts"), [("ask", True), ("true", False)])
+def test_its_ssh_is_told_of_hosts_keys_what_agents_ssh_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strict: str, accepts: bool
+) -> None:
+    users, bin_folder = tmp_path / "users", tmp_path / "bin"
+    users.write_text("h1 users-key\n")
+    (tmp_path / "known_hosts").write_text("h2 jobs-key\n")
+    bin_folder.mkdir()
+    ssh_says = (
+        f'#!/bin/sh\n[ "$1" = -G ] && echo "stricthostkeychecking {strict}" && echo "userknownhostsfile {users}"\n'
+    )
+    for name, text in (("ssh", ssh_says), ("mpirun", '#!/bin/sh\necho "agent: $OMPI_MCA_plm_rsh_agent"\nexit 3\n')):
+        (bin_folder / name).write_text(text)
+        (bin_folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin")
+    monkeypatch.delenv("OMPI_MCA_plm_rsh_agent", raising=False)
+
+    async def act() -> tuple[int, str]:
+        ended: asyncio.Future[tuple[int, str]] = asyncio.get_running_loop().create_future()
+        runs = mpirun.MpiRuns(
+            tmp_path,
+            mark="0123",
+            ssh=SSH,
+            interfaces=(),
+            is_near=lambda host: False,
+            ended=lambda generation, why: ended.set_result((generation, why)),
+        )
+        runs.begin(7, ["h1", "h2", "h1"])
+        return await asyncio.wait_for(ended, 20)
+
+    generation, why = asyncio.run(act())
+    assert generation == 7
+    assert "-oStrictHostKeyChecking=no" not in why
+    known = tmp_path / "mpirun.known_hosts"
+    assert known.read_text().split("\n") == ["h2 jobs-key", "", "h1 users-key", ""]
+    assert (f"-oStrictHostKeyChecking=accept-new -oCheckHostIP=no -oUserKnownHostsFile={known}" in why) == accepts
 
 
 def test_interfaces_are_mpis_own_choice_unless_they_are_named() -> None:

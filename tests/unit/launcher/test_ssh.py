@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.ssh import Ssh
+from hvd_elastic_ext.launcher.ssh import HostKeys, Ssh, read_host_keys, refused_key, shared_options
+
+JOBS = Path("/state dir/known_hosts")
+USERS = ("/root/.ssh/known_hosts", "/root/.ssh/known_hosts2")
 
 
 def test_the_host_stands_behind_the_end_of_options_and_words_are_quoted() -> None:
@@ -29,3 +32,54 @@ def test_ssh_never_asks_and_gives_up() -> None:
 def test_nothing_that_looks_like_an_option_is_taken_for_a_host(name: str) -> None:
     with pytest.raises(ValueError, match=r"option|characters|ASCII"):
         Ssh(Path("/")).command(name, ["true"])
+
+
+def test_no_host_is_trusted_unasked() -> None:
+    assert "StrictHostKeyChecking" not in " ".join(Ssh(Path("/")).command("h1", ["true"]))
+
+
+def test_what_the_configuration_says_is_read() -> None:
+    said = (
+        "host h1\nstricthostkeychecking ask\nuserknownhostsfile /root/.ssh/known_hosts /root/.ssh/known_hosts2\nfoo\n"
+    )
+    assert read_host_keys(said) == HostKeys("ask", USERS)
+    assert read_host_keys("userknownhostsfile none\nstricthostkeychecking true\n") == HostKeys("true")
+    assert read_host_keys("") == HostKeys()
+
+
+@pytest.mark.parametrize("strict", ["true", "false", "accept-new", "", "off"])
+def test_what_the_user_has_decided_is_left_alone_and_so_is_what_is_not_known(strict: str) -> None:
+    assert HostKeys(strict, USERS).options(JOBS) == ()
+
+
+def test_where_nobody_has_decided_new_hosts_are_remembered_in_the_jobs_file_and_known_ones_compared() -> None:
+    accept = ("-oStrictHostKeyChecking=accept-new", "-oCheckHostIP=no")
+    assert HostKeys("ask", USERS).options(JOBS) == (
+        *accept,
+        '-oUserKnownHostsFile="/state dir/known_hosts" /root/.ssh/known_hosts /root/.ssh/known_hosts2',
+    )
+    assert HostKeys("ask").options(JOBS)[2] == '-oUserKnownHostsFile="/state dir/known_hosts"'
+    assert HostKeys("ask", USERS).options(None) == accept
+
+
+@pytest.mark.parametrize("files", [("/a", "b"), ("/my%20home/known",), ('/"a',), ("~/x",)])
+def test_files_of_the_users_that_cannot_be_named_again_stay_his_own_setting(files: tuple[str, ...]) -> None:
+    """Else a key that he knows would count for nothing."""
+    assert not any("UserKnownHostsFile" in option for option in HostKeys("ask", files).options(JOBS))
+
+
+def test_one_command_for_several_hosts_accepts_new_ones_only_if_all_are_undecided() -> None:
+    free, strict, merged = HostKeys("ask", USERS), HostKeys("true", USERS), Path("/state/mpirun.known_hosts")
+    file = f"-oUserKnownHostsFile={merged}"
+    assert shared_options([free, free], merged) == ("-oStrictHostKeyChecking=accept-new", "-oCheckHostIP=no", file)
+    assert shared_options([free, strict], merged) == (file,)
+    assert shared_options([strict], merged) == shared_options([], merged) == ()
+    assert file not in shared_options([free], Path("/state dir/mpirun.known_hosts"))  # Open MPI splits at spaces
+
+
+def test_a_refused_key_has_a_remedy_that_names_host_port_and_file() -> None:
+    said = ["@@@@@", "Offending ED25519 key in /state/known_hosts:3", "Host key verification failed."]
+    assert "ssh-keygen -R h1 -f /state/known_hosts" in str(refused_key("h1", None, said))
+    assert "ssh-keygen -R '[h1]:2222' -f /state/known_hosts" in str(refused_key("h1", 2222, said))
+    assert "StrictHostKeyChecking accept-new for h1" in str(refused_key("h1", None, said[2:]))
+    assert refused_key("h1", None, ["Permission denied (publickey)."]) is None

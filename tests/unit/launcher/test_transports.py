@@ -60,7 +60,7 @@ def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    parse = 'while [ "$1" != -- ]; do shift; done; host="$2"; command="$3"'
+    parse = '[ "$1" = -G ] && exit; while [ "$1" != -- ]; do shift; done; host="$2"; command="$3"'
     return lambda text: program(folder / "ssh", f"{parse}\n{text}")
 
 

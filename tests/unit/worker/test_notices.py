@@ -161,13 +161,15 @@ def test_the_agents_own_file_is_made_again_when_it_was_taken_away(looking: Looki
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a file to another user")
-def test_nobody_else_gives_notice_in_the_agents_own_folder(looking: Looking) -> None:
+def test_nobody_else_gives_notice_in_the_agents_own_folder_or_in_the_file_that_the_job_names(looking: Looking) -> None:
     for path in (looking.own, looking.named):
         path.write_text(path.name)
         os.chown(path, 65534, 65534)
-    assert looking.look() == Going("named")
+    assert looking.look() is None
     assert looking.complaints == [
-        f"notice file {looking.own}: user 65534 has written it; what it said before holds",
+        f"notice file {path}: it belongs to user 65534, neither root nor this one, and is ignored; what it said before "
+        "holds"
+        for path in (looking.own, looking.named)
     ]
 
 

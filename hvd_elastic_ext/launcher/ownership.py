@@ -1,0 +1,103 @@
+"""Whether a folder is its user's own: what a launcher reads there decides who gets the job's secrets.
+
+Who its user is on a file system that maps users to others (NFS that squashes root) is asked of the file system: that is
+who owns a file that was made there just now. Root is trusted in any case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import pwd
+import secrets
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+
+from hvd_elastic_ext.core.errors import UsageError
+
+NAME_ANOTHER = "name another with --state-dir"
+
+
+def check_folder(path: Path) -> None:
+    """Raises :class:`UsageError`, with the remedy, if ``path`` is another's or others may write to it.
+
+    That of a link counts, too. ``OSError`` if it cannot be looked at.
+    """
+    status = path.stat()
+    _check_owners(path, {status.st_uid, path.lstat().st_uid}, folder=path)
+    _check_mode(path, status)
+
+
+def check_files(folder: Path, names: Iterable[str]) -> None:
+    """The same of files in a folder that is one's own: they may be of a time at which others could write there."""
+    for name in names:
+        path = folder / name
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            _check_owners(path, {status.st_uid}, folder=folder)
+            if stat.S_ISREG(status.st_mode):
+                _check_mode(path, status)
+
+
+def _check_owners(path: Path, owners: set[int], *, folder: Path) -> None:
+    strange = owners - {0, os.geteuid()}
+    if not strange or not (strange := strange - {_user_there(folder)}):
+        return
+    raise UsageError(
+        f"--state-dir: {path} belongs to user {_name_of_user(min(strange))}, whose key and hosts the job would use; "
+        f"{NAME_ANOTHER}, or, if all that is in it can be trusted, chown -hR {os.geteuid()} {path}"
+    )
+
+
+def _check_mode(path: Path, status: os.stat_result) -> None:
+    if status.st_mode & stat.S_IWOTH:
+        raise UsageError(f"--state-dir: {path} may be written by anybody; chmod o-w {path}, or {NAME_ANOTHER}")
+    if status.st_mode & stat.S_IWGRP and not _is_alone_in(status.st_gid):
+        group = _name_of_group(status.st_gid)
+        raise UsageError(f"--state-dir: {path} may be written by group {group}; chmod g-w {path}, or {NAME_ANOTHER}")
+
+
+def _user_there(folder: Path) -> int:
+    """Who owns a file that this process makes in ``folder``; its user if it cannot make one."""
+    probe = folder / f".owner.{secrets.token_hex(8)}"
+    try:
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return os.geteuid()
+    try:
+        return os.fstat(descriptor).st_uid
+    finally:
+        os.close(descriptor)
+        with contextlib.suppress(OSError):
+            probe.unlink()
+
+
+def _is_alone_in(group: int) -> bool:
+    """Whether nobody but this user and root is known to be in a group.
+
+    One without a name (a volume's, in a container) has no members that anybody knows of. A user's own has his name or
+    number; who else has it as his first group cannot be listed everywhere.
+    """
+    try:
+        entry = grp.getgrgid(group)
+    except KeyError:
+        return True
+    me = _name_of_user(os.geteuid())
+    own = group in (0, os.geteuid()) or entry.gr_name == me
+    return own and set(entry.gr_mem) <= {me, "root"}
+
+
+def _name_of_user(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
+
+
+def _name_of_group(group: int) -> str:
+    try:
+        return grp.getgrgid(group).gr_name
+    except KeyError:
+        return str(group)

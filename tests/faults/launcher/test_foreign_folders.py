@@ -1,0 +1,144 @@
+"""State folders that somebody else has made, or may change: real launchers of root's, and nobody (uid 65534)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.launcher import statedir
+
+NOBODY = 65534
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user: run the tests as root")
+
+TEXT = {"version": 1, "incarnation": 1, "generation": 3, "ledger": None, "more": {"hosts": {"evil-host.example": 1}}}
+STATE = statedir._text({**TEXT, "sum": statedir._sum(TEXT)})
+
+PLANT = """
+import os, sys
+from pathlib import Path
+os.setgroups([int(sys.argv[2])] if sys.argv[2] else [])
+os.setgid(65534); os.setuid(65534); os.umask(0o002)
+folder = Path(sys.argv[1])
+folder.mkdir(parents=True, exist_ok=True)
+(folder / "state.json").write_text(sys.argv[3])
+(folder / "key").write_text("41" * 32)
+"""
+
+AUDITED = """
+import runpy, sys
+path = sys.argv.pop(1)
+def note(event, arguments):
+    if event in ("socket.bind", "subprocess.Popen"):
+        with open(path, "a") as file:
+            print(event, arguments, file=file)
+sys.addaudithook(note)
+runpy.run_module("hvd_elastic_ext.cli", run_name="__main__", alter_sys=True)
+"""
+
+
+def plant(folder: Path, *, group: int | None = None) -> None:
+    """Leave a key and hosts in ``folder`` as nobody, who makes it if he can."""
+    command = [sys.executable, "-c", PLANT, str(folder), "" if group is None else str(group), STATE]
+    subprocess.run(command, check=True, timeout=60)
+
+
+@pytest.fixture
+def shared() -> Iterator[Path]:
+    """A folder that everybody may write to, as /tmp: pytest's own can be entered by root only."""
+    with tempfile.TemporaryDirectory(prefix="hvd-test-") as name:
+        Path(name).chmod(0o1777)
+        yield Path(name)
+
+
+class Ran:
+    """A launcher of root's that has ended, in ``here``."""
+
+    def __init__(self, here: Path, tmp_path: Path, *options: str) -> None:
+        self.acts = tmp_path / "acts"
+        self.acts.write_text("")
+        command = ["run", "-np", "1", "-H", "localhost:1", *options, sys.executable, "-c", "print('trained')"]
+        self.done = subprocess.run(
+            [sys.executable, "-c", AUDITED, self.acts, *command],
+            cwd=here,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def refused(self) -> str:
+        """The one line that it said, and nothing was done."""
+        assert (self.done.returncode, self.done.stdout) == (2, ""), self.done.stdout + self.done.stderr
+        assert self.done.stderr.count("\n") == 1
+        assert self.acts.read_text() == "", "it has opened a port, or started something"
+        return self.done.stderr
+
+
+def job(here: Path) -> Path:
+    return here / ".hvd-elastic" / "job"
+
+
+def test_a_folder_planted_where_everybody_may_write_is_refused(shared: Path, tmp_path: Path) -> None:
+    plant(job(shared))
+    said = Ran(shared, tmp_path, "--job", "job").refused()
+    assert ".hvd-elastic belongs to user nobody" in said
+    assert "name another with --state-dir" in said
+
+
+def test_a_folder_planted_in_a_folder_of_ones_own_is_refused(shared: Path, tmp_path: Path) -> None:
+    """The folder above is root's; what is in it is not."""
+    job(shared).parent.mkdir(mode=0o755)
+    job(shared).parent.chmod(0o777)
+    plant(job(shared))
+    job(shared).parent.chmod(0o755)
+    said = Ran(shared, tmp_path, "--job", "job").refused()
+    assert f"{job(Path()).name} belongs to user" in said
+
+
+def test_a_folder_that_a_group_may_write_is_refused_with_the_remedy(shared: Path, tmp_path: Path) -> None:
+    job(shared).mkdir(parents=True)
+    os.chown(job(shared), 0, 100)
+    job(shared).chmod(0o770)
+    job(shared).parent.chmod(0o755)
+    plant(job(shared), group=100)
+    said = Ran(shared, tmp_path, "--job", "job").refused()
+    assert "may be written by group" in said
+    assert "chmod g-w " in said
+    job(shared).chmod(0o700)  # what was put there meanwhile is still another's
+    said = Ran(shared, tmp_path, "--job", "job").refused()
+    assert "belongs to user" in said
+    assert str(Path("job") / "state.json") in said or str(Path("job") / "key") in said
+
+
+def test_a_folder_of_jobs_that_a_group_may_write_is_refused(shared: Path, tmp_path: Path) -> None:
+    parent = job(shared).parent
+    parent.mkdir()
+    os.chown(parent, 0, 100)
+    parent.chmod(0o775)
+    plant(job(shared), group=100)
+    assert ".hvd-elastic may be written by group" in Ran(shared, tmp_path, "--job", "job").refused()
+
+
+def test_a_link_that_somebody_else_has_set_is_refused(shared: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir(mode=0o700)
+    theirs = f"import os; os.setuid({NOBODY}); os.symlink({str(own)!r}, {str(shared / 'job')!r})"
+    subprocess.run([sys.executable, "-c", theirs], check=True, timeout=60)
+    assert "belongs to user" in Ran(shared, tmp_path, "--state-dir", str(shared / "job")).refused()
+    assert list(own.iterdir()) == []
+
+
+def test_what_is_made_in_a_shared_folder_is_used_again(shared: Path, tmp_path: Path) -> None:
+    for incarnation in (1, 2):
+        ran = Ran(shared, tmp_path, "--job", "job")
+        assert ran.done.returncode == 0, ran.done.stderr
+        assert "socket.bind" in ran.acts.read_text()
+        assert json.loads((job(shared) / "state.json").read_text())["incarnation"] == incarnation

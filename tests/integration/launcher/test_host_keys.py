@@ -1,0 +1,91 @@
+"""Whose sshd it is that gets the job's key and environment: real ones in namespaces, a false one among them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.integration.launcher.test_over_ssh import command
+from tests.support.nethosts import NetHosts
+
+MakeHosts = Callable[[int], NetHosts]
+TRAINING = ("-np", "1", "--elastic-timeout", "4", "--job", "job", sys.executable, "-c", "print('trained')")
+SECRET = "hunter2"
+
+
+class Jobs:
+    """Jobs on one host, of a user whose ssh knows the hosts' keys in ``known``, with ``configuration`` besides."""
+
+    def __init__(self, hosts: NetHosts, directory: Path, configuration: str = "", *, known: str = "") -> None:
+        self.hosts, self.directory = hosts, directory
+        self.heard = directory / "heard"
+        self.known = directory / "user_known_hosts"
+        if known:
+            self.known.write_text(known)
+        self.own = directory / ".hvd-elastic" / "job" / "known_hosts"
+        (directory / "hosts").write_text("h1:1\n")
+        hosts.launcher.configure_ssh(
+            f"Host *\n  IdentitiesOnly yes\n  UserKnownHostsFile {self.known}\n"
+            f"  GlobalKnownHostsFile none\n{configuration}"
+        )
+
+    def run(self) -> tuple[int, str]:
+        words = command(self.hosts, self.directory, *TRAINING)
+        with self.hosts.launcher.popen(words, cwd=self.directory, env={"MY_SECRET": SECRET}) as job:
+            return job.wait(60), job.output
+
+    def refused(self) -> str:
+        code, output = self.run()
+        assert code == 1, output
+        assert not self.heard.exists() or self.heard.read_text() == ""
+        assert "Traceback" not in output
+        return output
+
+
+def key_of(hosts: NetHosts, name: str) -> str:
+    (line,) = [each for each in (hosts.directory / "known_hosts").read_text().splitlines() if each.startswith(name)]
+    return f"{line}\n"
+
+
+def test_a_user_who_has_never_met_a_host_is_asked_nothing_and_one_that_changes_its_key_is_refused(
+    nethosts: MakeHosts, tmp_path: Path
+) -> None:
+    hosts = nethosts(1)
+    jobs = Jobs(hosts, tmp_path)
+    assert jobs.run()[0] == 0
+    assert "ssh-ed25519" in jobs.own.read_text()
+    assert not jobs.known.exists()
+    hosts["h1"].impersonate(jobs.heard)
+    said = jobs.refused()
+    assert f"if it was changed rightly: ssh-keygen -R h1 -f {jobs.own}" in said
+    jobs.own.unlink()  # what the remedy comes to, where the host has no other name: then it is trusted
+    jobs.run()
+    assert SECRET in jobs.heard.read_text()
+
+
+def test_a_false_sshd_gets_nothing_from_a_user_who_knows_the_true_ones_key(nethosts: MakeHosts, tmp_path: Path) -> None:
+    hosts = nethosts(1)
+    jobs = Jobs(hosts, tmp_path, known=key_of(hosts, "h1"))
+    hosts["h1"].impersonate(jobs.heard)
+    assert f"ssh-keygen -R h1 -f {jobs.known}" in jobs.refused()
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_false_sshd_gets_nothing_where_the_user_says_yes_to_strict_checking(
+    nethosts: MakeHosts, tmp_path: Path, knows: bool
+) -> None:
+    hosts = nethosts(1)
+    known = key_of(hosts, "h1") if knows else "# nobody\n"
+    jobs = Jobs(hosts, tmp_path, "  StrictHostKeyChecking yes\n", known=known)
+    hosts["h1"].impersonate(jobs.heard)
+    said = jobs.refused()
+    assert ("ssh-keygen -R h1 -f" in said) if knows else ("your ssh configuration demands that it is" in said)
+    assert not jobs.own.exists()
+
+
+def test_the_true_one_is_used_where_the_user_says_yes_to_strict_checking(nethosts: MakeHosts, tmp_path: Path) -> None:
+    hosts = nethosts(1)
+    assert Jobs(hosts, tmp_path, "  StrictHostKeyChecking yes\n", known=key_of(hosts, "h1")).run()[0] == 0
