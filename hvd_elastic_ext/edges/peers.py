@@ -112,6 +112,6 @@ def _living(*, state: int, uid: int, inode: int) -> int | None:
 
 
 def user_of(connection: socket.socket) -> int:
-    """The user at the other end of a UNIX socket."""
+    """The user at the other end of a UNIX socket: of one that was connected to, who listened."""
     _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(uid)

@@ -12,12 +12,12 @@ import json
 import logging
 import os
 import socket
-import struct
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.edges.peers import user_of
 
 LOG = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> M
         asking.settimeout(timeout)
         with short_name(path) as name:
             asking.connect(name)
-        if (user := _user_of(asking)) not in (0, os.geteuid()):
+        if (user := user_of(asking)) not in (0, os.geteuid()):
             raise UsageError(
                 f"{path}: user {user} answers there, not your launcher; ask as that user, if it is his job"
             )
@@ -173,10 +173,4 @@ def short_name(path: Path) -> Iterator[str]:
 
 
 def _may_ask(writer: asyncio.StreamWriter) -> bool:
-    return _user_of(writer.get_extra_info("socket")) in (0, os.geteuid())
-
-
-def _user_of(connection: socket.socket) -> int:
-    """The user at the other end of a Unix socket: of one that was connected to, who listened."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return int(struct.unpack("3i", credentials)[1])
+    return user_of(writer.get_extra_info("socket")) in (0, os.geteuid())

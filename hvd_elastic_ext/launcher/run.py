@@ -163,7 +163,7 @@ def make_source(settings: RunSettings, feed: HostFeed) -> HostSource:
     if sources.hosts_file is not None:
         return HostsFileSource(sources.hosts_file, feed, default_slots=settings.default_slots)
     if sources.discovery_url is not None:
-        return PushSource(sources.discovery_url, feed)
+        return PushSource(sources.discovery_url, feed, user=sources.discovery_user)
     if sources.script is not None:
         return ScriptSource(sources.script, feed, default_slots=settings.default_slots)
     assert sources.hosts is not None
@@ -209,6 +209,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("hvd-elastic")
     group.add_argument("--hosts-file", metavar="PATH", help="file of host:slots lines, followed as it changes")
     group.add_argument("--discovery", metavar="URL", help="push of hvd-discover: unix:///path or http://host:port")
+    group.add_argument(
+        "--discovery-user", type=int, metavar="UID", help="who runs hvd-discover, if neither you nor root (its number)"
+    )
     group.add_argument(
         "--rsh",
         choices=("ssh", "local", "pod"),
@@ -431,6 +434,7 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
         discovery_url=args.discovery,
         script=args.host_discovery_script,
         hosts=fixed,
+        discovery_user=args.discovery_user,
     )
 
 

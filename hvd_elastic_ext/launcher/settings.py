@@ -31,12 +31,16 @@ MAX_COOLDOWN_S = 3600
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources`."""
+    """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources`.
+
+    ``discovery_user``: the user, by number, who may listen at ``discovery_url``, if that is somebody else.
+    """
 
     hosts_file: Path | None = None
     discovery_url: str | None = None
     script: str | None = None
     hosts: HostSet | None = None
+    discovery_user: int | None = None
 
     def __post_init__(self) -> None:
         given = [s for s in (self.hosts_file, self.discovery_url, self.script, self.hosts) if s is not None]

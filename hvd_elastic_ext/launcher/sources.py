@@ -14,7 +14,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlencode, urlsplit
@@ -23,6 +23,7 @@ from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnav
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
 from hvd_elastic_ext.edges.filewatch import MAX_BYTES, BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.edges.peers import user_of
 from hvd_elastic_ext.launcher.feed import HostFeed
 
 SCRIPT_INTERVAL_S: Final = 1.0
@@ -230,10 +231,11 @@ class PushSource(_Looping):
     cannot be reached the hosts stay as they were.
     """
 
-    def __init__(self, url: str, feed: HostFeed) -> None:
+    def __init__(self, url: str, feed: HostFeed, *, user: int | None = None) -> None:
+        """``user``: see :func:`connector`."""
         super().__init__(feed, name="hvd-hosts-push")
         self._url = url
-        self._connect = connector(url)
+        self._connect = connector(url, user=user)
         self._connection: http.client.HTTPConnection | None = None
         self._newest: Publication | None = None
         self._pause_s = RETRY_S[0]
@@ -288,11 +290,14 @@ class PushSource(_Looping):
                 return
 
 
-def connector(url: str) -> Callable[[float], http.client.HTTPConnection]:
-    """A function from a timeout in seconds to a connection to ``url``. Raises ``ValueError`` for other schemes."""
+def connector(url: str, *, user: int | None = None) -> Callable[[float], http.client.HTTPConnection]:
+    """A function from a timeout in seconds to a connection to ``url``. Raises ``ValueError`` for other schemes.
+
+    ``user``: who may listen at a UNIX socket, besides this process's own user and root.
+    """
     parts = urlsplit(url)
     if parts.scheme == "unix" and parts.path and not parts.netloc:
-        return lambda timeout: _UnixConnection(parts.path, timeout)
+        return lambda timeout: _UnixConnection(parts.path, timeout, trusted={0, os.geteuid(), user})
     host = parts.hostname
     if parts.scheme == "http" and host and parts.port and parts.path in ("", "/"):
         port = parts.port
@@ -301,11 +306,17 @@ def connector(url: str) -> Callable[[float], http.client.HTTPConnection]:
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout: float) -> None:
+    def __init__(self, path: str, timeout: float, *, trusted: Set[int | None]) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
+        self._trusted = trusted
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
+        if (user := user_of(self.sock)) not in self._trusted:
+            self.close()
+            raise PermissionError(
+                f"user {user} listens there, whose word on hosts is not taken; --discovery-user {user} takes it"
+            )
