@@ -84,6 +84,7 @@ class Job:
         saved = self._conductor.saved()
         if not hosts_left(saved):
             self._folder.save(runs.ended(saved))
+            self._folder.forget_key()
 
     async def _main(self) -> None:
         """One shift after the other: the job is begun, and after a sleep or a failure begun again."""

@@ -70,8 +70,9 @@ def test_one_of_several_programs_that_fails_fails_the_job(launched: Launched, en
     launched.set_hosts("localhost:2")
     half = launched.directory / "half.sh"
     half.write_text(f"mkdir half.lock 2>/dev/null && {end}\nsleep 1\nexit 0\n")
-    with launched.run("-np", "2", "bash", str(half)) as process:
+    with launched.run("-np", "2", "--state-dir", launched.directory / "state", "bash", str(half)) as process:
         assert process.wait(60) == 1, process.output
+    assert not (launched.directory / "state" / "key").exists()  # nothing is left that would need it
     reason = launched.events("finished")[-1].get("reason")
     assert re.fullmatch(rf"rank \d on localhost\[\d\] crashed: {how}; 1 of 2 processes ended well", reason)
 
