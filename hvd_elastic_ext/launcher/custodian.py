@@ -143,9 +143,11 @@ class Custodian:
         now = self._station.now()
         self._asked_for.add(host)
         since = self._may_end_since.setdefault(host, now)
-        if self._calm and not self._is_ahead(host):
+        if self._calm and not self._is_ahead(host) and self._some_stay():
             return not self._heard_since(since)
-        needed, _ = custody.is_needed(now, host, self._facts((), ready=False), self._limits, told_at=since)
+        heard = {name for name, agent in self._station.roster.agents.items() if agent.heard > since}
+        facts = self._facts((), ready=False)
+        needed, _ = custody.is_needed(now, host, facts, self._limits, told_at=since, heard=heard)
         return needed
 
     @property
@@ -192,6 +194,11 @@ class Custodian:
         own = commits.of_host(host)
         theirs = (held for life in self._worlds.members if (held := commits.commit_of(life.seat)) is not None)
         return own is not None and own > max(theirs, default=own)
+
+    def _some_stay(self) -> bool:
+        """Whether one of those who train is not about to go, with what it holds."""
+        leaves_by = self._leaves_by()
+        return any(life.seat.host not in leaves_by for life in self._worlds.members)
 
     def _heard_since(self, since: float) -> bool:
         """Whether one of those who train has spoken since then: it may be gone with all that it holds."""

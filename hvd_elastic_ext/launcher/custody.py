@@ -16,7 +16,7 @@ holds. This module is the only place that decides what follows from that:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -189,10 +189,13 @@ def judge(now: float, facts: Facts, limits: Limits) -> Verdict:
     return Verdict(Act.FORM, FORMS.reason, loss=_loss(facts, at_hand, better))
 
 
-def is_needed(now: float, host: str, facts: Facts, limits: Limits, *, told_at: float) -> tuple[bool, str]:
+def is_needed(
+    now: float, host: str, facts: Facts, limits: Limits, *, told_at: float, heard: Container[str]
+) -> tuple[bool, str]:
     """Say whether an agent that may end has to stay, because nobody who stays holds a commit as new as its own.
 
-    ``told_at``: since when it may end (mono). It stays ``commit_wait_s`` from then on at most, or to the deadline of
+    ``told_at``: since when it may end (mono). ``heard``: hosts that were heard since then; others may be gone with all
+    that they hold. It stays ``commit_wait_s`` from then on at most, or to the deadline of
     its notice if that is later, and until a transfer that is under way has ended. (One that is there after its
     deadline still holds what it holds.)
     """
@@ -206,7 +209,8 @@ def is_needed(now: float, host: str, facts: Facts, limits: Limits, *, told_at: f
         until = max(until, own.leaves_by)
     if now >= until:
         return False, "its time is over"
-    others = _newest(each for each in facts.holdings if each.seat.host != host and _stays(each))
+    elsewhere = (each for each in facts.holdings if each.seat.host != host and each.seat.host in heard)
+    others = _newest(each for each in elsewhere if _stays(each))
     if others is not None and others.commit >= own.commit:
         return False, f"{others.seat.host} holds a commit as new"
     if facts.stored is not None and facts.is_stored(own):

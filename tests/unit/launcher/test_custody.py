@@ -176,21 +176,22 @@ def test_what_only_a_leaving_host_holds_goes_to_one_that_stays_though_nobody_may
 def test_an_agent_that_may_end_stays_until_somebody_who_stays_holds_as_much() -> None:
     leaving = held(A, 101, leaves_by=math.inf)
 
-    def needed(*others: Holding, now: float = NOW, own: Holding = leaving, **more: object) -> bool:
+    def needed(*others: Holding, now: float = NOW, own: Holding = leaving, heard: str = "abc", **more: object) -> bool:
         facts = replace(Facts((own, *others)), **more)  # type: ignore[arg-type]
-        return is_needed(now, "a", facts, LIMITS, told_at=NOW)[0]
+        return is_needed(now, "a", facts, LIMITS, told_at=NOW, heard=heard)[0]
 
     assert needed()
     assert needed(held(B, 100))
     assert needed(held(B, 101, leaves_by=NOW + 9))
     assert needed(held(B, 101, Reach.AWAY))
     assert not needed(held(B, 101))
+    assert needed(held(B, 101), heard="ac")  # it may be gone
     assert not needed(stored=Stored((1, 1, 101), 101, "x"))
     assert not needed(now=NOW + 60)
     assert needed(now=NOW + 99, own=held(A, 101, leaves_by=NOW + 100))  # as long as its notice says
     assert needed(now=NOW + 5, own=held(A, 101, leaves_by=NOW + 5))
     assert not needed(now=NOW + 60, own=held(A, 101, leaves_by=NOW + 5))
-    assert not is_needed(NOW, "c", Facts((leaving,)), LIMITS, told_at=NOW)[0]
+    assert not is_needed(NOW, "c", Facts((leaving,)), LIMITS, told_at=NOW, heard="abc")[0]
 
 
 SEATS = st.sampled_from([A, B, C, Seat("a", 1)])

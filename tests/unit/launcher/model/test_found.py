@@ -442,3 +442,25 @@ def test_a_holder_is_asked_again_when_the_receiver_is_back() -> None:
         10.5 kill a
         11.4 well
     """)
+
+
+def test_who_may_end_stays_while_those_who_train_are_about_to_go() -> None:
+    """The only one that trained had a notice; nothing was left of either."""
+    _holds("""
+        0 hosts a:1 b:1
+        5.5 kill b
+        5.5 sigterm a
+        6.6 hosts a:1
+        7.5 hosts a:1
+    """)
+
+
+def test_who_may_end_stays_until_those_who_hold_as_much_are_heard_again() -> None:
+    """The launcher stood still: what it heard of the other one was old, and its link was down."""
+    _holds("""
+        0 hosts a:1 b:1
+        5.5 standstill 9
+        5.5 kill a
+        6.7 cut b
+        14.8 hosts b:1
+    """)
