@@ -124,6 +124,11 @@ class Oracle:
             born = launcher.born if launcher is not None else now
             if now - max(agent.down_since - WORD_S, born) >= wait_s:
                 return True
+        return self._overdue(agent)
+
+    def _overdue(self, agent: Agent) -> bool:
+        """Whether an agent was about to go for long enough; whether it could be reached meanwhile does not count."""
+        now, wait_s = self.cluster.sim.now, self.cluster.rules.commit_wait_s
         leaves = [self._unlisted.get(agent.host), agent.ends_by]
         if agent.going is not None:
             leaves.append(agent.going_since + wait_s if agent.going_by is None else agent.going_by)
@@ -171,7 +176,7 @@ class Oracle:
         """The launcher has an agent end, or a slot's memory thrown away."""
         if self.ending or self.cluster.launcher is None or self.cluster.launcher.driver.outcome is not None:
             return
-        if agent.down_since is None and self._excuse(agent):
+        if self._overdue(agent):
             return
         mine = [commit for number, commit in agent.memory.items() if slot in (None, number)]
         self._let_go |= {(agent.itself, number) for number in agent.memory if slot in (None, number)}
