@@ -505,6 +505,7 @@ class Driver:
         code = code if isinstance(code := news.get("code"), int) else 1
         station, members = self.station, self.worlds.members
         del station.roster.workers[worker.seat]
+        station.roster.ended[worker.seat] = worker.life.number
         station.rendezvous.ended(worker.life)
         member = worker.life in members
         if member and worker.generation < station.generation:

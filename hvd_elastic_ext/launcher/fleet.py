@@ -216,7 +216,8 @@ class Fleet:
             else:
                 ended[life] = status
                 worker, code = _adopted(life, agent.host, status, now), status.get("code")
-                if self._roster.alive(life) is None and _tells_of_the_end(worker) and isinstance(code, int):
+                heard = self._roster.alive(life) is not None or self._roster.ended.get(life.seat, 0) >= life.number
+                if not heard and _tells_of_the_end(worker) and isinstance(code, int):
                     self.unheard[life] = worker, code
         return self._compare(agent, there, ended)
 

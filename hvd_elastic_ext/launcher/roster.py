@@ -146,6 +146,8 @@ class Roster:
     workers: dict[Seat, Worker] = field(default_factory=dict)
     lives: dict[Seat, int] = field(default_factory=dict)
     """The highest life of each seat so far, whatever agents it has had: the next one is one more, and nobody else's."""
+    ended: dict[Seat, int] = field(default_factory=dict)
+    """The newest life of each seat whose end this launcher has heard of."""
     commits: Holders = field(default_factory=Holders)
     """What lies in the agents' memory."""
 

@@ -371,3 +371,18 @@ def test_what_was_lost_with_all_processes_while_there_was_no_launcher_is_told_by
     taken_over(cluster, "a", "b")
     assert "no process is left that has trained" in str(cluster.driver.outcome)
     assert "300 steps were kept nowhere" in str(cluster.driver.outcome)
+
+
+def test_an_end_that_was_heard_is_not_heard_again_when_its_agents_connection_is_back() -> None:
+    cluster = Plain(Rules(Limits(start=2, settle_s=0.1)))
+    cluster.alone = True
+    started(cluster, "a", "b")
+    cluster.kill("a", code=7)
+    cluster.run(1.0)
+    cluster.disconnect("a")
+    cluster.reconnect("a")
+    cluster.run(2.0)
+    assert [event["host"] for event in cluster.events("exited")] == ["a"]
+    cluster.ends_well("b")
+    cluster.until(lambda: cluster.driver.over)
+    assert [event["host"] for event in cluster.events("exited")] == ["a", "b"]
