@@ -21,6 +21,7 @@ from benchmarks.cases import (
     removal,
     sealing,
     spot_trace,
+    strangers,
     sync,
     told,
 )
@@ -36,6 +37,7 @@ CASES: Final[tuple[Case, ...]] = (
     removal.CASE,
     crowded.CASE,
     large_job.CASE,
+    strangers.CASE,
     *commit.CASES,
     *check.CASES,
     checkpoint.CASE,

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from discover.source import Sight, Unsettled
+from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import parse_hosts_text
-from hvd_elastic_ext.edges.filewatch import BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.edges.filewatch import STOP_S, BeingWritten, FileWatch, read_text
+
+PATIENCE_S: Final = 0.3
+"""How long a look waits for a read. Most take some milliseconds, one of an empty file a second, and where a file system
+stalls it may be for ever: who waits for that hears no signal, and turns no loop."""
 
 
 class FileSource:
@@ -21,18 +29,95 @@ class FileSource:
         self._path = path
         self._slots = slots
         self._watch: FileWatch | None = None
+        self._changed: Callable[[], None] = _nobody
+        self._reading: _Reading | None = None
+        self._outdated = False
+        """It has changed since the last read began."""
 
     def start(self, changed: Callable[[], None]) -> None:
-        self._watch = FileWatch(self._path, changed)
+        self._changed = changed
+        self._watch = FileWatch(self._path, self._note)
         self._watch.start()
 
     def read(self) -> Sight | Unsettled:
+        """See :class:`discover.source.Source`. Unsettled while a read takes long: ``changed`` is called after it."""
+        begun_before = self._reading is not None
+        if self._reading is None:
+            self._outdated = False
+            self._reading = _Reading(self._path, self._sight, told=self._tell)
+        if not self._reading.is_over(within=PATIENCE_S):
+            return Unsettled(str(self._path), "it is not read to its end: its file system is slow, or stands still")
+        reading, self._reading = self._reading, None
+        if begun_before and self._outdated:
+            self._changed()
+        return reading.outcome()
+
+    def stop(self) -> None:
+        until = time.monotonic() + STOP_S
+        self._changed = _nobody
+        if self._watch is not None:
+            self._watch.stop()
+        if self._reading is not None:
+            self._reading.join(max(0.0, until - time.monotonic()))
+
+    def _note(self) -> None:
+        self._outdated = True
+        self._changed()
+
+    def _tell(self) -> None:
+        self._changed()  # of now: it may have been stopped since the read began
+
+    def _sight(self) -> Sight | Unsettled:
         try:
             text = read_text(self._path)
         except BeingWritten as error:
             return Unsettled(error.where, error.why)
         return Sight(parse_hosts_text(text, where=str(self._path), default_slots=self._slots))
 
-    def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
+
+class _Reading:
+    """One read, in a thread of its own, which does not keep the process. ``told``: it is over, and took long."""
+
+    def __init__(self, path: Path, read: Callable[[], Sight | Unsettled], *, told: Callable[[], None]) -> None:
+        self._read = read
+        self._told = told
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._is_late = False
+        self._seen: Sight | Unsettled | Exception
+        self._thread = threading.Thread(target=self._run, name=f"read {path}", daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            raise SourceUnavailable(str(path), "no thread can be started to read it") from None
+
+    def is_over(self, *, within: float) -> bool:
+        """Wait so many seconds at most."""
+        if self._over.wait(within):
+            return True
+        with self._lock:
+            self._is_late = not self._over.is_set()
+            return not self._is_late
+
+    def outcome(self) -> Sight | Unsettled:
+        """What was seen; raises what came up instead."""
+        if isinstance(self._seen, Exception):
+            raise self._seen
+        return self._seen
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        try:
+            self._seen = self._read()
+        except Exception as error:  # noqa: BLE001 - it is whoever looks who is told
+            self._seen = error
+        with self._lock:
+            self._over.set()
+        if self._is_late:
+            self._told()
+
+
+def _nobody() -> None:
+    """Nobody is to be told: it has not started, or has stopped."""

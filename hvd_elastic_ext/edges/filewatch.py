@@ -103,8 +103,7 @@ class FileWatch:
         """Begin to watch. Raises ``RuntimeError`` if called twice."""
         if self._thread is not None:
             raise RuntimeError("a FileWatch is started once")
-        self._dirs.follow()
-        self._wake.set()
+        self._wake.set()  # nothing is looked at here: whoever starts it is not to wait for a file system
         self._thread = threading.Thread(target=self._run, name=f"filewatch {self._path}", daemon=True)
         self._thread.start()
 

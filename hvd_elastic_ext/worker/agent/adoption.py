@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH116, PTH120, PTH208
+# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH120, PTH208
 # (pathlib takes long to load)
 """One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
 
@@ -26,6 +26,7 @@ import stat
 import time
 from typing import Any, Final, NamedTuple
 
+from hvd_elastic_ext.edges.homes import private_home
 from hvd_elastic_ext.edges.peers import user_of
 from hvd_elastic_ext.worker.agent.notices import NOTICE
 
@@ -143,19 +144,9 @@ def _bases() -> list[str]:
     own = f"hvd-elastic-{os.geteuid()}"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
     usable = runtime.startswith("/") and os.path.isdir(runtime) and os.access(runtime, os.W_OK)
-    home = os.environ.get("HOME", "")
-    home = f"{home}/.cache" if os.path.isdir(f"{home}/.cache") else home
+    home = private_home(os.environ)
     bases = [f"{runtime}/{own}"] * usable + [f"/tmp/{own}"]  # noqa: S108 - checked below
-    return bases + [f"{home}/{own}"] * _is_private(home)
-
-
-def _is_private(parent: str) -> bool:
-    """Whether nobody else can make or move folders in there."""
-    try:
-        facts = os.stat(parent)
-    except OSError:
-        return False
-    return parent.startswith("/") and facts.st_uid == os.geteuid() and not stat.S_IMODE(facts.st_mode) & 0o022
+    return bases if home is None else [*bases, f"{home}/{own}"]
 
 
 def _first(bases: list[str], job: str, *, create: bool) -> tuple[str, int | None, str]:

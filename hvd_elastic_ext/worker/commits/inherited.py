@@ -18,12 +18,13 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.edges.homes import private_home
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
 
 VARIABLE: Final = "HVD_ELASTIC_COMMIT_FDS"
@@ -33,7 +34,6 @@ RUN_ID: Final = "TORCHELASTIC_RUN_ID"
 
 _START_S: Final = 60.0
 _ANSWER_S: Final = 10.0
-_LONGEST_SOCKET_PATH: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def commit_descriptors(environ: Mapping[str, str], *, copies: int = 2) -> tuple[
     agent = None if run is None else find_agent(run)
     if run is None or agent is None:
         return None
-    directory = place(run, agent, environ)
+    directory = _private(places(run, agent, environ))
     rank = int(environ.get("LOCAL_RANK", "0"))
     try:
         return _from_keeper(directory, agent, {"local_rank": rank, "copies": copies})
@@ -100,14 +100,36 @@ def find_agent(run: str) -> Agent | None:
     return Agent(pid, started)
 
 
-def place(run: str, agent: Agent, environ: Mapping[str, str]) -> Path:
-    """Return the directory of an agent's keeper: private by its mode, and one for each life of each agent."""
-    base = Path(environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir())
+def places(run: str, agent: Agent, environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Return where an agent's keeper may have its directory, one for each life of each agent.
+
+    The second place, in the home directory, is for where somebody else has made the first one.
+    """
+    first = environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
     job = hashlib.sha256(run.encode()).hexdigest()[:12]
     name = f"{_family()}-{agent.pid}-{agent.started}-{job}"
-    if len(os.fsencode(base / name / keeper.SOCKET)) > _LONGEST_SOCKET_PATH:
-        base = Path("/tmp")  # noqa: S108 (the directory is made for this user alone, and checked)
-    return base / name
+    return tuple(Path(base) / name for base in (first, private_home(environ)) if base is not None)
+
+
+def _private(candidates: Sequence[Path]) -> Path:
+    """Return the one that this user's workers meet in. Raises :class:`Permanent` if none can be this user's alone.
+
+    One that is there already counts, the last first: what somebody else had made before it may be gone by now.
+    """
+    for directory in reversed(candidates[1:]):
+        if directory.exists():
+            make_private(directory)
+            return directory
+    problem: Permanent | None = None
+    for directory in candidates:
+        try:
+            make_private(directory)
+        except Permanent as error:
+            problem = problem or error
+        else:
+            return directory
+    assert problem is not None
+    raise problem
 
 
 def _family() -> str:
@@ -117,7 +139,6 @@ def _family() -> str:
 
 
 def _from_keeper(directory: Path, agent: Agent, wanted: Mapping[str, int]) -> tuple[int, ...]:
-    make_private(directory)
     with _locked(directory / keeper.LOCK):
         try:
             connection = _connect(directory)
@@ -155,7 +176,8 @@ def _connect(directory: Path) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(_ANSWER_S)
-        connection.connect(os.fspath(directory / keeper.SOCKET))
+        with keeper.address(directory) as path:
+            connection.connect(path)
     except OSError:
         connection.close()
         raise

@@ -23,6 +23,7 @@ import signal
 import socket
 import struct
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -46,7 +47,7 @@ def main(arguments: list[str]) -> int:
     if start_time(pid) != started:
         sys.stderr.write(f"process {pid} is not the torchrun agent any more\n")
         return 1
-    listener = _listen(directory / SOCKET)
+    listener = _listen(directory)
     if os.fork():
         return 0
     _leave_the_family()
@@ -123,19 +124,36 @@ def watch_process(pid: int) -> int | None:
 
 
 def clear(directory: Path) -> None:
-    """Remove what a keeper has on disk."""
-    for name in (SOCKET, LOCK):
-        with contextlib.suppress(OSError):
-            (directory / name).unlink()
+    """Remove what a keeper of this user's has on disk; what is another's, or a link, is left alone."""
     with contextlib.suppress(OSError):
+        folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if os.fstat(folder).st_uid != os.geteuid():
+                return
+            for name in (SOCKET, LOCK):
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
+        finally:
+            os.close(folder)
         directory.rmdir()
 
 
-def _listen(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # of a keeper that was killed; whoever starts one holds the lock
+@contextlib.contextmanager
+def address(directory: Path) -> Iterator[str]:
+    """The socket's path, short enough for one however long the directory's is."""
+    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{SOCKET}"
+    finally:
+        os.close(folder)
+
+
+def _listen(directory: Path) -> socket.socket:
+    (directory / SOCKET).unlink(missing_ok=True)  # of a keeper that was killed; whoever starts one holds the lock
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     os.umask(0o077)
-    listener.bind(os.fspath(path))
+    with address(directory) as path:
+        listener.bind(path)
     listener.listen(64)
     return listener
 

@@ -142,3 +142,20 @@ def test_what_is_made_in_a_shared_folder_is_used_again(shared: Path, tmp_path: P
         assert ran.done.returncode == 0, ran.done.stderr
         assert "socket.bind" in ran.acts.read_text()
         assert json.loads((job(shared) / "state.json").read_text())["incarnation"] == incarnation
+
+
+@pytest.mark.parametrize("by_link", [False, True], ids=["a folder", "a link to another job's"])
+def test_what_is_put_in_the_place_of_ones_own_folder_is_refused_where_others_may_move_it(
+    shared: Path, tmp_path: Path, by_link: bool
+) -> None:
+    shared.chmod(0o777)  # not sticky, as an emptyDir is, and the folder of a project whose group works there
+    assert Ran(shared, tmp_path, "--job", "job").done.returncode == 0
+    move = "import os, sys; os.setuid(65534); os.rename(*sys.argv[1:3]); sys.argv[3:] and os.symlink(*sys.argv[3:])"
+    away = [str(job(shared).parent), str(shared / "away")]
+    link = [str(shared / "away"), str(job(shared).parent)] if by_link else []
+    subprocess.run([sys.executable, "-c", move, *away, *link], check=True, timeout=60)
+    if not by_link:
+        plant(job(shared))
+    (tmp_path / "acts").unlink()
+    said = Ran(shared, tmp_path, "--job", "job").refused()
+    assert ".hvd-elastic belongs to user nobody" in said

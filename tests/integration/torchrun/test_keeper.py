@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
+from hvd_elastic_ext.worker.commits.inherited import Agent, places
 from tests.support import marks
 from tests.support.processes import run_process
 from tests.support.waiting import wait_until
@@ -28,8 +29,9 @@ def runtime():
         yield Path(folder)
 
 
-def agent(runtime):
-    return run_process([sys.executable, AGENT], env={"XDG_RUNTIME_DIR": str(runtime)}, stdin=subprocess.PIPE)
+def agent(runtime, **variables):
+    env = {"XDG_RUNTIME_DIR": str(runtime), **variables}
+    return run_process([sys.executable, AGENT], env=env, stdin=subprocess.PIPE)
 
 
 def workers(process, count, *, time):
@@ -138,6 +140,65 @@ def test_without_a_descriptor_for_the_agents_end_it_is_looked_at(runtime, monkey
     monkeypatch.setattr(keeper, "watch_process", lambda pid: None)
     agent_process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     started = keeper.start_time(agent_process.pid)
-    with keeper._listen(runtime / keeper.SOCKET) as listener:
+    with keeper._listen(runtime) as listener:
         agent_process.communicate(b"\n")
         keeper.serve(listener, pid=agent_process.pid, started=started, watch=None)
+
+
+AS_SOMEBODY_ELSE = """
+import os, sys
+os.chdir(sys.argv[1])
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+if sys.argv[2] == "make":
+    os.mkdir(sys.argv[3])
+elif sys.argv[2] == "link":
+    os.symlink(sys.argv[4], sys.argv[3])
+else:
+    os.rmdir(sys.argv[3])
+"""
+
+
+def somebody_else(folder, *words):
+    subprocess.run([sys.executable, "-c", AS_SOMEBODY_ELSE, *map(str, (folder, *words))], check=True, timeout=30)
+
+
+@pytest.fixture
+def shared(runtime):
+    """Folders like /tmp, and like a home directory."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else")
+    shared, home = runtime / "tmp", runtime / "home"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    home.mkdir(mode=0o700)
+    return shared, home
+
+
+def test_who_takes_the_keepers_name_first_keeps_no_worker_from_its_memory(shared):
+    folder, home = shared
+    with agent(folder, HOME=str(home)) as process:
+        life = Agent(process.pid, keeper.start_time(process.pid))
+        planted = places("job", life, {"XDG_RUNTIME_DIR": str(folder)})[0].name
+        somebody_else(folder, "make", planted)
+        first = workers(process, 2, time=1)
+        somebody_else(folder, "remove", planted)  # and now there is room in the first place
+        second = workers(process, 2, time=2)
+        assert [worker["inodes"] for worker in second] == [worker["inodes"] for worker in first]
+        assert not list(folder.iterdir())
+        process.popen.stdin.close()
+        process.wait()
+        wait_until(lambda: not list(home.iterdir()), what="its directory's end", show=lambda: list(home.iterdir()))
+
+
+def test_a_link_that_looks_like_a_dead_keepers_directory_takes_no_file_of_ours(shared):
+    folder, home = shared
+    victim = home / "victim"
+    victim.mkdir()
+    (victim / keeper.LOCK).touch()
+    with agent(folder, HOME=str(home)) as process:
+        gone = Agent(2**22, 1)  # no process has such a number
+        somebody_else(folder, "link", places("job", gone, {"XDG_RUNTIME_DIR": str(folder)})[0].name, victim)
+        workers(process, 1, time=1)
+        assert (victim / keeper.LOCK).exists()

@@ -90,5 +90,8 @@ def test_an_agent_loads_nothing_more_for_that_than_it_has_loaded_already() -> No
     assert "hvd_elastic_ext.core.side" in loaded
     ours = {name for name in loaded if name.startswith("hvd_elastic_ext.")}
     core = {"hvd_elastic_ext.core", "hvd_elastic_ext.core.side", "hvd_elastic_ext.core.wire"}
-    assert {name for name in ours if ".core" in name} <= {*core, "hvd_elastic_ext.core.agent_command"}
+    assert {name for name in ours if f"{name}.".startswith("hvd_elastic_ext.core.")} <= {
+        *core,
+        "hvd_elastic_ext.core.agent_command",
+    }
     assert not {name for name in ours if ".checkpoint" in name} | loaded & {"torch", "numpy", "psutil", "dataclasses"}

@@ -12,7 +12,7 @@ import pytest
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.worker.commits import inherited
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
-from hvd_elastic_ext.worker.commits.inherited import Agent, commit_descriptors, make_private, place
+from hvd_elastic_ext.worker.commits.inherited import Agent, commit_descriptors, make_private, places
 
 AGENT = Agent(pid=4711, started=99)
 
@@ -49,14 +49,30 @@ def test_the_agent_is_the_nearest_ancestor_without_the_runs_variables(monkeypatc
 
 def test_each_life_of_each_agent_and_each_run_has_a_place_of_its_own(tmp_path):
     environ = {"XDG_RUNTIME_DIR": "/run/user/1000"}
-    places = {place(run, agent, environ) for run in ("a", "b") for agent in (AGENT, Agent(4711, 100), Agent(4712, 99))}
-    assert len(places) == 6
-    assert all(str(found).startswith("/run/user/1000/hvd-elastic-keeper-") for found in places)
+    found = {places(run, agent, environ) for run in ("a", "b") for agent in (AGENT, Agent(4711, 100), Agent(4712, 99))}
+    assert len(found) == 6
+    assert all(str(one).startswith("/run/user/1000/hvd-elastic-keeper-") for (one,) in found)
 
 
-def test_the_place_is_short_enough_for_a_socket_whatever_the_folder_and_the_run():
-    found = place("run" * 100, AGENT, {"XDG_RUNTIME_DIR": "/a" * 60})
-    assert len(os.fsencode(found / keeper.SOCKET)) <= 100
+def test_a_socket_may_lie_in_a_folder_of_any_length(tmp_path):
+    folder = tmp_path / ("long" * 50)
+    folder.mkdir()
+    with keeper.address(folder) as path:
+        assert len(path) < 100
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+    assert (folder / keeper.SOCKET).is_socket()
+
+
+def test_what_is_a_link_or_another_users_is_not_cleared(tmp_path):
+    victim, link = tmp_path / "victim", tmp_path / "link"
+    victim.mkdir()
+    (victim / keeper.LOCK).touch()
+    link.symlink_to(victim)
+    keeper.clear(link)
+    assert (victim / keeper.LOCK).exists()
+    keeper.clear(victim)
+    assert not victim.exists()
 
 
 def test_the_directory_is_private_and_may_be_there_already(tmp_path):

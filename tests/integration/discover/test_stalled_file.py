@@ -1,0 +1,81 @@
+"""The real daemon, and under the file that it follows a real file system that stands still."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import stalling
+from tests.support.processes import RunningProcess, run_process
+from tests.support.waiting import wait_until
+
+BEFORE_IT_NEVER_ENDED_S = 6.0
+"""It promises 2 s, and others use this machine."""
+
+
+class Stalled:
+    """A daemon that reads what stands still from now on."""
+
+    def __init__(self, place: Any, process: RunningProcess, backing: Path, stall: Path) -> None:
+        self.place, self.process = place, process
+        self._backing, self._stall = backing, stall
+
+    def stall(self) -> None:
+        self._stall.touch()
+        self._backing.write_text("a:1\nb:1\n")
+        begun = self._stall.with_name(f"{self._stall.name}.begun")
+        wait_until(begun.exists, what="a read that waits", show=lambda: self.process.output)
+
+    def go_on(self) -> None:
+        self._stall.unlink()
+
+
+@pytest.fixture
+def daemon(place: Any, tmp_path: Path) -> Iterator[Stalled]:
+    if (missing := stalling.missing()) is not None:
+        pytest.skip(missing)
+    mounted, backing, stall = tmp_path / "mounted", tmp_path / "backing", tmp_path / "stall"
+    mounted.mkdir()
+    backing.write_text("a:1\n")
+    within = [sys.executable, "-m", "tests.support.stalling", *map(str, (mounted, backing, stall))]
+    follow = [sys.executable, "-m", "discover.cli", "--source", "file", "--watch", str(mounted / stalling.NAME)]
+    out = ["--hosts-file", str(place.hosts), "--listen", f"unix://{place.socket}"]
+    with run_process([*within, *follow, *out]) as process:
+        wait_until(lambda: place.published() == "a:1\n", what="hosts", show=lambda: process.output)
+        yield Stalled(place, process, backing, stall)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_a_read_that_stands_still_does_not_hold_up_the_end(daemon: Stalled, number: int, code: int) -> None:
+    daemon.stall()
+    before = time.monotonic()
+    daemon.process.send_signal(number)
+    assert daemon.process.wait(BEFORE_IT_NEVER_ENDED_S) == code
+    assert time.monotonic() - before < BEFORE_IT_NEVER_ENDED_S
+    assert daemon.place.published() == "a:1\n"
+    assert not daemon.place.socket.exists()
+
+
+def test_while_a_read_stands_still_the_hosts_and_probes_are_answered_and_afterwards_the_new_ones_come(
+    daemon: Stalled,
+) -> None:
+    daemon.stall()
+    place = daemon.place
+    wait_until(lambda: place.get("/readyz")[0] == 503, what="that it is said", show=lambda: daemon.process.output)
+    assert "stands still" in place.get("/readyz")[1]
+    assert place.get("/hosts")[0] == 200
+    wait_until(lambda: "hvd" in place.get("/metrics")[1], what="metrics")
+    time_without_a_turn = 10.5  # after which a loop counts as stuck
+    until = time.monotonic() + time_without_a_turn
+    wait_until(lambda: place.get("/livez")[0] != 200 or time.monotonic() > until, what="so much time", timeout=30)
+    assert place.get("/livez")[0] == 200
+    daemon.go_on()
+    wait_until(lambda: place.published() == "a:1\nb:1\n", what="the new hosts", show=lambda: daemon.process.output)
+    wait_until(lambda: place.get("/readyz")[0] == 200, what="that all is well again")
+    assert daemon.process.stderr.count("stands still") <= 2
