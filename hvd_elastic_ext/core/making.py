@@ -12,6 +12,7 @@ import dataclasses
 import datetime
 import math
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -44,6 +45,8 @@ class Allowance:
 
     def __init__(self, length: int) -> None:
         self._most = self._left = FREE + TIMES * length
+        self._filled: dict[int, tuple[Any, collections.Counter[int]]] = {}
+        """Containers that are filled in pieces, and how often each hash that can be chosen is in them."""
 
     def spend(self, cost: int) -> None:
         """Raises :class:`Odd` if that is more than is left."""
@@ -75,11 +78,29 @@ class Allowance:
         if name == _ARRAY and len(args) == 4 and not args[3]:
             self.spend(_bytes_of(args[0]) * max(1, math.prod(args[1])))
 
-    def hashed(self, values: Iterable[Any]) -> None:
-        """Each of these is about to be hashed: what is in it several times is looked at as often."""
+    def hashed(self, values: Iterable[Any], *, into: Any = None) -> None:
+        """Each of these is about to be hashed: what is in it several times is looked at as often.
+
+        So is each that is ``into`` the same container already, the same call's without one, with the same hash: what
+        numbers have, and all that is made of them, can be chosen.
+        """
+        here: collections.Counter[int] = collections.Counter()
         for value in values:
-            if type(value) not in _FLAT:
-                self.spend(_unfolded(value, self._left, is_told=False))
+            kind = type(value)
+            if kind in _SPREAD:
+                continue
+            cost = 0 if kind in _FLAT else _unfolded(value, self._left, is_told=False)
+            self.spend(cost)
+            if kind is int and abs(value) < sys.hash_info.modulus:
+                continue
+            try:
+                number = hash(value)
+            except Exception:  # noqa: BLE001, S112 - who fills the container will find it, too, and say so
+                continue
+            if into is not None:
+                here = self._filled.setdefault(id(into), (into, collections.Counter()))[1]
+            self.spend(here[number] * (_ITEM + cost))
+            here[number] += 1
 
     def told(self, value: Any) -> None:
         """It is about to be written as text."""
@@ -178,6 +199,8 @@ def _has_objects(value: Any) -> bool:
 
 _FLAT: Final = frozenset({str, bytes, float, bool, complex, type(None)})
 """Their hash is known, or takes one step."""
+_SPREAD: Final = _FLAT - {complex}
+"""No more than a few of them have the same hash, whoever chooses them."""
 
 
 class Takes(NamedTuple):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 USER: Final = "a user"
 """What :func:`secret_in_url` says of a name without a password."""
@@ -12,7 +13,7 @@ USER: Final = "a user"
 _CONTAINERS_AT_ACCOUNTS: Final = frozenset({"abfs", "abfss", "az", "wasb", "wasbs"})
 _LINK: Final = re.compile(r"::(?=[\w+.-]*://|/|[\w+.-]+(?:::|$))")
 """Between two parts of a chain. A password may hold two colons, too."""
-_WORDS: Final = frozenset({"auth", "key", "sas", "sig", "pwd"})
+_WORDS: Final = frozenset({"auth", "key", "oauth", "pass", "pwd", "sas", "sig"})
 _PARTS: Final = re.compile(
     "secret|passw|passphrase|token|credential|signature|accountkey|accesskey|apikey|privatekey|connectionstring"
     "|authorization|cookie"
@@ -56,18 +57,32 @@ def _of_authority(scheme: str, rest: str) -> str | None:
 
 def _of_query(part: str) -> str | None:
     words = re.split("[?&;#]", part)[1:]
-    names = (word.partition("=")[0] for word in words if "=" in word)
+    names = (unquote(word.partition("=")[0]) for word in words if "=" in word)
     secret = next((name for name in names if is_secret_name(name)), None)
     return None if secret is None else f"a secret ({secret[:40]!r})"
 
 
 def secret_in_options(options: Mapping[Any, Any]) -> str | None:
     """The name of the first option whose value is likely a secret, at whatever depth. None if there is none."""
-    for name, value in options.items():
+    return _of_pairs(options.items())
+
+
+def _of_pairs(pairs: Iterable[tuple[Any, Any]]) -> str | None:
+    for name, value in pairs:
         is_secret = is_secret_name(str(name)) and not any(value is word or value == word for word in _HARMLESS)
         if is_secret or (isinstance(value, str) and secret_in_url(value) not in (None, USER)):
             return str(name)
-        inner = secret_in_options(value) if isinstance(value, Mapping) else None
+        inner = _of_pairs(_pairs_in(name, value))
         if inner is not None:
             return inner
     return None
+
+
+def _pairs_in(name: Any, value: Any) -> list[tuple[Any, Any]]:
+    """What a value holds: by the names of a dict, or by that of a list, which may be a pair (a header, say) itself."""
+    if isinstance(value, Mapping):
+        return list(value.items())
+    if not isinstance(value, list | tuple):
+        return []
+    pair = [(value[0], value[1])] if len(value) == 2 and isinstance(value[0], str) else []
+    return [*pair, *((name, each) for each in value)]

@@ -14,9 +14,13 @@ def private_home(environ: Mapping[str, str]) -> str | None:
     """The home directory, or its ``.cache``; None where somebody else can make or move folders in it."""
     home = environ.get("HOME", "")
     home = f"{home}/.cache" if os.path.isdir(f"{home}/.cache") else home  # noqa: PTH112 - pathlib takes long to load
+    return home if is_private(home) else None
+
+
+def is_private(folder: str) -> bool:
+    """Whether nobody else can make or move anything in there."""
     try:
-        facts = os.stat(home)  # noqa: PTH116
+        facts = os.stat(folder)  # noqa: PTH116
     except OSError:
-        return None
-    private = facts.st_uid == os.geteuid() and not stat.S_IMODE(facts.st_mode) & 0o022
-    return home if private and home.startswith("/") else None
+        return False
+    return folder.startswith("/") and facts.st_uid == os.geteuid() and not stat.S_IMODE(facts.st_mode) & 0o022

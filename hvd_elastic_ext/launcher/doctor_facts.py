@@ -24,7 +24,7 @@ import psutil
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.doctor_types import SHARED_MEMORY, Answer, Facts, HostFacts, Steps
-from hvd_elastic_ext.launcher.hostkeys import ANSWER_S
+from hvd_elastic_ext.launcher.hostkeys import ANSWER_S, with_authorities
 from hvd_elastic_ext.launcher.ssh import HostKeys, Ssh, read_host_keys
 
 CONNECT_TIMEOUT_S: Final = 5
@@ -120,7 +120,7 @@ def host_keys(question: Sequence[str]) -> HostKeys:
         )
     except (OSError, subprocess.TimeoutExpired):
         return HostKeys()
-    return read_host_keys(done.stdout)
+    return with_authorities(read_host_keys(done.stdout))
 
 
 def gather(hosts: Sequence[str], reach: Reach, *, directory: Path) -> Facts:

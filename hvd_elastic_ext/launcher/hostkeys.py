@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Final
 
+from hvd_elastic_ext.launcher.aside import Aside
 from hvd_elastic_ext.launcher.child import Child
-from hvd_elastic_ext.launcher.ssh import HostKeys, Ssh, read_host_keys
+from hvd_elastic_ext.launcher.ssh import HostKeys, Ssh, is_certified, read_host_keys
 
 ANSWER_S: Final = 5.0
 """It takes milliseconds, unless the configuration has names looked up or programs run."""
@@ -28,7 +31,27 @@ async def host_keys(ssh: Ssh, host: str) -> HostKeys:
     finally:
         child.kill()
         child.close()
-    return read_host_keys("\n".join(lines))
+    keys = read_host_keys("\n".join(lines))
+    try:
+        return await asyncio.wait_for(Aside().call(lambda: with_authorities(keys)), ANSWER_S)
+    except (OSError, asyncio.TimeoutError):
+        return HostKeys()
+
+
+def with_authorities(keys: HostKeys) -> HostKeys:
+    """The same, with what is read in its files of authorities that sign hosts' keys. Files may be slow."""
+    certified = any(_has_authority(Path(name).expanduser(), keys) for name in (*keys.files, *keys.shared_files))
+    return dataclasses.replace(keys, certified=certified)
+
+
+def _has_authority(file: Path, keys: HostKeys) -> bool:
+    try:
+        if not file.is_file():  # one that never ends, say
+            return False
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            return is_certified(lines, keys.names)
+    except (OSError, RuntimeError):  # ssh cannot read it, either
+        return False
 
 
 async def all_host_keys(ssh: Ssh, hosts: Iterable[str]) -> list[HostKeys]:

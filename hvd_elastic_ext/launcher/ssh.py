@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,22 +16,30 @@ KNOWN_HOSTS: Final = "known_hosts"
 """The job's own file of hosts' keys, in its folder."""
 _ASK: Final = "ask"
 """OpenSSH's default for hosts that are not known: nobody is there to be asked."""
-_AMBIGUOUS: Final = re.compile(r"[\s\"\\$%]")
+_AMBIGUOUS: Final = re.compile(r"[\s\"'\\$%]")
 """What means something else on a command line than in a path."""
+_AUTHORITY: Final = "@cert-authority"
 _OFFENDING: Final = re.compile(r"Offending .*key in (.+):\d+$")
 
 
 @dataclass(frozen=True, slots=True)
 class HostKeys:
-    """What the user's configuration says of a host's key, as ``ssh -G`` prints it; "" where it could not be asked."""
+    """What the user's configuration says of a host's key, as ``ssh -G`` prints it; "" where it could not be asked.
+
+    ``files`` and ``shared_files``: the user's own of hosts' keys, and those of all users. ``names``: what the host is
+    called there. ``certified``: an authority in them vouches for it, see :func:`is_certified`.
+    """
 
     strict: str = ""
     files: tuple[str, ...] = ()
+    shared_files: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    certified: bool = False
 
     @property
     def open(self) -> bool:
         """It says nothing, so that it is for us to say what becomes of a host that is not known."""
-        return self.strict == _ASK
+        return self.strict == _ASK and not self.certified
 
     def options(self, known_hosts: Path | None) -> tuple[str, ...]:
         """What ssh is told besides: nothing, where the user has decided.
@@ -52,8 +61,39 @@ class HostKeys:
 def read_host_keys(output: str) -> HostKeys:
     """Read what ``ssh -G`` has printed. Pure."""
     said = dict(line.split(" ", 1) for line in output.splitlines() if " " in line)
-    files = said.get("userknownhostsfile", "").split()
-    return HostKeys(said.get("stricthostkeychecking", ""), tuple(name for name in files if name != "none"))
+    files, shared = (
+        tuple(name for name in said.get(key, "").split() if name != "none")
+        for key in ("userknownhostsfile", "globalknownhostsfile")
+    )
+    names: tuple[str, ...] = ()
+    if host := said.get("hostkeyalias", said.get("hostname", "")).lower():
+        names = (host, f"[{host}]:{said.get('port', '22')}")
+    return HostKeys(said.get("stricthostkeychecking", ""), files, shared, names)
+
+
+def is_certified(lines: Iterable[str], names: Sequence[str]) -> bool:
+    """Whether a file of hosts' keys has an authority that signs those of a host with one of these names. Pure.
+
+    Such a host shows a certificate. ssh takes a key without one for that of a host of which nothing is known.
+    """
+    for line in lines:
+        mark, *words = line.split(None, 2)[:2] or [""]
+        patterns = words[0].lower().split(",") if mark == _AUTHORITY and words else []
+        if any(_matches(name, patterns) for name in names):
+            return True
+    return False
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    """As ssh matches it; of a pattern that is hidden behind a hash it may be any."""
+    found = False
+    for pattern in patterns:
+        plain = pattern.removeprefix("!").replace("[", "[[]")
+        if fnmatch.fnmatchcase(name, plain) or pattern.startswith("|"):
+            if pattern.startswith("!"):
+                return False
+            found = True
+    return found
 
 
 def shared_options(found: Sequence[HostKeys], known_hosts: Path) -> tuple[str, ...]:

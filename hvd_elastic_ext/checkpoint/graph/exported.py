@@ -93,15 +93,18 @@ class _Plain:
     def fill(self, kind: str, count: int, *, marked: bool) -> None:
         values = self._pop(2 * count if kind == "dict" else count)
         target = self._stack[-1]
-        pairs = [(self._hashable(key), value) for key, value in zip(values[::2], values[1::2], strict=False)]
+        if kind == "dict":
+            values = [
+                (self._hashable(key, target), value) for key, value in zip(values[::2], values[1::2], strict=True)
+            ]
         told = self._told.get(id(target))
         if told is not None:
-            told.fill(pairs if kind == "dict" else values, are_pairs=kind == "dict")
+            told.fill(values, are_pairs=kind == "dict")
         elif kind == "dict" and isinstance(target, dict):
-            for key, value in pairs:
+            for key, value in values:
                 target[key] = value
         elif kind == "set" and isinstance(target, set):
-            target.update(map(self._hashable, values))
+            target.update(self._hashable(value, target) for value in values)
         elif kind == "list" and isinstance(target, list | collections.deque):
             target.extend(values)
         else:
@@ -109,7 +112,9 @@ class _Plain:
 
     def close(self, kind: str, count: int) -> None:
         values = self._pop(count)
-        self._stack.append(tuple(values) if kind == "tuple" else frozenset(map(self._hashable, values)))
+        self._stack.append(
+            tuple(values) if kind == "tuple" else frozenset(self._hashable(each, values) for each in values)
+        )
 
     def make(self, made: Made) -> None:
         kwargs = self._pop(1)[0] if made.kwargs else {}
@@ -141,9 +146,9 @@ class _Plain:
         else:
             raise TypeError(f"a {type(target).__name__} takes no state like that")
 
-    def _hashable(self, value: Any) -> Any:
+    def _hashable(self, value: Any, container: Any) -> Any:
         """``value``, or text in place of what is a dict here but was no dict there."""
-        self._allowance.hashed((value,))
+        self._allowance.hashed((value,), into=container)
         try:
             hash(value)
         except TypeError:

@@ -46,11 +46,14 @@ class _Bytes:
             self._small(value)
         elif (value.bit_length() >> 3 if isinstance(value, int) else len(value)) > _LONGEST_KEPT:
             self._long(value)
-        elif (type(value), value) in self._places:
-            self.get((type(value), value))
         else:
-            self._long(value)
-            self.keep((type(value), value))
+            # As text an integer has a hash that nobody can choose.
+            key = (type(value), hex(value) if isinstance(value, int) else value)
+            if key in self._places:
+                self.get(key)
+            else:
+                self._long(value)
+                self.keep(key)
 
     def _small(self, value: int) -> None:
         if 0 <= value < 1 << 8:

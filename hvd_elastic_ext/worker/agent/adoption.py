@@ -1,4 +1,4 @@
-# ruff: noqa: PTH101, PTH102, PTH106, PTH112, PTH115, PTH120, PTH208
+# ruff: noqa: PTH101, PTH102, PTH106, PTH115, PTH120, PTH208
 # (pathlib takes long to load)
 """One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
 
@@ -26,7 +26,7 @@ import stat
 import time
 from typing import Any, Final, NamedTuple
 
-from hvd_elastic_ext.edges.homes import private_home
+from hvd_elastic_ext.edges.homes import is_private, private_home
 from hvd_elastic_ext.edges.peers import user_of
 from hvd_elastic_ext.worker.agent.notices import NOTICE
 
@@ -117,21 +117,31 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
 def sweep(base: str, *, now: float) -> None:
     """Remove what agents that were killed have left, of jobs in which nothing was done for :data:`OLD_S`.
 
-    ``now``: Unix seconds, as files have them. What cannot be removed stays.
+    ``now``: Unix seconds, as files have them. What cannot be removed stays, and what no agent has made.
     """
-    for job in os.listdir(base):
-        with contextlib.suppress(OSError):
-            folder = os.open(f"{base}/{job}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                if now - os.fstat(folder).st_mtime > OLD_S and _locked(folder, 0.0):
-                    _remove_dead(folder)
-                    os.rmdir(f"{base}/{job}")
-            finally:
-                os.close(folder)
+    with contextlib.suppress(OSError):
+        jobs = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for job in os.listdir(jobs):
+                _sweep_job(jobs, job, now=now)
+        finally:
+            os.close(jobs)
+
+
+def _sweep_job(jobs: int, job: str, *, now: float) -> None:
+    with contextlib.suppress(OSError):
+        folder = os.open(job, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=jobs)
+        try:
+            if now - os.fstat(folder).st_mtime > OLD_S and _locked(folder, 0.0):
+                _remove_dead(folder)
+                os.rmdir(job, dir_fd=jobs)
+        finally:
+            os.close(folder)
 
 
 def _remove_dead(folder: int) -> None:
-    for name in sorted(os.listdir(folder)):  # a socket before its notice
+    ours = (name for name in os.listdir(folder) if name.endswith((".sock", f".sock{NOTICE}")))
+    for name in sorted(ours):  # a socket before its notice
         if name.endswith(".sock") and (living := _reach(folder, name)) is not None:
             living.close()
             continue
@@ -143,7 +153,7 @@ def _remove_dead(folder: int) -> None:
 def _bases() -> list[str]:
     own = f"hvd-elastic-{os.geteuid()}"
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    usable = runtime.startswith("/") and os.path.isdir(runtime) and os.access(runtime, os.W_OK)
+    usable = is_private(runtime) and os.access(runtime, os.W_OK)  # after `su` it may be another user's
     home = private_home(os.environ)
     bases = [f"{runtime}/{own}"] * usable + [f"/tmp/{own}"]  # noqa: S108 - checked below
     return bases if home is None else [*bases, f"{home}/{own}"]

@@ -134,8 +134,10 @@ def _text(path: str) -> str:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("it is no plain file")
-        if status.st_uid not in (0, os.geteuid()):
-            raise ValueError(f"it belongs to user {status.st_uid}, neither root nor this one, and is ignored")
+        # The name counts, too: anybody may link to a file of root's where others may make files.
+        for user in (status.st_uid, os.lstat(path).st_uid):
+            if user not in (0, os.geteuid()):
+                raise ValueError(f"it belongs to user {user}, neither root nor this one, and is ignored")
         data = os.read(descriptor, MAX_BYTES + 1)
     finally:
         os.close(descriptor)

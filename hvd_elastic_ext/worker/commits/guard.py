@@ -166,7 +166,7 @@ class Guard(pickle._Unpickler):
         if isinstance(target, list | bytearray | collections.deque) or hasattr(type(target), "dtype"):
             raise self._refuse(f"fill a {type(target).__name__} in an odd way")
         self._check_filled(target, plain=(dict,))
-        self._allowance.hashed(keys)
+        self._allowance.hashed(keys, into=target)
 
     def load_append(self) -> None:
         self._check_filled(self.stack[-2], "append", plain=(list, collections.deque))
@@ -185,9 +185,10 @@ class Guard(pickle._Unpickler):
         super().load_setitems()  # type: ignore[misc]
 
     def load_additems(self) -> None:
-        if not isinstance(self.metastack[-1][-1], set):
+        target = self.metastack[-1][-1]
+        if not isinstance(target, set):
             raise self._refuse("fill something that is no set as if it were one")
-        self._allowance.hashed(self.stack)
+        self._allowance.hashed(self.stack, into=target)
         super().load_additems()  # type: ignore[misc]
 
     def load_frozenset(self) -> None:

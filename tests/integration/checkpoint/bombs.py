@@ -29,6 +29,10 @@ def _doubled(depth: int, make: Callable[[Any], Any], first: Any) -> dict[str, An
     return {"shared": shared, "value": {"set": [{"ref": depth}]}}
 
 
+MANY = [sys.hash_info.modulus * (number + 1) for number in range(8, 20_000)]
+"""Numbers that all have the same hash."""
+FEWER_TOLD = [{"tuple": [{"int": hex(number)}]} for number in MANY[:10_000]]
+MANY_TOLD = [{"int": hex(number)} for number in MANY]
 RANGE = _made("builtins:range", 30_000_000)
 HUGE = _made("decimal:Decimal", "1e3000000")
 TEXTS: dict[str, dict[str, Any]] = {
@@ -75,6 +79,11 @@ TEXTS: dict[str, dict[str, Any]] = {
         "shared": [list(range(20_000))],
         "value": [_made("collections:Counter", {"ref": 0})] * 1000,
     },
+    "numbers of one hash": {"value": {"set": MANY_TOLD}},
+    "numbers of one hash that never change": {"value": {"frozenset": MANY_TOLD}},
+    "keys of one hash": {"value": {"dict": [[number, 1] for number in MANY_TOLD]}},
+    "keys of one hash that are tuples": {"value": {"dict": [[key, 1] for key in FEWER_TOLD]}},
+    "numbers of one hash that are counted": {"value": _made("collections:Counter", MANY_TOLD)},
 }  # fmt: skip
 """Of the notation of checkpoints, without its version."""
 
@@ -87,8 +96,10 @@ def named(module: str, name: str) -> bytes:
     return b"".join(b"\x8c" + bytes([len(word)]) + word.encode() for word in (module, name)) + b"\x93"
 
 
-def value(what: Any) -> bytes:
+def value(what: int | str) -> bytes:
     """Bytes that make a plain value, without a memo."""
+    if isinstance(what, int) and what.bit_length() > 31:
+        return b"\x8a\x10" + what.to_bytes(16, "little", signed=True)
     if isinstance(what, str):
         return b"\x8c" + bytes([len(what)]) + what.encode()
     return b"J" + what.to_bytes(4, "little", signed=True)
@@ -143,6 +154,10 @@ BYTES: dict[str, bytes] = {
     "a frozenset of what doubles": b"(" + b")" + b"2\x86" * 60 + b"\x91",
     "a number with an exponent, calculated by a method": with_method("append", named("builtins", "int"))
     + AN_INT + b"a",
+    "numbers of one hash": b"\x8f(" + b"".join(map(value, MANY)) + b"\x90",
+    "numbers of one hash, in pieces": b"\x8f" + b"".join(b"(" + value(number) + b"\x90" for number in MANY),
+    "keys of one hash": b"}(" + b"".join(value(number) + b"N" for number in MANY) + b"u",
+    "keys of one hash, one by one": b"}" + b"".join(value(number) + b"Ns" for number in MANY),
     "a tensor that is spread": TENSOR + b"(" + TENSOR + b"\x90",
 }  # fmt: skip
 """As another rank could send them, without their beginning and end."""

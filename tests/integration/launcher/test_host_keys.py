@@ -73,6 +73,17 @@ def test_a_false_sshd_gets_nothing_from_a_user_who_knows_the_true_ones_key(netho
     assert f"ssh-keygen -R h1 -f {jobs.known}" in jobs.refused()
 
 
+def test_a_false_sshd_gets_nothing_where_an_authority_of_the_users_signs_hosts_keys(
+    nethosts: MakeHosts, tmp_path: Path
+) -> None:
+    """A key without a certificate is new to ssh, not wrong."""
+    hosts = nethosts(1)
+    jobs = Jobs(hosts, tmp_path, known=f"@cert-authority h* {key_of(hosts, 'h1').partition(' ')[2]}")
+    hosts["h1"].impersonate(jobs.heard)
+    assert "your ssh configuration demands that it is" in jobs.refused()
+    assert not jobs.own.exists()
+
+
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_false_sshd_gets_nothing_where_the_user_says_yes_to_strict_checking(
     nethosts: MakeHosts, tmp_path: Path, knows: bool

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import sys
 import tracemalloc
 from collections.abc import Callable
 from typing import Any
@@ -159,6 +160,22 @@ def test_what_refers_to_itself_is_gone_through_once() -> None:
     ring.append({"a": ring, "b": (ring, ring)})
     making.Allowance(0).told(ring)
     making.Allowance(0).hashed([ring])
+
+
+def test_what_shares_its_hash_in_one_container_is_counted_and_other_containers_are_others() -> None:
+    clashing = [sys.hash_info.modulus * number for number in range(2, 2000)]
+    for values in (clashing, [complex(0, number) - 1000003 * number for number in range(2000)]):
+        with pytest.raises(making.Odd):
+            making.Allowance(0).hashed(values)
+    in_pieces, whole = making.Allowance(0), {0}
+    for value in clashing[:300]:
+        in_pieces.hashed([value], into=whole)
+    with pytest.raises(making.Odd):
+        in_pieces.hashed(clashing[300:400], into=whole)
+    usual = making.Allowance(0)
+    for _ in range(100):
+        usual.hashed([(number, "x") for number in range(100)], into={0})
+        usual.hashed([*range(100), -1, -2, 0.5, "text", (1, 2), 1 + 2j])
 
 
 def test_what_lies_deeper_than_any_stack_is_not_hashed() -> None:

@@ -31,6 +31,8 @@ SECRET = "hunter2"
         "https://host/x?X-Amz-Credential=hunter2",
         "https://host/x#access_token=hunter2",
         "https://host/x?AccountKey=hunter2",
+        "https://host/x?%70assword=hunter2",
+        "https://host/x?pass=hunter2",
     ],
 )
 def test_a_secret_is_found_wherever_it_stands_and_is_not_repeated(url: str) -> None:
@@ -79,6 +81,10 @@ def test_what_is_no_secret_is_none(url: str) -> None:
         ({"token": {"private_key": SECRET}}, "token"),
         ({"s3": {"password": SECRET}}, "password"),
         ({"endpoint_url": f"https://me:{SECRET}@host"}, "endpoint_url"),
+        ({"headers": [["Accept", "*"], ["Authorization", f"Bearer {SECRET}"]]}, "Authorization"),
+        ({"storages": [{"anon": True}, {"password": SECRET}]}, "password"),
+        ({"mirrors": [f"https://me:{SECRET}@host", "https://host"]}, "mirrors"),
+        ({"pass": SECRET}, "pass"),
     ],
 )
 def test_options_that_are_secrets_are_found_by_name(options: dict[str, Any], name: str) -> None:
@@ -91,6 +97,7 @@ def test_options_that_are_secrets_are_found_by_name(options: dict[str, Any], nam
         {},
         {"anon": True, "endpoint_url": "http://minio:9000", "client_kwargs": {"region_name": "eu"}},
         {"token": "anon"},
+        {"hosts": ["a", "b"], "ranges": [[1, 2], ["a", 3]]},
         {"token": None, "use_ssl": False, "profile": "me", "account_name": "a", "sse_kms_key_id": "x"},
         {"username": "me", "host": "h", "key_filename": "/home/me/.ssh/id"},
     ],

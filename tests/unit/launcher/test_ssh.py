@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.launcher.ssh import HostKeys, Ssh, read_host_keys, refused_key, shared_options
+from hvd_elastic_ext.launcher.ssh import HostKeys, Ssh, is_certified, read_host_keys, refused_key, shared_options
 
 JOBS = Path("/state dir/known_hosts")
 USERS = ("/root/.ssh/known_hosts", "/root/.ssh/known_hosts2")
@@ -62,10 +62,37 @@ def test_where_nobody_has_decided_new_hosts_are_remembered_in_the_jobs_file_and_
     assert HostKeys("ask", USERS).options(None) == accept
 
 
-@pytest.mark.parametrize("files", [("/a", "b"), ("/my%20home/known",), ('/"a',), ("~/x",)])
+@pytest.mark.parametrize("files", [("/a", "b"), ("/home/o'brien/known",), ("/my%20home/known",), ('/"a',), ("~/x",)])
 def test_files_of_the_users_that_cannot_be_named_again_stay_his_own_setting(files: tuple[str, ...]) -> None:
     """Else a key that he knows would count for nothing."""
     assert not any("UserKnownHostsFile" in option for option in HostKeys("ask", files).options(JOBS))
+
+
+def test_names_and_files_in_which_ssh_looks_for_a_host_are_read() -> None:
+    said = "host H1\nhostname h1.example\nport 2222\nuserknownhostsfile /u\nglobalknownhostsfile /g /g2\n"
+    assert read_host_keys(said) == HostKeys("", ("/u",), ("/g", "/g2"), ("h1.example", "[h1.example]:2222"))
+    assert read_host_keys(said + "hostkeyalias Alias\n").names[0] == "alias"
+
+
+@pytest.mark.parametrize(
+    ("line", "certified"),
+    [
+        ("@cert-authority * ssh-ed25519 AAAA", True),
+        ("@cert-authority\t*.Example,other ssh-ed25519 AAAA", True),
+        ("@cert-authority [h1.example]:2222 ssh-ed25519 AAAA", True),
+        ("@cert-authority |1|c2FsdA==|aGFzaA== ssh-ed25519 AAAA", True),
+        ("@cert-authority !*h1.*,* ssh-ed25519 AAAA", False),
+        ("@cert-authority *.elsewhere ssh-ed25519 AAAA", False),
+        ("@cert-authority", False),
+        ("@revoked * ssh-ed25519 AAAA", False),
+        ("# @cert-authority * ssh-ed25519 AAAA", False),
+        ("h1.example ssh-ed25519 AAAA", False),
+        ("", False),
+    ],
+)
+def test_an_authority_that_vouches_for_a_host_leaves_nothing_open(line: str, certified: bool) -> None:
+    assert is_certified([line], ("h1.example", "[h1.example]:2222")) is certified
+    assert HostKeys("ask", USERS, certified=certified).open is not certified
 
 
 def test_one_command_for_several_hosts_accepts_new_ones_only_if_all_are_undecided() -> None:

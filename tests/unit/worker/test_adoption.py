@@ -62,6 +62,32 @@ def test_what_is_no_folder_of_a_job_is_left_alone(tmp_path: Path, foreign: str) 
     assert (target / "h1.sock").exists()
 
 
+def test_what_no_agent_has_made_stays(tmp_path: Path) -> None:
+    folder = job(tmp_path, "old", age_s=0.0)
+    (folder / "thesis.tex").write_text("years of work")
+    os.utime(folder, (NOW - 2 * OLD_S, NOW - 2 * OLD_S))
+    sweep(str(tmp_path), now=NOW)
+    assert [each.name for each in folder.iterdir()] == ["thesis.tex"]
+
+
+def test_nothing_is_swept_behind_a_link_that_stands_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    old = job(tmp_path / "elsewhere", "old", age_s=2 * OLD_S)
+    (tmp_path / "base").symlink_to(tmp_path / "elsewhere")
+    sweep(str(tmp_path / "base"), now=NOW)
+    assert (old / "h1.sock").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a folder to another user")
+def test_a_runtime_directory_of_another_users_is_no_place_to_meet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As root has it after `su`: whoever it belongs to could put another folder, or a link, in the place of ours."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert _bases()[0].startswith(str(tmp_path))
+    os.chown(tmp_path, 65534, 65534)
+    assert _bases()[0] == "/tmp/hvd-elastic-0"
+
+
 USER = 54321
 AS_THAT_USER = """
 import os

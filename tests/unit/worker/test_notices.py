@@ -173,6 +173,21 @@ def test_nobody_else_gives_notice_in_the_agents_own_folder_or_in_the_file_that_t
     ]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a link to another user")
+def test_nobody_else_gives_notice_by_a_link_to_a_file_of_roots(looking: Looking, tmp_path: Path) -> None:
+    (tmp_path / "roots").write_text("anything")
+    looking.named.symlink_to(tmp_path / "roots")
+    assert looking.look() == Going("anything")
+    looking.named.unlink()
+    assert looking.look() is None
+    (tmp_path / "others").symlink_to(tmp_path / "roots")
+    os.lchown(tmp_path / "others", 65534, 65534)
+    (tmp_path / "others").rename(looking.named)
+    assert looking.look() is None
+    (complaint,) = looking.complaints
+    assert "it belongs to user 65534" in complaint
+
+
 def test_a_notice_that_was_left_behind_goes_stale_by_itself(looking: Looking) -> None:
     looking.own.write_text('{"reason": "its pod is about to end", "deadline": 1000}')
     assert looking.look(NOW) is not None
