@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.launcher import desk, hosts_desk, ledger_json, runs, statedir
+from hvd_elastic_ext.launcher import desk, hosts_desk, ledger_json, ownership, runs, statedir
 from hvd_elastic_ext.launcher.ledger import HealthLedger
 
 ROOT: Final = Path(statedir.FOLDERS)
@@ -101,7 +101,7 @@ def _folder(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
 
 def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The launcher's answer; without a launcher, ours over what it saved."""
-    statedir.check(folder)
+    _check(folder)
     deadline = time.monotonic() + BEGINS_S
     while (answer := _asked(folder, request)) is None:
         who = statedir.holder(folder)
@@ -113,6 +113,20 @@ def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     if "error" in answer:
         raise UsageError(str(answer["error"]))
     return answer
+
+
+def _check(folder: Path) -> None:
+    """Raises :class:`UsageError` for a folder that is not the user's own; for another user's job it names that user."""
+    try:
+        statedir.check(folder)
+    except UsageError:
+        owner = folder.stat().st_uid
+        if owner in (0, os.geteuid()):
+            raise
+        name = ownership.name_of_user(owner)
+        raise UsageError(
+            f"{folder} belongs to user {name}; give this command as that user, with sudo -u {name}"
+        ) from None
 
 
 def _asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:

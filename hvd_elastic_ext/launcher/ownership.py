@@ -46,7 +46,7 @@ def _check_owners(path: Path, owners: set[int], *, folder: Path) -> None:
     if not strange or not (strange := strange - {_user_there(folder)}):
         return
     raise UsageError(
-        f"--state-dir: {path} belongs to user {_name_of_user(min(strange))}, whose key and hosts the job would use; "
+        f"--state-dir: {path} belongs to user {name_of_user(min(strange))}, whose key and hosts the job would use; "
         f"{NAME_ANOTHER}, or, if all that is in it can be trusted, chown -hR {os.geteuid()} {path}"
     )
 
@@ -84,12 +84,13 @@ def _is_alone_in(group: int) -> bool:
         entry = grp.getgrgid(group)
     except KeyError:
         return True
-    me = _name_of_user(os.geteuid())
+    me = name_of_user(os.geteuid())
     own = group in (0, os.geteuid()) or entry.gr_name == me
     return own and set(entry.gr_mem) <= {me, "root"}
 
 
-def _name_of_user(user: int) -> str:
+def name_of_user(user: int) -> str:
+    """The name of a user, or the number where it has none."""
     try:
         return pwd.getpwuid(user).pw_name
     except KeyError:

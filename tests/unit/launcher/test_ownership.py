@@ -130,5 +130,5 @@ def test_a_group_is_ones_own_if_nobody_else_is_known_to_be_in_it(
 
     monkeypatch.setattr(ownership.grp, "getgrgid", entry)
     monkeypatch.setattr(ownership.os, "geteuid", lambda: 4242)
-    monkeypatch.setattr(ownership, "_name_of_user", lambda user: "me" if user == 4242 else "?")
+    monkeypatch.setattr(ownership, "name_of_user", lambda user: "me" if user == 4242 else "?")
     assert ownership._is_alone_in(number) == alone
