@@ -15,8 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_elastic_ext.launcher.failure_rate import Failures
-from hvd_elastic_ext.launcher.intervals import LATEST, Choice, Seal, checkpoint_interval
+from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal, checkpoint_interval
 
 Array = NDArray[np.float64]
 
@@ -87,7 +87,7 @@ class Fixed:
 
 
 Choose = Callable[..., Choice]
-"""See :func:`hvd_elastic_ext.launcher.intervals.checkpoint_interval`."""
+"""See :func:`hvd_elastic_ext.launcher.rules.checkpoints.interval.checkpoint_interval`."""
 
 
 def auto(world: World, traces: list[Array], *, seed: int) -> float:

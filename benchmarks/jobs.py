@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 HOSTS: Final = ("localhost", "127.0.0.1", "127.1")
 """Names of this machine that *both* launchers take for hosts of their own and start directly, without ssh."""
-AGENT: Final = "hvd_elastic_ext.worker.agent"
+AGENT: Final = "hvd_elastic_ext.agent"
 GRACE_S: Final = 10.0
 """Rarely used up, but long: a launcher of stock's that has to be killed leaves its semaphores in /dev/shm."""
 START_TIMEOUT_S: Final = 90.0

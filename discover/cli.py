@@ -13,23 +13,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from discover import assemble
-from discover.admission import parse_probe
-from discover.choosing.operators import GPUS, OPERATORS
-from discover.daemon import Inbox
-from discover.settings import (
-    SETTLE,
-    FileSettings,
-    KubernetesSettings,
-    Outputs,
-    Settings,
-    StaticSettings,
-    parse_listen,
-)
+from discover.app import assembly
+from discover.app.daemon import Inbox
+from discover.app.settings import SETTLE, FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
+from discover.publishing.addresses import parse_listen
+from discover.selection.operators import GPUS, OPERATORS
+from discover.sources.admission_probe import parse_probe
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.options import layered_argv
-from hvd_elastic_ext.edges.configfile import read_config
+from hvd_elastic_ext.io.config_file import read_config
 
 PREFIX = "HVD_DISCOVER_"
 
@@ -55,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
         life = f"{settings.source.kind}-{secrets.token_hex(8)}"
         if settings.once:
-            sys.stdout.write(assemble.look_once(settings, life=life))
+            sys.stdout.write(assembly.look_once(settings, life=life))
             return 0
         return _serve(settings, life)
     except ElasticError as error:
@@ -69,7 +62,7 @@ def _serve(settings: Settings, life: str) -> int:
     inbox = Inbox()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, inbox.signalled)
-    return assemble.serve(settings, life=life, inbox=inbox)
+    return assembly.serve(settings, life=life, inbox=inbox)
 
 
 def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.errors import ElasticError
-from hvd_elastic_ext.edges.outlet import say
+from hvd_elastic_ext.io.writer_thread import say
 
 
 class Command(NamedTuple):
@@ -21,14 +21,16 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = {
-    "run": Command("hvd_elastic_ext.launcher.run", "launch an elastic job"),
-    "demo": Command("hvd_elastic_ext.demo.main", "watch a real elastic job on this machine lose and regain hosts"),
-    "events": Command("hvd_elastic_ext.report.main", "what happened in a job and why, from its journal"),
-    "hosts": Command("hvd_elastic_ext.launcher.hosts_cli", "see and change which hosts a job may use"),
+    "run": Command("hvd_elastic_ext.launcher.cli.run", "launch an elastic job"),
+    "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
+    "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
+    "hosts": Command("hvd_elastic_ext.launcher.cli.hosts", "see and change which hosts a job may use"),
     "checkpoints": Command(
-        "hvd_elastic_ext.checkpoint.cli", "list, verify, export and prune what a job left on storage"
+        "hvd_elastic_ext.checkpoint.programs.cli", "list, verify, export and prune what a job left on storage"
     ),
-    "doctor": Command("hvd_elastic_ext.launcher.doctor", "what on this machine would break a job, and the remedy"),
+    "doctor": Command(
+        "hvd_elastic_ext.launcher.cli.doctor.command", "what on this machine would break a job, and the remedy"
+    ),
 }
 
 

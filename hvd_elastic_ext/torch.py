@@ -21,21 +21,23 @@ from horovod.common.elastic import notification_manager
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker import horovod_hook, standby, state, world
-from hvd_elastic_ext.worker.averaging import wrap
-from hvd_elastic_ext.worker.commits import manifest
-from hvd_elastic_ext.worker.comms import choose
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.comms import choose, current_world
 from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
 from hvd_elastic_ext.worker.comms.horovod import fence_horovod, horovod_comms
 from hvd_elastic_ext.worker.data.global_batches import GlobalBatches
-from hvd_elastic_ext.worker.data.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.data.stream import ElasticStream
-from hvd_elastic_ext.worker.face import Choices, ElasticMixin, Face, keeper_for, part_for
-from hvd_elastic_ext.worker.importing import Names, Source
-from hvd_elastic_ext.worker.loop import elastic as _elastic
-from hvd_elastic_ext.worker.own_files import Checkpoint, chosen
-from hvd_elastic_ext.worker.torch_parts import ParameterNames
+from hvd_elastic_ext.worker.optim.averaging import wrap
+from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
+from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
+from hvd_elastic_ext.worker.patches import horovod_hook
+from hvd_elastic_ext.worker.process import standby
+from hvd_elastic_ext.worker.state import keeper
+from hvd_elastic_ext.worker.state.importing import Names, Source
+from hvd_elastic_ext.worker.state.loop import elastic as _elastic
+from hvd_elastic_ext.worker.state.mixin import Choices, ElasticMixin, Face, keeper_for, part_for
+from hvd_elastic_ext.worker.state.user_files import Checkpoint, chosen
 
 __all__ = [
     "Checkpoint",
@@ -132,7 +134,7 @@ def init(comms: str = "auto") -> None:
     :class:`~hvd_elastic_ext.core.errors.Permanent` for a world of one where there should be more.
     """
     choose.init(comms)
-    world.use(choose.world())
+    current_world.use(choose.world())
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,7 +208,7 @@ def admit(*kinds: Any) -> None:
     Plain data, what a State holds when it is built, and records (dataclasses,
     enumerations, named tuples) of the script's own modules need not be named.
     """
-    state.admitted_by_user.update(manifest.names_of(kinds))
+    keeper.admitted_by_user.update(tree_codec.names_of(kinds))
 
 
 @contextmanager
@@ -218,4 +220,4 @@ def _whole(state: Any) -> Iterator[None]:
 
 
 def _next_world() -> None:
-    (world.comms() or horovod_comms()).reset()
+    (current_world.comms() or horovod_comms()).reset()

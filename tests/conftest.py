@@ -23,5 +23,5 @@ settings.load_profile("tests")
 def no_world_is_left_behind() -> Iterator[None]:
     """States say in which world this process is; the next test's process is in none."""
     yield
-    if (world := sys.modules.get("hvd_elastic_ext.worker.world")) is not None:
+    if (world := sys.modules.get("hvd_elastic_ext.worker.comms.current_world")) is not None:
         world.use(None)

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
-from hvd_elastic_ext.core import side as sides
-from hvd_elastic_ext.core.side import Identity, Record
+from hvd_elastic_ext.core import commit_record as sides
+from hvd_elastic_ext.core.commit_record import Identity, Record
 
 SAVE: Final = "604 MB onto the disk, sealed (stock: torch.save, fsync)"
 ZEROS: Final = "as many zeros, dd conv=fsync"
@@ -89,7 +89,7 @@ class Clerk:
     """A process that does what has to be done for checkpoints."""
 
     def __init__(self, *memory: int) -> None:
-        command = [sys.executable, "-m", "hvd_elastic_ext.checkpoint.clerk"]
+        command = [sys.executable, "-m", "hvd_elastic_ext.checkpoint.programs.requests"]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         self.process = subprocess.Popen(command, pass_fds=memory, **pipes)
         self.ask({"do": "find", "store": "/nowhere"})  # it is ready then

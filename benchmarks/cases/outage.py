@@ -1,7 +1,7 @@
 """The API server is away for ten minutes: the file stays as it is, the server is tried seldom, and followed soon again.
 
 In real time. The same in virtual time, with any luck of the pauses' draw, is a test
-(``tests/unit/discover/test_outage.py``).
+(``tests/unit/discover/kube/test_outage.py``).
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.scripts.crowd_seats import Seats
+from hvd_elastic_ext.agent.launcher import host_facts
 from hvd_elastic_ext.core.wire import AgentWire, key_from_hex
-from hvd_elastic_ext.worker.agent import facts
 
 QUIET_S: Final = 0.03
 """After how long without anything received it is looked into."""
@@ -138,7 +138,7 @@ class Told:
 
 def main(lines: str, told_file: str) -> None:
     """Serve until the launcher has hung up on all."""
-    told, known = Told(Path(told_file)), facts.gather("127.0.0.1", resolved=("127.0.0.1",), problem=None)
+    told, known = Told(Path(told_file)), host_facts.gather("127.0.0.1", resolved=("127.0.0.1",), problem=None)
     fifo = os.open(lines, os.O_RDWR | os.O_NONBLOCK)
     poll = select.epoll()
     poll.register(fifo, select.EPOLLIN)

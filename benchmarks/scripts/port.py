@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.launcher.capacity import raise_file_limit
-from hvd_elastic_ext.launcher.control import Control, ControlEvent
+from hvd_elastic_ext.launcher.agents.capacity import raise_file_limit
+from hvd_elastic_ext.launcher.agents.server import Control, ControlEvent
 
 JOB: Final = "benchmark"
 KEY: Final = bytes(32)

@@ -8,14 +8,14 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from discover.acting.aside import Aside
-from discover.acting.sending import CONFLICT, MERGE, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
-from discover.following.transport import RequestFailed
+from discover.common.background import Aside
+from discover.kube.changes import CONFLICT, MERGE, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
+from discover.kube.transport import RequestFailed
+from discover.publishing.file_lock import Taken
 from discover.publishing.files import PublishFailed
 from discover.publishing.lease import Lease
-from discover.publishing.locks import Taken
-from discover.publishing.outlets import pause_after
-from discover.publishing.overlap import OverlapLimits, OverlappingHostsFile
+from discover.publishing.publishers import pause_after
+from discover.publishing.survivor import OverlapLimits, OverlappingHostsFile
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import BadHosts
 from hvd_elastic_ext.core.hosts import Host, HostSet

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from discover.publishing.locks import Lock
+from discover.publishing.file_lock import Lock
 from hvd_elastic_ext.core.errors import BadHosts, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text
@@ -34,7 +34,7 @@ class Publisher(Protocol):
 
         Readers see the old one or the new one, whole, and the new one for good
         once this returned. Raises :class:`PublishFailed` to be called again, and
-        :class:`discover.publishing.locks.Taken` if another process owns the place.
+        :class:`discover.publishing.file_lock.Taken` if another process owns the place.
         """
 
     def close(self) -> None:

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, Final
 
-from discover.acting.sending import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
-from discover.following.transport import RequestFailed
+from discover.kube.changes import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
+from discover.kube.transport import RequestFailed
+from discover.publishing.file_lock import Taken
 from discover.publishing.files import PublishFailed
-from discover.publishing.locks import Taken
 from hvd_elastic_ext.core.clock import Clock
 
 API: Final = "coordination.k8s.io/v1"

@@ -6,10 +6,10 @@ import threading
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-from discover.metrics import CONTENT_TYPE, Metrics
-from discover.publishing.board import Board, Known
-from discover.publishing.places import gives_way
-from discover.vitals import Vitals
+from discover.common.health import Vitals
+from discover.common.metrics import CONTENT_TYPE, Metrics
+from discover.publishing.connections import gives_way
+from discover.publishing.latest import Board, Known
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.publication import Publication, to_json
 

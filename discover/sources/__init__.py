@@ -1,1 +1,6 @@
-"""Where hosts are seen: one module a source, each the only importer of its third party."""
+"""Where hosts are seen: one module a source.
+
+Belongs here: the pods of a cluster, a file, a fixed list, and whether a new host can be reached.
+
+Never here: which pods are hosts (``selection``), and how a cluster is asked (``kube``).
+"""

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from discover.source import Sight, Unsettled
+from discover.common.source import Sight, Unsettled
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import parse_hosts_text
-from hvd_elastic_ext.edges.filewatch import STOP_S, BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
 
 PATIENCE_S: Final = 0.3
 """How long a look waits for a read. Most take some milliseconds, one of an empty file a second, and where a file system
@@ -40,7 +40,9 @@ class FileSource:
         self._watch.start()
 
     def read(self) -> Sight | Unsettled:
-        """See :class:`discover.source.Source`. Unsettled while a read takes long: ``changed`` is called after it."""
+        """See :class:`discover.common.source.Source`. Unsettled while a read takes long: ``changed`` is called after
+        it.
+        """
         begun_before = self._reading is not None
         if self._reading is None:
             self._outdated = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from discover.source import Sight
+from discover.common.source import Sight
 from hvd_elastic_ext.core.hosts import HostSet
 
 

@@ -26,10 +26,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from hvd_elastic_ext.core.agent_command import agent_command
+from hvd_elastic_ext.core.commands import agent_command
 from hvd_elastic_ext.core.errors import Transient, UsageError
-from hvd_elastic_ext.demo.machine import ancestors, family, holder_of, kill_at_once
-from hvd_elastic_ext.demo.seen import Worker
+from hvd_elastic_ext.demo.processes import ancestors, family, holder_of, kill_at_once
+from hvd_elastic_ext.demo.progress import Worker
 
 GRACE_S: Final = 8.0
 """How long the launcher may take to end its workers before it is killed."""
@@ -187,7 +187,7 @@ def job_environ(environ: Mapping[str, str], *, temporary: Path) -> dict[str, str
 
 
 class Job:
-    """A launcher under an agent. Also the hands of the script: see :class:`hvd_elastic_ext.demo.drive.Hands`."""
+    """A launcher under an agent. Also the hands of the script: see :class:`hvd_elastic_ext.demo.player.Hands`."""
 
     def __init__(self, folder: Folder, command: Sequence[str], environ: Mapping[str, str]) -> None:
         self._folder = folder

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hvd_elastic_ext.demo.seen import Seen, Worker
+from hvd_elastic_ext.demo.progress import Seen, Worker
 
 
 @dataclass(frozen=True, slots=True)

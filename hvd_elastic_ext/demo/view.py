@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hvd_elastic_ext.demo.drive import Frame
+from hvd_elastic_ext.demo.player import Frame
 
 EPOCHS_A_LINE: Final = 5
 WIDEST: Final = 110

@@ -1,5 +1,13 @@
 """Published hosts in, running workers out.
 
-Never imports the daemon or the worker; ``horovod.runner`` is imported in
-``horovod_options.py`` alone.
+From the command to the decisions, each folder may import those below it::
+
+    cli                        commands: options in, exit code out
+    job                        one process that runs a job: its loop, its files, its sockets
+    driver, suspend            what an event means; what happens while a job sleeps
+    planners, engines          each looks at what is known, asks the rules, and has something done
+    state, agents, sources, options
+    rules                      decisions: pure, they know nothing but their arguments
+
+Never here: the daemon, the worker and the agent. The launcher starts programs of theirs by name.
 """

@@ -3,5 +3,16 @@
 Belongs here: what runs inside a training process. torch is welcome;
 ``horovod.torch`` only behind ``comms.horovod``.
 
-Never here: the daemon, the launcher, or anything that decides about hosts.
+Never here: the daemon, the launcher, the agent, or anything that decides about hosts.
+
+Each folder may import those below it::
+
+    patches, kubeai            what is put into Horovod; Alibaba's SDK
+    state                      commit, roll back, sync: the State and its loop
+    parts, sync, data, optim   what a State is made of; what ranks agree on; samples; optimizers
+    comms                      collectives, one door a library
+    commits                    commits as bytes in memory
+    process                    this process: its link to the agent, its way into a world
+
+``hook`` is a folder for ``PYTHONPATH``. ``engines`` holds the programs that stand by in a slot for torchrun and mpirun.
 """

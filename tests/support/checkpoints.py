@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hvd_elastic_ext.checkpoint import loading, places, saving
-from hvd_elastic_ext.checkpoint.manifest import File, Manifest
-from hvd_elastic_ext.checkpoint.naming import name_of
+from hvd_elastic_ext.checkpoint.archive import read, write
+from hvd_elastic_ext.checkpoint.format import tensor_places
+from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
+from hvd_elastic_ext.checkpoint.format.naming import name_of
 from hvd_elastic_ext.checkpoint.stores import Store
-from hvd_elastic_ext.core.side import Identity, Record
+from hvd_elastic_ext.core.commit_record import Identity, Record
 
 Row = list[Any]
 ROWS: Sequence[Row] = (
@@ -56,7 +57,7 @@ def identity(number: int = 1, *, generation: int = 1, incarnation: int = 0, line
 def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int = 0, step: int = 40) -> Held:
     """A commit in which every byte depends on ``seed``. What lies between tensors is zero, as it comes back."""
     layout = json.dumps(list(rows), separators=(",", ":")).encode()
-    placed = places.decode(layout)
+    placed = tensor_places.decode(layout)
     data = bytearray(random.Random(seed).randbytes(placed.length))
     for start, end in placed.gaps:
         data[start:end] = bytes(end - start)
@@ -73,12 +74,12 @@ def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int
 def save(store: Store, commit: Held, *, parts: int = 2, **sealed: Any) -> Manifest:
     """Write and seal it, one rank after another."""
     files = save_unsealed(store, commit, parts=parts)
-    return saving.seal(store, commit.record, files, parts=parts, world=parts, **sealed)
+    return write.seal(store, commit.record, files, parts=parts, world=parts, **sealed)
 
 
 def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:
     """Load it and hold it against what was saved."""
-    checkpoint = loading.opened(store, commit.name)
+    checkpoint = read.opened(store, commit.name)
     local = checkpoint.local(rank)
     assert local is not None
     memory = bytearray(b"\xff" * (checkpoint.record(local).total + 10))
@@ -99,5 +100,5 @@ def save_unsealed(store: Store, commit: Held, *, parts: int = 2) -> list[File]:
     return [
         file
         for rank in range(parts)
-        for file in saving.write_part(store, commit.record, written, part=rank, parts=parts, rank=rank)
+        for file in write.write_part(store, commit.record, written, part=rank, parts=parts, rank=rank)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 
-from discover.choosing.holds import Answers, probed
+from discover.selection.damping import Answers, probed
 from hvd_elastic_ext.core.hosts import Host
 
 

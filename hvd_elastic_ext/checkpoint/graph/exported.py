@@ -19,7 +19,7 @@ from typing import Any, Final
 from hvd_elastic_ext.checkpoint.graph.nodes import OWN, Made, Name, Tensor, Value
 from hvd_elastic_ext.checkpoint.graph.walk import walk
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.core.making import Allowance
+from hvd_elastic_ext.core.state_limits import Allowance
 
 
 def built(root: Value, tensor: Callable[[int, str], Any], *, length: int) -> Any:

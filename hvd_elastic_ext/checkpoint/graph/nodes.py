@@ -18,16 +18,16 @@ Value = Any
 ATOMS: Final = frozenset({type(None), bool, int, float, str, bytes})
 
 OWN: Final = {
-    "array": ("hvd_elastic_ext.worker.commits.arrays", "array_at"),
-    "dtype": ("hvd_elastic_ext.worker.commits.arrays", "dtype_at"),
-    "objects": ("hvd_elastic_ext.worker.commits.arrays", "objects_at"),
-    "scalar": ("hvd_elastic_ext.worker.commits.arrays", "scalar_at"),
-    "sparse": ("hvd_elastic_ext.worker.commits.manifest", "sparse_at"),
-    "uuid": ("hvd_elastic_ext.worker.commits.manifest", "uuid_at"),
+    "array": ("hvd_elastic_ext.worker.commits.numpy_codec", "array_at"),
+    "dtype": ("hvd_elastic_ext.worker.commits.numpy_codec", "dtype_at"),
+    "objects": ("hvd_elastic_ext.worker.commits.numpy_codec", "objects_at"),
+    "scalar": ("hvd_elastic_ext.worker.commits.numpy_codec", "scalar_at"),
+    "sparse": ("hvd_elastic_ext.worker.commits.tree_codec", "sparse_at"),
+    "uuid": ("hvd_elastic_ext.worker.commits.tree_codec", "uuid_at"),
 }
 """The format's own words for what the worker's writer puts into trees for arrays, sparse tensors and the like."""
 
-TENSOR: Final = ("hvd_elastic_ext.worker.commits.manifest", "tensor_at")
+TENSOR: Final = ("hvd_elastic_ext.worker.commits.tree_codec", "tensor_at")
 """What that writer calls where a tensor was."""
 
 KINDS: Final = ("", "parameter", "frozen", "leaf")

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.checkpoint.graph.nodes import ABSENT, ATOMS, Made, Name, Octets, Row, Table, Tensor, Value
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.core.making import DEEPEST
+from hvd_elastic_ext.core.state_limits import DEEPEST
 
 BATCH: Final = 1000
 """So many entries are put into a container at once: what refers back to it sees it as full as a pickler leaves it."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from hvd_elastic_ext.checkpoint.errors import Missing, StoreFailed, Unreadable
+from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed, Unreadable
 from hvd_elastic_ext.core.errors import Permanent
 
 BATCH: Final = 1000

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from hvd_elastic_ext.checkpoint.errors import Missing, StoreFailed
+from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed
 from hvd_elastic_ext.core.errors import ElasticError, Permanent, UsageError
 
 WITHOUT_FOLDERS: Final = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss"}

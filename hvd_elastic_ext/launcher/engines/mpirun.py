@@ -1,7 +1,7 @@
 """One ``mpirun`` for each world: Open MPI's own, on the launcher's machine, by the same ssh as agents are reached by.
 
-It starts :mod:`hvd_elastic_ext.worker.engines.rank` once for each rank, and nothing else: command, environment, output
-and commits of a rank are its slot's, and do not pass through here. It outlives the launcher, as agents do.
+It starts :mod:`hvd_elastic_ext.worker.engines.mpirun_rank` once for each rank, and nothing else: command, environment,
+output and commits of a rank are its slot's, and do not pass through here. It outlives the launcher, as agents do.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.core.agent_command import module_command
-from hvd_elastic_ext.core.engines import MARK, RANK
-from hvd_elastic_ext.edges import cores
-from hvd_elastic_ext.launcher.hostkeys import all_host_keys
-from hvd_elastic_ext.launcher.ssh import KNOWN_HOSTS, Ssh, shared_options
+from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.core.slot_protocol import MARK, RANK
+from hvd_elastic_ext.io import core_dumps
+from hvd_elastic_ext.launcher.agents.transports.known_hosts import all_host_keys
+from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, shared_options
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +140,7 @@ class MpiRuns:
                     stderr=output,
                     start_new_session=True,
                 )
-            cores.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
+            core_dumps.allow(self._running.pid)  # of ranks, which it starts, that is for the user to say
         except OSError as error:
             self._ended(generation, f"mpirun cannot be started: {error}")
             return

@@ -13,17 +13,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hvd_elastic_ext.core.engines import START_AGAIN, TERMINATED
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.launcher.causes import SIGNALLED, SSH_FAILED, Cause, Ending
-from hvd_elastic_ext.launcher.engines.changes import Move, decide, members_in
-from hvd_elastic_ext.launcher.faults import BUDGET_WINDOW_S
-from hvd_elastic_ext.launcher.fleet import Fleet
-from hvd_elastic_ext.launcher.membership import Decision, Limits, Situation
-from hvd_elastic_ext.launcher.rendezvous import Life, Seat
-from hvd_elastic_ext.launcher.roster import Worker
-from hvd_elastic_ext.launcher.station import Station
-from hvd_elastic_ext.launcher.worlds import Worlds
+from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
+from hvd_elastic_ext.launcher.engines.world_change import Move, decide, members_in
+from hvd_elastic_ext.launcher.rules.health.causes import SIGNALLED, SSH_FAILED, Cause, Ending
+from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Situation
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.state.blame import BUDGET_WINDOW_S
+from hvd_elastic_ext.launcher.state.context import Station
+from hvd_elastic_ext.launcher.state.fleet import Fleet
+from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.state.worlds import Worlds
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.core.side import Identity, Record
 from hvd_elastic_ext.worker.commits import layout as layouts
 from hvd_elastic_ext.worker.commits.copying import copy_batch, pin
 from hvd_elastic_ext.worker.commits.layout import Key, Layout

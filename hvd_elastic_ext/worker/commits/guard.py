@@ -20,12 +20,12 @@ from typing import Any, ClassVar, Final
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.core import making
+from hvd_elastic_ext.core import state_limits
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.core.making import Name
-from hvd_elastic_ext.worker.commits import arrays
+from hvd_elastic_ext.core.state_limits import Name
+from hvd_elastic_ext.worker.commits import numpy_codec
 
-_MANIFEST: Final = "hvd_elastic_ext.worker.commits.manifest"
+_MANIFEST: Final = "hvd_elastic_ext.worker.commits.tree_codec"
 
 PLAIN: Final[frozenset[Name]] = frozenset(
     (module, name)
@@ -40,7 +40,7 @@ PLAIN: Final[frozenset[Name]] = frozenset(
         "types": "SimpleNamespace",
         "torch": "Size device",
         "torch.serialization": "_get_layout",
-        arrays.__name__: "array_at dtype_at objects_at scalar_at",
+        numpy_codec.__name__: "array_at dtype_at objects_at scalar_at",
         _MANIFEST: "tensor_at sparse_at uuid_at",
     }.items()
     for name in names.split()
@@ -85,7 +85,7 @@ class Guard(pickle._Unpickler):
         self._slot = self._tensor
         self._found: list[Any] = [self._slot]
         self._tensors: dict[tuple[int, str], Any] = {}
-        self._allowance = making.Allowance(len(data))
+        self._allowance = state_limits.Allowance(len(data))
         self._length = len(data)
 
     def find_class(self, module: str, name: str) -> Any:
@@ -157,7 +157,7 @@ class Guard(pickle._Unpickler):
 
     def _check_filled(self, target: Any, *methods: str, plain: tuple[type, ...]) -> None:
         """Refuse to fill a plain value but as it is written, and by a method that its own attributes stand for."""
-        is_plain = _name_of(type(target)) in making.TAKES and not isinstance(target, plain)
+        is_plain = _name_of(type(target)) in state_limits.TAKES and not isinstance(target, plain)
         if is_plain or any(method in getattr(target, "__dict__", ()) for method in methods):
             raise self._refuse(f"fill a {type(target).__name__} in an odd way")
 
@@ -237,11 +237,11 @@ def _plain_maker(function: Any) -> Name | None:
     """The name of the plain type or function that ``function`` is, or that makes the values of the type it is."""
     if not isinstance(function, type):
         is_known = isinstance(function, types.FunctionType | types.BuiltinFunctionType)
-        return _name_of(function) if is_known and _name_of(function) in making.TAKES else None
+        return _name_of(function) if is_known and _name_of(function) in state_limits.TAKES else None
     for kind in function.__mro__:
         if (kind.__new__, kind.__init__) != (function.__new__, function.__init__):  # type: ignore[misc]
             return None
-        if _name_of(kind) in making.TAKES:
+        if _name_of(kind) in state_limits.TAKES:
             return _name_of(kind) if kind is not object or function is object else None
     return None
 

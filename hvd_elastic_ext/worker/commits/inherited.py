@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.edges.homes import private_home
+from hvd_elastic_ext.io.homes import private_home
 from hvd_elastic_ext.worker.commits import torchrun_keeper as keeper
 
 VARIABLE: Final = "HVD_ELASTIC_COMMIT_FDS"

@@ -22,8 +22,8 @@ from typing import ClassVar, Final
 import torch
 from torch import Tensor
 
+from hvd_elastic_ext.core.commit_record import KEPT_AT, NO_HEAD, PAGE, PLACES, Record, newest, pack
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.core.side import KEPT_AT, NO_HEAD, PAGE, PLACES, Record, newest, pack
 
 SIDES: Final = 2
 """A commit is staged on one side while the other one holds the last. A third lets one be kept meanwhile."""

@@ -9,10 +9,10 @@ from importlib.util import find_spec
 from typing import Final, Literal, Protocol, cast, get_args
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker import standby
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 from hvd_elastic_ext.worker.comms import torch_distributed as with_torch
+from hvd_elastic_ext.worker.process import standby
 
 Library = Literal["horovod", "torch", "mpi"]
 

@@ -12,9 +12,9 @@ from horovod.torch import mpi_ops
 from torch import Tensor
 
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
-from hvd_elastic_ext.worker.comms.pins import Pinned
-from hvd_elastic_ext.worker.fence import HOROVODS, Fence
+from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.pinned_tensors import Pinned
+from hvd_elastic_ext.worker.process.fence import HOROVODS, Fence
 
 _PREFIX: Final = "hvd_elastic_ext"
 
@@ -127,7 +127,7 @@ def fence_horovod() -> Fence:
     """Make worlds that ``hvd.init()`` joins safe to leave; returns the fence that knows their connections.
 
     The functions are replaced where users and Horovod's own loop look them up, and
-    tensors are pinned while Horovod has them (see ``pins.py``).
+    tensors are pinned while Horovod has them (see ``pinned_tensors.py``).
     Calling this again gives the same fence.
     """
     known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)

@@ -20,10 +20,10 @@ from mpi4py import MPI
 from mpi4py.run import set_abort_status
 from torch import Tensor
 
-from hvd_elastic_ext.core.engines import START_AGAIN
-from hvd_elastic_ext.worker import standby
+from hvd_elastic_ext.core.slot_protocol import START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.process import standby
 
 _PIECE: Final = 1 << 30
 """MPI counts elements with 31 bits."""

@@ -16,11 +16,11 @@ from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.core.engines import ENGINE, START_AGAIN
-from hvd_elastic_ext.worker import standby
+from hvd_elastic_ext.core.slot_protocol import ENGINE, START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.carrying import Known, carrier, pieces, unload
 from hvd_elastic_ext.worker.comms.meeting import meet
+from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.process import standby
 
 _MEETING_S: Final = 120.0
 """How long workers of one round wait for one another: torchrun starts them together, disks may be slow."""

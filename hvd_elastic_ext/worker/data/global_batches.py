@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import Sampler
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.data.batches import MicroBatch, micro_batches, split
+from hvd_elastic_ext.worker.data.batch_sizes import MicroBatch, micro_batches, split
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 
 

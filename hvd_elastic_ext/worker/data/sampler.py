@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvd_elastic_ext.worker import world
+from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.comms.horovod import StockSampler
 
 Indices = NDArray[np.int64]
@@ -92,7 +92,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
 
     def world(self) -> tuple[int, int]:
         """This process's rank, and the number of ranks to deal to."""
-        return world.current()
+        return current_world.current()
 
     def set_epoch(self, epoch: int) -> None:
         """Begin ``epoch``. For the epoch that is under way already this changes nothing: progress in it is kept.

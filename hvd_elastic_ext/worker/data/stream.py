@@ -14,8 +14,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker import world
-from hvd_elastic_ext.worker.data.leases import Deal, Range, Ranges, Taken, joined
+from hvd_elastic_ext.worker.comms import current_world
+from hvd_elastic_ext.worker.data.dealing import Deal, Range, Ranges, Taken, joined
 from hvd_elastic_ext.worker.data.sampler import shuffled
 
 _UNKNOWN: Final = "?"
@@ -81,7 +81,7 @@ class ElasticStream(IterableDataset[Any]):
 
     def world(self) -> tuple[int, int]:
         """This process's rank, and the number of ranks to deal to."""
-        return world.current()
+        return current_world.current()
 
     def loader(self, batch_size: int | None = 1, num_workers: int = 0, **options: Any) -> StreamLoader:
         """Return a ``DataLoader`` over what is left whenever it is iterated; ``options`` are those of torch."""
@@ -141,7 +141,7 @@ class ElasticStream(IterableDataset[Any]):
         all of them for itself when it first iterates.
         """
         unknown = [number for number, length in enumerate(self._lengths) if length is None]
-        comms = world.comms()
+        comms = current_world.comms()
         if comms is None or not unknown:
             return self._measure_alone()
         rank, size = self.world()

@@ -67,7 +67,7 @@ def _hooks() -> Mapping[str, Callable[[ModuleType], None]]:
     try:
         if importlib.util.find_spec("hvd_elastic_ext") is None:
             _make_importable()
-        from hvd_elastic_ext.worker.horovod_hook import HOOKS
+        from hvd_elastic_ext.worker.patches.horovod_hook import HOOKS
     except Exception as error:
         # Going on would mean to train alone, beside the job, without anybody noticing.
         raise ImportError(
@@ -99,7 +99,7 @@ def _tell_of_failures() -> None:
             try:
                 if importlib.util.find_spec("hvd_elastic_ext") is None:
                     _make_importable()
-                from hvd_elastic_ext.worker.standby import current
+                from hvd_elastic_ext.worker.process.standby import current
 
                 current().failed(error)
             except Exception as problem:  # noqa: BLE001 (what happens here must not hide the error itself)

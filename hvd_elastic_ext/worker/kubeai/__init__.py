@@ -18,7 +18,7 @@ Standard library only: scripts of any framework load this.
 
 from __future__ import annotations
 
-from hvd_elastic_ext.worker import standby
+from hvd_elastic_ext.worker.process import standby
 
 __all__ = ["check_alive", "init"]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.checkpoint import shelf
-from hvd_elastic_ext.checkpoint.errors import Missing, StoreFailed
+from hvd_elastic_ext.checkpoint.archive import catalog
+from hvd_elastic_ext.checkpoint.format.errors import Missing, StoreFailed
 from hvd_elastic_ext.checkpoint.stores import Store
 from tests.contract.checkpoint.conftest import Opener
 from tests.support import checkpoints
@@ -125,7 +125,7 @@ def test_threads_read_one_file_together(store: Store) -> None:
 def test_a_checkpoint_comes_back_as_it_was(store: Store, opener: Opener, parts: int) -> None:
     commit = held(seed=parts)
     save(store, commit, parts=parts, score=0.5, facts={"job": "digits"})
-    (entry,) = shelf.listing(opener())
+    (entry,) = catalog.listing(opener())
     assert (entry.name, entry.whole, entry.step, entry.world) == (commit.name, True, 40, parts)
     assert (entry.score, entry.facts) == (0.5, {"job": "digits"})
     for rank in range(parts):
@@ -137,7 +137,7 @@ def test_before_it_is_sealed_there_is_none(store: Store) -> None:
     save(store, commit)
     later = held(identity(2), seed=1)
     checkpoints.save_unsealed(store, later)
-    found = shelf.newest(store, verify=True)
+    found = catalog.newest(store, verify=True)
     assert found.newest is not None
     assert (found.newest.name, found.passed_over) == (commit.name, ())
 
@@ -150,8 +150,8 @@ def test_a_damaged_one_is_passed_over_with_the_reason(store: Store) -> None:
     data = bytearray(read(store, second.name, shard.name, 0, shard.bytes))
     data[-1] ^= 1
     store.put(second.name, shard.name, bytes(data))
-    assert [entry.whole for entry in shelf.listing(store)] == [True, True], "lengths alone do not tell"
-    found = shelf.newest(store, verify=True)
+    assert [entry.whole for entry in catalog.listing(store)] == [True, True], "lengths alone do not tell"
+    found = catalog.newest(store, verify=True)
     assert found.newest is not None
     assert found.newest.name == first.name
     assert [(passed.name, "block 0 of 1 is not what was written" in passed.why) for passed in found.passed_over] == [
@@ -163,10 +163,10 @@ def test_files_of_an_attempt_before_go_when_there_is_a_newer_one(store: Store) -
     commit = held()
     checkpoints.save_unsealed(store, commit)
     made = save(store, commit)
-    shelf.prune(store, shelf.Retention())
+    catalog.prune(store, catalog.Retention())
     assert len(store.sizes(commit.name)) == 2 * len(made.files) + 1, "they may be written yet"
     save(store, held(identity(2), seed=2))
-    shelf.prune(store, shelf.Retention())
+    catalog.prune(store, catalog.Retention())
     assert store.sizes(commit.name).keys() == {"manifest.json", *(file.name for file in made.files)}
     demand_same(store, commit)
 
@@ -175,7 +175,7 @@ def test_old_ones_are_removed_whole(store: Store, opener: Opener) -> None:
     commits = [held(identity(number), seed=number) for number in range(1, 6)]
     for commit in commits:
         save(store, commit)
-    removed = shelf.prune(store, shelf.Retention(last=2))
+    removed = catalog.prune(store, catalog.Retention(last=2))
     assert [named.name for named in removed] == [commit.name for commit in commits[:3]]
     assert sorted(opener().folders()) == [commit.name for commit in commits[3:]]
     demand_same(opener(), commits[4])

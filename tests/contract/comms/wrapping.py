@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker import averaging
-from hvd_elastic_ext.worker.averaging import Averaged, wrap
 from hvd_elastic_ext.worker.comms.choose import World
-from hvd_elastic_ext.worker.reductions import accumulating
+from hvd_elastic_ext.worker.optim import averaging
+from hvd_elastic_ext.worker.optim.averaging import Averaged, wrap
+from hvd_elastic_ext.worker.optim.reductions import accumulating
 
 STEPS = 4
 Optimizing = Callable[[Any], torch.optim.Optimizer]

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from discover.choosing.cluster import ClusterEvent, ClusterSnapshot
-from discover.following.recheck import Recheck
-from discover.following.transport import Collection, Request
-from discover.following.watch import NODES, PODS, Reflector, Resource
-from discover.sources.kubernetes import Access, Cluster, Timeouts
+from discover.kube.client import Access, Cluster, Timeouts
+from discover.kube.reflector import NODES, PODS, Reflector, Resource
+from discover.kube.transport import Collection, Request
+from discover.kube.watch_audit import Recheck
+from discover.selection.objects import ClusterEvent, ClusterSnapshot
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted import Counted

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from discover.admission import TcpProbe
-from discover.choosing.holds import Answers
+from discover.selection.damping import Answers
+from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.fake_admission import FakeAdmission

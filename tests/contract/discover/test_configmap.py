@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from discover.publishing.configmap import LARGEST, OVERLAP, WRITE, Delegate, own_in_time
+from discover.publishing.file_lock import Taken
 from discover.publishing.files import PublishFailed
-from discover.publishing.locks import Taken
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.publication import Departure, from_json
 from tests.contract.discover.writing import NAME, Writing, publication

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from discover.following.recheck import FEW
+from discover.kube.watch_audit import FEW
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies
 

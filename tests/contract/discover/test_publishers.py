@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from discover.metrics import Metrics
-from discover.publishing.board import Board
+from discover.common.health import Vitals
+from discover.common.metrics import Metrics
+from discover.publishing.addresses import UnixAddress
 from discover.publishing.files import HostsFile, Publisher, Script
-from discover.publishing.overlap import OverlappingHostsFile
+from discover.publishing.http_server import Server
+from discover.publishing.latest import Board
 from discover.publishing.routes import Routes
-from discover.publishing.serve import Server
-from discover.settings import UnixAddress
-from discover.vitals import Vitals
+from discover.publishing.survivor import OverlappingHostsFile
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text

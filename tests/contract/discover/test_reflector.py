@@ -9,9 +9,9 @@ import warnings
 
 import pytest
 
-from discover.choosing.cluster import NodesHidden, PodsListed
-from discover.following.watch import NODES, PODS
-from discover.sources.kubernetes import Access, Timeouts
+from discover.kube.client import Access, Timeouts
+from discover.kube.reflector import NODES, PODS
+from discover.selection.objects import NodesHidden, PodsListed
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 

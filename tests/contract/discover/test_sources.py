@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from discover.admission import Unprobed
-from discover.choosing.holds import HoldLimits
-from discover.choosing.operators import SLOTS_ANNOTATION, HostRules, operator_named
-from discover.choosing.selection import Selector
-from discover.choosing.signal_table import BUILT_IN
-from discover.metrics import Metrics
-from discover.source import Sight, Unsettled
-from discover.sources.cluster import KubernetesSource, Wanted
+from discover.common.metrics import Metrics
+from discover.common.source import Sight, Unsettled
+from discover.kube.client import Access, Cluster
+from discover.selection.damping import HoldLimits
+from discover.selection.operators import SLOTS_ANNOTATION, HostRules, operator_named
+from discover.selection.selection import Selector
+from discover.selection.signal_table import BUILT_IN
+from discover.sources.admission_probe import Unprobed
 from discover.sources.file import FileSource
-from discover.sources.kubernetes import Access, Cluster
+from discover.sources.pods import KubernetesSource, Wanted
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable

@@ -11,23 +11,23 @@ from typing import Any
 
 import pytest
 
-from discover.acting.events import KEPT, Context, Regarding, Teller
-from discover.acting.happenings import Item, TellLimits
-from discover.acting.reaper import NOT_ALLOWED_PAUSE, Reaper
-from discover.acting.scene import Scene
-from discover.acting.sending import Sender, path_of
-from discover.choosing.cluster import Key
-from discover.choosing.holds import Held, Holding
-from discover.choosing.judging import Grade, Verdict
-from discover.choosing.operators import JobView, job_view, operator_named
-from discover.choosing.selection import Selection
-from discover.choosing.signal_table import BUILT_IN
-from discover.clusters import writers
-from discover.following.transport import RequestFailed
-from discover.following.views import node_view, pod_view
-from discover.settings import KubernetesSettings
-from discover.source import Sight
-from discover.sources.kubernetes import Access, ClientSender, Cluster
+from discover.actions.event_policy import Item, TellLimits
+from discover.actions.events import KEPT, Context, Regarding, Teller
+from discover.actions.picture import Scene
+from discover.actions.reaper import NOT_ALLOWED_PAUSE, Reaper
+from discover.app.kube_assembly import writers
+from discover.app.settings import KubernetesSettings
+from discover.common.source import Sight
+from discover.kube.changes import Sender, path_of
+from discover.kube.client import Access, ClientSender, Cluster
+from discover.kube.transport import RequestFailed
+from discover.kube.views import node_view, pod_view
+from discover.selection.damping import Held, Holding
+from discover.selection.objects import Key
+from discover.selection.operators import JobView, job_view, operator_named
+from discover.selection.selection import Selection
+from discover.selection.signal_table import BUILT_IN
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from tests.contract.discover.writing import Writing
 from tests.support.kube import acts, bodies, statuses

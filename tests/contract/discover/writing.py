@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
+from discover.kube.client import Access, ClientSender, Cluster, Timeouts
 from discover.publishing.configmap import ConfigMap
 from discover.publishing.lease import Lease, LeaseLimits
-from discover.sources.kubernetes import Access, ClientSender, Cluster, Timeouts
 from hvd_elastic_ext.core.clock import Clock, ManualClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication

@@ -18,7 +18,7 @@ from horovod.runner.elastic.worker import HostUpdateResult
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.worker.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from tests.contract.worker import running
 from tests.contract.worker.mixed import MIXED
 from tests.contract.worker.training import train

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
-from hvd_elastic_ext.edges.kubeaccess import Access
-from hvd_elastic_ext.launcher.replicas import Replicas, Untold
-from hvd_elastic_ext.launcher.workloads import BEFORE, Pod, workload
+from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, Pod, workload
+from hvd_elastic_ext.launcher.suspend.replicas import Replicas, Untold
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube

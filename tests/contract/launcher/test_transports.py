@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.agent_command import agent_command
-from hvd_elastic_ext.edges.kubeaccess import Access
-from hvd_elastic_ext.launcher import child, transports
-from hvd_elastic_ext.launcher.podstream import Cluster
-from hvd_elastic_ext.launcher.transports import Ended, Local, OverSsh, ToPods, Transport, join_line
+from hvd_elastic_ext.core.commands import agent_command
+from hvd_elastic_ext.io.kube_access import Access
+from hvd_elastic_ext.launcher.agents.transports import child_process, transports
+from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
+from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Local, OverSsh, ToPods, Transport, join_line
 from tests.support import marks
 from tests.support.kube import bodies, statuses
 from tests.support.kube.execstreams import V4, V5
@@ -165,11 +165,11 @@ def test_the_end_of_a_launch_ends_what_it_hears_and_an_agent_that_has_joined_liv
 def test_the_longest_line_is_taken_and_a_longer_one_refused(make: Make) -> None:
     async def act() -> None:
         way = make("sleep 0.2; head -n 1 | wc -c >&2")
-        line = b"x" * (child.LONGEST_INPUT - 1) + b"\n"
+        line = b"x" * (child_process.LONGEST_INPUT - 1) + b"\n"
         launch = await way.start(HOST, line, remark=quiet)
         with pytest.raises(ValueError, match="at most"):
             await way.start(HOST, b"x" + line, remark=quiet)
-        assert await launch.wait() == Ended(0, reached=True, last_words=str(child.LONGEST_INPUT))
+        assert await launch.wait() == Ended(0, reached=True, last_words=str(child_process.LONGEST_INPUT))
 
     play(act)
 

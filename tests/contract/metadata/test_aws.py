@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hvd_elastic_ext.worker.agent.metadata.words import iso_time, mail_time
+from hvd_elastic_ext.agent.metadata.model import iso_time, mail_time
 from tests.contract.metadata.conftest import Endpoint
 from tests.support.metadata import AwsService, MetadataServer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from hvd_elastic_ext.worker.agent.metadata.words import mail_time
+from hvd_elastic_ext.agent.metadata.model import mail_time
 from tests.contract.metadata.conftest import Endpoint
 from tests.support.metadata import AzureService, MetadataServer
 

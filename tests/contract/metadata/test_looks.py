@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.worker.agent.metadata.alibaba import Alibaba
-from hvd_elastic_ext.worker.agent.metadata.aws import Aws
-from hvd_elastic_ext.worker.agent.metadata.azure import Azure
-from hvd_elastic_ext.worker.agent.metadata.gcp import Gcp
-from hvd_elastic_ext.worker.agent.metadata.polling import going
-from hvd_elastic_ext.worker.agent.metadata.web import MAX_BODY, Web
-from hvd_elastic_ext.worker.agent.metadata.words import Cloud, NoAnswer, Word
+from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
+from hvd_elastic_ext.agent.metadata.aws import Aws
+from hvd_elastic_ext.agent.metadata.azure import Azure
+from hvd_elastic_ext.agent.metadata.gcp import Gcp
+from hvd_elastic_ext.agent.metadata.http import MAX_BODY, Web
+from hvd_elastic_ext.agent.metadata.model import Cloud, NoAnswer, Word
+from hvd_elastic_ext.agent.metadata.poller import going
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 

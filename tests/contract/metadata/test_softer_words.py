@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.worker.agent.metadata.alibaba import Alibaba
-from hvd_elastic_ext.worker.agent.metadata.aws import REBALANCE, SCHEDULED, Aws
-from hvd_elastic_ext.worker.agent.metadata.azure import Azure
-from hvd_elastic_ext.worker.agent.metadata.gcp import MAINTENANCE, PREEMPTED, Gcp
-from hvd_elastic_ext.worker.agent.metadata.web import Web
-from hvd_elastic_ext.worker.agent.metadata.words import NEAR_S, NoAnswer, Word
+from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
+from hvd_elastic_ext.agent.metadata.aws import REBALANCE, SCHEDULED, Aws
+from hvd_elastic_ext.agent.metadata.azure import Azure
+from hvd_elastic_ext.agent.metadata.gcp import MAINTENANCE, PREEMPTED, Gcp
+from hvd_elastic_ext.agent.metadata.http import Web
+from hvd_elastic_ext.agent.metadata.model import NEAR_S, NoAnswer, Word
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
 

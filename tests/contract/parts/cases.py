@@ -12,12 +12,12 @@ import horovod.torch as hvd
 import torch
 from torch import Tensor, nn, optim
 
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
-from hvd_elastic_ext.worker.fingerprint import fingerprint
-from hvd_elastic_ext.worker.handlers import HandlerPart
-from hvd_elastic_ext.worker.snapshot import SnapshotPart
-from hvd_elastic_ext.worker.torch_parts import ParameterNames, Part, part_for
+from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
+from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
+from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, Part, part_for
+from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 
 
 @dataclass(frozen=True)
@@ -48,19 +48,19 @@ class Committed:
 
 def committed(part: Part) -> Committed:
     tensors: list[Tensor] = []
-    tree = manifest.write(part.capture(), tensors)
+    tree = tree_codec.write(part.capture(), tensors)
     return Committed(tree, tuple(tensor.detach().clone() for tensor in tensors))
 
 
 def put_back(part: Part, commit: Committed, *, received: bool = False) -> tuple[Tensor, ...]:
     """As a State does it; the tensors that were lent to the part."""
     lent = tuple(tensor.clone() for tensor in commit.tensors)
-    admitted = manifest.names_in(committed(part).tree) if received else None
+    admitted = tree_codec.names_in(committed(part).tree) if received else None
 
     def at(index: int, kind: str) -> Tensor:
         return lent[index] if part.borrows else commit.tensors[index].clone()
 
-    part.restore(manifest.read(commit.tree, at, admitted=admitted))
+    part.restore(tree_codec.read(commit.tree, at, admitted=admitted))
     return lent if part.borrows else ()
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn, optim
 
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import manifest
-from hvd_elastic_ext.worker.torch_parts import (
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.parts.torch_parts import (
     ModelPart,
     OptimizerPart,
     ParameterNames,
@@ -80,9 +80,9 @@ def test_nothing_live_lies_in_memory_that_was_only_lent(case: Case) -> None:
 
 def test_training_on_leaves_the_tree_it_was_given_alone(case: Case) -> None:
     tensors: list[torch.Tensor] = []
-    tree = manifest.write(case.part.capture(), tensors)
+    tree = tree_codec.write(case.part.capture(), tensors)
     kept = [tensor.detach().clone() for tensor in tensors]
-    given = manifest.read(tree, lambda index, kind: kept[index], admitted=None)
+    given = tree_codec.read(tree, lambda index, kind: kept[index], admitted=None)
     before = [tensor.clone() for tensor in kept]
     case.part.restore(given)
     case.change()
@@ -120,7 +120,7 @@ def test_large_state_is_said_uncopied() -> None:
         part = part_for(value, ParameterNames())
         assert part is not None
         tensors: list[torch.Tensor] = []
-        manifest.write(part.capture(), tensors)
+        tree_codec.write(part.capture(), tensors)
         assert {tensor.data_ptr() for tensor in tensors} <= live
         assert part.borrows
 

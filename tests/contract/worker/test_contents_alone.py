@@ -15,8 +15,8 @@ from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import manifest
-from hvd_elastic_ext.worker.fingerprint import fingerprint
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from tests.contract.worker.training import step, trained
 
 pytestmark = pytest.mark.usefixtures("alone")
@@ -35,7 +35,7 @@ def test_what_another_rank_sends_cannot_run_code(evil: Any, monkeypatch: pytest.
     data = pickle.dumps(evil)
     monkeypatch.setattr(f"{os.system.__module__}.system", ran.append)
     with pytest.raises(Permanent, match=r"the State of another rank holds posix\.system, "):
-        manifest.read(data, lambda index, kind: None, admitted=frozenset())
+        tree_codec.read(data, lambda index, kind: None, admitted=frozenset())
     assert ran == []
 
 
@@ -46,7 +46,7 @@ def test_what_another_rank_sends_cannot_run_code(evil: Any, monkeypatch: pytest.
 def test_functions_that_do_more_than_hold_data_are_refused(module: str, name: str) -> None:
     data = f"c{module}\n{name}\n(S'1'\ntR.".encode()
     with pytest.raises(Permanent, match=f"{module}.{name}"):
-        manifest.read(data, lambda index, kind: None, admitted=frozenset())
+        tree_codec.read(data, lambda index, kind: None, admitted=frozenset())
 
 
 def test_our_state_is_a_horovod_state() -> None:

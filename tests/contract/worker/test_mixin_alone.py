@@ -15,7 +15,7 @@ from horovod.common.elastic import ObjectState
 from torch import nn
 
 import hvd_elastic_ext.torch as elastic
-from hvd_elastic_ext.worker.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from tests.contract.worker.mixed import MIXED
 from tests.contract.worker.training import train
 from tests.contract.worker.users import OLD, Average, Own, with_handlers

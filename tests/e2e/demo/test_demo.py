@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.demo.drive import Tail
+from hvd_elastic_ext.demo.command import Plan, plan_of, play
 from hvd_elastic_ext.demo.job import Folder
-from hvd_elastic_ext.demo.main import Plan, plan_of, play
+from hvd_elastic_ext.demo.player import Tail
+from hvd_elastic_ext.demo.progress import Seen, look
 from hvd_elastic_ext.demo.script import Scene, Watch
-from hvd_elastic_ext.demo.seen import Seen, look
-from hvd_elastic_ext.report.main import read_journal
+from hvd_elastic_ext.report.command import read_journal
 from hvd_elastic_ext.report.story import Story, tell
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until

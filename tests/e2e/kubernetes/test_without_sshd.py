@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 import yaml
 
-from hvd_elastic_ext.worker.leave import REASON
+from hvd_elastic_ext.agent.prestop import REASON
 from tests.e2e.kubernetes.kit import MANIFEST, PATIENCE_S, Body, ClusterJob, host
 from tests.support import manifests, marks
 from tests.support.kube.containers import Main, command

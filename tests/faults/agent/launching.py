@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.wire import LauncherWire, WireError, new_key
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
-AGENT = [sys.executable, "-m", "hvd_elastic_ext.worker.agent"]
+AGENT = [sys.executable, "-m", "hvd_elastic_ext.agent"]
 GRACE_S = 30.0
 JOB, HOST = "job-1", "h1"
 

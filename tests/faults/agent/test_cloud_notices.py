@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.worker.agent.metadata.choosing import firmware, made_by
+from hvd_elastic_ext.agent.metadata.detect import firmware, made_by
 from tests.faults.agent.joined import Begin, python, socket_file
 from tests.faults.agent.launching import Launcher, Session, launching
 from tests.support import marks

@@ -17,11 +17,11 @@ from tests.support.waiting import wait_until
 KEEP = """
 import os, sys, time
 import torch
-from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from tests.unit.worker.commit_kit import contents
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits import tree_codec as manifest
 from hvd_elastic_ext.worker.commits.buffer import Contents
 
 def own(number):
@@ -154,7 +154,7 @@ def memory_of(pid: int) -> set[int]:
 def errands_of(agent: Agent) -> list[int]:
     """Errands that this agent has sent somebody on."""
     children = psutil.Process(agent.process.pid).children()
-    return [child.pid for child in children if "checkpoint.errand" in marks.command_line(child.pid)]
+    return [child.pid for child in children if "checkpoint.programs.agent_requests" in marks.command_line(child.pid)]
 
 
 def test_an_agent_that_ends_leaves_no_errand_not_even_for_a_moment(agent: Agent, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_process_that_is_told_to_end_before_it_began_never_begins(launcher: La
 
 SEAL = """
 import mmap, os
-from hvd_elastic_ext.core import side
+from hvd_elastic_ext.core import commit_record as side
 descriptor = int(os.environ["HVD_ELASTIC_COMMIT_FDS"].split(",")[0])
 os.ftruncate(descriptor, 2 * side.PAGE)
 page = mmap.mmap(descriptor, 2 * side.PAGE)

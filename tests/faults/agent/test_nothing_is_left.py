@@ -148,7 +148,7 @@ def test_after_a_killed_ssh_nothing_remains_on_the_host(
         one.wait_for_end()
         assert parent.wait() == 0
         wait_until(
-            lambda: not [pid for pid in hosts["h1"].pids() if "worker.agent" in marks.command_line(pid)],
+            lambda: not [pid for pid in hosts["h1"].pids() if "hvd_elastic_ext.agent" in marks.command_line(pid)],
             what="the end of the agent",
         )
 

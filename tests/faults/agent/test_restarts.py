@@ -169,7 +169,7 @@ def test_no_core_is_dumped_of_an_agent_and_its_holders_which_know_the_jobs_key(c
 def test_no_core_is_dumped_of_a_launcher(core_limit: int) -> None:
     run = (
         "import resource\n"
-        "from hvd_elastic_ext.launcher import run\n"
+        "from hvd_elastic_ext.launcher.cli import run\n"
         "try: run.main(['--no-such-option'])\n"
         "except SystemExit: print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
     )

@@ -13,8 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.worker.agent.notices import NOTICE
 from tests.faults.chaos import evidence, lines
 from tests.faults.chaos.checker import Seen
 from tests.faults.chaos.watch import MARK, Watch

@@ -41,7 +41,7 @@ import horovod.torch as hvd  # noqa: E402
 import torch  # noqa: E402
 
 import hvd_elastic_ext.torch as elastic  # noqa: E402
-from hvd_elastic_ext.worker import standby  # noqa: E402
+from hvd_elastic_ext.worker.process import standby  # noqa: E402
 
 
 class Weight(torch.nn.Module):

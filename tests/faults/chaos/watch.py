@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.core.agent_command import is_agent
-from hvd_elastic_ext.core.side import PAGE, Identity, Record, newest
-from hvd_elastic_ext.worker.agent.notices import NOTICE
-from hvd_elastic_ext.worker.leave import notice_files
+from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.agent.prestop import notice_files
+from hvd_elastic_ext.core.commands import is_agent
+from hvd_elastic_ext.core.commit_record import PAGE, Identity, Record, newest
 from tests.support import marks
 
 MARK: Final = "HVD_CHAOS"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.checkpoint import loading, shelf
-from hvd_elastic_ext.checkpoint.choosing import Retention
+from hvd_elastic_ext.checkpoint.archive import catalog, read
+from hvd_elastic_ext.checkpoint.archive.retention import Retention
 from hvd_elastic_ext.checkpoint.stores import Store
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.core.errors import ElasticError
@@ -79,7 +79,7 @@ def test_a_save_is_whole_or_absent(fault: Fault, end: End) -> None:
         disk, done = broken(with_first, lambda store: save(store, SECOND), fault, at)
         store = store_on(disk.after(end))
         demand_same(store, FIRST)
-        found = shelf.newest(store, verify=True)
+        found = catalog.newest(store, verify=True)
         assert found.passed_over == (), f"at {at}: what is sealed is whole"
         assert found.newest is not None
         assert found.newest.name in (FIRST.name, SECOND.name)
@@ -96,7 +96,7 @@ def demand_goes_on(store: Store) -> None:
     save(store, SECOND)
     demand_same(store, SECOND)
     save(store, LATER)
-    shelf.prune(store, Retention(last=1))
+    catalog.prune(store, Retention(last=1))
     assert store.folders() == [LATER.name]
     demand_same(store, LATER)
 
@@ -106,7 +106,7 @@ def test_the_very_first_save_is_whole_or_absent(fault: Fault, end: End) -> None:
     for at in range(points(with_nothing, lambda store: save(store, FIRST))):
         disk, done = broken(with_nothing, lambda store: save(store, FIRST), fault, at)
         store = store_on(disk.after(end))
-        found = shelf.newest(store, verify=True)
+        found = catalog.newest(store, verify=True)
         assert found.passed_over == ()
         if found.newest is not None:
             demand_same(store, FIRST)
@@ -150,16 +150,16 @@ def with_many() -> Disk:
 @pytest.mark.parametrize(("fault", "end"), WAYS, ids=lambda value: value.name.lower())
 def test_of_a_removal_nothing_half_is_left(fault: Fault, end: End) -> None:
     def prune(store: Store) -> object:
-        return shelf.prune(store, Retention(last=2))
+        return catalog.prune(store, Retention(last=2))
 
     for at in range(points(with_many, prune)):
         disk, _ = broken(with_many, prune, fault, at)
         store = store_on(disk.after(end))
         for commit in KEPT:
             demand_same(store, commit)
-        for entry in shelf.listing(store):
+        for entry in catalog.listing(store):
             if entry.whole and at % 3 == 0:
-                loading.verify(store, entry.name)
+                read.verify(store, entry.name)
             if not entry.whole:
                 assert not entry.sealed, f"at {at}: what is not whole is not there, rather than damaged"
         prune(store)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.checkpoint import shelf
-from hvd_elastic_ext.checkpoint.choosing import Retention
+from hvd_elastic_ext.checkpoint.archive import catalog
+from hvd_elastic_ext.checkpoint.archive.retention import Retention
 from hvd_elastic_ext.checkpoint.stores import open_store
 from hvd_elastic_ext.checkpoint.stores.remote import RemoteStore
 from hvd_elastic_ext.core.errors import ElasticError
@@ -91,7 +91,7 @@ def test_a_save_is_whole_or_absent(for_good: type[BaseException] | None) -> None
             save(failing, SECOND)
         store = open_store(place)
         demand_same(store, FIRST)
-        found = shelf.newest(store, verify=True)
+        found = catalog.newest(store, verify=True)
         assert found.newest is not None
         assert (found.newest.name, found.passed_over) == (FIRST.name, ()), f"at {at}"
         save(store, SECOND)
@@ -106,7 +106,7 @@ def test_of_a_removal_nothing_half_is_left(for_good: type[BaseException] | None)
             save(open_store(place), commit)
         failing, _ = store_with(place, at, for_good=for_good)
         with pytest.raises((ElasticError, Killed)):
-            shelf.prune(failing, Retention(last=1))
+            catalog.prune(failing, Retention(last=1))
         store = open_store(place)
         demand_same(store, SECOND)
-        assert all(entry.whole or not entry.sealed for entry in shelf.listing(store))
+        assert all(entry.whole or not entry.sealed for entry in catalog.listing(store))

@@ -19,16 +19,18 @@ from typing import Any, Final
 import numpy
 import torch
 
-from hvd_elastic_ext.checkpoint import checksums, graph, header, places, trees
-from hvd_elastic_ext.checkpoint import manifest as manifests
-from hvd_elastic_ext.checkpoint.header import Piece
-from hvd_elastic_ext.core import making, publication, wire
+from hvd_elastic_ext.agent.orders import orders
+from hvd_elastic_ext.agent.orders.fields import OrderError
+from hvd_elastic_ext.agent.slots import http
+from hvd_elastic_ext.checkpoint import graph
+from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places, tree_file
+from hvd_elastic_ext.checkpoint.format import manifest as manifests
+from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
+from hvd_elastic_ext.core import publication, state_limits, wire
 from hvd_elastic_ext.core.errors import ElasticError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
-from hvd_elastic_ext.worker.agent import http, orders
-from hvd_elastic_ext.worker.agent.fields import OrderError
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits import tree_codec
 from tests.support.checkpoints import held
 
 KEY: Final = hashlib.sha256(b"fuzz").digest()
@@ -128,7 +130,7 @@ def _tensor(index: int, kind: str) -> Any:
 
 def _resumed(data: bytes) -> None:
     tree = graph.from_json(_text(data))
-    manifest.read(tree, _tensor, admitted=frozenset())
+    tree_codec.read(tree, _tensor, admitted=frozenset())
 
 
 def _text(data: bytes) -> str:
@@ -140,7 +142,7 @@ def _made(name: str, *args: Any) -> dict[str, Any]:
 
 
 _NAMES = sorted(
-    {word: name for name, word in graph.nodes.OWN.items()}.get(name, ":".join(name)) for name in making.TAKES
+    {word: name for name, word in graph.nodes.OWN.items()}.get(name, ":".join(name)) for name in state_limits.TAKES
 )
 _CALLS = tuple(
     _made(name, *args)
@@ -163,7 +165,7 @@ def _sealed(data: bytes) -> None:
 _LAYOUT = json.dumps(
     [["float32", [2, 3], [3, 1], "cpu", 1], ["int64", [], [], "cpu", 0], ["bfloat16", [4], [1], "cuda:0", 1]]
 ).encode()
-_PLACES = places.decode(_LAYOUT)
+_PLACES = tensor_places.decode(_LAYOUT)
 
 
 def _manifest() -> bytes:
@@ -178,7 +180,7 @@ def _manifest() -> bytes:
 
 def _header() -> bytes:
     pieces = [Piece(number, 0, place.length) for number, place in enumerate(_PLACES.all)]
-    return header.encode(pieces, _PLACES, {"step": "1"})[header.LENGTH.size :]
+    return safetensors_header.encode(pieces, _PLACES, {"step": "1"})[safetensors_header.LENGTH.size :]
 
 
 def _order(data: bytes) -> None:
@@ -188,9 +190,9 @@ def _order(data: bytes) -> None:
 
 def _targets() -> dict[str, Target]:
     agent, launcher = _conversation()
-    trees_ = {name: manifest.write(value, _TENSORS) for name, value in _state().items()}
+    trees_ = {name: tree_codec.write(value, _TENSORS) for name, value in _state().items()}
     texts = tuple(graph.to_json(tree).encode() for tree in trees_.values())
-    whole = trees.to_json(manifest.write(trees_, [])).encode()
+    whole = tree_file.to_json(tree_codec.write(trees_, [])).encode()
     hosts = HostSet.of({"a": 2, "host-1.example": 4})
     pushed = publication.to_json(Publication("x", 3, hosts, (Departure("b", "spot", 12.5),)))
     line = {
@@ -223,13 +225,13 @@ def _targets() -> dict[str, Target]:
         "push": Target(lambda data: publication.from_json(data, where="push"), (pushed.encode(),), (ElasticError,)),
         "manifest": Target(manifests.decode, (_manifest(),), (ValueError,)),
         "manifest-sealed": Target(_sealed, (_manifest(),), (ValueError,)),
-        "layout": Target(places.decode, (_LAYOUT,), (ElasticError,)),
-        "header": Target(lambda data: list(header.decode(data, _PLACES)), (_header(),), (ValueError,)),
-        "tree": Target(lambda data: trees.from_json(_text(data)), (whole,), (ElasticError,)),
+        "layout": Target(tensor_places.decode, (_LAYOUT,), (ElasticError,)),
+        "header": Target(lambda data: list(safetensors_header.decode(data, _PLACES)), (_header(),), (ValueError,)),
+        "tree": Target(lambda data: tree_file.from_json(_text(data)), (whole,), (ElasticError,)),
         "resumed": Target(_resumed, texts, (ElasticError,), _CALLS),
         "exported": Target(lambda data: graph.plain(_text(data), _tensor), texts, (ElasticError,), _CALLS),
         "sent": Target(
-            lambda data: manifest.read(data, _tensor, admitted=frozenset()), tuple(trees_.values()), (ElasticError,)
+            lambda data: tree_codec.read(data, _tensor, admitted=frozenset()), tuple(trees_.values()), (ElasticError,)
         ),
         "orders": Target(
             _order,

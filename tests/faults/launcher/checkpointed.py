@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 import pytest
 import torch
 
-from hvd_elastic_ext.checkpoint import export, loading, shelf
+from hvd_elastic_ext.checkpoint.archive import catalog, export, read
 from hvd_elastic_ext.checkpoint.stores import open_store
-from hvd_elastic_ext.core.side import KEPT_AT, PAGE, Identity, newest
+from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, Identity, newest
 from tests.faults.launcher.kit import Training
 from tests.support import marks
 from tests.support.processes import RunningProcess
@@ -136,10 +136,10 @@ class Checkpointed(Training):
     def check_whole(self, step: int | None = None) -> None:
         """Every checkpoint is whole, and holds what its steps made of the weights; that of ``step`` is there."""
         store = open_store(str(self.checkpoints))
-        there = [entry for entry in shelf.listing(store) if entry.sealed]
+        there = [entry for entry in catalog.listing(store) if entry.sealed]
         assert there
         for entry in there:
-            loading.verify(store, entry.name)
+            read.verify(store, entry.name)
             assert entry.step is not None
             file = self.directory / f"{entry.name}.pt"
             export.export(store, entry.name, file)
@@ -151,7 +151,7 @@ class Checkpointed(Training):
 
 def _errand(pid: int) -> Errand | None:
     """What a process is, if it is an errand. Its orders are the file that is its standard input."""
-    if "hvd_elastic_ext.checkpoint.errand" not in marks.command_line(pid):
+    if "hvd_elastic_ext.checkpoint.programs.agent_requests" not in marks.command_line(pid):
         return None
     try:
         request = json.loads(Path(f"/proc/{pid}/fd/0").read_text())

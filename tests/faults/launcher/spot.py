@@ -20,16 +20,16 @@ from typing import Final, Literal
 
 import psutil
 
-from discover.metrics import Metrics
-from discover.publishing.board import Board
+from discover.common.health import Vitals
+from discover.common.metrics import Metrics
+from discover.publishing.addresses import UnixAddress
+from discover.publishing.http_server import Server
+from discover.publishing.latest import Board
 from discover.publishing.routes import Routes
-from discover.publishing.serve import Server
-from discover.settings import UnixAddress
-from discover.vitals import Vitals
+from hvd_elastic_ext.agent.prestop import notice_files
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
-from hvd_elastic_ext.worker.leave import notice_files
 from tests.support import marks
 from tests.support.metadata import AwsService, MetadataServer
 from tests.support.metadata.aws import SPOT

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.worker.leave import notice_files
+from hvd_elastic_ext.agent.prestop import notice_files
 from tests.faults.launcher.kit import Training, training
 from tests.support.waiting import wait_until
 

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher import statedir
+from hvd_elastic_ext.launcher.job import state_folder
 
 NOBODY = 65534
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs another user: run the tests as root")
 
 TEXT = {"version": 1, "incarnation": 1, "generation": 3, "ledger": None, "more": {"hosts": {"evil-host.example": 1}}}
-STATE = statedir._text({**TEXT, "sum": statedir._sum(TEXT)})
+STATE = state_folder._text({**TEXT, "sum": state_folder._sum(TEXT)})
 
 PLANT = """
 import os, sys

@@ -9,7 +9,7 @@ import sys
 
 
 def left(within: str) -> dict[str, object]:
-    words = [sys.executable, "-I", "-m", "hvd_elastic_ext.worker.leave", "--within", within]
+    words = [sys.executable, "-I", "-m", "hvd_elastic_ext.agent.prestop", "--within", within]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     return {"leave": done.returncode, "said": done.stderr + done.stdout}
 

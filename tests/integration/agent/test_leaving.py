@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.agent_command import agent_command
+from hvd_elastic_ext.core.commands import agent_command
 from tests.support.processes import run_process
 
 POD = Path(__file__).with_name("leaving_pod.py")

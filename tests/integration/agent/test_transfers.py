@@ -27,7 +27,7 @@ COMMIT = [1, 1, 3]
 TRAIN = """
 import os, sys
 import torch
-from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 
@@ -95,7 +95,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 def errands_of(session: Session) -> list[int]:
     children = psutil.Process(session.hello["pid"]).children()
-    return [child.pid for child in children if "checkpoint.errand" in marks.command_line(child.pid)]
+    return [child.pid for child in children if "checkpoint.programs.agent_requests" in marks.command_line(child.pid)]
 
 
 def hello_again(pair: Pair, host: str) -> dict[str, Any]:

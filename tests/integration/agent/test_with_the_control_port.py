@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.wire import new_key
-from hvd_elastic_ext.launcher.capacity import Pace
-from hvd_elastic_ext.launcher.control import AgentJoined, AgentLost, Control, ControlEvent, News
-from hvd_elastic_ext.launcher.transports import Local, join_line
+from hvd_elastic_ext.launcher.agents.capacity import Pace
+from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News
+from hvd_elastic_ext.launcher.agents.transports.transports import Local, join_line
 
 
 class Seen:

@@ -119,7 +119,7 @@ def with_method(method: str, function: bytes) -> bytes:
     return NAMESPACE + b"}" + value(method) + function + b"sb"
 
 
-TENSOR = called(named("hvd_elastic_ext.worker.commits.manifest", "tensor_at"), value(0))
+TENSOR = called(named("hvd_elastic_ext.worker.commits.tree_codec", "tensor_at"), value(0))
 BYTES: dict[str, bytes] = {
     "a range of arguments": named("builtins", "slice") + A_RANGE + b"R",
     "a range of arguments for a class": named("builtins", "object") + A_RANGE + b"\x81",
@@ -138,7 +138,7 @@ BYTES: dict[str, bytes] = {
     "an instance of an older protocol": b"(" + value(2_000_000_000) + b"ibuiltins\nbytearray\n",
     "an object of an older protocol": b"(" + named("builtins", "bytearray") + value(2_000_000_000) + b"o",
     "a dict of an older protocol": b"(" + b")" + b"2\x86" * 60 + b"Nd",
-    "one array a thousand times": b"(" + named("hvd_elastic_ext.worker.commits.arrays", "array_at") + b"\x94"
+    "one array a thousand times": b"(" + named("hvd_elastic_ext.worker.commits.numpy_codec", "array_at") + b"\x94"
     + value("|u1") + b"\x94J" + (1_000_000).to_bytes(4, "little") + b"\x85\x94" + value("C") + b"\x94"
     + b"B" + (1_000_000).to_bytes(4, "little") + bytes(1_000_000) + b"\x94"
     + b"h\x00(h\x01h\x02h\x03h\x04tR" * 1000 + b"l",
@@ -171,17 +171,17 @@ def _read(name: str) -> object:
     import torch
 
     from hvd_elastic_ext.checkpoint import graph
-    from hvd_elastic_ext.worker.commits import manifest
+    from hvd_elastic_ext.worker.commits import tree_codec
 
     def at(index: int, kind: str) -> Any:
         return torch.ones(1000, 1000)
 
     how, _, what = name.partition(": ")
     if how == "sent":
-        return manifest.read(data(what), at, admitted=frozenset())
+        return tree_codec.read(data(what), at, admitted=frozenset())
     if how == "exported":
         return graph.plain(text(what), at)
-    return manifest.read(graph.from_json(text(what)), at, admitted=frozenset())
+    return tree_codec.read(graph.from_json(text(what)), at, admitted=frozenset())
 
 
 NAMES = [f"{how}: {name}" for how in ("resumed", "exported", "sent") for name in (BYTES if how == "sent" else TEXTS)]
@@ -200,7 +200,7 @@ def _ending(name: str) -> str:
 
 def main(names: Sequence[str]) -> int:
     """Read each under limits, and print how it ended with the seconds of the processor that it took."""
-    for module in ("numpy", "torch", "hvd_elastic_ext.checkpoint.graph", "hvd_elastic_ext.worker.commits.manifest"):
+    for module in ("numpy", "torch", "hvd_elastic_ext.checkpoint.graph", "hvd_elastic_ext.worker.commits.tree_codec"):
         importlib.import_module(module)
     with open("/proc/self/statm") as pages:
         size = int(pages.read().split()[0]) * resource.getpagesize()

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hvd_elastic_ext.core.side import Identity, Record
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 
@@ -33,14 +33,14 @@ class Trained:
         tensors: list[Tensor] = []
         optimizer = {"state_dict": self.optimizer.state_dict(), "names": [list(dict(self.model.named_parameters()))]}
         trees = {
-            "model": manifest.write_one("model", self.model.state_dict(keep_vars=True), tensors),
-            "optimizer": manifest.write_one("optimizer", optimizer, tensors),
+            "model": tree_codec.write_one("model", self.model.state_dict(keep_vars=True), tensors),
+            "optimizer": tree_codec.write_one("optimizer", optimizer, tensors),
         }
         firm = [True] * len(tensors)
         values = {"epoch": epoch, "history": torch.arange(5.0) + epoch, "names": ("a", "b")}
-        trees["\0values"] = manifest.write_named(values, tensors)
+        trees["\0values"] = tree_codec.write_named(values, tensors)
         firm += [False] * (len(tensors) - len(firm))
-        local = manifest.write_one("rng", {"program": "p", "rng": {"seed": rank}}, [])
+        local = tree_codec.write_one("rng", {"program": "p", "rng": {"seed": rank}}, [])
         return Contents(pickle.dumps(trees, 5), tensors, firm, local)
 
 
@@ -109,7 +109,7 @@ class Clerk:
 @contextmanager
 def clerk(descriptors: Sequence[int] = ()) -> Iterator[Clerk]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "hvd_elastic_ext.checkpoint.clerk"],
+        [sys.executable, "-m", "hvd_elastic_ext.checkpoint.programs.requests"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors import safe_open
 
-from hvd_elastic_ext.checkpoint import cli
+from hvd_elastic_ext.checkpoint.programs import cli
 from hvd_elastic_ext.checkpoint.stores.local import LocalStore
 from hvd_elastic_ext.cli import main
-from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.core.commit_record import Identity
 from tests.integration.checkpoint.kit import Trained, clerk, kept, save, trained
 from tests.support import checkpoints
 from tests.support.checkpoints import held, identity

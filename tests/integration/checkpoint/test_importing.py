@@ -10,7 +10,7 @@ import torch
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.cli import main
-from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.core.commit_record import Identity
 from tests.integration.checkpoint.kit import clerk, kept, save, trained
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.edges import filewatch
-from hvd_elastic_ext.edges.filewatch import FileWatch
+from hvd_elastic_ext.io import file_watch
+from hvd_elastic_ext.io.file_watch import FileWatch
 from tests.integration.discover.watching import NEVER, Watched, replace
 from tests.support.waiting import wait_until
 
@@ -226,7 +226,7 @@ def test_without_inotify_it_looks_by_turns_and_says_so_once(hosts, monkeypatch, 
     def no_watch(*_: object) -> None:
         raise OSError(24, "inotify instance limit reached")
 
-    monkeypatch.setattr(filewatch, "_Observer", no_watch)
+    monkeypatch.setattr(file_watch, "_Observer", no_watch)
     caplog.set_level(logging.WARNING)
     with Watched(hosts, relook=0.02) as watched:
         for number in range(3):
@@ -249,7 +249,7 @@ def test_out_of_file_descriptors_it_looks_by_turns(hosts):
 
 
 def test_looking_by_turns_is_enough_by_itself_where_events_are_lost(hosts, monkeypatch):
-    monkeypatch.setattr(filewatch._Directories, "_on_event", lambda self, event: None)
+    monkeypatch.setattr(file_watch._Directories, "_on_event", lambda self, event: None)
     with Watched(hosts, relook=0.02) as watched:
         replace(hosts, "new:1\n")
         watched.wait_for("new:1\n")

@@ -4,7 +4,7 @@ import shutil
 import threading
 from pathlib import Path
 
-from hvd_elastic_ext.edges.filewatch import FileWatch
+from hvd_elastic_ext.io.file_watch import FileWatch
 from tests.integration.discover.watching import NEVER, Watched
 
 

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from discover import assemble
+from discover.app import assembly
+from discover.app.daemon import Inbox
 from discover.cli import settings_from
-from discover.daemon import Inbox
 from tests.contract.discover.following import HurriedClock
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube
@@ -37,7 +37,7 @@ class Following:
     def running(self) -> Iterator[None]:
         inbox = Inbox()
         options = {"life": "test", "inbox": inbox, "clock": HurriedClock(FAST)}
-        daemon = threading.Thread(target=assemble.serve, args=[self._settings], kwargs=options, name="daemon")
+        daemon = threading.Thread(target=assembly.serve, args=[self._settings], kwargs=options, name="daemon")
         daemon.start()
         try:
             yield

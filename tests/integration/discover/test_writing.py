@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from discover.acting.reaping import ReapLimits
+from discover.actions.reap_policy import ReapLimits
 from tests.integration.discover.conftest import Place
 from tests.support.kube import acts, bodies
 from tests.support.kube.fixtures import kube

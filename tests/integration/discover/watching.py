@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import SourceUnavailable
-from hvd_elastic_ext.edges.filewatch import FileWatch, read_text
+from hvd_elastic_ext.io.file_watch import FileWatch, read_text
 from tests.support.waiting import wait_until
 
 NEVER = 3600.0

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher.ssh import Ssh
+from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from tests.support.manifests import containers, pods
 
 DOCKER = Path(__file__).parents[3] / "docker"

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher import hosts_desk, ledger_json
-from hvd_elastic_ext.launcher.desk import Desk
-from hvd_elastic_ext.launcher.ledger import HealthLedger
-from hvd_elastic_ext.launcher.statedir import Saved, StateDir
+from hvd_elastic_ext.launcher.job.admin_socket import Desk
+from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 
 
 async def serve(folder: Path, hosts: list[Host]) -> None:
@@ -28,7 +28,7 @@ async def serve(folder: Path, hosts: list[Host]) -> None:
     def handle(request: Mapping[str, Any]) -> Mapping[str, Any]:
         nonlocal ledger
         now = time.monotonic()
-        ledger, answer = hosts_desk.answer(request, ledger, hosts=hosts, now=now)
+        ledger, answer = host_requests.answer(request, ledger, hosts=hosts, now=now)
         held.save(Saved(1, 1, ledger_json.to_json(ledger, now, wall=time.time())))
         return answer
 

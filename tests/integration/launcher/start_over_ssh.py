@@ -5,8 +5,8 @@ import json
 import sys
 from pathlib import Path
 
-from hvd_elastic_ext.launcher.ssh import Ssh
-from hvd_elastic_ext.launcher.transports import OverSsh
+from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
+from hvd_elastic_ext.launcher.agents.transports.transports import OverSsh
 
 
 def tell(**fields: object) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.checkpoint import cli
+from hvd_elastic_ext.checkpoint.programs import cli
 from tests.integration.launcher.conftest import Launched
 from tests.integration.launcher.test_checkpoints import job, results, sealed_steps
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from hvd_elastic_ext.checkpoint import cli
+from hvd_elastic_ext.checkpoint.programs import cli
 from tests.integration.launcher.conftest import Launched
 from tests.integration.launcher.test_checkpoints import LEARNER, lose_everything, results, sealed_steps
 from tests.integration.launcher.test_sleep import TWO, lose, slept

@@ -21,11 +21,11 @@ import websocket
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.edges.kubeaccess import Access, Door
-from hvd_elastic_ext.launcher.podexec import NotRun
-from hvd_elastic_ext.launcher.pods import ROLE
-from hvd_elastic_ext.launcher.podstream import Cluster, Pace, connected
-from hvd_elastic_ext.launcher.transports import UNREACHABLE, Ended, ToPods
+from hvd_elastic_ext.io.kube_access import Access, Door
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
+from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster, Pace, connected
+from hvd_elastic_ext.launcher.agents.transports.pods import ROLE
+from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, Ended, ToPods
 from tests.support import marks, rights
 from tests.support.kube import bodies, statuses
 from tests.support.kube.execstreams import V4, V5

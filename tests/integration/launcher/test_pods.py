@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.agent_command import agent_command
+from hvd_elastic_ext.core.commands import agent_command
 from tests.integration.launcher.conftest import COUNTER, Launched
 from tests.support import marks, namespaces, rights
 from tests.support.kube import bodies

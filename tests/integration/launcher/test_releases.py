@@ -11,10 +11,10 @@ import pytest
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher import releases
-from hvd_elastic_ext.launcher.releases import Need, Releases
-from hvd_elastic_ext.launcher.releasing import Limits
-from hvd_elastic_ext.launcher.workloads import BEFORE, workload
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import Limits
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, workload
+from hvd_elastic_ext.launcher.suspend import releaser
+from hvd_elastic_ext.launcher.suspend.releaser import Need, Releases
 from tests.support import rights
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube as kube  # a fixture
@@ -93,7 +93,7 @@ def make(kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
         record: Callable[..., None] = lambda *_, **__: None,
     ) -> Releases:
         (tmp_path / folder).mkdir(exist_ok=True)
-        return releases.found(
+        return releaser.found(
             Limits(workload("mpijob/digits"), every, timeout, suspends),
             Need(start=8, least=4),
             tmp_path / folder,
@@ -192,7 +192,7 @@ def test_a_job_that_is_suspended_at_the_end_stays_so_and_is_whole(operator: Oper
 def test_a_server_that_is_away_for_a_while_ends_nothing(
     operator: Operator, make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hvd_elastic_ext.launcher.releasing.PAUSES_S", (0.1, 0.2))
+    monkeypatch.setattr("hvd_elastic_ext.launcher.rules.suspend.release_policy.PAUSES_S", (0.1, 0.2))
 
     async def act() -> None:
         told: asyncio.Queue[str] = asyncio.Queue()

@@ -208,7 +208,7 @@ def test_killing_an_agent_ends_its_training_process(launched: Launched) -> None:
     with launched.run("-np", "1", *ENDLESS) as process:
         launched.wait_for("a worker", lambda: launched.events("spawned"))
         worker = launched.pids()["localhost"]
-        agent = next(pid for pid in process.tree() if "worker.agent" in marks.command_line(pid))
+        agent = next(pid for pid in process.tree() if "hvd_elastic_ext.agent" in marks.command_line(pid))
         os.kill(agent, signal.SIGKILL)
         wait_until(lambda: not alive(worker), what="the end of the training process")
         assert process.wait(30) == 1

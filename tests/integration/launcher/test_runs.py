@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.report.main import main
+from hvd_elastic_ext.report.command import main
 from tests.integration.launcher.conftest import Launched
 
 SCRIPT = """

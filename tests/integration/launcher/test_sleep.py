@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.launcher import desk
-from hvd_elastic_ext.launcher.statedir import SOCKET
+from hvd_elastic_ext.launcher.job import admin_socket
+from hvd_elastic_ext.launcher.job.state_folder import SOCKET
 from tests.integration.launcher.conftest import Launched, alive
 from tests.support.processes import RunningProcess
 from tests.support.waiting import wait_until
@@ -205,7 +205,9 @@ def test_a_host_that_is_blocked_while_the_job_sleeps_stays_blocked_when_it_wakes
     sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     with launched.run("-np", 1, *job(launched, "--sleep-after", 1)[2:-3], *sleeper) as process:
         slept(launched)
-        said = desk.ask(launched.directory / "state" / SOCKET, {"do": "block", "host": "localhost", "for": None})
+        said = admin_socket.ask(
+            launched.directory / "state" / SOCKET, {"do": "block", "host": "localhost", "for": None}
+        )
         assert "host localhost is blocked" in said["said"]
         launched.set_hosts(*TWO)
         launched.wait_for("a process", lambda: launched.events("spawned"), timeout=240.0)

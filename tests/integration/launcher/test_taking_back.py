@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.launcher import saving, statedir
+from hvd_elastic_ext.launcher.job import saved_state, state_folder
 from tests.integration.launcher.conftest import COUNTER, Launched
 from tests.integration.launcher.test_over_ssh import command, directory, records, wait_for_size
 from tests.support import marks
@@ -36,9 +36,9 @@ def test_a_launcher_that_is_stopped_before_it_has_hosts_ends_what_the_last_one_l
             second.send_signal(signal.SIGINT)
             assert second.wait(60) == 130, second.output
             assert not any(map(marks.start_time, workers))
-        saved, _ = statedir.load(launched.directory / "state")
+        saved, _ = state_folder.load(launched.directory / "state")
         assert saved is not None
-        assert not saving.hosts_left(saved)
+        assert not saved_state.hosts_left(saved)
 
 
 def stop_sshd(hosts: NetHosts) -> None:

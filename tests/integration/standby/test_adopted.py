@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.core.rank_info import Place
 from tests.integration.standby.kit import HERE, Job
 
 

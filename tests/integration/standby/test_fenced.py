@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.core.rank_info import Place
 from tests.integration.standby.kit import HERE, Job
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.core.place import Place
+from hvd_elastic_ext.core.rank_info import Place
 from tests.integration.standby.kit import HERE, Job, Member
 from tests.support.waiting import wait_until
 

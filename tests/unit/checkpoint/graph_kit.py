@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from hvd_elastic_ext.checkpoint import graph
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits import tree_codec
 
 
 class Colour(enum.Enum):
@@ -247,7 +247,7 @@ SPECIAL: dict[str, Any] = {
 
 def written(value: Any) -> tuple[bytes, list[Tensor]]:
     tensors: list[Tensor] = []
-    return manifest.write(value, tensors), tensors
+    return tree_codec.write(value, tensors), tensors
 
 
 def read(tree: bytes, tensors: list[Tensor]) -> Any:
@@ -256,7 +256,7 @@ def read(tree: bytes, tensors: list[Tensor]) -> Any:
     def at(index: int, kind: str) -> Any:
         return (tensors[index], kind) if kind else tensors[index]
 
-    return manifest.read(tree, at, admitted=manifest.names_in(tree))
+    return tree_codec.read(tree, at, admitted=tree_codec.names_in(tree))
 
 
 def through(tree: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.checkpoint.places import WIDTHS, Places, decode
+from hvd_elastic_ext.checkpoint.format.tensor_places import WIDTHS, Places, decode
 
 
 @st.composite

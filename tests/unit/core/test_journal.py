@@ -169,7 +169,7 @@ import sys
 from pathlib import Path
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.edges.appendfile import AppendFile
+from hvd_elastic_ext.io.append_file import AppendFile
 
 journal = Journal(AppendFile(Path(sys.argv[1]), create=True), SystemClock())
 for n in range(200):

@@ -13,9 +13,9 @@ from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import BadHosts, Transient
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.publication import parse_hosts_text
-from hvd_elastic_ext.demo.drive import Drive, Frame, Outcome
+from hvd_elastic_ext.demo.player import Drive, Frame, Outcome
+from hvd_elastic_ext.demo.progress import Worker
 from hvd_elastic_ext.demo.script import START, Scene
-from hvd_elastic_ext.demo.seen import Worker
 
 LEAST = 2
 """Hosts that it needs."""

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from hvd_elastic_ext.demo.drive import TO_THE_END_S, Drive, Frame, Outcome
+from hvd_elastic_ext.demo.player import TO_THE_END_S, Drive, Frame, Outcome
+from hvd_elastic_ext.demo.progress import Seen, Worker, World
 from hvd_elastic_ext.demo.script import (
     PATIENCE_S,
     Decision,
@@ -21,7 +22,6 @@ from hvd_elastic_ext.demo.script import (
     quick_script,
     victim,
 )
-from hvd_elastic_ext.demo.seen import Seen, Worker, World
 from hvd_elastic_ext.demo.view import changes, panel
 
 from .conftest import Launcher, SelfMovingClock

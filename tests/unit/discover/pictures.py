@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from discover.choosing.cluster import ClusterSnapshot, NodesHidden, NodesListed, NodeView, PodsListed, PodView
-from discover.following.views import node_view, pod_view
+from discover.kube.views import node_view, pod_view
+from discover.selection.objects import ClusterSnapshot, NodesHidden, NodesListed, NodeView, PodsListed, PodView
 from tests.support.kube import bodies
 
 NOW = 1_767_225_600.0

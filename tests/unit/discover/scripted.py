@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from discover.following.transport import Request, RequestFailed, Trouble
+from discover.kube.transport import Request, RequestFailed, Trouble
 from hvd_elastic_ext.core.clock import ManualClock
 
 Answer = Iterable[object] | RequestFailed

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from discover import probe
-from discover.metrics import Metrics
-from discover.publishing.board import Board
+from discover.common.health import Vitals
+from discover.common.metrics import Metrics
+from discover.publishing.addresses import UnixAddress
+from discover.publishing.http_server import Server
+from discover.publishing.latest import Board
 from discover.publishing.routes import Routes
-from discover.publishing.serve import Server
-from discover.settings import UnixAddress
-from discover.vitals import Vitals
 from hvd_elastic_ext.core.clock import ManualClock
 
 

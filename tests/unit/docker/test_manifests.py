@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from discover import cli
+from discover.app.settings import KubernetesSettings
+from discover.publishing.addresses import UnixAddress
 from discover.publishing.configmap import SCRIPT, SCRIPT_TEXT
-from discover.settings import KubernetesSettings, UnixAddress
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.launcher import run
+from hvd_elastic_ext.launcher.cli import run
 from tests.support import manifests, schemas
 from tests.support.manifests import Body, containers, documents, names, of_kind, pods, problems
 
@@ -283,7 +284,7 @@ def test_a_workers_last_act_is_to_let_its_agents_leave(name: str) -> None:
     pod = pods(name)["worker"]
     (worker,) = pod["containers"]
     *python, module, within = worker["lifecycle"]["preStop"]["exec"]["command"]
-    assert (python, module) == (["/opt/hvd/bin/python", "-I", "-m"], "hvd_elastic_ext.worker.leave")
+    assert (python, module) == (["/opt/hvd/bin/python", "-I", "-m"], "hvd_elastic_ext.agent.prestop")
     assert importlib.util.find_spec(module) is not None
     # The hook's time is part of the pod's; something must be left to end in.
     assert 0 < float(within.removeprefix("--within=")) < pod["terminationGracePeriodSeconds"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from hvd_elastic_ext.launcher import pods as pod_exec
+from hvd_elastic_ext.launcher.agents.transports import pods as pod_exec
 from tests.support import rights
 from tests.support.kube.access import service_account
 from tests.support.kube.calls import Call, User

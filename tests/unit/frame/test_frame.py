@@ -124,14 +124,14 @@ def test_a_leaked_daemon_thread_fails_the_test_only_if_it_is_ours(pytest_on):
             threading.Thread(target=ours, name="runs our code", daemon=True).start()
 
         def test_our_start():
-            globals_of_ours = {"__name__": "discover.publishing.serve", "threading": threading, "stop": stop}
+            globals_of_ours = {"__name__": "discover.publishing.http_server", "threading": threading, "stop": stop}
             exec("threading.Thread(target=stop.wait, name='started by us', daemon=True).start()", globals_of_ours)
     """
     with pytest_on(text) as process:
         assert process.wait() == 1
         assert "thread 'runs our code'" in process.output
         assert "thread 'started by us'" in process.output
-        assert "started by discover.publishing.serve" in process.output
+        assert "started by discover.publishing.http_server" in process.output
         assert "thread 'foreign'" not in process.output
 
 

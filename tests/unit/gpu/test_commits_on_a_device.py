@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import nn, optim
 
-from hvd_elastic_ext.worker import rng
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
-from hvd_elastic_ext.worker.fingerprint import fingerprint
-from hvd_elastic_ext.worker.inventory import Inventory
-from hvd_elastic_ext.worker.torch_parts import ParameterNames, part_for
+from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
+from hvd_elastic_ext.worker.state.contents import Inventory
+from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from tests.unit.worker.commit_kit import buffer_over, identity
 
 pytestmark = pytest.mark.gpu
@@ -128,7 +128,7 @@ def test_no_copy_of_the_model_is_made_on_the_device(order: torch.memory_format) 
     before = torch.cuda.memory_allocated()
     trees = pickle.loads(last.tree)
     for name, part in job.inventory.parts.items():
-        part.restore(manifest.read(trees[name], lambda index, kind: last.views[index], admitted=None))
+        part.restore(tree_codec.read(trees[name], lambda index, kind: last.views[index], admitted=None))
     assert torch.cuda.max_memory_allocated() - before < 0.05 * size
 
 

@@ -15,13 +15,13 @@ from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher.cadence import Cadence, Durability
-from hvd_elastic_ext.launcher.driver import Driver
-from hvd_elastic_ext.launcher.ledger import HealthLedger
-from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.rendezvous import Seat
-from hvd_elastic_ext.launcher.roster import Worker
+from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.roster import Worker
 from tests.unit.launcher.simulated_processes import Process, Processes
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hvd_elastic_ext.core.clock import ManualClock
-from hvd_elastic_ext.launcher.driver import Driver
+from hvd_elastic_ext.launcher.driver.driver import Driver
 
 STEP_S = 0.02
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hvd_elastic_ext.launcher.cadence import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.simulated_processes import Process
 

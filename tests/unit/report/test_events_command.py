@@ -12,7 +12,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.report import picture
-from hvd_elastic_ext.report.main import main
+from hvd_elastic_ext.report.command import main
 from hvd_elastic_ext.report.picture import MARKS, OTHER, draw, label_of, lanes
 from hvd_elastic_ext.report.story import tell
 from hvd_elastic_ext.report.table import show
@@ -149,7 +149,7 @@ def test_foreign_lines_are_counted_and_said(path: Path, capsys: pytest.CaptureFi
 
 def test_matplotlib_is_imported_only_for_a_picture(path: Path) -> None:
     code = (
-        "import sys; from hvd_elastic_ext.report.main import main; "
+        "import sys; from hvd_elastic_ext.report.command import main; "
         f"main([{str(path)!r}]); sys.exit('matplotlib' in sys.modules or 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)

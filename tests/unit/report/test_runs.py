@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.report.main import main
+from hvd_elastic_ext.report.command import main
 from hvd_elastic_ext.report.runs import choose, runs
 from hvd_elastic_ext.report.story import tell
 

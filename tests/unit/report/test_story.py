@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.journal import EVENTS, Record, read
-from hvd_elastic_ext.report.main import to_json
+from hvd_elastic_ext.report.command import to_json
 from hvd_elastic_ext.report.story import Row, Story, tell
 from hvd_elastic_ext.report.table import size_text, summary
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.core.side import Identity, Record
+from hvd_elastic_ext.core.commit_record import Identity, Record
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from hvd_elastic_ext.core.side import Identity
+from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from tests.unit.worker.commit_kit import buffer_over
 

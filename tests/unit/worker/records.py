@@ -8,16 +8,16 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from hvd_elastic_ext.worker.commits import manifest
+from hvd_elastic_ext.worker.commits import tree_codec
 
-NOTHING: frozenset[manifest.Name] = frozenset()
+NOTHING: frozenset[tree_codec.Name] = frozenset()
 
 
-def there_and_back(tree: Any, *, admitted: frozenset[manifest.Name] | None = NOTHING) -> Any:
+def there_and_back(tree: Any, *, admitted: frozenset[tree_codec.Name] | None = NOTHING) -> Any:
     """``tree`` as another rank reads it; None: as the process that wrote it."""
     tensors: list[Tensor] = []
-    data = manifest.write(tree, tensors)
-    return manifest.read(data, lambda index, kind: tensors[index].clone(), admitted=admitted)
+    data = tree_codec.write(tree, tensors)
+    return tree_codec.read(data, lambda index, kind: tensors[index].clone(), admitted=admitted)
 
 
 class Colour(enum.Enum):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.worker.data.leases import Deal
+from hvd_elastic_ext.worker.data.dealing import Deal
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 
 Record = tuple[int, int]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.ledger import Subject
-from hvd_elastic_ext.launcher.membership import Limits
-from hvd_elastic_ext.launcher.statedir import Saved
+from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.rules.health.ledger import Subject
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 from tests.unit.launcher.model.errands import Errands
 from tests.unit.launcher.model.launcher import Launcher

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Commit(NamedTuple):
-    """Ordered by age, as ``worker/election.py`` has it. ``batch``: so many batches were trained before it was taken."""
+    """Ordered by age, as ``worker/sync/election.py`` has it. ``batch``: so many batches were trained before it."""
 
     incarnation: int
     generation: int
@@ -47,7 +47,7 @@ class Elected(NamedTuple):
 
 
 def elect(candidates: Sequence[Candidate], *, lineage: int) -> Elected:
-    """Do what ``worker/election.py`` and ``State.sync`` do. ``lineage``: of a history that begins here."""
+    """Do what ``worker/sync/election.py`` and ``State.sync`` do. ``lineage``: of a history that begins here."""
     held = [each.commit for each in candidates if each.commit is not None]
     generation = 1 + max(each.entered for each in candidates)
     incarnation = max(each.commit.incarnation if each.commit else each.incarnation for each in candidates)

@@ -1,4 +1,4 @@
-"""One launcher's life: a real driver, and the edges around it as ``conductor.py`` has them."""
+"""One launcher's life: a real driver, and the edges around it as ``session.py`` has them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.core.place import Place
-from hvd_elastic_ext.launcher import accounts
-from hvd_elastic_ext.launcher.driver import Driver
-from hvd_elastic_ext.launcher.rendezvous import Seat
-from hvd_elastic_ext.launcher.roster import Worker
-from hvd_elastic_ext.launcher.saving import hosts_left, ledger_of, state_of
-from hvd_elastic_ext.launcher.statedir import Saved
+from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.job.saved_state import hosts_left, ledger_of, state_of
+from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state import resize_report
+from hvd_elastic_ext.launcher.state.roster import Worker
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 
 if TYPE_CHECKING:
@@ -59,9 +59,9 @@ class Launcher:
         cluster, time = self._cluster, self._sim.time
         more: dict[str, Any] = {}
         if TAKES_COMMITS:
-            from hvd_elastic_ext.launcher.saving import commits_of, stored_of
+            from hvd_elastic_ext.launcher.job.saved_state import commits_of, stored_of
 
-            if tell := getattr(accounts, "tell", None):
+            if tell := getattr(resize_report, "tell", None):
                 tell(saved.more.get("resized"), journal=Journal(cluster.journal, time), clock=time)
 
             place = None if cluster.rules.durability is None else cluster.rules.durability.place

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hvd_elastic_ext.launcher.cadence import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from tests.unit.launcher.model.cluster import BOOT_S, Cluster
 from tests.unit.launcher.model.history import Event, History
 from tests.unit.launcher.model.oracle import TOLD_S, Broken
@@ -28,7 +28,7 @@ ENDS_S: Final = 75.0
 """So soon after training is done the job has ended: 30 s for processes, 31 s for hosts without a connection."""
 ALONE_S: Final = 200.0
 """Where nothing heals, the job trains or has ended after this time: ``--elastic-timeout`` is 120 s."""
-CUSTODY: Final = importlib.util.find_spec("hvd_elastic_ext.launcher.custody") is not None
+CUSTODY: Final = importlib.util.find_spec("hvd_elastic_ext.launcher.rules.membership.custody") is not None
 """Agents tell what memory holds. Those before there was such a word did not."""
 
 

@@ -23,7 +23,9 @@ def test_every_promise_holds_in_500_histories(part: int) -> None:
 
 def test_a_driver_that_asks_nobody_whether_a_world_may_form_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle can fail: without custody it finds a world that begins behind what is there."""
-    custodian = pytest.importorskip("hvd_elastic_ext.launcher.custodian", reason="this driver has no custody yet")
+    custodian = pytest.importorskip(
+        "hvd_elastic_ext.launcher.planners.membership.custody", reason="this driver has no custody yet"
+    )
     monkeypatch.setattr(custodian.Custodian, "look", lambda self, now, decision, wanted: decision)
     monkeypatch.setattr(custodian.Custodian, "may_form", lambda self: (True, None))
     failures = (play(drawn(random.Random(seed).randrange)) for seed in range(500))

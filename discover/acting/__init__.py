@@ -1,1 +1,0 @@
-"""What the daemon does in a cluster: Events on the job, pods deleted that would never come back."""

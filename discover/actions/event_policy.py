@@ -1,0 +1,172 @@
+"""What is worth an Event: hosts that go or are lost, pods that run and are no hosts. Pure.
+
+Few words for many pods: what comes together is told together, and each kind of thing seldom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from discover.actions.picture import Scene
+from discover.selection.selection import Grade, Verdict
+from hvd_elastic_ext.core.hosts import Host
+
+
+class Kind(Enum):
+    """The reasons of Events. LEAVING: hosts removed after a notice. LOST: without one. EXCLUDED: pods that have run
+    for long and are no hosts. REAPED: pods that ``--reap-failed`` deleted."""
+
+    LEAVING = "HostsLeaving"
+    LOST = "HostsLost"
+    EXCLUDED = "HostsExcluded"
+    REAPED = "WorkersReaped"
+
+    @property
+    def type(self) -> str:
+        return "Warning" if self in (Kind.LOST, Kind.EXCLUDED) else "Normal"
+
+
+@dataclass(frozen=True, slots=True)
+class TellLimits:
+    """In seconds, but for ``names``: how many pods a message names.
+
+    ``gather``: how long what happens is gathered before it is told. ``pause``: between two messages of one kind.
+    ``long``: after which a pod that runs and is no host is worth a word.
+    """
+
+    gather: float = 2.0
+    pause: float = 30.0
+    long: float = 300.0
+    names: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One pod, and what became of it."""
+
+    uid: str
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    kind: Kind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What is remembered from look to look; times in monotonic seconds.
+
+    ``published``: of the last look, by UID; None before the first. ``waiting``: what is to be told, and ``since``
+    when; ``at``: when each kind was told last. ``idle``: since when pods have run without being hosts, by UID;
+    ``known``: those of them that were told.
+    """
+
+    published: Mapping[str, Host] | None = None
+    waiting: Mapping[Kind, tuple[Item, ...]] = field(default_factory=dict)
+    since: Mapping[Kind, float] = field(default_factory=dict)
+    at: Mapping[Kind, float] = field(default_factory=dict)
+    idle: Mapping[str, float] = field(default_factory=dict)
+    known: frozenset[str] = frozenset()
+
+
+def tell(
+    now: float, told: Told, scene: Scene, *, reaped: Iterable[Item] = (), limits: TellLimits = TellLimits()
+) -> tuple[Told, tuple[Message, ...], float | None]:
+    """Say what is to be told of a look: ``(memory, messages, when time alone changes that)``.
+
+    The first look tells nothing: what was there before is no news. ``reaped`` are told with the rest.
+    """
+    gone = _gone(told.published or {}, scene)
+    idle, excluded = _excluded(now, told, scene, limits)
+    news = {**gone, Kind.EXCLUDED: excluded, Kind.REAPED: tuple(reaped)}
+    waiting = {kind: _again(told.waiting.get(kind, ()), scene, kind) + news[kind] for kind in Kind}
+    since = {kind: told.since.get(kind, now) for kind in Kind if waiting[kind]}
+    due = {
+        kind: max(start + limits.gather, told.at.get(kind, -limits.pause) + limits.pause)
+        for kind, start in since.items()
+    }
+    ripe = [kind for kind, moment in due.items() if now >= moment]
+    messages = tuple(Message(kind, _text(kind, waiting[kind], len(scene.published), limits)) for kind in ripe)
+    known = frozenset(uid for uid in told.known if uid in idle).union(item.uid for item in excluded)
+    after = Told(
+        published=scene.published,
+        waiting={kind: items for kind, items in waiting.items() if items and kind not in ripe},
+        since={kind: start for kind, start in since.items() if kind not in ripe},
+        at={**told.at, **dict.fromkeys(ripe, now)},
+        idle=idle,
+        known=known,
+    )
+    ends = [moment for kind, moment in due.items() if kind not in ripe]
+    ends += [start + limits.long for uid, start in idle.items() if uid not in known]
+    return after, messages, min(ends, default=None)
+
+
+def _gone(before: Mapping[str, Host], scene: Scene) -> dict[Kind, tuple[Item, ...]]:
+    missing = {} if before is scene.published else {uid: before[uid] for uid in before if uid not in scene.published}
+    found: dict[Kind, list[Item]] = {Kind.LEAVING: [], Kind.LOST: []}
+    if missing:
+        seen = {verdict.pod.uid: verdict for verdict in scene.verdicts if verdict.pod.uid in missing}
+        for uid, host in missing.items():
+            verdict = seen.get(uid)
+            if verdict is None:
+                found[Kind.LOST].append(Item(uid, host.name, "its pod is gone"))
+            else:
+                kind = Kind.LEAVING if verdict.grade is Grade.LEAVING else Kind.LOST
+                found[kind].append(Item(uid, verdict.pod.key.name, scene.reason(verdict)))
+    return {kind: tuple(items) for kind, items in found.items()}
+
+
+def _excluded(now: float, told: Told, scene: Scene, limits: TellLimits) -> tuple[Mapping[str, float], tuple[Item, ...]]:
+    idle = {
+        verdict.pod.uid: told.idle.get(verdict.pod.uid, now)
+        for verdict in scene.verdicts
+        if verdict.pod.uid not in scene.published and _runs(verdict, scene)
+    }
+    late = {uid for uid, start in idle.items() if now >= start + limits.long and uid not in told.known}
+    if not late:
+        return idle, ()
+    found = [verdict for verdict in scene.verdicts if verdict.pod.uid in late]
+    return idle, tuple(Item(each.pod.uid, each.pod.key.name, scene.reason(each)) for each in found)
+
+
+def _runs(verdict: Verdict, scene: Scene) -> bool:
+    """Whether one might expect it to be a host: it was started, and is not to go."""
+    at_work = verdict.pod.phase in ("Running", "Unknown") and verdict.grade is not Grade.LEAVING
+    return at_work and verdict.pod.deleting is None and scene.owns(verdict)
+
+
+def _again(items: tuple[Item, ...], scene: Scene, kind: Kind) -> tuple[Item, ...]:
+    """Without those who are back before anybody was told."""
+    if kind is Kind.REAPED or not items:
+        return items
+    return tuple(item for item in items if item.uid not in scene.published)
+
+
+LONGEST: Final = 1000
+"""Characters; the API takes 1024."""
+
+
+def _text(kind: Kind, items: tuple[Item, ...], left: int, limits: TellLimits) -> str:
+    count, one = len(items), len(items) == 1
+    match kind:
+        case Kind.LEAVING:
+            what = f"{count} host{' is' if one else 's are'} leaving, {left} left"
+        case Kind.LOST:
+            what = f"{count} host{' is' if one else 's are'} lost, {left} left"
+        case Kind.EXCLUDED:
+            pods = "pod has" if one else "pods have"
+            hosts = "is no host" if one else "are no hosts"
+            what = f"{count} {pods} run for {limits.long / 60:.0f} minutes and {hosts}"
+        case Kind.REAPED:
+            what = f"deleted {count} pod{'' if one else 's'}, so that the job's controller makes new ones"
+    chosen = sorted(items, key=lambda item: item.name)[: limits.names]
+    named = ", ".join(f"{item.name} ({item.why})" for item in chosen)
+    more = f" and {count - limits.names} more" if count > limits.names else ""
+    room = LONGEST - len(what) - len(more) - 2
+    return f"{what}: {named if len(named) <= room else named[: room - 1] + '…'}{more}"

@@ -1,0 +1,160 @@
+"""Which pods of the job are to be deleted so that its controller makes new ones (``--reap-failed``). Pure.
+
+A controller that keeps failed pods never replaces them: so they are deleted, once everybody could see why they failed.
+And whoever is about to be killed by a node that shuts down is deleted first: deleted pods are replaced, killed ones
+become failed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from discover.actions.picture import Scene
+from discover.kube.backoff import Backoff
+from discover.selection.objects import Key
+from discover.selection.selection import Grade, Verdict
+from discover.selection.signals import Table, judge_node
+
+SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
+"""Rows of the table of signals that say that a kubelet is about to kill all pods of its node. There is no such row for
+a lack of memory or disk: whom a kubelet chooses then is not told before it is done."""
+
+FAILED, EVICTED, DOOMED = "failed", "evicted", "shutdown"
+
+
+@dataclass(frozen=True, slots=True)
+class ReapLimits:
+    """In seconds, but for ``per_minute``: how many pods at most are deleted within one.
+
+    ``linger``: how long a failed pod is left to be seen. ``handed``: how long a departure has been published before
+    its pod is deleted. ``again``: between two deletions of pods of one name, doubled with each up to ``longest``, and
+    forgotten after twice that.
+    """
+
+    linger: float = 5.0
+    handed: float = 2.0
+    per_minute: int = 20
+    again: float = 10.0
+    longest: float = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """``cause`` is one of FAILED, EVICTED and DOOMED; ``why`` is for people."""
+
+    key: Key
+    uid: str
+    cause: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What is remembered; times in monotonic seconds. ``since``: since when pods have been due, by UID. ``done``: UIDs
+    whose deletion was asked for. ``recent``: when, within the last minute. ``names``: how often and when last.
+    ``refused``: of pods whose deletion came to nothing, and not before when it is asked for again, by UID."""
+
+    since: Mapping[str, float] = field(default_factory=dict)
+    done: frozenset[str] = frozenset()
+    recent: tuple[float, ...] = ()
+    names: Mapping[Key, tuple[int, float]] = field(default_factory=dict)
+    refused: Mapping[str, tuple[Backoff, float]] = field(default_factory=dict)
+
+
+def reap(
+    now: float, reaped: Reaped, scene: Scene, table: Table, *, limits: ReapLimits = ReapLimits()
+) -> tuple[Reaped, tuple[Deletion, ...], float | None]:
+    """Say what to delete now: ``(memory, deletions, when time alone changes that)``; the most urgent come first, and
+    of them those that were never refused.
+
+    What was deleted is to be told by :func:`deleted`, what was refused by :func:`refused`; all else is named again
+    the next time.
+    """
+    worth = list(_worth(scene, table))
+    since = {each.uid: reaped.since.get(each.uid, now) for each in worth}
+    there = {verdict.pod.uid for verdict in scene.verdicts} if reaped.done else ()
+    memory = replace(
+        reaped,
+        since=since,
+        done=frozenset(uid for uid in reaped.done if uid in there),
+        recent=tuple(at for at in reaped.recent if now < at + 60.0),
+        names={key: (count, at) for key, (count, at) in reaped.names.items() if now < at + 2 * limits.longest},
+        refused={uid: refusal for uid, refusal in reaped.refused.items() if uid in since},
+    )
+    due = {each.uid: max(_patience(each, since[each.uid], limits), _rest(memory, each, limits)) for each in worth}
+    waiting = [each for each in worth if each.uid not in memory.done]
+    ripe = sorted(
+        (each for each in waiting if now >= due[each.uid]),
+        key=lambda each: (each.cause != DOOMED, each.uid in memory.refused, since[each.uid]),
+    )
+    chosen = ripe[: max(0, limits.per_minute - len(memory.recent))]
+    ends = [due[each.uid] for each in waiting if now < due[each.uid]]
+    if len(chosen) < len(ripe) and memory.recent:
+        ends.append(memory.recent[0] + 60.0)
+    return memory, tuple(chosen), min(ends, default=None)
+
+
+def deleted(now: float, reaped: Reaped, deletion: Deletion) -> Reaped:
+    """Take in that a pod's deletion was asked for."""
+    count, _ = reaped.names.get(deletion.key, (0, now))
+    return replace(
+        reaped,
+        done=reaped.done | {deletion.uid},
+        recent=(*reaped.recent, now),
+        names={**reaped.names, deletion.key: (count + 1, now)},
+    )
+
+
+def refused(now: float, reaped: Reaped, deletion: Deletion, *, jitter: float, least: float = 0.0) -> Reaped:
+    """Take in that a pod's deletion came to nothing: it is not asked for again before ``least`` seconds.
+
+    ``jitter`` is drawn from [0, 1).
+    """
+    backoff, _ = reaped.refused.get(deletion.uid, (Backoff(), now))
+    backoff, pause = backoff.failed(now, jitter)
+    return replace(reaped, refused={**reaped.refused, deletion.uid: (backoff, now + max(pause, least))})
+
+
+def _worth(scene: Scene, table: Table) -> Iterator[Deletion]:
+    if scene.job is not None and scene.job.finished:
+        return  # nobody makes new ones, and people want to see the logs of these
+    going: dict[str, bool] = {}
+    for verdict in scene.verdicts:
+        pod = verdict.pod
+        if pod.phase == "Failed":
+            if _ours(verdict, scene):
+                cause = EVICTED if pod.reason in ("Evicted", "Terminated") else FAILED
+                yield Deletion(pod.key, pod.uid, cause, scene.reason(verdict))
+        elif verdict.grade is Grade.LEAVING and pod.phase == "Running" and _ours(verdict, scene):
+            if pod.node not in going:
+                going[pod.node] = _shuts_down(pod.node, scene, table)
+            if going[pod.node]:
+                yield Deletion(pod.key, pod.uid, DOOMED, scene.reason(verdict))
+
+
+def _ours(verdict: Verdict, scene: Scene) -> bool:
+    """Somebody makes a new one, and nobody is told of this one as a host."""
+    pod = verdict.pod
+    deletable = bool(pod.uid and pod.owner) and pod.deleting is None and pod.uid not in scene.published
+    return deletable and scene.owns(verdict)
+
+
+def _shuts_down(node: str, scene: Scene, table: Table) -> bool:
+    view = None if scene.nodes is None else scene.nodes.get(node)
+    return view is not None and any(found.signal.name in SHUTDOWN for found in judge_node(view, table))
+
+
+def _patience(deletion: Deletion, since: float, limits: ReapLimits) -> float:
+    return since + (limits.handed if deletion.cause == DOOMED else limits.linger)
+
+
+def _rest(memory: Reaped, deletion: Deletion, limits: ReapLimits) -> float:
+    """When its deletion may be asked for after an earlier one that was refused, or of another pod of its name: one that
+    fails as soon as it is there is not made all the time."""
+    _, rest = memory.refused.get(deletion.uid, (None, float("-inf")))
+    if deletion.key in memory.names:
+        count, at = memory.names[deletion.key]
+        rest = max(rest, at + min(limits.longest, limits.again * 2.0 ** min(count - 1, 16)))
+    return rest

@@ -1,0 +1,178 @@
+"""Settings in, a running whole out: which part gets which."""
+
+from __future__ import annotations
+
+import logging
+
+from discover.actions.events import Teller
+from discover.actions.init_container_check import PlaceCheck
+from discover.actions.reaper import Reaper
+from discover.actions.sidecar_exit import Companion
+from discover.app.daemon import Daemon, Inbox
+from discover.app.decide import Standing, publication_of
+from discover.app.kube_assembly import companion, configmap, kubernetes_source, writers
+from discover.app.once import look, render
+from discover.app.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
+from discover.common.health import Vitals
+from discover.common.metrics import Metrics
+from discover.common.source import Source
+from discover.publishing.configmap import ConfigMap, Delegate, own_in_time
+from discover.publishing.files import HostsFile, Publisher, PublishFailed, Script
+from discover.publishing.http_server import servers_at
+from discover.publishing.latest import Board
+from discover.publishing.publishers import Outlets
+from discover.publishing.routes import Routes
+from discover.publishing.survivor import OverlappingHostsFile
+from discover.selection.explain import FollowsPods
+from discover.sources.file import FileSource
+from discover.sources.pods import KubernetesSource
+from discover.sources.resumed import Recalled
+from discover.sources.static import StaticSource
+from hvd_elastic_ext.core.clock import Clock, SystemClock
+
+LOG = logging.getLogger("hvd-discover")
+
+
+def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
+    """Make the source that was asked for. Raises :class:`UsageError` if it cannot be."""
+    match settings.source:
+        case FileSettings() as file:
+            return FileSource(file.watch, slots=file.slots)
+        case StaticSettings() as static:
+            return StaticSource(static.hosts)
+        case KubernetesSettings() as cluster:
+            return kubernetes_source(cluster, metrics=metrics.of_cluster(), clock=clock)
+
+
+def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = None) -> int:
+    """Run the daemon until it is told to stop; return the exit code.
+
+    Raises :class:`Permanent` errors for what cannot be served.
+    """
+    clock = clock or SystemClock()
+    vitals, metrics, board = Vitals(clock), Metrics(clock), Board()
+    source = source_of(settings, metrics=metrics, clock=clock)
+    files = _files(settings.outputs, metrics, source, clock=clock)
+    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
+    beyond = [] if kept is None else [Delegate(kept, clock=clock, failed=metrics.failed, owns=metrics.of_writes().owns)]
+    beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
+    outlets = Outlets([*files, board, *beyond], metrics)
+    routes = Routes(board, vitals=vitals, metrics=metrics, clock=clock)
+    servers = servers_at(settings.outputs.listen, routes)
+
+    def leaving() -> None:
+        for each in (*beside, *beyond):
+            each.hurry()  # all at once: each may wait for the server
+
+    try:
+        standing = _own(files, life)
+        _resume(source, standing)
+        for server in servers:
+            server.start()
+            LOG.info("listening: %s", server.address)
+        daemon = Daemon(
+            _recalled(settings, source, beyond),
+            outlets,
+            standing=standing,
+            vitals=vitals,
+            metrics=metrics,
+            clock=clock,
+            next_event=inbox.next,
+            changed=inbox.changed,
+            leaving=leaving,
+        )
+        for each in (*beside, *beyond):
+            each.start()
+        inbox.attend()
+        return daemon.run()
+    finally:
+        for each in beside:
+            each.stop()
+        outlets.close()
+        routes.close()
+        for server in servers:
+            server.close()
+
+
+def _beside(
+    settings: Settings, source: Source, inbox: Inbox, beyond: list[Delegate], *, metrics: Metrics, clock: Clock
+) -> list[Companion | PlaceCheck | Teller | Reaper]:
+    """What works beside the loop, in threads of its own."""
+    if not isinstance(settings.source, KubernetesSettings) or not isinstance(source, KubernetesSource):
+        return []
+
+    def stands_by() -> bool:
+        return any(each.stands_by for each in beyond)
+
+    own = companion(settings.source, metrics=metrics.of_cluster(), clock=clock, end=inbox.end)
+    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.of_writes(), clock=clock)
+    return [*([] if own is None else [own]), *made]
+
+
+def _configmap(settings: Settings, source: Source, *, life: str, metrics: Metrics, clock: Clock) -> ConfigMap | None:
+    name, cluster = settings.outputs.configmap, settings.source
+    if not name or not isinstance(cluster, KubernetesSettings) or not isinstance(source, KubernetesSource):
+        return None
+    return configmap(cluster, name, source, life=life, metrics=metrics.of_writes(), clock=clock)
+
+
+def look_once(settings: Settings, *, life: str) -> str:
+    """Look, publish, and return the outcome as text. Raises :class:`ElasticError` if either fails."""
+    clock = SystemClock()
+    metrics = Metrics(clock)
+    source = source_of(settings, metrics=metrics, clock=clock)
+    files = _files(settings.outputs, metrics, source, clock=clock)
+    kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
+    everywhere = [*files, *filter(None, [kept])]
+    try:
+        standing = _own(files, life)
+        if kept is not None:
+            own_in_time(kept, clock=clock)
+            if settings.outputs.hosts_file is None:
+                standing = Standing(life, seniority=kept.standing())
+        _resume(source, standing)
+        seen = look(source, clock=clock)
+        publication = publication_of(standing, seen.sight)
+        for publisher in everywhere:
+            publisher.publish(publication)
+    finally:
+        for publisher in everywhere:
+            publisher.close()
+    return render(publication, seen.rows, output=settings.output, wall=clock.wall())
+
+
+def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) -> list[Publisher]:
+    files: list[Publisher] = []
+    if outputs.hosts_file is not None:
+        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote)
+        if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
+            files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
+        if isinstance(source, FollowsPods):
+            files.append(OverlappingHostsFile(hosts_file, alive=source.still_there, clock=clock))
+        else:
+            files.append(hosts_file)
+    return files
+
+
+def _resume(source: Source, standing: Standing) -> None:
+    if isinstance(source, FollowsPods):
+        source.resume(standing.seniority)
+
+
+def _recalled(settings: Settings, source: Source, beyond: list[Delegate]) -> Source:
+    """Without a hosts file it is the ConfigMap that tells what was published before, and it may be long in coming."""
+    if not beyond or settings.outputs.hosts_file is not None or not isinstance(source, FollowsPods):
+        return source
+    return Recalled(source, beyond[0])
+
+
+def _own(files: list[Publisher], life: str) -> Standing:
+    """Take the hosts file, and from it the order in which an earlier life saw the hosts come."""
+    for publisher in files:
+        if isinstance(publisher, HostsFile | OverlappingHostsFile):
+            try:
+                publisher.own()
+            except PublishFailed as error:
+                LOG.warning("publishing: %s", error)
+            return Standing(life, seniority=publisher.standing())
+    return Standing(life)

@@ -1,0 +1,218 @@
+"""The one loop: something happened, look at the source, decide, publish."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from discover.app.decide import Seen, Standing, decide
+from discover.common.health import Vitals
+from discover.common.metrics import Metrics
+from discover.common.source import Source
+from discover.publishing.publishers import Outlets
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import ElasticError
+
+LOG = logging.getLogger("hvd-discover")
+
+TICK = 1.0
+"""Seconds between turns when nothing happens: what failed is tried again, what others broke is mended."""
+
+
+class Note(Enum):
+    """CHANGED: the source may tell something new. TICK: time passed, nothing else."""
+
+    CHANGED = 1
+    TICK = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A signal arrived."""
+
+    signal_number: int
+
+    @property
+    def stops(self) -> bool:
+        return self.signal_number != signal.SIGHUP
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.signal_number == signal.SIGTERM else 128 + self.signal_number
+
+    @property
+    def why(self) -> str:
+        return signal.Signals(self.signal_number).name
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """There is nothing left to do here."""
+
+    why: str
+    exit_code: int
+    stops: bool = True
+
+
+Event = Note | Told | Over
+
+
+class Inbox:
+    """Events for the loop, from any thread and from signal handlers (its queue is re-entrant).
+
+    Changes that come before the loop has looked are one: a look sees all there is.
+    """
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._waiting = False
+        self._attended = False
+
+    def attend(self) -> None:
+        """Somebody is about to read: from now on a signal is an event like others."""
+        self._attended = True
+
+    def changed(self) -> None:
+        if not self._waiting:
+            self._waiting = True
+            self._queue.put(Note.CHANGED)
+
+    def signalled(self, signal_number: int, _frame: object) -> None:
+        """Raises ``SystemExit`` if nobody reads yet: what is put together until then may wait for others, say for a
+        program that brings credentials."""
+        told = Told(signal_number)
+        if told.stops and not self._attended:
+            raise SystemExit(told.exit_code)
+        self._queue.put(told)
+
+    def end(self, why: str, exit_code: int) -> None:
+        self._queue.put(Over(why, exit_code))
+
+    def next(self, timeout: float) -> Event:
+        """Return the next event, ``TICK`` if there is none for ``timeout`` seconds."""
+        try:
+            event = self._queue.get(timeout=timeout)
+        except queue.Empty:
+            return Note.TICK
+        if event is Note.CHANGED:
+            self._waiting = False  # before the look, so that whatever comes during it is looked at, too
+        return event
+
+
+class Reasons:
+    """Logs a reason when it is another one than before."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, str] = {}
+
+    def say(self, topic: str, reason: str, *, level: int) -> None:
+        if self._last.get(topic, "") != reason:
+            self._last[topic] = reason
+            LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "well again")
+
+
+def _nothing() -> None:
+    """There is nobody else to be told."""
+
+
+class Daemon:
+    """Follows one source, until it is told to stop, whatever becomes of the source."""
+
+    def __init__(
+        self,
+        source: Source,
+        outlets: Outlets,
+        *,
+        standing: Standing,
+        vitals: Vitals,
+        metrics: Metrics,
+        clock: Clock,
+        next_event: Callable[[float], Event],
+        changed: Callable[[], None],
+        leaving: Callable[[], None] = _nothing,
+    ) -> None:
+        """``leaving`` is called once at the end, before anything is waited for."""
+        self._source = source
+        self._outlets = outlets
+        self._standing = standing
+        self._vitals = vitals
+        self._metrics = metrics
+        self._clock = clock
+        self._next_event = next_event
+        self._changed = changed
+        self._leaving = leaving
+        self._reasons = Reasons()
+        self._problem = ""
+        self._published_at = clock.mono()
+
+    def run(self) -> int:
+        """Run until a signal says stop; return the exit code.
+
+        Raises :class:`discover.publishing.file_lock.Taken` if another process owns a place to publish to.
+        """
+        self._source.start(self._changed)
+        try:
+            return self._loop()
+        finally:
+            self._leaving()
+            self._source.stop()
+
+    def _loop(self) -> int:
+        look = due = True
+        while True:
+            news = look and self._look()
+            # In a storm of changes that change no host, what is published is not looked after each time.
+            if news or due or self._clock.mono() >= self._published_at + TICK:
+                self._publish()
+            self._vitals.beat()
+            event = self._next_event(TICK)
+            if isinstance(event, Told | Over) and event.stops:
+                level = logging.ERROR if isinstance(event, Over) and event.exit_code else logging.INFO
+                LOG.log(level, "stopping: %s; the published hosts stay", event.why)
+                return event.exit_code
+            due = event is Note.TICK
+            look = not due or bool(self._problem) or self._standing.unsettled_since is not None
+
+    def _look(self) -> bool:
+        """Look at the source; return whether there is anything to publish or to report."""
+        before = self._problem
+        decision, reason = decide(self._clock.mono(), self._standing, self._see())
+        self._standing, self._problem = decision.standing, decision.problem
+        self._reasons.say("source", decision.problem, level=logging.WARNING)
+        if decision.problem and not decision.followed:
+            self._metrics.refused()
+        if decision.news and decision.standing.last is not None:
+            self._metrics.published(decision.standing.last)
+            LOG.info("hosts: sequence=%d: %s", decision.standing.last.sequence, reason)
+        return decision.news or decision.problem != before
+
+    def _see(self) -> Seen:
+        try:
+            return self._source.read()
+        except ElasticError as error:
+            return error
+        except Exception as error:
+            # A source must never take the published hosts down with it.
+            why = f"unexpected failure, a defect of hvd-discover: {error!r}; keeping the hosts known so far"
+            if why != self._problem:
+                LOG.exception("source: unexpected failure")
+            return ElasticError(why)
+
+    def _publish(self) -> None:
+        self._published_at = self._clock.mono()
+        publication = self._standing.last
+        if publication is None:
+            self._vitals.report(published=False, problem=self._problem or "nothing published yet")
+            self._metrics.fresh(False)
+            return
+        stuck = self._outlets.bring_to(publication, now=self._clock.mono())
+        if not stuck:
+            self._metrics.delivered()
+        self._reasons.say("publishing", stuck, level=logging.ERROR)
+        problem = "; ".join(filter(None, [self._problem, stuck]))
+        self._vitals.report(published=not stuck, problem=problem)
+        self._metrics.fresh(not problem)

@@ -1,0 +1,109 @@
+"""What to publish, given what was seen. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from discover.common.source import Sight, Unsettled
+from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
+from hvd_elastic_ext.core.publication import Publication
+
+Seen = Sight | Unsettled | ElasticError
+"""The outcome of one look at the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the daemon knows before a look.
+
+    ``life`` names this life of the daemon; ``seniority`` holds the hosts in the
+    order they came, from an earlier life until the first publication of this
+    one; ``unsettled_since`` is in seconds of the monotonic clock. ``seen`` is
+    the sight that ``last`` was made of.
+    """
+
+    life: str
+    seniority: HostSet = field(default_factory=HostSet)
+    last: Publication | None = None
+    seen: Sight | None = None
+    unsettled_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``patience``: seconds a source may stay unsettled before that is called a problem."""
+
+    patience: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``standing.last`` is what the world should be told; ``news`` says that it is not yet.
+
+    ``problem`` is why the source was not followed, or (if ``followed``) why what it shows is in doubt; empty while
+    all is well.
+    """
+
+    standing: Standing
+    news: bool = False
+    problem: str = ""
+    followed: bool = False
+
+
+def decide(now: float, standing: Standing, seen: Seen, *, limits: Limits = Limits()) -> tuple[Decision, str]:
+    """Fold one look into what is known: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
+    if isinstance(seen, Unsettled):
+        since = now if standing.unsettled_since is None else standing.unsettled_since
+        waiting = replace(standing, unsettled_since=since)
+        if now - since < limits.patience:
+            return Decision(waiting), "waiting for the source to settle"
+        problem = str(SourceUnavailable(seen.where, seen.why))
+        return Decision(waiting, problem=problem), problem
+    if isinstance(seen, ElasticError):
+        return Decision(replace(standing, unsettled_since=None), problem=str(seen)), str(seen)
+    seniority = seen.earlier if standing.last is None and seen.earlier else standing.seniority
+    return _follow(replace(standing, unsettled_since=None, seniority=seniority), seen)
+
+
+def publication_of(standing: Standing, seen: Sight) -> Publication:
+    """State what is seen, veterans first, then newcomers by name, under the next sequence number."""
+    sequence = 1 if standing.last is None else standing.last.sequence + 1
+    hosts = keep_seniority(standing.seniority, seen.hosts, newcomers=lambda host: host.name)
+    return Publication(standing.life, sequence, hosts, seen.departing)
+
+
+def _follow(standing: Standing, seen: Sight) -> tuple[Decision, str]:
+    if standing.last is not None and _same(seen, standing.seen):
+        return Decision(standing, problem=seen.doubt, followed=True), _size(standing.last.hosts)
+    publication = publication_of(standing, seen)
+    hosts = publication.hosts
+    if publication.says_the_same(standing.last):
+        return Decision(replace(standing, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
+    change = diff(standing.seniority, hosts)
+    reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication)]))
+    after = replace(standing, seniority=hosts, last=publication, seen=seen)
+    return Decision(after, news=True, problem=seen.doubt, followed=True), reason
+
+
+def _same(seen: Sight, before: Sight | None) -> bool:
+    """Whether it takes no looking to say so: a source that sees the same as before may show the same objects."""
+    return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
+
+
+def _size(hosts: HostSet) -> str:
+    return f"{len(hosts)} host{'' if len(hosts) == 1 else 's'}, {hosts.slots} slot{'' if hosts.slots == 1 else 's'}"
+
+
+def _describe(change: HostChange) -> str:
+    parts = [("added", change.added), ("removed", change.removed), ("grown", change.grown), ("shrunk", change.shrunk)]
+    return ", ".join(f"{verb} {_names(names)}" for verb, names in parts if names)
+
+
+def _leaving(publication: Publication) -> str:
+    return ", ".join(f"{d.host} departing ({d.reason})" for d in publication.departing)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    shown = " ".join(names[:8])
+    return shown if len(names) <= 8 else f"{shown} and {len(names) - 8} more"

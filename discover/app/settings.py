@@ -1,0 +1,169 @@
+"""What the daemon was asked to do: frozen, grouped, checked when made. No I/O."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Final
+
+from discover.publishing.addresses import Address
+from discover.selection.operators import GPUS, HostRules, check_job, operator_named, selector_of
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import MAX_SLOTS, parse_hosts_option
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSettings:
+    """Follow the file ``watch``; names without slots have ``slots``, or are errors if that is None."""
+
+    watch: Path
+    slots: int | None = None
+    kind: ClassVar[str] = "file"
+
+    def __post_init__(self) -> None:
+        _check_slots(self.slots)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StaticSettings:
+    """Publish ``hosts``, for ever."""
+
+    hosts: HostSet
+    kind: ClassVar[str] = "static"
+
+    @classmethod
+    def parse(cls, hosts: str, *, slots: int | None = None) -> StaticSettings:
+        """Read ``a:4,b:4``. Raises :class:`BadHosts` or :class:`UsageError`."""
+        _check_slots(slots)
+        return cls(hosts=parse_hosts_option(hosts, where="--hosts", default_slots=slots))
+
+
+SETTLE: Final = 0.5
+"""Seconds that additions gather, so that hosts that come together are published together."""
+
+LONGEST_SETTLE: Final = 600.0
+
+_NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesSettings:
+    """Follow the pods of ``job``, made by ``operator``, or those that ``selector`` chooses.
+
+    ``namespace``: None is the one of the credentials. ``kubeconfig``: None is the pod's own account, or the user's
+    file. ``gpu_resources``: whose limits are slots, too. ``probe``: the TCP port that a new host must answer on, None
+    for none. ``settle``: seconds that additions gather. ``signals``: a file of further signals. ``node_selector``:
+    labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod`` with which the daemon ends.
+    ``own_pod``: the pod it runs in; "" is the one that is called like this host. ``events``: tell of losses in Events
+    about the job. ``reap``: delete pods of the job that have failed, or are about to be killed with their node.
+
+    Raises :class:`UsageError`.
+    """
+
+    job: str = ""
+    operator: str = "mpi"
+    namespace: str | None = None
+    selector: str = ""
+    slots: int | None = None
+    host_name: str = ""
+    domain: str = ""
+    container: str = ""
+    gpu_resources: tuple[str, ...] = ()
+    kubeconfig: Path | None = None
+    probe: int | None = 22
+    signals: Path | None = None
+    settle: float = SETTLE
+    node_selector: str = ""
+    exit_with: str = ""
+    own_pod: str = ""
+    events: bool = True
+    reap: bool = False
+    kind: ClassVar[str] = "kubernetes"
+
+    def __post_init__(self) -> None:
+        rules = self.rules
+        if self.namespace is not None and not _NAMESPACE.fullmatch(self.namespace):
+            raise UsageError(f"--namespace {self.namespace!r}: small letters, digits and inner '-', at most 63")
+        for option, value in (("--selector", self.selector), ("--node-selector", self.node_selector)):
+            if value and not _SELECTOR.fullmatch(value):
+                raise UsageError(f"{option} {value!r} is no label selector; write LABEL=VALUE[,LABEL=VALUE…]")
+        if not (math.isfinite(self.settle) and 0 <= self.settle <= LONGEST_SETTLE):
+            raise UsageError(f"--settle {self.settle:g}: write seconds from 0 to {LONGEST_SETTLE:g}")
+        for option, name in (("--exit-with-container", self.exit_with), ("--own-pod", self.own_pod)):
+            if name and not _NAME.fullmatch(name):
+                raise UsageError(f"{option} {name!r}: small letters, digits and inner '-' or '.', at most 253")
+        if self.job:
+            check_job(self.job)
+        if self.operator == "statefulset" and not self.selector:  # which pods these are, it says itself
+            if not self.job:
+                raise UsageError("--operator statefulset needs the StatefulSet's name; give --job NAME")
+            return
+        selector_of(rules.operator, job=self.job, own=self.selector)
+
+    @property
+    def rules(self) -> HostRules:
+        """How the pods become hosts."""
+        return HostRules(
+            operator=operator_named(self.operator),
+            slots=self.slots,
+            host_name=self.host_name,
+            domain=self.domain,
+            container=self.container,
+            resources=(*GPUS, *self.gpu_resources),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Where publications go: ``script`` prints ``hosts_file``; ``listen`` serves them over HTTP, on each address;
+    ``configmap`` is the name of one in the job's namespace, "" for none."""
+
+    hosts_file: Path | None = None
+    configmap: str = ""
+    script: Path | None = None
+    listen: tuple[Address, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.script is not None and self.hosts_file is None:
+            raise UsageError("--script prints a hosts file; name it with --hosts-file PATH")
+        if self.configmap and not _NAME.fullmatch(self.configmap):
+            raise UsageError(f"--configmap {self.configmap!r}: small letters, digits and inner '-' or '.', at most 253")
+        if self.script is not None and self.script == self.hosts_file:
+            raise UsageError(f"--script and --hosts-file both name {self.script}; they are two files")
+        twice = next((each for at, each in enumerate(self.listen) if each in self.listen[:at]), None)
+        if twice is not None:
+            raise UsageError(f"--listen {twice} is given twice; leave one of them out")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """``once`` looks and publishes once and prints the outcome as a ``table`` or as ``json``."""
+
+    source: FileSettings | StaticSettings | KubernetesSettings
+    outputs: Outputs
+    once: bool = False
+    output: str = "table"
+
+    def __post_init__(self) -> None:
+        outputs = self.outputs
+        if self.once and outputs.listen:
+            raise UsageError("--once serves nobody; leave --listen out, or run without --once")
+        if outputs.configmap and not isinstance(self.source, KubernetesSettings):
+            raise UsageError(f"--configmap does not go with --source {self.source.kind}; leave one of them out")
+        if not self.once and outputs.hosts_file is None and not outputs.configmap and not outputs.listen:
+            raise UsageError(
+                "nowhere to publish to; give --hosts-file PATH, --listen ADDRESS or both (or --configmap NAME), "
+                "or --once to look"
+            )
+        if isinstance(self.source, FileSettings) and self.source.watch in (outputs.hosts_file, outputs.script):
+            raise UsageError(f"--watch {self.source.watch} is also written to; watch one file and publish to another")
+
+
+def _check_slots(slots: int | None) -> None:
+    if slots is not None and not 1 <= slots <= MAX_SLOTS:
+        raise UsageError(f"--slots {slots}: write a number from 1 to {MAX_SLOTS}")

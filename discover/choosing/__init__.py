@@ -1,1 +1,0 @@
-"""What is known of a cluster, and which of its pods are hosts. Pure."""

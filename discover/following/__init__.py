@@ -1,1 +1,0 @@
-"""What an API server is asked, and what its answers come to."""

@@ -1,0 +1,335 @@
+"""Publications, probes and metrics over HTTP, on socket files and TCP addresses."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.server
+import io
+import logging
+import os
+import re
+import socket
+import socketserver
+import stat
+import threading
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from discover.publishing.addresses import Address, TcpAddress, UnixAddress
+from discover.publishing.connections import gives_way, source_of
+from discover.publishing.file_lock import Lock, Taken
+from discover.publishing.routes import Answer, Routes
+from hvd_elastic_ext.core.errors import Permanent
+
+LOG = logging.getLogger("hvd-discover")
+
+MAX_CLIENTS = 512
+"""Connections at a time. For a further one, one that asks for nothing gives way: see :func:`gives_way`."""
+
+ASK = 5.0
+"""Seconds for a whole request, from the connection's beginning or the last answer, however many bytes came."""
+
+MAX_HEAD = 8192
+"""Bytes of a request line and its headers; whoever sends more is sent away."""
+
+TELL = 15.0
+"""Seconds for a client to take a whole answer."""
+
+ROOM = 0.2
+"""Seconds to wait for the thread of a connection that gives way."""
+
+HANG_UP = 0.5
+"""Seconds to wait for a connection's thread at the end; what still runs then ends with the process."""
+
+
+class CannotListen(Permanent):
+    """The address cannot be served."""
+
+
+class Server:
+    """Owns its socket from construction, and serves it once started, a thread a connection.
+
+    Close the routes first: whoever waits there holds a connection.
+
+    Raises :class:`CannotListen`, or :class:`Taken` if another daemon serves the
+    socket file.
+    """
+
+    def __init__(self, address: Address, routes: Routes) -> None:
+        self._lock: Lock | None = None
+        self._socket_file: tuple[Path, os.stat_result] | None = None
+        try:
+            self._server = self._bind(address, routes)
+        except OSError as error:
+            self._unlock()
+            why = (error.strerror or str(error)).lower()
+            raise CannotListen(f"--listen {address}: {why}; name another address") from None
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), name="http", daemon=True)
+
+    @property
+    def address(self) -> Address:
+        """Where it listens, with the port the system chose."""
+        if isinstance(self._server, _UnixServer):
+            return UnixAddress(Path(str(self._server.server_address)))
+        host, port = self._server.server_address[:2]
+        return TcpAddress(str(host), int(port))
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop, and remove the socket file if it is still ours. May be repeated."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+        self._server.hang_up()
+        self._server.server_close()
+        self._remove_socket_file()
+        self._unlock()
+
+    def _bind(self, address: Address, routes: Routes) -> _Server:
+        if isinstance(address, TcpAddress):
+            family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+            return _server_of(family)((address.host, address.port), routes)
+        self._lock = Lock(address.path)
+        _clear(address.path)
+        server = _UnixServer(str(address.path), routes)
+        self._socket_file = (address.path, address.path.stat())
+        return server
+
+    def _remove_socket_file(self) -> None:
+        if self._socket_file is not None:
+            path, made = self._socket_file
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), made):
+                    path.unlink()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+
+def servers_at(addresses: Iterable[Address], routes: Routes) -> list[Server]:
+    """One for each address, or none at all. Raises :class:`CannotListen` or :class:`Taken`."""
+    made: list[Server] = []
+    try:
+        for address in addresses:
+            made.append(Server(address, routes))
+    except Permanent:
+        for server in made:
+            server.close()
+        raise
+    return made
+
+
+def _clear(path: Path) -> None:
+    """Remove the socket file of a server that is no more. Raises :class:`Taken` or :class:`CannotListen`."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise CannotListen(f"--listen unix://{path}: there is something else than a socket; name another path")
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+    raise Taken(f"--listen unix://{path}: another process already serves it; stop that one or name another path")
+
+
+_END = re.compile(rb"\r?\n\r?\n")
+
+
+@dataclass(eq=False, slots=True)
+class _Connection:
+    """One that is open: whose, and since when it has been asking, or taking an answer.
+
+    ``asking`` is False while the answer is being made, and of one that gives way.
+    """
+
+    request: socket.socket
+    source: str
+    since: float = field(default_factory=time.monotonic)
+    asking: bool = True
+    thread: threading.Thread | None = None
+
+    def turns(self, *, asking: bool) -> None:
+        self.since, self.asking = time.monotonic(), asking
+
+    def hang_up(self) -> None:
+        """Make its thread end soon."""
+        self.asking = False
+        with contextlib.suppress(OSError):
+            self.request.shutdown(socket.SHUT_RDWR)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version = "hvd-discover"
+    sys_version = ""
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.rfile.close()  # heads are read whole, see _head
+        self.wfile.close()
+        self._own = self.server.own(self.connection)
+        self._more = False  # whether the client went on without waiting for an answer
+
+    def handle_one_request(self) -> None:
+        head = self._head()
+        self.rfile, self.wfile = io.BytesIO(head), io.BytesIO()
+        super().handle_one_request()  # without a head: the connection ends
+        self.connection.settimeout(TELL)  # for all of it
+        self.connection.sendall(self.wfile.getvalue())
+        self._own.turns(asking=True)
+
+    def _head(self) -> bytes:
+        """The next request's head, whole; nothing if the client ends, or needs too long or too many bytes."""
+        until = self._own.since + ASK
+        came = b""
+        while (end := _END.search(came)) is None:
+            left = until - time.monotonic()
+            if left <= 0 or len(came) > MAX_HEAD:
+                return b""
+            self.connection.settimeout(left)
+            try:
+                more = self.connection.recv(4096)
+            except TimeoutError:
+                return b""
+            if not more:
+                return b""
+            came += more
+        self._more = end.end() < len(came)
+        return came[: end.end()]
+
+    def do_GET(self) -> None:
+        self._own.turns(asking=False)
+        answer = self.server.routes.answer(self.path, self._own.source)
+        self._own.turns(asking=True)
+        if answer is None:  # the daemon is ending: no answer says so best
+            self.close_connection = True
+            return
+        self._send(answer)
+
+    do_HEAD = do_GET
+
+    def _send(self, answer: Answer) -> None:
+        self.send_response(answer.status)
+        self.send_header("Cache-Control", "no-store")
+        if answer.status != 204:
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+        if answer.status == 503:
+            self.send_header("Retry-After", "1")
+        if self.server.crowded or self._more:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        LOG.debug("http: " + format, *args)
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 1024
+
+    def __init__(self, address: Any, routes: Routes) -> None:
+        self.routes = routes
+        self._free = threading.BoundedSemaphore(MAX_CLIENTS)
+        self._open: dict[socket.socket, _Connection] = {}
+        super().__init__(address, _Handler)
+
+    @property
+    def crowded(self) -> bool:
+        """More than half of all places are taken: a connection is for one request."""
+        return len(self._open) > MAX_CLIENTS // 2
+
+    def own(self, request: socket.socket) -> _Connection:
+        """What is known of a connection, for its handler."""
+        return self._open[request]
+
+    def get_request(self) -> tuple[Any, Any]:
+        try:
+            return super().get_request()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):  # it would be tried again at once, without an end
+                self._make_room()
+                time.sleep(ROOM)
+            raise
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if not self._free.acquire(blocking=False):
+            self._make_room()
+            if not self._free.acquire(timeout=ROOM):
+                with contextlib.suppress(OSError):
+                    request.setblocking(False)
+                    request.send(
+                        b"HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+                    )
+                self.shutdown_request(request)
+                return
+        self._open[request] = _Connection(request, source_of(client_address))
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads
+            self._forget(request)
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        self._open[request].thread = threading.current_thread()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._forget(request)
+
+    def hang_up(self) -> None:
+        """End every connection, once no more are accepted, and join their threads."""
+        for connection in list(self._open.values()):
+            connection.hang_up()
+            if connection.thread is not None:
+                connection.thread.join(HANG_UP)
+
+    def _make_room(self) -> None:
+        """Hang up on a connection; those that are being answered, or wait for news, are spared."""
+        asking = [each for each in list(self._open.values()) if each.asking]
+        leaving = gives_way(time.monotonic(), asking)
+        if leaving is not None:
+            leaving.hang_up()
+
+    def _forget(self, request: socket.socket) -> None:
+        del self._open[request]
+        self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        LOG.debug("http: a connection broke", exc_info=True)
+
+
+class _UnixServer(_Server):
+    address_family = socket.AF_UNIX
+    allow_reuse_address = False
+
+    def server_bind(self) -> None:
+        # Nobody may connect before the mode is right, so the file is made with it: on Linux a socket hands its own mode
+        # down. (The umask is no way: it is the whole process's, and other threads make files meanwhile.)
+        os.fchmod(self.socket.fileno(), 0o600)
+        super().server_bind()
+
+
+class _Tcp6Server(_Server):
+    address_family = socket.AF_INET6
+
+
+def _server_of(family: int) -> type[_Server]:
+    return _Tcp6Server if family == socket.AF_INET6 else _Server

@@ -1,0 +1,142 @@
+"""Every pod, what becomes of it and why: for people, and for their programs. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+from discover.common.source import Source
+from discover.selection.damping import Holding
+from discover.selection.selection import Grade, Selection, Verdict, groups_of
+from hvd_elastic_ext.core.hosts import Host, HostSet
+
+WARNED = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One pod. ``what`` is one word of :func:`word_for`; ``deadline`` in Unix seconds; ``published`` as usable."""
+
+    pod: str
+    what: str
+    reason: str
+    published: bool
+    host: str = ""
+    slots: int | None = None
+    node: str = ""
+    uid: str = ""
+    deadline: float | None = None
+    advisory: str = ""
+
+
+@runtime_checkable
+class FollowsPods(Source, Protocol):
+    """A source whose hosts are pods: it knows more than hosts. It has to be started before it sees anything."""
+
+    def resume(self, earlier: HostSet) -> None:
+        """Say before the first look what an earlier life of the daemon published: that is kept without being probed."""
+
+    def explain(self) -> Sequence[Row]:
+        """Say what became of each pod in the last :meth:`read`."""
+
+    def still_there(self, host: Host) -> bool:
+        """Whether something may still run on a host that is published no more."""
+
+
+def explain(selection: Selection, holding: Holding) -> tuple[Row, ...]:
+    """Say what became of each pod, in order of their names."""
+    published = holding.held.published
+    return tuple(
+        _row(verdict, note=holding.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
+        for verdict in selection.verdicts
+    )
+
+
+def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
+    """How many pods are under a warning, by where it stands (``pod`` or ``node``) and what follows from it.
+
+    ``imminent``: they go; ``advisory``: they stay, and are not added; ``absent``: nothing is heard.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    for verdict in groups_of(selection).marked:
+        if verdict.grade is Grade.GONE:
+            continue
+        follows = WARNED.get(verdict.grade, "advisory")
+        counts[_place(verdict.advisory if follows == "advisory" else verdict.reason), follows] += 1
+    return counts
+
+
+def word_for(verdict: Verdict, *, published: bool) -> str:
+    """``usable``: published. ``waiting``: it could be, and will. ``warned``: it could be, but for a warning.
+
+    ``leaving``: it was given notice. ``silent``: nothing is heard of it; ``held``: and it is published still.
+    ``gone``: it has ended after a notice, or by one. ``unfit``: it is no host.
+    """
+    if verdict.grade is Grade.USABLE:
+        return "usable" if published else "warned" if verdict.advisory else "waiting"
+    if verdict.grade is Grade.ABSENT:
+        return "held" if published else "silent"
+    return str(verdict.grade.value)
+
+
+def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
+    host, pod = verdict.host, verdict.pod
+    beside = verdict.advisory if published else ""  # else the note says it
+    return Row(
+        pod=str(pod.key),
+        what=word_for(verdict, published=published),
+        reason="; ".join(filter(None, [verdict.reason, beside, note])),
+        published=published,
+        host="" if host is None else host.name,
+        slots=None if host is None else host.slots,
+        node=pod.node,
+        uid=pod.uid,
+        deadline=verdict.deadline,
+        advisory=verdict.advisory,
+    )
+
+
+def _place(reason: str) -> str:
+    return next((place for place in ("node", "job") if reason.startswith(f"{place} ")), "pod")
+
+
+def as_table(rows: Iterable[Row], *, wall: float) -> str:
+    """Lay rows out for people, the pods' namespace left out where it is everybody's. ``wall``: now, in Unix seconds."""
+    rows = list(rows)
+    spaces = {row.pod.partition("/")[0] for row in rows}
+    lines = [("POD", "HOST", "SLOTS", "NODE", "VERDICT", "REASON")]
+    for row in rows:
+        pod = row.pod.partition("/")[2] if len(spaces) == 1 else row.pod
+        slots = "-" if row.slots is None else str(row.slots)
+        lines.append((pod, row.host or "-", slots, row.node or "-", row.what, _when(row, wall) + row.reason))
+    widths = [max(len(line[column]) for line in lines) for column in range(5)]
+    return "".join(
+        "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip() + "\n"
+        for line in lines
+    )
+
+
+def _when(row: Row, wall: float) -> str:
+    if row.deadline is None or row.what != "leaving":
+        return ""
+    left = row.deadline - wall
+    return f"in {left:.0f} s: " if left > 0 else "now: "
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """The same for programs: all there is, but what is unknown."""
+    known = {
+        "pod": row.pod,
+        "verdict": row.what,
+        "reason": row.reason,
+        "published": row.published,
+        "host": row.host,
+        "slots": row.slots,
+        "node": row.node,
+        "uid": row.uid,
+        "deadline": row.deadline,
+        "advisory": row.advisory,
+    }
+    return {key: value for key, value in known.items() if value not in ("", None)}

@@ -1,0 +1,357 @@
+"""Whose pods they are: label selectors, host names and slots, by what has made the pods. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from discover.selection.objects import NOTHING, Container, PodView
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.core.publication import MAX_SLOTS
+
+SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
+"""What a pod says itself of its slots; it beats everything else."""
+
+CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
+"""Which of its containers a pod says that people mean: the one in which agents run."""
+
+GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
+"""Resources whose limits are slots, in order of weight; a pattern's matches are added up (``nvidia.com/mig-*``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What makes a job's pods.
+
+    ``resource``: group, version and plural of the object above them; "" if there is none. ``selector``: labels of
+    the workers, ``{job}`` being its name; "" if the object says itself which (a StatefulSet) or the user has to.
+    ``bare_names``: pods without a subdomain are reached by their own names, be it by DNS or by ``kubectl exec``.
+    ``slots_at``: where the object has ``slotsPerWorker``. ``default_slots``: what the API server puts there by
+    itself, so that this number may not be anybody's wish.
+    """
+
+    name: str
+    resource: tuple[str, str, str] | None
+    selector: str = ""
+    bare_names: bool = False
+    slots_at: tuple[str, ...] = ()
+    default_slots: int | None = None
+    advice: str = ""
+    """What a user of it should know about pods that have failed."""
+
+
+_MPI_ADVICE: Final = "MPI Operator makes no new pod of this name until this one is deleted; --reap-failed does that"
+_TRAINING: Final = "training.kubeflow.org"
+
+OPERATORS: Final[Mapping[str, Operator]] = {
+    operator.name: operator
+    for operator in (
+        Operator(
+            "mpi",
+            ("kubeflow.org", "v2beta1", "mpijobs"),
+            f"{_TRAINING}/job-name={{job}},{_TRAINING}/job-role=worker,{_TRAINING}/operator-name=mpi-operator",
+            slots_at=("spec", "slotsPerWorker"),
+            default_slots=1,
+            advice=_MPI_ADVICE,
+        ),
+        Operator(
+            "mpi-v1",
+            ("kubeflow.org", "v1", "mpijobs"),
+            "group-name=kubeflow.org,mpi-job-name={job},mpi-job-role=worker",
+            bare_names=True,
+            slots_at=("spec", "slotsPerWorker"),
+            advice=_MPI_ADVICE,
+        ),
+        Operator(
+            "training-mpi",
+            ("kubeflow.org", "v1", "mpijobs"),
+            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
+            bare_names=True,
+            slots_at=("spec", "slotsPerWorker"),
+        ),
+        Operator(
+            "et",
+            ("kai.alibabacloud.com", "v1alpha1", "trainingjobs"),
+            "group-name=kai.alibabacloud.com,training-job-name={job},training-job-role=worker",
+            bare_names=True,
+            slots_at=("spec", "slotsPerWorker"),
+        ),
+        Operator(
+            "pytorch",
+            ("kubeflow.org", "v1", "pytorchjobs"),
+            f"{_TRAINING}/job-name={{job}},{_TRAINING}/replica-type=worker",
+            bare_names=True,
+        ),
+        Operator("statefulset", ("apps", "v1", "statefulsets")),
+        Operator("custom", None),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """What is kept of the object above the pods. ``selector`` is a StatefulSet's own. ``finished``: it has succeeded or
+    failed for good."""
+
+    uid: str = ""
+    slots_per_worker: int | None = None
+    selector: str = ""
+    labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRules:
+    """How pods become hosts.
+
+    ``slots``: of each pod, unless it says otherwise itself. ``host_name``: a template; see :data:`PLACES`. ``domain``:
+    the cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: whose limits count; "" is the
+    first one. See also :func:`life_of`. ``resources``: see :data:`GPUS`.
+
+    Raises :class:`UsageError`.
+    """
+
+    operator: Operator
+    slots: int | None = None
+    host_name: str = ""
+    domain: str = ""
+    container: str = ""
+    resources: tuple[str, ...] = GPUS
+
+    def __post_init__(self) -> None:
+        if self.slots is not None and not 1 <= self.slots <= MAX_SLOTS:
+            raise UsageError(f"--slots {self.slots}: write a number from 1 to {MAX_SLOTS}")
+        if self.host_name:
+            _check_template(self.host_name)
+        if self.domain and (problem := name_error(self.domain)):
+            raise UsageError(f"--cluster-domain {self.domain}: {problem}")
+        for pattern in self.resources:
+            if not _RESOURCE.fullmatch(pattern):
+                raise UsageError(f"--gpu-resource {pattern!r} is no resource; write one such as nvidia.com/mig-*")
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """How many, and who says so. ``note``: what people should know about the choice, "" if nothing."""
+
+    count: int
+    origin: str
+    note: str = ""
+
+
+PLACES: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
+"""What may stand in braces in a template of host names."""
+
+_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_JOB_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
+_RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
+_COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
+
+
+def operator_named(name: str) -> Operator:
+    """Raises :class:`UsageError` that names the nearest one."""
+    if name not in OPERATORS:
+        near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0.0)[0]
+        raise UsageError(f"--operator {name!r} is none of {', '.join(OPERATORS)}; did you mean {near!r}?")
+    return OPERATORS[name]
+
+
+def check_job(name: str) -> None:
+    """Raises :class:`UsageError` for what cannot be an object's name, and so must not get into a path or a selector."""
+    if not _JOB_NAME.fullmatch(name):
+        raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
+
+
+def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | None = None) -> str:
+    """The label selector of a job's workers; ``own`` is the user's, who knows best. ``view`` is the job, once read.
+
+    Raises :class:`UsageError` if nobody says which pods they are, or the job's name is none.
+    """
+    if own:
+        return own
+    if not operator.selector and view is not None and view.selector:
+        return view.selector
+    if not operator.selector:
+        what = "the StatefulSet cannot be read: " if operator.name == "statefulset" else ""
+        raise UsageError(f"{what}which pods belong to the job is not known; give --selector LABEL=VALUE[,…]")
+    if not job:
+        raise UsageError(f"--operator {operator.name} needs the job's name; give --job NAME")
+    check_job(job)
+    if len(job) > 63:
+        raise UsageError(f"--job {job!r} has {len(job)} characters; labels of its pods have at most 63")
+    return operator.selector.format(job=job)
+
+
+def job_view(raw: object, operator: Operator) -> JobView:
+    """What is kept of the object above the pods. Raises ``ValueError``, one line, for what is none."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
+        raise ValueError(f"this is no object of {operator.name}: it has no metadata")
+    metadata = raw["metadata"]
+    value: Any = raw if operator.slots_at else None
+    for step in operator.slots_at:
+        value = value.get(step) if isinstance(value, dict) else None
+    return JobView(
+        uid=metadata["uid"] if isinstance(metadata.get("uid"), str) else "",
+        slots_per_worker=value if isinstance(value, int) and not isinstance(value, bool) else None,
+        selector=_match_labels(raw) if operator.name == "statefulset" else "",
+        labels=_texts(metadata.get("labels")),
+        annotations=_texts(metadata.get("annotations")),
+        finished=_finished(raw.get("status")),
+    )
+
+
+def host_name(pod: PodView, rules: HostRules) -> str:
+    """The name by which the launcher reaches a pod. Raises ``ValueError``, one line with the remedy, if it has none."""
+    name = _host_name(pod, rules)
+    problem = name_error(name) if name else "the pod has no name that others can reach it by, and no address yet"
+    if problem is not None:
+        raise ValueError(f"{problem}; give the pods a headless Service (spec.subdomain) or use --host-name TEMPLATE")
+    return name
+
+
+def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> Slots:
+    """How many processes a pod runs: its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, or 1.
+
+    Raises ``ValueError``, one line with the remedy, if that is not a number of at least 1.
+    """
+    said = pod.annotations.get(SLOTS_ANNOTATION)
+    if said is not None:
+        return Slots(_checked(said.strip(), f"annotation {SLOTS_ANNOTATION}"), "its annotation")
+    if rules.slots is not None:
+        return Slots(rules.slots, "--slots")
+    name, gpus = _gpus(_main(pod, rules), rules)
+    per_worker = None if job is None else job.slots_per_worker
+    if per_worker is not None:
+        count = _checked(str(per_worker), "slotsPerWorker")
+        if count == rules.operator.default_slots and gpus > count:
+            note = f"slotsPerWorker is {count}, which is what it is if nobody sets it; its {name} count"
+            return Slots(_checked(str(gpus), name), name, note)
+        return Slots(count, "slotsPerWorker")
+    return Slots(_checked(str(gpus), name), name) if gpus else Slots(1, "nothing else said")
+
+
+def life_of(pod: PodView, rules: HostRules) -> str:
+    """The life of the container in which processes run; "" if that is not known.
+
+    That is ``--container``, else the one that the pod's annotation names, else the first: sidecars may come and go.
+    """
+    named = rules.container or pod.annotations.get(CONTAINER_ANNOTATION)
+    known = {each.name: each.life for each in pod.containers}
+    return known.get(named, "") if named else next(iter(known.values()), "")
+
+
+def _host_name(pod: PodView, rules: HostRules) -> str:
+    if rules.host_name:
+        return _filled(pod, rules.host_name)
+    if pod.subdomain:
+        domain = f".{rules.domain}" if rules.domain else ""
+        return f"{pod.hostname or pod.key.name}.{pod.subdomain}.{pod.key.namespace}.svc{domain}"
+    return pod.key.name if rules.operator.bare_names or "training-job-name" in pod.labels else pod.ip
+
+
+def _filled(pod: PodView, template: str) -> str:
+    values = {
+        "name": pod.key.name,
+        "namespace": pod.key.namespace,
+        "hostname": pod.hostname or pod.key.name,
+        "subdomain": pod.subdomain,
+        "ip": pod.ip,
+        "node": pod.node,
+    }
+    missing = next((place for place in _PLACE.findall(template) if not values[place]), None)
+    if missing is not None:
+        raise ValueError(f"--host-name asks for {{{missing}}}, which this pod has not")
+    return _PLACE.sub(lambda found: values[found[1]], template)
+
+
+def _check_template(template: str) -> None:
+    places = _PLACE.findall(template)
+    for place in places:
+        if place not in PLACES:
+            near = difflib.get_close_matches(place, PLACES, n=1, cutoff=0.0)[0]
+            raise UsageError(
+                f"--host-name {template!r}: {{{place}}} is none of {', '.join(PLACES)}; did you mean {near!r}?"
+            )
+    if not {"name", "hostname", "ip", "node"} & set(places):
+        raise UsageError(f"--host-name {template!r} gives every pod one name; put {{name}} into it")
+    example = _PLACE.sub("x", template)
+    if (problem := name_error(example)) is not None:
+        raise UsageError(f"--host-name {template!r} makes names like {example!r}: {problem}")
+
+
+def _main(pod: PodView, rules: HostRules) -> Container | None:
+    if not rules.container:
+        return pod.containers[0] if pod.containers else None
+    found = next((each for each in pod.containers if each.name == rules.container), None)
+    if found is None:
+        names = ", ".join(each.name for each in pod.containers) or "none"
+        raise ValueError(f"the pod has no container {rules.container!r} (--container); it has {names}")
+    return found
+
+
+def _gpus(container: Container | None, rules: HostRules) -> tuple[str, int]:
+    limits = NOTHING if container is None else container.limits
+    for pattern in rules.resources:
+        count = sum(_whole(amount, name) for name, amount in limits.items() if fnmatchcase(name, pattern))
+        if count:
+            return pattern, count
+    return "", 0
+
+
+def _whole(amount: str, name: str) -> int:
+    if not _COUNT.fullmatch(amount):
+        raise ValueError(f"its limit of {name} is {amount!r:.40}, which is no whole number; give --slots N")
+    return int(amount)
+
+
+def _checked(text: str, what: str) -> int:
+    if not _COUNT.fullmatch(text) or not 1 <= int(text) <= MAX_SLOTS:
+        raise ValueError(f"{what} is {text!r:.40}; write a whole number from 1 to {MAX_SLOTS}")
+    return int(text)
+
+
+def _match_labels(raw: Mapping[str, Any]) -> str:
+    """``spec.selector`` as a label selector; "" if there is none or it is one that cannot be written."""
+    spec = raw.get("spec")
+    selector = spec.get("selector") if isinstance(spec, dict) else None
+    if not isinstance(selector, dict):
+        return ""
+    terms = [f"{key}={value}" for key, value in _texts(selector.get("matchLabels")).items()]
+    for each in selector.get("matchExpressions") or []:
+        if not isinstance(each, dict):
+            return ""
+        key, operator = str(each.get("key")), each.get("operator")
+        values = ",".join(str(value) for value in each.get("values") or [])
+        written = {
+            "In": f"{key} in ({values})",
+            "NotIn": f"{key} notin ({values})",
+            "Exists": key,
+            "DoesNotExist": f"!{key}",
+        }
+        if operator not in written:
+            return ""
+        terms.append(written[operator])
+    return ",".join(terms)
+
+
+def _finished(status: object) -> bool:
+    """MPI Operator says ``Failed`` of a job with an evicted worker, too, which goes on; but then there is no time."""
+    if not isinstance(status, dict) or not status.get("completionTime"):
+        return False
+    conditions = status.get("conditions")
+    return isinstance(conditions, list) and any(
+        isinstance(each, dict) and each.get("type") in ("Succeeded", "Failed") and each.get("status") == "True"
+        for each in conditions
+    )
+
+
+def _texts(value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict):
+        return NOTHING
+    return {key: text for key, text in value.items() if isinstance(key, str) and isinstance(text, str)}

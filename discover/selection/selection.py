@@ -1,0 +1,235 @@
+"""What is true of all pods now, from what is known of the cluster. Pure but for its memory of what it saw before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from discover.selection.node_signals import TOLERANCE, Standing, Standings, signs_of
+from discover.selection.objects import ClusterSnapshot, Key, NodeView, PodView, different
+from discover.selection.operators import HostRules, JobView
+from discover.selection.signals import Table, judge_job, judge_pod
+from discover.selection.verdict_index import Groups, Register
+from discover.selection.verdicts import Grade, Sign, Verdict, judge
+
+__all__ = ["TOLERANCE", "Grade", "Selection", "Selector", "Verdict", "groups_of"]
+
+_NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """``verdicts`` are in order of the pods' keys. ``again_at``: Unix seconds at which time alone may change them.
+
+    ``missing``: nodes that pods run on and that have been unknown for longer than :data:`TOLERANCE`. Whether they
+    exist is to be asked for, and the answers given to the next selections, for as long as they are missing.
+    ``groups``: :func:`groups_of` returns them even where they are left out.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    again_at: float | None = None
+    missing: tuple[str, ...] = ()
+    groups: Groups | None = field(default=None, compare=False, repr=False)
+
+
+def groups_of(selection: Selection) -> Groups:
+    return Groups.of(selection.verdicts) if selection.groups is None else selection.groups
+
+
+@dataclass(slots=True, eq=False)
+class _Judged:
+    """What was held of a pod, and what of: while that is the same, so is the verdict."""
+
+    pod: PodView
+    standing: Standing
+    signs: tuple[Sign, ...]
+    verdict: Verdict
+
+    def holds(self, pod: PodView, standing: Standing) -> bool:
+        """Whether it still does. Most pods are the very objects that they were; after a list they equal them."""
+        if self.pod is pod and self.standing is standing:
+            return True
+        if self.standing is not standing or self.pod != pod:
+            return False
+        self.pod = pod
+        return True
+
+
+_OUTDATED: Final = Standing()
+_AT_WORK: Final = ("Running", "Unknown")
+
+
+class Selector:
+    """Judges all pods of a job, again and again; what has not changed in between costs next to nothing.
+
+    It remembers when signals were first seen that do not say since when they are there, and since when nodes have
+    been missing. All else follows from the snapshot, in whatever order events have led to it.
+    """
+
+    def __init__(self, rules: HostRules, table: Table) -> None:
+        self._rules = rules
+        self._table = table
+        self._job: JobView | None = None
+        self._of_job: tuple[Sign, ...] = ()
+        self._pods: Mapping[Key, PodView] = {}
+        self._judged: dict[Key, _Judged] = {}
+        self._places = _Places()
+        self._standings = Standings(table)
+        self._register = Register()
+        self._shared = False
+
+    def _look_anew(self) -> None:
+        """Compare with nothing the next time. Since when signs are there is not forgotten: nobody tells it again."""
+        self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
+        self._pods, self._places, self._register = {}, _Places(), Register()
+        self._standings.look_anew()
+        self._outdate()
+
+    def select(
+        self,
+        wall_now: float,
+        snapshot: ClusterSnapshot,
+        *,
+        node_exists: Mapping[str, bool] = _NO_ANSWERS,
+        job: JobView | None = None,
+    ) -> Selection:
+        """Judge every pod.
+
+        ``wall_now`` is in Unix seconds. ``node_exists``: what was found out about :attr:`Selection.missing` nodes;
+        False means that the server knows of none (404). ``job``: the object above the pods, where it may be read.
+
+        Raises ``ValueError`` for a snapshot that is not whole: of that nothing can be said. Whatever else is raised,
+        the next selection judges every pod anew.
+        """
+        if snapshot.pods is None or not snapshot.whole:
+            raise ValueError("pods or nodes have not been listed yet: nothing can be said of them")
+        try:
+            return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
+        except BaseException:
+            # What was remembered as seen may not have been judged, and would never be: it does not change again.
+            self._look_anew()
+            raise
+
+    def _select(
+        self,
+        now: float,
+        pods: Mapping[Key, PodView],
+        nodes: Mapping[str, NodeView] | None,
+        node_exists: Mapping[str, bool],
+        job: JobView | None,
+    ) -> Selection:
+        before, self._pods = self._pods, pods
+        due = set(different(before, pods))
+        moved = {name for key in due for name in self._places.move(key, before.get(key), pods.get(key))}
+        used = self._places.used
+        for name in self._standings.follow(now, nodes, used=used, moved=moved, exists=node_exists):
+            due.update(self._places.on(name))
+        if job != self._job:
+            self._take_in(now, job)
+            due.update(self._outdate())
+        self._register.update({key: self._verdict(now, key, pods.get(key)) for key in due})
+        verdicts, missing = self._register.verdicts, self._standings.missing(now)
+        if self._shared:
+            return Selection(_one_per_address(verdicts), *missing)
+        return Selection(verdicts, *missing, self._register.groups)
+
+    def _take_in(self, now: float, job: JobView | None) -> None:
+        same = job is not None and self._job is not None and job.uid == self._job.uid
+        found = () if job is None else judge_job(job.labels, job.annotations, self._table)
+        self._job, self._of_job = job, signs_of(found, "job", now, self._of_job if same else ())
+
+    def _outdate(self) -> Iterable[Key]:
+        """What the job says bears on every pod."""
+        for each in self._judged.values():
+            each.standing = _OUTDATED
+        return self._judged
+
+    def _verdict(self, now: float, key: Key, pod: PodView | None) -> Verdict | None:
+        known = self._judged.get(key)
+        if pod is None:
+            self._judged.pop(key, None)
+            return None
+        standing = self._standings.of(pod.node)
+        if known is None or not known.holds(pod, standing):
+            known = self._judged[key] = self._judge(now, pod, standing, known)
+        return known.verdict
+
+    def _judge(self, now: float, pod: PodView, standing: Standing, known: _Judged | None) -> _Judged:
+        earlier = known.signs if known is not None and known.pod.uid == pod.uid else ()
+        signs = signs_of(judge_pod(pod, self._table), "pod", now, earlier)
+        self._shared = self._shared or pod.host_network
+        verdict = judge(pod, (*signs, *standing.signs, *self._of_job), self._rules, self._job)
+        return _Judged(pod, standing, signs, verdict)
+
+
+class _Places:
+    """Which pods are on which nodes. ``used``: nodes with a pod at work, and how many there are on each."""
+
+    def __init__(self) -> None:
+        self.used: dict[str, int] = {}
+        self._on: dict[str, set[Key]] = {}
+
+    def on(self, node: str) -> Iterable[Key]:
+        return self._on.get(node, ())
+
+    def move(self, key: Key, before: PodView | None, after: PodView | None) -> set[str]:
+        """Take in where a pod is; return the nodes that are used for the first time, or for the last."""
+        was, now = _place(before), _place(after)
+        if was == now:
+            return set()
+        if was[0]:
+            self._leave(key, *was)
+        if now[0]:
+            self._enter(key, *now)
+        return {name for name in (was[0], now[0]) if name}
+
+    def _leave(self, key: Key, node: str, at_work: bool) -> None:
+        there = self._on[node]
+        there.discard(key)
+        if not there:
+            del self._on[node]
+        if at_work:
+            self.used[node] -= 1
+            if not self.used[node]:
+                del self.used[node]
+
+    def _enter(self, key: Key, node: str, at_work: bool) -> None:
+        self._on.setdefault(node, set()).add(key)
+        if at_work:
+            self.used[node] = self.used.get(node, 0) + 1
+
+
+def _place(pod: PodView | None) -> tuple[str, bool]:
+    """Its node, "" if it has none, and whether it is at work there."""
+    return ("", False) if pod is None else (pod.node, pod.phase in _AT_WORK)
+
+
+def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+    """Of pods in the network of one node only the one that started first can listen on the port of ssh."""
+    owners: dict[str, PodView] = {}
+    for verdict in verdicts:
+        pod = verdict.pod
+        if pod.host_network and pod.host_ip and pod.phase == "Running":
+            owner = owners.setdefault(pod.host_ip, pod)
+            if _age(pod) < _age(owner):
+                owners[pod.host_ip] = pod
+    if not owners:
+        return verdicts
+    return tuple(_unless_taken(verdict, owners.get(verdict.pod.host_ip)) for verdict in verdicts)
+
+
+def _unless_taken(verdict: Verdict, owner: PodView | None) -> Verdict:
+    pod = verdict.pod
+    if owner is None or not pod.host_network or verdict.grade is not Grade.USABLE or owner.key == pod.key:
+        return verdict
+    reason = (
+        f"pod shares the network of node {pod.node} with pod {owner.key.name}, which has the port of ssh; "
+        "keep them apart with podAntiAffinity, or leave hostNetwork out"
+    )
+    return Verdict(pod, Grade.UNFIT, reason)
+
+
+def _age(pod: PodView) -> tuple[float, Key]:
+    return (float("inf") if pod.started is None else pod.started, pod.key)

@@ -1,0 +1,231 @@
+"""What nodes and pods say about their own future: signals are data, and this is how they are read. Pure.
+
+The rows that are built in stand in ``signal_table.py``; ``signal_config.py`` reads a user's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from discover.selection.objects import NOTHING, Condition, NodeView, PodView, Taint
+
+
+class Class(Enum):
+    """What follows from a signal.
+
+    GONE: it is dead already. IMMINENT: it will be soon, whatever anybody does. ADVISORY: it may be; hosts are kept,
+    and none are added. NOTE: a property that people want to see, and no warning of anything.
+    """
+
+    GONE = "gone"
+    IMMINENT = "imminent"
+    ADVISORY = "advisory"
+    NOTE = "note"
+
+
+class Evidence(Enum):
+    """NOTICE: somebody said so. ABSENCE: nobody says anything any more, which an outage of the control plane looks
+    like, too."""
+
+    NOTICE = "notice"
+    ABSENCE = "absence"
+
+
+OBJECTS: Final = ("pod", "node", "job")
+KINDS: Final = ("taint", "condition", "label", "annotation", "field")
+FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "pod": ("deletionTimestamp", "phase"),
+    "node": ("unschedulable", "exists"),
+    "job": (),
+}
+"""What is a signal without being a taint, a condition, a label or an annotation, by object."""
+
+BASES: Final[Mapping[str, tuple[str, ...]]] = {
+    "epoch-value": ("taint", "label", "annotation", "field"),
+    "taint-time": ("taint",),
+    "condition-time": ("condition",),
+    "now": KINDS,
+}
+"""What deadlines are counted from, and for which kinds of signal.
+
+``epoch-value``: the value itself, in Unix seconds. ``taint-time``, ``condition-time``: since when it is there.
+``now``: when it was first seen; so are taints whose time the server does not say (it does for NoExecute only).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """``base`` is one of :data:`BASES`; ``seconds`` are added to it, and the pod's own grace period if ``grace``."""
+
+    base: str
+    seconds: float = 0.0
+    grace: bool = False
+
+    def __str__(self) -> str:
+        return self.base + ("+grace" if self.grace else f"+{self.seconds:g}" if self.seconds else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One row of the table.
+
+    ``object`` is one of :data:`OBJECTS`, ``kind`` of :data:`KINDS`, ``key`` the taint's, label's or annotation's key,
+    the condition's type or the field's name. ``value``, ``effect``, ``status``, ``reasons`` and ``message`` (a part of
+    it) narrow it down; None and () are anything. ``only_on``: labels that the object has to have, too. ``says`` is
+    what people are told.
+    """
+
+    name: str
+    object: str
+    kind: str
+    key: str
+    category: Class
+    says: str
+    value: str | None = None
+    effect: str | None = None
+    status: str | None = None
+    reasons: tuple[str, ...] = ()
+    message: str = ""
+    only_on: tuple[tuple[str, str], ...] = ()
+    evidence: Evidence = Evidence.NOTICE
+    deadline: Deadline | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A signal that is set. ``since``: Unix seconds, where the server says it; ``detail``: its reason or value."""
+
+    signal: Signal
+    since: float | None = None
+    detail: str = ""
+
+    def deadline(self, *, first_seen: float, grace: float) -> float | None:
+        """Unix seconds at which this comes true at the latest; None if nobody knows."""
+        rule = self.signal.deadline
+        if rule is None:
+            return None
+        start = _epoch(self.detail) if rule.base == "epoch-value" else self.since
+        if rule.base == "now" or (start is None and rule.base != "epoch-value"):
+            start = first_seen
+        return None if start is None else start + rule.seconds + (grace if rule.grace else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """All rows. Of those about one key of an object the worst counts, and of equals the one that stands first."""
+
+    signals: tuple[Signal, ...]
+    _by_key: dict[tuple[str, str], dict[str, list[Signal]]] = field(init=False, repr=False, compare=False, hash=False)
+
+    def __post_init__(self) -> None:
+        by_key: dict[tuple[str, str], dict[str, list[Signal]]] = {}
+        for signal in self.signals:
+            by_key.setdefault((signal.object, signal.kind), {}).setdefault(signal.key, []).append(signal)
+        object.__setattr__(self, "_by_key", by_key)
+
+    def about(self, what: str, kind: str) -> Mapping[str, list[Signal]]:
+        """Rows about one of :data:`OBJECTS` and :data:`KINDS`, by key."""
+        return self._by_key.get((what, kind), {})
+
+
+def judge_pod(pod: PodView, table: Table) -> tuple[Finding, ...]:
+    """Every signal that a pod shows itself, the worst first."""
+    fields = {"phase": pod.phase}
+    if pod.deleting is not None:
+        fields["deletionTimestamp"] = repr(pod.deleting)
+    return _sorted(
+        [
+            *_conditions_found(table.about("pod", "condition"), pod.conditions, pod.labels),
+            *_values_found(table.about("pod", "label"), pod.labels, pod.labels),
+            *_values_found(table.about("pod", "annotation"), pod.annotations, pod.labels),
+            *_values_found(table.about("pod", "field"), fields, pod.labels, reason=pod.reason),
+        ]
+    )
+
+
+def judge_node(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
+    """Every signal that a node shows, the worst first. None is a node that is known not to exist."""
+    if node is None:
+        return _sorted(_values_found(table.about("node", "field"), {"exists": "false"}, NOTHING))
+    fields = {"exists": "true", "unschedulable": "true" if node.unschedulable else "false"}
+    return _sorted(
+        [
+            *_taints_found(table.about("node", "taint"), node.taints, node.labels),
+            *_conditions_found(table.about("node", "condition"), node.conditions, node.labels),
+            *_values_found(table.about("node", "label"), node.labels, node.labels),
+            *_values_found(table.about("node", "annotation"), node.annotations, node.labels),
+            *_values_found(table.about("node", "field"), fields, node.labels),
+        ]
+    )
+
+
+def judge_job(labels: Mapping[str, str], annotations: Mapping[str, str], table: Table) -> tuple[Finding, ...]:
+    """Every signal that the object above the pods shows."""
+    return _sorted(
+        [
+            *_values_found(table.about("job", "label"), labels, labels),
+            *_values_found(table.about("job", "annotation"), annotations, labels),
+        ]
+    )
+
+
+def _taints_found(
+    rows: Mapping[str, list[Signal]], taints: tuple[Taint, ...], labels: Mapping[str, str]
+) -> Iterator[Finding]:
+    for taint in taints:
+        for signal in rows.get(taint.key, ()):
+            fits = signal.value in (None, taint.value) and signal.effect in (None, taint.effect)
+            if fits and _is_on(signal, labels):
+                yield Finding(signal, taint.added, taint.value)
+
+
+def _conditions_found(
+    rows: Mapping[str, list[Signal]], conditions: tuple[Condition, ...], labels: Mapping[str, str]
+) -> Iterator[Finding]:
+    for condition in conditions:
+        for signal in rows.get(condition.type, ()):
+            fits = signal.status in (None, condition.status) and signal.message in condition.message
+            if fits and (not signal.reasons or condition.reason in signal.reasons) and _is_on(signal, labels):
+                yield Finding(signal, condition.since, condition.reason)
+
+
+def _values_found(
+    rows: Mapping[str, list[Signal]], values: Mapping[str, str], labels: Mapping[str, str], *, reason: str = ""
+) -> Iterator[Finding]:
+    for key, signals in rows.items():
+        value = values.get(key)
+        for signal in signals if value is not None else ():
+            fits = signal.value in (None, value) and (not signal.reasons or reason in signal.reasons)
+            if fits and _is_on(signal, labels):
+                yield Finding(signal, None, reason if signal.reasons else value or "")
+
+
+def _is_on(signal: Signal, labels: Mapping[str, str]) -> bool:
+    return all(labels.get(key) == value for key, value in signal.only_on)
+
+
+_RANK: Final = {each: rank for rank, each in enumerate(Class)}
+
+
+def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """The worst first. Of rows about one key only the first counts: the narrower one, as the table is written."""
+    ranked = sorted(found, key=lambda each: (_RANK[each.signal.category], each.signal.evidence is Evidence.ABSENCE))
+    first: dict[tuple[str, str], Finding] = {}
+    for each in ranked:
+        first.setdefault((each.signal.kind, each.signal.key), each)
+    return tuple(first.values())
+
+
+_FIRST_EPOCH, _LAST_EPOCH = 1e9, 1e11
+"""September 2001 to the year 5138: a number outside is none of Unix seconds."""
+
+
+def _epoch(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if _FIRST_EPOCH <= value <= _LAST_EPOCH else None

@@ -1,0 +1,125 @@
+"""The verdicts on all pods, in order and in groups, brought up to date by what has changed. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from discover.selection.objects import Key
+from discover.selection.verdicts import Grade, Verdict
+from hvd_elastic_ext.core.hosts import Host
+
+T = TypeVar("T")
+
+_Change = tuple[Verdict | None, Verdict | None]
+"""What was held of a pod, and what is; None where there was or is no such pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The same verdicts, by what there is to be done about them.
+
+    ``clear``: the hosts that nothing speaks against, by UID. ``marked``: verdicts to be looked at one by one, in order
+    of the pods' keys: leaving, absent, and usable ones under an advisory. ``keys``: all pods, by UID. What has not
+    changed is the same object as before.
+    """
+
+    clear: Mapping[str, Host]
+    marked: tuple[Verdict, ...]
+    keys: Mapping[str, Key]
+
+    @classmethod
+    def of(cls, verdicts: Iterable[Verdict]) -> Groups:
+        """Of ``verdicts`` in order of the pods' keys."""
+        verdicts = tuple(verdicts)
+        return cls(
+            clear={verdict.pod.uid: host for verdict in verdicts if (host := clear_host(verdict)) is not None},
+            marked=tuple(filter(is_marked, verdicts)),
+            keys={verdict.pod.uid: verdict.pod.key for verdict in verdicts},
+        )
+
+
+NOBODY: Final = Groups({}, (), {})
+
+
+def clear_host(verdict: Verdict) -> Host | None:
+    return verdict.host if verdict.grade is Grade.USABLE and not verdict.advisory else None
+
+
+def is_marked(verdict: Verdict) -> bool:
+    grade = verdict.grade
+    return grade in (Grade.LEAVING, Grade.ABSENT, Grade.GONE) or (grade is Grade.USABLE and bool(verdict.advisory))
+
+
+class Register:
+    """Keeps :attr:`verdicts` and :attr:`groups`; a change costs what it changes, and little besides."""
+
+    def __init__(self) -> None:
+        self._order: list[Key] = []
+        self._verdicts: list[Verdict] = []
+        self._marked: dict[Key, Verdict] = {}
+        self.groups = NOBODY
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        return tuple(self._verdicts)
+
+    def update(self, news: Mapping[Key, Verdict | None]) -> None:
+        """Take in what is held of some pods now: None if they are gone."""
+        changes = [(self._put(key, news[key]), news[key]) for key in sorted(news)]
+        before = self.groups
+        self.groups = Groups(
+            clear=_replaced(before.clear, changes, clear_host),
+            marked=self._mark(changes, before.marked),
+            keys=_replaced(before.keys, changes, lambda verdict: verdict.pod.key),
+        )
+
+    def _put(self, key: Key, verdict: Verdict | None) -> Verdict | None:
+        """Put it in its place; return what stood there."""
+        at = bisect_left(self._order, key)
+        before = self._verdicts[at] if at < len(self._order) and self._order[at] == key else None
+        if verdict is None and before is not None:
+            del self._order[at], self._verdicts[at]
+        elif verdict is not None and before is not None:
+            self._verdicts[at] = verdict
+        elif verdict is not None:
+            self._order.insert(at, key)
+            self._verdicts.insert(at, verdict)
+        return before
+
+    def _mark(self, changes: Iterable[_Change], marked: tuple[Verdict, ...]) -> tuple[Verdict, ...]:
+        same = True
+        for before, after in changes:
+            if before is not None and is_marked(before):
+                del self._marked[before.pod.key]
+                same = False
+            if after is not None and is_marked(after):
+                self._marked[after.pod.key] = after
+                same = False
+        return marked if same else tuple(self._marked[key] for key in sorted(self._marked))
+
+
+def _replaced(
+    known: Mapping[str, T], changes: Iterable[_Change], entry: Callable[[Verdict], T | None]
+) -> Mapping[str, T]:
+    """``known``, by UID, with the entries of verdicts as they are now; itself if they are what they were."""
+    gone: list[str] = []
+    come: dict[str, T] = {}
+    for before, after in changes:
+        was = None if before is None else entry(before)
+        now = None if after is None else entry(after)
+        if was == now and (before is None or after is None or before.pod.uid == after.pod.uid):
+            continue
+        if before is not None and was is not None:
+            gone.append(before.pod.uid)
+        if after is not None and now is not None:
+            come[after.pod.uid] = now
+    if not gone and not come:
+        return known
+    left = dict(known)
+    for uid in gone:
+        left.pop(uid, None)
+    left.update(come)
+    return left

@@ -1,0 +1,176 @@
+"""What is true of one pod: whether it is a host now, and if not, why, and what can be done about it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from typing import Final
+
+from discover.selection.objects import Container, PodView
+from discover.selection.operators import HostRules, JobView, host_name, life_of, slots_of
+from discover.selection.signals import Class, Evidence, Finding
+from hvd_elastic_ext.core.hosts import Host
+
+
+class Grade(Enum):
+    """USABLE: a host. LEAVING: there is a notice, it goes at once. ABSENT: nothing is heard of its node (absence of
+    evidence, which an outage of the control plane looks like, too). GONE: it has ended, after a notice or by one.
+    UNFIT: no host, now or ever."""
+
+    USABLE = "usable"
+    LEAVING = "leaving"
+    ABSENT = "absent"
+    GONE = "gone"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is held of one pod, and why.
+
+    ``host`` is there for USABLE always, for LEAVING, ABSENT and GONE where a name is known. ``deadline`` is in Unix
+    seconds. ``advisory``: a warning that forbids adding this host, but not keeping it; "" if there is none.
+    """
+
+    pod: PodView
+    grade: Grade
+    reason: str
+    host: Host | None = None
+    deadline: float | None = None
+    advisory: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, ``node`` and its name, or ``job``."""
+
+    finding: Finding
+    first_seen: float
+    subject: str
+
+    def deadline(self, grace: float) -> float | None:
+        return self.finding.deadline(first_seen=self.first_seen, grace=grace)
+
+    def __str__(self) -> str:
+        signal, detail = self.finding.signal, self.finding.detail
+        # The reason of a condition tells people more than that it is there, and so do values of the job's annotations;
+        # those of taints and labels do not.
+        telling = detail and (signal.kind == "condition" or signal.object == "job")
+        return f"{self.subject} {signal.says}" + (f" ({detail})" if telling else "")
+
+    @property
+    def note(self) -> str:
+        """As it stands beside the host that it describes."""
+        return str(self) if self.finding.signal.object == "job" else self.finding.signal.says
+
+
+def judge(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
+    """Judge a pod by itself and by the ``signs`` that it, its node and its job show."""
+    early = _no_host(pod, signs, rules, job)
+    if early and not _ended_by_notice(pod, signs, job):
+        return Verdict(pod, Grade.UNFIT, early)
+    host, note, problem = _host(pod, rules, job)
+    if early:  # else whoever learns of the end first would take it for a fault of the pod, or of its node
+        return Verdict(pod, Grade.GONE, early, host)
+    serious = [sign for sign in signs if sign.finding.signal.category in (Class.GONE, Class.IMMINENT)]
+    notices = [sign for sign in serious if sign.finding.signal.evidence is Evidence.NOTICE]
+    if notices:
+        deadlines = [moment for sign in notices if (moment := sign.deadline(pod.grace)) is not None]
+        return Verdict(pod, Grade.LEAVING, _joined(notices), host, min(deadlines, default=None))
+    if serious or pod.phase == "Unknown":
+        return Verdict(pod, Grade.ABSENT, _joined(serious) or "pod is not heard of (phase Unknown)", host)
+    grade, reason = _readiness(pod)
+    if grade is not Grade.USABLE:
+        return Verdict(pod, grade, reason, host if grade is Grade.ABSENT else None)
+    if host is None:
+        return Verdict(pod, Grade.UNFIT, problem)
+    notes = [sign.note for sign in signs if sign.finding.signal.category is Class.NOTE]
+    advisory = _joined([sign for sign in signs if sign.finding.signal.category is Class.ADVISORY], when=True)
+    reason = "; ".join(dict.fromkeys(filter(None, ["ready", *notes, note])))
+    return Verdict(pod, Grade.USABLE, reason, host, advisory=advisory)
+
+
+def _ended_by_notice(pod: PodView, signs: tuple[Sign, ...], job: JobView | None) -> bool:
+    signals = [sign.finding.signal for sign in signs]
+    told = any(signal.category is Class.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
+    return told and pod.phase == "Failed" and not _strange(pod, job)
+
+
+def _strange(pod: PodView, job: JobView | None) -> bool:
+    return job is not None and bool(job.uid) and pod.owner != job.uid
+
+
+def _no_host(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None) -> str:
+    """Why a pod is none, whatever else is said of it; "" for one that runs, or did when it was last heard of."""
+    if _strange(pod, job):
+        return "pod is not this job's: another object controls it, or none does"
+    if pod.phase == "Failed":
+        gone = [sign for sign in signs if sign.finding.signal.category is Class.GONE]
+        what = _joined(gone) or f"pod has failed{_ending(pod.reason, pod.containers)}"
+        return "; ".join(filter(None, [what, rules.operator.advice]))
+    if pod.phase == "Succeeded":
+        return "pod has ended, with exit code 0"
+    if not pod.node:
+        scheduled = pod.condition("PodScheduled")
+        said = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
+        return _with("pod waits for a node", said)
+    if pod.phase not in ("Running", "Unknown"):
+        return "pod is being started"
+    return ""
+
+
+def _ending(reason: str, containers: tuple[Container, ...]) -> str:
+    codes = [f"{each.name}: exit code {each.finished}" for each in containers if each.finished]
+    said = ", ".join(filter(None, [reason, *codes]))
+    return f" ({said})" if said else ""
+
+
+def _readiness(pod: PodView) -> tuple[Grade, str]:
+    ready = pod.condition("Ready")
+    if ready is None:
+        return Grade.UNFIT, "pod is not ready yet"
+    if ready.status == "True":
+        return Grade.USABLE, ""
+    containers = pod.condition("ContainersReady")
+    # A kubelet that finds a pod not ready says why. What turns the condition around and leaves the rest as it was is
+    # the cluster's node controller, when it no longer hears of the kubelet; its word on the node may come later.
+    if ready.status == "Unknown" or (not ready.reason and containers is not None and containers.status == "True"):
+        return Grade.ABSENT, f"node {pod.node} is not heard of"
+    return Grade.UNFIT, _with("pod is not ready", ready.message or ready.reason)
+
+
+def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | None, str, str]:
+    """``(host, a note on its slots, why there is none)``."""
+    try:
+        slots = slots_of(pod, rules, job)
+        return Host(host_name(pod, rules), slots.count, pod.uid, pod.node, life_of(pod, rules)), slots.note, ""
+    except ValueError as problem:
+        return None, "", str(problem)
+
+
+def _joined(signs: Iterable[Sign], *, when: bool = False) -> str:
+    """All in one line, each text once, and only with its detail if one of the signs has it. ``when``: with their
+    times, if known."""
+    texts = []
+    for sign in signs:
+        moment = sign.deadline(0.0) if when else None
+        texts.append(str(sign) if moment is None else f"{sign}, {_time(moment)}")
+    return "; ".join(text for text in dict.fromkeys(texts) if not any(more.startswith(f"{text} (") for more in texts))
+
+
+_READABLE: Final = 200
+"""Characters of what others say that are worth passing on."""
+
+
+def _with(what: str, said: str) -> str:
+    said = " ".join(said.split())
+    return f"{what}: {said if len(said) <= _READABLE else said[: _READABLE - 1] + '…'}" if said else what
+
+
+def _time(moment: float) -> str:
+    try:
+        return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+    except (ValueError, OverflowError, OSError):  # the labels of nodes are anybody's, and so are their times
+        return f"{moment:.0f} s after 1970"

@@ -1,0 +1,33 @@
+"""Be the agent of this host until the launcher leaves or all is done. See the package."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+
+from hvd_elastic_ext.agent.orders.orders import End, Join
+from hvd_elastic_ext.agent.orders.protocols import Membership
+from hvd_elastic_ext.agent.process.loop import Agent
+from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
+from hvd_elastic_ext.agent.system.streams import Outbox, signals_as_bytes
+from hvd_elastic_ext.io import core_dumps, process_tree
+
+
+def _join(agent: Agent, order: Join | End) -> Membership:
+    # Signing takes milliseconds to load, and an agent that has no connection needs none.
+    from hvd_elastic_ext.agent.process.member import join
+
+    return join(agent, order)
+
+
+def main() -> int:
+    """Serve; the exit code."""
+    core_dumps.forbid()
+    wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
+    process_tree.become_subreaper()
+    return Agent(0, Outbox(1), wake=wake, clock=time.monotonic, joining=_join).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

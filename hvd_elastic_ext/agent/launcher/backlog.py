@@ -1,0 +1,65 @@
+"""News that wait for the launcher: in order, bounded, and what finds no room is counted."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.agent.system.streams import FULL
+
+MAX_NEWS: Final = 8 << 20
+"""Bytes of news other than output that are kept."""
+
+
+class News(NamedTuple):
+    message: dict[str, Any]
+    size: int
+
+    @property
+    def is_output(self) -> bool:
+        return bool(self.message["event"] == "output")
+
+
+class Backlog:
+    """See the module's docstring."""
+
+    def __init__(self) -> None:
+        self._queue: deque[News] = deque()
+        self._size = {True: 0, False: 0}
+        self._dropped = {True: 0, False: 0}
+
+    def __bool__(self) -> bool:
+        return bool(self._queue)
+
+    @property
+    def too_much_output(self) -> bool:
+        return self._size[True] > FULL
+
+    def put(self, message: dict[str, Any], *, connected: bool) -> None:
+        """Add news. Output is bounded by whoever produces it while there is a launcher, else here."""
+        text = message.get("text")
+        news = News(message, len(text) if isinstance(text, str) else len(json.dumps(message)))
+        limit = MAX_NEWS if not news.is_output else None if connected else FULL
+        if limit is not None and self._size[news.is_output] + news.size > limit:
+            self._dropped[news.is_output] += news.size if news.is_output else 1
+        else:
+            self._queue.append(news)
+            self._size[news.is_output] += news.size
+
+    def pop(self) -> News:
+        """The oldest."""
+        news = self._queue.popleft()
+        self._size[news.is_output] -= news.size
+        return news
+
+    def put_back(self, news: News) -> None:
+        """Make ``news`` the oldest again."""
+        self._queue.appendleft(news)
+        self._size[news.is_output] += news.size
+
+    def dropped(self) -> dict[str, int]:
+        """Bytes of output and pieces of other news that found no room since this was asked last; empty if none."""
+        output, news = self._dropped[True], self._dropped[False]
+        self._dropped = {True: 0, False: 0}
+        return {"output": output, "news": news} if output or news else {}

@@ -1,0 +1,305 @@
+# ruff: noqa: PTH101, PTH102, PTH106, PTH115, PTH120, PTH208
+# (pathlib takes long to load)
+"""One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
+
+The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
+or /tmp, or in the home directory where somebody else has made that folder first;
+jobs of one name have one each, told apart by a mark of their keys. Who comes
+first is decided under a lock on that folder. Only the same user may speak, and must
+prove to know the job's key; the key itself does not travel::
+
+    agent      {"nonce": "…"}
+    newcomer   {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
+    agent      {"answer": "adopted"}, or {"answer": "ending"} and its end, or {"refused": "why"}
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import hmac
+import json
+import os
+import socket
+import stat
+import time
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.io.homes import is_private, private_home
+from hvd_elastic_ext.io.peers import user_of
+
+ANSWER_S: Final = 5.0
+"""How long the other side may take to say something."""
+OLD_S: Final = 86400.0
+"""What agents that were killed have left goes after this time."""
+RELEASE_S: Final = 1.0
+"""How long the end of an agent waits for the lock on its folder."""
+MAX_LINE: Final = 4 << 20
+"""Bytes of the longest line: an order of up to 1 MiB, the environment in it, whose quotes are escaped once more."""
+
+_ORDER: Final = b"order"
+
+
+class Claim(NamedTuple):
+    """``listener``: we are the agent of the host. ``living``: connected to the one that is. Both None: no telling.
+
+    ``notice``: the open :data:`NOTICE` file beside the socket, by which others find its name. ``problem``: why it is
+    not where it ought to be, or empty.
+    """
+
+    folder: int = -1
+    name: str = ""
+    listener: socket.socket | None = None
+    living: socket.socket | None = None
+    notice: int = -1
+    problem: str = ""
+
+    @property
+    def notice_file(self) -> str | None:
+        """Where others write that the host is about to go; None if there is no such place."""
+        return None if self.listener is None else f"/proc/self/fd/{self.folder}/{self.name}{NOTICE}"
+
+    def release(self) -> None:
+        """Take the socket away, and the folders if they are empty; nobody comes in between."""
+        if self.listener is None:
+            return
+        with contextlib.suppress(OSError), contextlib.closing(self.listener):
+            # Others of this folder may be ending, too, or be about to begin: for a moment each.
+            if _locked(self.folder, time.monotonic() + RELEASE_S):
+                self._clear()
+        os.close(self.folder)
+        os.close(self.notice)
+
+    def _clear(self) -> None:
+        os.unlink(self.name, dir_fd=self.folder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.name + NOTICE, dir_fd=self.folder)
+        path = os.readlink(f"/proc/self/fd/{self.folder}")
+        os.rmdir(path)
+        os.rmdir(os.path.dirname(path))
+
+
+def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
+    """Become the agent of ``host`` in ``job``, or get to the living one; with ``found`` False only the latter.
+
+    Two jobs of one name are two if their keys are.
+
+    Raises ``OSError`` where no folder can be trusted, or the lock is not to be had.
+    """
+    name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_mark(key)}"
+    bases = _bases()
+    for base in bases[1:]:  # another agent of the job may see another environment
+        living = _elsewhere(base, job, name)
+        if living is not None:
+            return Claim(living=living)
+    base, folder, problem = _first(bases, job, create=found)
+    if folder is None:
+        return Claim()
+    try:
+        living = _reach(folder, name)
+        if living is not None or not found:
+            os.close(folder)
+            return Claim(living=living)
+        listener = _listen(folder, name)
+        # What stands there may be meant for this host yet, though the agent before was killed.
+        notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+        fcntl.flock(folder, fcntl.LOCK_UN)
+        sweep(base, now=time.time())
+        return Claim(folder, name, listener, notice=notice, problem=problem)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.close(folder)
+        raise
+
+
+def sweep(base: str, *, now: float) -> None:
+    """Remove what agents that were killed have left, of jobs in which nothing was done for :data:`OLD_S`.
+
+    ``now``: Unix seconds, as files have them. What cannot be removed stays, and what no agent has made.
+    """
+    with contextlib.suppress(OSError):
+        jobs = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            for job in os.listdir(jobs):
+                _sweep_job(jobs, job, now=now)
+        finally:
+            os.close(jobs)
+
+
+def _sweep_job(jobs: int, job: str, *, now: float) -> None:
+    with contextlib.suppress(OSError):
+        folder = os.open(job, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=jobs)
+        try:
+            if now - os.fstat(folder).st_mtime > OLD_S and _locked(folder, 0.0):
+                _remove_dead(folder)
+                os.rmdir(job, dir_fd=jobs)
+        finally:
+            os.close(folder)
+
+
+def _remove_dead(folder: int) -> None:
+    ours = (name for name in os.listdir(folder) if name.endswith((".sock", f".sock{NOTICE}")))
+    for name in sorted(ours):  # a socket before its notice
+        if name.endswith(".sock") and (living := _reach(folder, name)) is not None:
+            living.close()
+            continue
+        owner = name.removesuffix(NOTICE)
+        if owner == name or not os.access(owner, os.F_OK, dir_fd=folder):
+            os.unlink(name, dir_fd=folder)
+
+
+def _bases() -> list[str]:
+    own = f"hvd-elastic-{os.geteuid()}"
+    runtime = os.environ.get("XDG_RUNTIME_DIR", "")
+    usable = is_private(runtime) and os.access(runtime, os.W_OK)  # after `su` it may be another user's
+    home = private_home(os.environ)
+    bases = [f"{runtime}/{own}"] * usable + [f"/tmp/{own}"]  # noqa: S108 - checked below
+    return bases if home is None else [*bases, f"{home}/{own}"]
+
+
+def _first(bases: list[str], job: str, *, create: bool) -> tuple[str, int | None, str]:
+    """The first of these places that can be trusted, the job's folder there, and what is wrong with those before."""
+    problems: list[PermissionError] = []
+    for base in bases:
+        try:
+            return base, _folder(base, job, create=create), "; ".join(map(str, problems))
+        except PermissionError as error:
+            problems.append(error)
+    raise problems[0]
+
+
+def _elsewhere(base: str, job: str, name: str) -> socket.socket | None:
+    with contextlib.suppress(OSError):
+        folder = _folder(base, job, create=False)
+        if folder is not None:
+            try:
+                return _reach(folder, name)
+            finally:
+                os.close(folder)
+    return None
+
+
+def _folder(base: str, job: str, *, create: bool) -> int | None:
+    """The job's folder, open and locked; None if there is none. Raises ``OSError`` for one that is not ours alone."""
+    deadline = time.monotonic() + ANSWER_S
+    path = f"{base}/{job}"
+    while time.monotonic() < deadline:
+        try:
+            for one in (base, path):
+                if create:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(one, 0o700)
+                _check(one)
+            folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            if create:  # the last agent in it has just cleaned up
+                continue
+            return None
+        if _locked(folder, deadline) and os.fstat(folder).st_nlink > 0:
+            return folder
+        os.close(folder)
+    raise OSError(f"{path}: another agent holds the lock")
+
+
+def _mark(key: bytes) -> str:
+    """What tells keys apart, and nothing of them."""
+    return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
+
+
+def _check(path: str) -> None:
+    facts = os.lstat(path)
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+        raise PermissionError(f"{path} is not a folder that only its user can enter; remove it")
+
+
+def _locked(folder: int, deadline: float) -> bool:
+    while True:
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.01)
+
+
+def _reach(folder: int, name: str) -> socket.socket | None:
+    """A connection to whoever listens; None if nobody does. The folder's descriptor keeps the path short enough."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(ANSWER_S)
+    try:
+        connection.connect(f"/proc/self/fd/{folder}/{name}")
+    except (FileNotFoundError, ConnectionRefusedError):
+        connection.close()
+        return None
+    if user_of(connection) != os.geteuid():
+        connection.close()
+        raise PermissionError("another user listens on the job's socket")
+    return connection
+
+
+def _listen(folder: int, name: str) -> socket.socket:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=folder)  # of an agent that was killed
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(f"/proc/self/fd/{folder}/{name}")
+        os.chmod(f"/proc/self/fd/{folder}/{name}", 0o600)
+        listener.listen(8)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def _file_name(word: str) -> str:
+    plain = word.replace("-", "").replace("_", "").replace(".", "").isalnum() and word.isascii()
+    if plain and len(word) <= 100 and word[0] != ".":
+        return word
+    return "=" + hashlib.sha256(word.encode()).hexdigest()  # no plain name has that sign
+
+
+# --- the newcomer ------------------------------------------------------------------------------------
+
+
+def prove(key: bytes, nonce: str, order: str) -> str:
+    """What only someone who knows the job's key can say about ``order`` to who said ``nonce``."""
+    return hmac.new(key, _ORDER + nonce.encode() + order.encode(), "sha256").hexdigest()
+
+
+class Refused(OSError):
+    """What the living agent has against an order."""
+
+
+def hand_over(living: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
+    """Give ``order`` to the living agent: its answer, which "ending" is only once it has ended.
+
+    Raises :class:`Refused`, ``ConnectionError`` if it has ended before it could
+    answer, and another ``OSError`` if it does not answer.
+    """
+    with living, living.makefile("rb") as lines:
+        nonce = str(_said(lines.readline(MAX_LINE)).get("nonce"))
+        text = json.dumps(order)
+        living.sendall(json.dumps({"order": text, "proof": prove(key, nonce, text)}).encode() + b"\n")
+        answer = _said(lines.readline(MAX_LINE))
+        if "answer" not in answer:
+            raise Refused(str(answer.get("refused")))
+        if answer["answer"] == "ending":
+            living.settimeout(patience_s)
+            with contextlib.suppress(ConnectionError):
+                while lines.read(1):
+                    pass
+        return str(answer["answer"])
+
+
+def _said(line: bytes) -> dict[str, Any]:
+    if not line:
+        raise ConnectionResetError("the living agent of this host has just ended")
+    try:
+        said = json.loads(line)
+    except ValueError:
+        said = None
+    return said if isinstance(said, dict) else {}

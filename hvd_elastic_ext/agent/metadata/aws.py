@@ -1,0 +1,99 @@
+"""Amazon EC2: the Instance Metadata Service, version 2.
+
+- Tokens: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/instance-metadata-v2-how-it-works.html
+- Spot interruptions, 120 s ahead, to be looked for every 5 s:
+  https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/spot-instance-termination-notices.html
+- Rebalance recommendations, which may or may not be followed by one:
+  https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/rebalance-recommendations.html
+- Scheduled events: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/viewing_scheduled_events.html
+
+404 means that there is nothing to tell. The answer to the ``PUT`` for a token crosses one hop by default: a container
+with a network of its own gets none unless the instance's hop limit is 2.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.agent.metadata.model import (
+    NEAR_S,
+    Ask,
+    Word,
+    aside,
+    body_of,
+    entries,
+    iso_time,
+    mail_time,
+    understood,
+)
+from hvd_elastic_ext.agent.metadata.token import Session
+
+SPOT: Final = "/latest/meta-data/spot/instance-action"
+REBALANCE: Final = "/latest/meta-data/events/recommendations/rebalance"
+SCHEDULED: Final = "/latest/meta-data/events/maintenance/scheduled"
+
+_ENDS: Final[Mapping[str, str]] = {
+    "terminate": "terminated",
+    "stop": "stopped",
+    "hibernate": "hibernated",
+}
+_EVENTS: Final[Mapping[str, str]] = {
+    "instance-stop": "is going to stop this instance",
+    "instance-retirement": "is going to retire this instance",
+    "instance-reboot": "is going to reboot this instance",
+    "system-reboot": "is going to reboot this instance's machine",
+}
+"""Of the scheduled events those that end what runs here."""
+
+Reading = Callable[[str, float], list[Word]]
+
+
+class Aws:
+    name = "aws"
+    every_s = 5.0
+
+    def __init__(self) -> None:
+        self._session = Session("X-aws-ec2-metadata-token", needed=True)
+        self._asides: dict[str, list[Word]] = {}
+
+    def look(self, ask: Ask) -> list[Word]:
+        taken_back = self._read(ask, SPOT, interruption)
+        if taken_back:
+            return taken_back  # at once: nothing else can matter more
+        for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
+            self._asides[path] = aside(
+                lambda path=path, reading=reading: self._read(ask, path, reading),  # type: ignore[misc]
+                self._asides.get(path, []),
+            )
+        return [word for words in self._asides.values() for word in words]
+
+    def _read(self, ask: Ask, path: str, reading: Reading) -> list[Word]:
+        request, answer = self._session.get(ask, path)
+        if answer.status == 404:
+            return []
+        return understood(request, body_of(request, answer), lambda body: reading(body, answer.now))
+
+
+def interruption(body: str, _: float = 0.0) -> list[Word]:
+    """What ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`` says."""
+    said: dict[str, Any] = json.loads(body)
+    end = _ENDS.get(said["action"], "taken back")
+    return [Word(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
+
+
+def rebalance(body: str, _: float = 0.0) -> list[Word]:
+    """What ``{"noticeTime": "2020-10-27T08:22:00Z"}`` says."""
+    iso_time(json.loads(body)["noticeTime"])
+    return [Word("this spot instance is likely to be taken back by AWS", soft=True)]
+
+
+def scheduled(body: str, now: float) -> list[Word]:
+    """What a list of events, each with ``Code``, ``State`` and ``NotBefore``, says."""
+    words = []
+    for event in entries(body):
+        if event.get("Code") in _EVENTS and event.get("State") == "active":
+            at = mail_time(event["NotBefore"])
+            words.append(Word(f"AWS {_EVENTS[event['Code']]}", at, soft=at > now + NEAR_S))
+    return words

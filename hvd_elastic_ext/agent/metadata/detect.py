@@ -1,0 +1,102 @@
+"""Which cloud this machine is in: as its user says, as its firmware says, or as whoever answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
+from hvd_elastic_ext.agent.metadata.aws import Aws
+from hvd_elastic_ext.agent.metadata.azure import Azure
+from hvd_elastic_ext.agent.metadata.gcp import Gcp
+from hvd_elastic_ext.agent.metadata.model import Ask, Cloud, NoAnswer, Word
+
+AUTO: Final = "auto"
+_LINK_LOCAL: Final = "http://169.254.169.254"
+CLOUDS: Final[Mapping[str, tuple[Callable[[], Cloud], str]]] = {
+    # Whom nobody else can be taken for comes first.
+    "gcp": (Gcp, _LINK_LOCAL),
+    "azure": (Azure, _LINK_LOCAL),
+    "aws": (Aws, _LINK_LOCAL),
+    "alibaba": (Alibaba, "http://100.100.100.200"),
+}
+"""Each kind by its name, and where it is unless told otherwise."""
+
+_DMI: Final = "/sys/class/dmi/id/"
+_MADE_BY: Final = (
+    ("sys_vendor", "Amazon EC2", "aws"),
+    ("bios_version", "amazon", "aws"),
+    ("product_name", "Google Compute Engine", "gcp"),
+    ("sys_vendor", "Alibaba Cloud", "alibaba"),
+    ("chassis_asset_tag", "7783-7084-3265-9085-8269-3286-77", "azure"),
+)
+"""What a cloud's firmware has in which place. Microsoft's name is in every Hyper-V, the tag in Azure only."""
+
+
+class Chosen:
+    """One cloud, with whom to ask."""
+
+    def __init__(self, cloud: Cloud, ask: Ask) -> None:
+        self._cloud, self._ask = cloud, ask
+        self.name, self.every_s = cloud.name, cloud.every_s
+
+    @property
+    def ahead_s(self) -> float:
+        return self._ask.ahead_s
+
+    def look(self) -> list[Word]:
+        return self._cloud.look(self._ask)
+
+
+class Whichever:
+    """The one of several that answers as it should; once found, for good."""
+
+    def __init__(self, candidates: list[Chosen]) -> None:
+        self._candidates = candidates
+
+    @property
+    def name(self) -> str:
+        return self._candidates[0].name if len(self._candidates) == 1 else AUTO
+
+    @property
+    def every_s(self) -> float:
+        return self._candidates[0].every_s
+
+    @property
+    def ahead_s(self) -> float:
+        return self._candidates[0].ahead_s
+
+    def look(self) -> list[Word]:
+        if len(self._candidates) == 1:
+            return self._candidates[0].look()
+        for each in self._candidates:
+            try:
+                words = each.look()
+            except NoAnswer:
+                continue
+            self._candidates = [each]
+            return words
+        raise NoAnswer("no cloud's metadata service answers here")
+
+
+def choose(source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]) -> Whichever:
+    """Whom to look at, at ``url`` if that is given. Raises ``ValueError`` for a ``source`` that is not known."""
+    if source != AUTO and source not in CLOUDS:
+        raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
+    named = made_by(firmware) if source == AUTO else source
+    chosen = [name for name in CLOUDS if named in (None, name)]
+    return Whichever([Chosen(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
+
+
+def made_by(firmware: Callable[[str], str]) -> str | None:
+    """Whose machine this is, by its firmware; None if that does not say."""
+    return next((name for place, word, name in _MADE_BY if word in firmware(place)), None)
+
+
+def firmware(place: str) -> str:
+    """What stands in one place of the firmware's tables; nothing if it cannot be read."""
+    try:
+        with open(_DMI + place, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib takes long to load
+            return file.read(256).strip()
+    except OSError:
+        return ""

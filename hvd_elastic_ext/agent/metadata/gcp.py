@@ -1,0 +1,78 @@
+"""Google Compute Engine.
+
+- Questions, ``Metadata-Flavor`` and waiting for a change by its ETag:
+  https://cloud.google.com/compute/docs/metadata/querying-metadata
+- Preemption, of which is told 30 s ahead at best: https://cloud.google.com/compute/docs/instances/spot#preemption
+- Maintenance of the host, a minute ahead (an hour with GPUs):
+  https://cloud.google.com/compute/docs/metadata/getting-live-migration-notice
+
+The same looks come from Kubernetes' and Docker's containers on such a machine.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from hvd_elastic_ext.agent.metadata.model import Answer, Ask, NoAnswer, Request, Word, aside, body_of, understood
+
+PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
+MAINTENANCE: Final = "/computeMetadata/v1/instance/maintenance-event"
+HEADERS: Final = {"Metadata-Flavor": "Google"}
+WAIT_S: Final = 20
+"""How long a question may wait for a change. Maintenance is looked at in between, a minute being its notice."""
+NOTICE_S: Final = 30.0
+"""From the notice of a preemption to its end."""
+_SLACK_S: Final = 5.0
+_LONGEST_TAG: Final = 128
+
+
+class Gcp:
+    name = "gcp"
+    every_s = 1.0
+    """What changes meanwhile is told at once: the next question says what it knows, by its ETag."""
+
+    def __init__(self) -> None:
+        self._tag: str | None = None
+        self._maintenance: list[Word] = []
+
+    def look(self, ask: Ask) -> list[Word]:
+        request = Request("GET", PREEMPTED, HEADERS)
+        if self._tag is not None:
+            query = f"?wait_for_change=true&timeout_sec={WAIT_S}&last_etag={quote(self._tag, safe='')}"
+            request = Request("GET", PREEMPTED + query, HEADERS, WAIT_S + _SLACK_S)
+        answer = ask(request)
+        words = understood(request, _genuine(request, answer), preemption)
+        tag = answer.headers.get("etag", "")
+        self._tag = tag if 0 < len(tag) <= _LONGEST_TAG else None
+        if words:
+            return words
+        self._maintenance = aside(lambda: _maintenance(ask), self._maintenance)
+        return self._maintenance
+
+
+def _maintenance(ask: Ask) -> list[Word]:
+    request = Request("GET", MAINTENANCE, HEADERS)
+    return maintenance(_genuine(request, ask(request)))
+
+
+def _genuine(request: Request, answer: Answer) -> str:
+    body = body_of(request, answer)
+    if answer.headers.get("metadata-flavor") != "Google":
+        raise NoAnswer(f"{PREEMPTED} is answered, and not by Google's metadata server")
+    return body
+
+
+def preemption(body: str) -> list[Word]:
+    """What ``TRUE`` or ``FALSE`` says."""
+    said = body.strip()
+    if said not in ("TRUE", "FALSE"):
+        raise ValueError("neither TRUE nor FALSE")
+    return [Word("this machine is being preempted by Google Cloud", within_s=NOTICE_S)] if said == "TRUE" else []
+
+
+def maintenance(body: str) -> list[Word]:
+    """What is said of the host's maintenance. A machine that is moved live stays what it is."""
+    if body.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
+        return []
+    return [Word("this machine is going to be stopped by Google Cloud for maintenance of its host")]

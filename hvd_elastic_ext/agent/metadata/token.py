@@ -1,0 +1,49 @@
+"""Questions that take a token, which is had for the asking: of whoever may send a ``PUT``, which few forgers can."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hvd_elastic_ext.agent.metadata.model import Answer, Ask, NoAnswer, Request, body_of
+
+LIFE_S: Final = 21600
+"""Seconds a token is good for: as long as can be had."""
+_PATH: Final = "/latest/api/token"
+_LONGEST: Final = 1024
+_REFUSED: Final = (401, 403)
+
+
+class Session:
+    """``header`` is what the token travels in. Where it is not ``needed``, and there is none, nothing travels."""
+
+    def __init__(self, header: str, *, needed: bool) -> None:
+        self._header = header
+        self._needed = needed
+        self._token: str | None = None
+
+    def get(self, ask: Ask, path: str) -> tuple[Request, Answer]:
+        """Ask for ``path``; once more with a new token if the one at hand is not taken. Raises :class:`NoAnswer`."""
+        fresh = self._token is None
+        request, answer = self._get(ask, path)
+        if answer.status in _REFUSED:
+            self._token = None
+            if not fresh:
+                return self._get(ask, path)
+        return request, answer
+
+    def _get(self, ask: Ask, path: str) -> tuple[Request, Answer]:
+        if self._token is None:
+            self._token = self._new(ask)
+        request = Request("GET", path, {self._header: self._token} if self._token else {})
+        return request, ask(request)
+
+    def _new(self, ask: Ask) -> str:
+        request = Request("PUT", _PATH, {f"{self._header}-ttl-seconds": str(LIFE_S)})
+        answer = ask(request)
+        if answer.status != 200 and not self._needed:
+            return ""
+        token = body_of(request, answer).strip()
+        # It becomes a line of a request's head: not whatever somebody may say goes there.
+        if not 0 < len(token) <= _LONGEST or not all("!" <= letter <= "~" for letter in token):
+            raise NoAnswer(f"PUT {_PATH} is answered with what is no token")
+        return token

@@ -1,0 +1,285 @@
+"""What an agent may be told: one JSON object a line, checked before anything is done about it. Pure."""
+
+from __future__ import annotations
+
+import json
+import signal
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.agent.orders.fields import MAX_COUNT, Fields, OrderError, is_name
+from hvd_elastic_ext.agent.orders.restart_policy import RestartPolicy
+
+GRACE_S: Final = 5.0
+"""Seconds between asking a process tree to end and killing it, unless the order says otherwise."""
+COMMITS: Final = 3
+"""Commit memories of a slot, unless the order says otherwise: two in turns, and one more while one is kept."""
+OUTPUTS: Final = ("frames", "stderr")
+"""Where a process's output may go: framed to the agent's standard output, or as it is to its standard error."""
+MAX_COMMITS: Final = 16
+MAX_LINE: Final = 8 << 20
+"""Bytes of the longest order. The kernel takes far less for arguments and environment together."""
+MAX_ANSWER: Final = 1 << 20
+"""Bytes of the longest answer that a door gives."""
+HEARTBEAT_S: Final = 1.0
+ORPHAN_GRACE_S: Final = 60.0
+
+
+class Start(NamedTuple):
+    """Start a process in a free slot. ``env`` is added to the agent's own; without ``cwd`` it runs where that does."""
+
+    slot: int
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    cwd: str | None = None
+    grace_s: float = GRACE_S
+    restart: RestartPolicy = RestartPolicy()
+    commits: int = COMMITS
+    core: bool = False
+    output: str = "frames"
+    life: int | None = None
+    link: bool = False
+    note: str | None = None
+    """Means nothing to the agent: the next launcher is told it."""
+
+
+class Stop(NamedTuple):
+    """End a slot's process with everything it started; without ``grace_s`` after the grace it was started with."""
+
+    slot: int
+    grace_s: float | None = None
+
+
+class Signal(NamedTuple):
+    """Send a signal to a slot's training process itself."""
+
+    slot: int
+    number: int
+
+
+class Kill(NamedTuple):
+    """Kill a slot's process with everything it started, at once."""
+
+    slot: int
+
+
+class Answer(NamedTuple):
+    """What the door of a slot answers to its question ``number``."""
+
+    slot: int
+    number: int
+    status: int
+    body: bytes
+
+
+class Tell(NamedTuple):
+    """Pass ``message`` to the processes of slots, ``to`` being by slot the life that is meant."""
+
+    to: dict[int, int]
+    message: dict[str, Any]
+
+
+class Forget(NamedTuple):
+    """As :class:`Stop`, and release the slot's commit memory."""
+
+    slot: int
+
+
+class Errand(NamedTuple):
+    """Have ``request`` seen to beside training, by a process that gets the commit memory of ``slots``."""
+
+    number: int
+    slots: tuple[int, ...]
+    request: dict[str, Any]
+
+
+class Drop(NamedTuple):
+    """Nobody waits for an errand any more; and what was kept for it in the memory of ``slots`` need not stay."""
+
+    slots: tuple[int, ...]
+
+
+class Finish(NamedTuple):
+    """No process will be started any more: end when all slots have come to rest."""
+
+
+class Pace(NamedTuple):
+    """Beat so often from now on, to a launcher that was joined.
+
+    ``figures_every``: one beat of so many tells what every process has told; the others only of those that are quiet.
+    """
+
+    heartbeat_s: float = HEARTBEAT_S
+    figures_every: int = 1
+
+
+class Join(NamedTuple):
+    """Serve the launcher at ``address`` over a connection, from now on, as the agent of ``host`` in ``job``."""
+
+    job: str
+    host: str
+    key: str
+    address: tuple[str, int]
+    incarnation: int
+    orphan_grace_s: float
+    argv: tuple[str, ...] = ()
+    """Of each process whose start does not say any."""
+    env: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
+    """Of each process, below what its start says. It comes this way only: connections can be read by others."""
+
+
+class End(NamedTuple):
+    """Have the agent that lives for ``host`` in ``job`` end everything, and itself, after ``grace_s``."""
+
+    job: str
+    host: str
+    key: str
+    grace_s: float
+
+
+class Welcome(NamedTuple):
+    """What a launcher says first."""
+
+    incarnation: int
+    pace: Pace
+    orphan_grace_s: float | None
+
+
+ToSlot = Stop | Signal | Kill | Answer | Forget
+Order = Start | ToSlot | Tell | Errand | Drop | Finish | Pace | Join | End
+
+
+def parse(line: bytes | None) -> Order:
+    """Read one order, None being a line that was too long to keep. Raises :class:`OrderError`."""
+    return read(entry_of(line))
+
+
+def entry_of(line: bytes | None) -> dict[str, Any]:
+    """The JSON object that stands in a line. Raises :class:`OrderError`."""
+    if line is None:
+        raise OrderError(f"is longer than {MAX_LINE} bytes")
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        # Of the error only what holds no part of the line: an environment has secrets in it.
+        where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
+        raise OrderError(f"is not JSON{where}") from None
+    if not isinstance(entry, dict):
+        raise OrderError("is not a JSON object")
+    return entry
+
+
+def read(entry: dict[str, Any]) -> Order:
+    """Read one order from its JSON object. Raises :class:`OrderError`."""
+    fields = Fields(entry)
+    kind = fields.choice("do", tuple(_READERS))
+    order: Order = _READERS[kind](fields)
+    fields.done()
+    return order
+
+
+def completed(entry: dict[str, Any], order: Join) -> dict[str, Any]:
+    """What a launcher said over the connection, with what it said of every process when it was joined."""
+    env = {} if entry.get("env") is None else entry["env"]
+    if entry.get("do") != "start" or not isinstance(env, dict):
+        return entry
+    usual = {"argv": list(order.argv)} if order.argv else {}
+    return {**usual, **entry, "env": {**order.env, **env}}
+
+
+def read_welcome(entry: dict[str, Any]) -> Welcome:
+    """Read what a launcher says first. Raises :class:`OrderError`."""
+    fields = Fields(entry)
+    fields.choice("do", ("welcome",))
+    incarnation = fields.whole("incarnation", most=MAX_COUNT)
+    # A later launcher may say more than this agent knows of.
+    return Welcome(incarnation, _pace(fields), fields.seconds("orphan_grace_s", None))
+
+
+def _pace(fields: Fields) -> Pace:
+    return Pace(fields.span("heartbeat_s", HEARTBEAT_S), fields.whole("figures_every", 1, least=1, most=MAX_COUNT))
+
+
+def _start(fields: Fields) -> Start:
+    return Start(
+        slot=fields.slot(),
+        argv=fields.words("argv"),
+        env=fields.table("env"),
+        cwd=fields.text("cwd"),
+        grace_s=fields.span("grace_s", GRACE_S),
+        restart=_restart(fields.inner("restart")),
+        commits=fields.whole("commits", COMMITS, most=MAX_COMMITS),
+        core=fields.flag("core"),
+        output=fields.choice("output", OUTPUTS, "frames"),
+        life=fields.life(),
+        link=fields.flag("link"),
+        note=None if fields.peek("note") is None else fields.name("note"),
+    )
+
+
+def _restart(fields: Fields) -> RestartPolicy:
+    usual = RestartPolicy()
+    codes = fields.take("codes", [])
+    if not isinstance(codes, list) or not all(type(code) is int and 0 < code < 256 for code in codes):
+        raise fields.wrong("codes", "a list of exit codes from 1 to 255")
+    policy = RestartPolicy(
+        codes=frozenset(codes),
+        limit=fields.whole("limit", usual.limit, most=1_000_000),
+        within_s=fields.span("within_s", usual.within_s),
+        pause_s=fields.span("pause_s", usual.pause_s),
+        pause_max_s=fields.span("pause_max_s", usual.pause_max_s),
+    )
+    fields.done()
+    return policy
+
+
+def _signal(fields: Fields) -> Signal:
+    slot, value = fields.slot(), fields.take("signal")
+    if isinstance(value, str) and value in signal.Signals.__members__:
+        return Signal(slot, signal.Signals[value].value)
+    if type(value) is int and value in signal.valid_signals():
+        return Signal(slot, int(value))
+    raise fields.wrong("signal", "a signal's name, as SIGUSR1, or number")
+
+
+def _answer(fields: Fields) -> Answer:
+    slot, number = fields.slot(), fields.whole("id", most=MAX_COUNT)
+    return Answer(slot, number, fields.whole("status", least=100, most=599), fields.data("body", most=MAX_ANSWER))
+
+
+def _join(fields: Fields) -> Join:
+    return Join(
+        job=fields.name("job"),
+        host=fields.name("host"),
+        key=fields.name("key"),
+        address=_address(fields),
+        incarnation=fields.whole("incarnation", most=MAX_COUNT),
+        orphan_grace_s=fields.span("orphan_grace_s", ORPHAN_GRACE_S),
+        argv=() if fields.peek("argv") is None else fields.words("argv"),
+        env=fields.table("env"),
+    )
+
+
+def _address(fields: Fields) -> tuple[str, int]:
+    match fields.take("launcher"):
+        case [str(name), int(port)] if is_name(name) and type(port) is int and port in _PORTS:
+            return name, port
+    raise fields.wrong("launcher", "an address and a port")
+
+
+_PORTS: Final = range(1, 65536)
+
+_READERS: Final[dict[str, Any]] = {
+    "start": _start,
+    "stop": lambda fields: Stop(fields.slot(), fields.seconds("grace_s", None)),
+    "signal": _signal,
+    "kill": lambda fields: Kill(fields.slot()),
+    "answer": _answer,
+    "tell": lambda fields: Tell(fields.lives("to"), fields.thing("message")),
+    "forget": lambda fields: Forget(fields.slot()),
+    "errand": lambda fields: Errand(fields.whole("id", most=MAX_COUNT), fields.slots("slots"), fields.thing("request")),
+    "drop": lambda fields: Drop(fields.slots("slots")),
+    "finish": lambda fields: Finish(),
+    "pace": _pace,
+    "join": _join,
+    "end": lambda fields: End(fields.name("job"), fields.name("host"), fields.name("key"), fields.span("grace_s", 0.0)),
+}

@@ -1,0 +1,143 @@
+"""Tell this container's agents that it is about to end, and wait until they have left: a worker pod's ``preStop``.
+
+::
+
+    python -I -m hvd_elastic_ext.agent.prestop --within 25
+
+Process 1 of a worker pod is sshd. When the pod ends it is sent SIGTERM, ends at
+once, and everything else is killed with it: an agent that was started over ssh is
+never asked. So this comes first. It writes the agents' notice file, which says why
+and by when, and sends each agent SIGTERM, upon which that looks there, tells its
+launcher, and ends when its processes have left.
+
+Signals every agent that it sees in ``/proc``: meant for containers, which see
+their own. Exit code 0 when no agent is left, 1 when the time is over first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from hvd_elastic_ext.agent.launcher.notice_files import NOTICE
+from hvd_elastic_ext.core.commands import is_agent
+
+WITHIN_S = 25.0
+"""Default time: a little less than the 30 s that a pod has by default, hook included."""
+
+REASON = "its pod is about to end"
+
+PROC = Path("/proc")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="hvd_elastic_ext.agent.prestop", description="Let this host's agents leave.")
+    parser.add_argument("--within", type=float, default=WITHIN_S, metavar="S", help="seconds to wait (default: 25)")
+    parser.add_argument("--reason", default=REASON, metavar="TEXT", help="why (default: %(default)r)")
+    options = parser.parse_args(argv)
+    within_s: float = options.within
+    with contextlib.ExitStack() as held:
+        told = dict(_told(held, json.dumps({"reason": options.reason, "deadline": time.time() + within_s})))
+        left = _outlasting(told, time.monotonic() + within_s)
+    if left:
+        sys.stderr.write(f"leave: after {within_s:g} s there still are agents: {', '.join(map(str, left))}\n")
+    return 1 if left else 0
+
+
+def agents(commands: Mapping[int, tuple[int, Sequence[str]]]) -> list[int]:
+    """Of processes, given as number: (parent's number, words), those that are agents and no forks of one. Pure."""
+    alike = {pid for pid, (_, words) in commands.items() if is_agent(words)}
+    return sorted(pid for pid in alike if commands[pid][0] not in alike)
+
+
+def _told(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
+    """Give them notice; yield descriptor and number of each. A process is held before it is looked at again, so that
+    none is mistaken for one that has come after it under the same number."""
+    for pid in agents(_processes()):
+        with contextlib.suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(pid)
+            held.callback(os.close, descriptor)
+            if not is_agent(_words(pid)):
+                continue
+            for path in notice_files(pid):
+                held.enter_context(_written(path, notice))
+            try:
+                signal.pidfd_send_signal(descriptor, signal.SIGTERM)
+            except PermissionError:
+                sys.stderr.write(f"leave: agent {pid} is another user's; not signalled\n")
+                continue
+            yield descriptor, pid
+
+
+def notice_files(pid: int) -> list[Path]:
+    """Where an agent looks for notices: it has that open, or had it, so that it can be found."""
+    opened = []
+    with contextlib.suppress(OSError):
+        for descriptor in (PROC / str(pid) / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                opened.append(str(descriptor.readlink()).removesuffix(" (deleted)"))
+    return sorted(Path(path) for path in opened if path.endswith(NOTICE))
+
+
+@contextlib.contextmanager
+def _written(path: Path, text: str) -> Iterator[None]:
+    """A file that stands there meanwhile, whole from the first moment on."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        draft.replace(path)
+    except OSError as error:
+        sys.stderr.write(f"leave: {path} cannot be written ({error.strerror}): the agent is not told why, or by when\n")
+        yield
+        return
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _outlasting(told: Mapping[int, int], deadline: float) -> list[int]:
+    """Wait for their ends; return the numbers of those that are still there at the deadline."""
+    poll, waiting = select.poll(), dict(told)
+    for descriptor in waiting:
+        poll.register(descriptor, select.POLLIN)
+    while waiting and (rest := deadline - time.monotonic()) > 0:
+        for descriptor, _ in poll.poll(rest * 1000):
+            poll.unregister(descriptor)
+            del waiting[descriptor]
+    return sorted(waiting.values())
+
+
+def _processes() -> dict[int, tuple[int, list[str]]]:
+    numbers = (int(entry.name) for entry in PROC.iterdir() if entry.name.isdigit())
+    return {pid: (_parent(pid), words) for pid in numbers if (words := _words(pid))}
+
+
+def _words(pid: int) -> list[str]:
+    try:
+        return (PROC / str(pid) / "cmdline").read_bytes().decode("utf-8", "replace").split("\0")[:-1]
+    except OSError:  # it has ended
+        return []
+
+
+def _parent(pid: int) -> int:
+    try:
+        # The name before it stands in brackets and may hold anything, brackets too.
+        return int((PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+"""The agent as a process: its one loop, its membership in a job, and helper processes for checkpoints.
+
+Belongs here: what joins slots, launcher and machine.
+
+Never here: what only one slot needs, or only the connection to the launcher.
+"""

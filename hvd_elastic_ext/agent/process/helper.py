@@ -1,0 +1,152 @@
+"""Work on commits beside training, in a process of its own: making them durable, or bringing them back.
+
+The agent only starts it, hands it the memory, passes on what it answers, and
+kills it when nobody waits for it any more. What there is to do, the launcher
+says and the program understands (``hvd_elastic_ext.checkpoint``).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.agent.orders.orders import Errand as Order
+from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
+from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.io import process_tree
+
+PROGRAM: Final = "hvd_elastic_ext.checkpoint.programs.agent_requests"
+MAX_ANSWER: Final = 4 << 20
+"""Bytes of one line of what it answers."""
+MAX_WORDS: Final = 2000
+"""Characters kept of what it writes to its standard error."""
+
+
+class Errand:
+    """One run of the program. ``tell`` gets its answers, and in the end how it ended."""
+
+    def __init__(
+        self,
+        hall: Hall,
+        order: Order,
+        *,
+        memory: Mapping[int, Sequence[int]],
+        env: Mapping[str, str],
+        tell: Callable[..., None],
+    ) -> None:
+        self.number = order.number
+        self.slots = frozenset(memory)
+        self._hall = hall
+        self._tell = tell
+        self._lines = Lines(MAX_ANSWER)
+        self._words = bytearray()
+        self._open = 2
+        self._code: int | None = None
+        sides = {str(slot): list(descriptors) for slot, descriptors in memory.items()}
+        self._process = _popen({**order.request, "sides": sides}, env)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._pipes = (self._process.stdout.fileno(), self._process.stderr.fileno())
+        hall.watch(self._pipes[0], self._answered)
+        hall.watch(self._pipes[1], self._complained)
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process, as long as the number is its own."""
+        return self._process.pid if self._code is None else None
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and said so."""
+        return self._code is not None and not self._open
+
+    def reaped(self, pid: int, code: int) -> None:
+        """Hear that a child of the agent has ended, this one perhaps."""
+        if pid == self.pid:
+            self._code = self._process.returncode = code
+            self._end()
+
+    def kill(self) -> None:
+        """Nobody waits for it: end it, and say nothing more."""
+        if self.pid is not None:
+            os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+        self._tell = _nothing
+        for descriptor in self._pipes:
+            self._hall.unwatch(descriptor)
+
+    def close(self) -> None:
+        """Give back what it had open here."""
+        for pipe in (self._process.stdout, self._process.stderr):
+            assert pipe is not None
+            pipe.close()
+
+    def _answered(self) -> None:
+        data = os.read(self._pipes[0], CHUNK)
+        for line in self._lines.feed(data):
+            self._take(line)
+        if not data:
+            self._ended(self._pipes[0])
+
+    def _take(self, line: bytes | None) -> None:
+        try:
+            answer = json.loads(line or b"null")
+        except (ValueError, RecursionError):
+            answer = None
+        if isinstance(answer, dict):
+            self._tell("errand", id=self.number, answer=answer)
+
+    def _complained(self) -> None:
+        data = os.read(self._pipes[1], CHUNK)
+        self._words = (self._words + data)[-MAX_WORDS:]
+        if not data:
+            self._ended(self._pipes[1])
+
+    def _ended(self, descriptor: int) -> None:
+        self._hall.unwatch(descriptor)
+        self._open -= 1
+        self._end()
+
+    def _end(self) -> None:
+        if self.over:
+            words = self._words.decode("utf-8", "replace").strip()
+            self._tell("errand_ended", id=self.number, code=self._code, words=words)
+
+
+def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start the program. Its orders are a file: a pipe may have no room for them, and nobody waits here."""
+    agent = os.getpid()
+
+    def follow_the_agent() -> None:
+        process_tree.die_with_parent()
+        if os.getppid() != agent:
+            os._exit(1)
+
+    orders = os.memfd_create("hvd-errand", os.MFD_CLOEXEC)
+    try:
+        text = json.dumps(request).encode()
+        view = memoryview(text)
+        while view:
+            view = view[os.write(orders, view) :]
+        os.lseek(orders, 0, os.SEEK_SET)
+        return subprocess.Popen(
+            module_command(sys.executable, PROGRAM),
+            env={**os.environ, **env},
+            stdin=orders,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            pass_fds=[each for descriptors in request["sides"].values() for each in descriptors],
+            start_new_session=True,
+            preexec_fn=follow_the_agent,
+        )
+    finally:
+        os.close(orders)
+
+
+def _nothing(event: str, **fields: object) -> None:
+    """Nobody listens."""

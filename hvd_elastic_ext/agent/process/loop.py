@@ -1,0 +1,375 @@
+"""The agent's one loop: orders, news of holders, output, signals and timers. See the package."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.agent.orders.fields import OrderError, is_name
+from hvd_elastic_ext.agent.orders.orders import (
+    GRACE_S,
+    MAX_LINE,
+    Answer,
+    Drop,
+    End,
+    Finish,
+    Forget,
+    Join,
+    Kill,
+    Order,
+    Pace,
+    Signal,
+    Start,
+    Stop,
+    Tell,
+    ToSlot,
+    entry_of,
+    read,
+)
+from hvd_elastic_ext.agent.orders.orders import Errand as ErrandOrder
+from hvd_elastic_ext.agent.orders.protocols import Leaving, Membership, Way
+from hvd_elastic_ext.agent.process.helper import Errand
+from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
+from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
+from hvd_elastic_ext.agent.system.event_loop import Act, Watches
+from hvd_elastic_ext.agent.system.oom import OutOfMemory
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, complain
+from hvd_elastic_ext.io import process_tree
+
+REAP_S: Final = 1.0
+"""How long the agent's end waits for what it has just killed: one that waits for a disk ends when that answers."""
+FAREWELL_S: Final = 2.0
+"""How long an agent whose launcher has left tries to pass on what it has not passed on yet."""
+
+
+Joining = Callable[["Agent", Join | End], Membership]
+
+
+class Agent:
+    """See the module's docstring. Ends when it was told to finish, or its input has ended, and all has come to rest.
+
+    ``joining`` makes it a member of a job, should its first order say so.
+    """
+
+    def __init__(self, orders: int, outbox: Outbox, *, wake: int, clock: Callable[[], float], joining: Joining) -> None:
+        self.watches = Watches()
+        self._orders = orders
+        self._outbox = outbox
+        self._way: Way = outbox
+        self._wake = wake
+        self._clock = clock
+        self._joining = joining
+        self._membership: Membership | None = None
+        self._lines = Lines(MAX_LINE)
+        self.memory = OutOfMemory()
+        self._slots: dict[int, Slot] = {}
+        self._beats = 0
+        """How often it has beaten."""
+        self._beats_at: float | None = None
+        self._first = True
+        self._finishing = False
+        self._needed = False
+        """It was told to end by a signal, and stays until its launcher says that nobody needs its commits."""
+        self._hurried = False
+        self._end_at: float | None = None
+        self._rested_at: float | None = None
+        self._strays: process_tree.Strays | None = None
+        self._refused = False
+        self._errand: Errand | None = None
+        self._dropped: dict[int, frozenset[int]] = {}
+        """Slots of errands that were killed, by the process, as long as that has not been seen to end."""
+
+    # --- what slots need: see Desk ------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self._clock()
+
+    def tell(self, event: str, **fields: object) -> None:
+        self._way.put(event, **fields)
+
+    def complain(self, problem: str) -> None:
+        complain(problem)
+
+    def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None:
+        self.watches.watch(descriptor, act, output=output)
+
+    def unwatch(self, descriptor: int) -> None:
+        self.watches.unwatch(descriptor)
+
+    def write(self, descriptor: int, act: Act | None) -> None:
+        self.watches.write(descriptor, act)
+
+    def lost_holder(self) -> None:
+        """A holder was killed: what it held is ours now, and must end."""
+        self._strays = self._strays or process_tree.Strays(self._clock())
+
+    # --- what a membership needs: see member.py --------------------------------------------------
+
+    @property
+    def slots(self) -> Mapping[int, Slot]:
+        return self._slots
+
+    @property
+    def ending(self) -> bool:
+        """True if nothing can keep it from ending."""
+        return self._hurried or self._end_at is not None
+
+    def resume(self) -> None:
+        """Start processes again, for a new launcher, whatever the last one meant to do."""
+        if not self.ending:
+            self._finishing, self._rested_at = False, None
+
+    def order(self, entry: dict[str, Any]) -> None:
+        """Obey what a launcher said."""
+        self._try(lambda: read(entry))
+
+    def end_all(self, reason: str, grace_s: float | None = None) -> None:
+        """End every slot, and then the agent."""
+        self._finishing = self._hurried = True
+        self._needed, self._end_at = False, None
+        for slot in self._slots.values():
+            slot.stop(reason, grace_s)
+
+    # --- the loop ----------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve until the end; the exit code: the first of a slot's that is not 0, in order of slots."""
+        self.watch(self._orders, self._listen)
+        self.watch(self._wake, self._woken)
+        try:
+            while not self._over():
+                self.watches.hold_back(self._way.full)
+                self.write(self._outbox.descriptor, None if self._outbox.empty else self._outbox.write)
+                self.watches.look(self._pause())
+                self._tick()
+                self._sweep()
+        except Leaving as leaving:
+            return int(leaving.args[0])
+        finally:
+            self.drop_errand()
+            process_tree.reap(self._dropped, within_s=REAP_S)
+            if self._membership is not None:
+                self._membership.close()
+        codes = [slot.code for _, slot in sorted(self._slots.items()) if slot.code]
+        ran = any(slot.code is not None for slot in self._slots.values())
+        return codes[0] if codes else NOT_STARTED if self._refused and not ran else 0
+
+    def _over(self) -> bool:
+        busy = self._strays is not None or not all(slot.at_rest for slot in self._slots.values())
+        if busy or self._needed or not self._finishing:
+            return False
+        now = self._clock()
+        self._rested_at = now if self._rested_at is None else self._rested_at
+        # A launcher that merely stands still gets everything; one that is gone does not hold us up.
+        return self._way.empty or (self._hurried and now >= self._rested_at + FAREWELL_S)
+
+    def _pause(self) -> float | None:
+        """Seconds until something is due, None if nothing is."""
+        now = self._clock()
+        due = [slot.restart_at for slot in self._slots.values()]
+        due += [slot.contact.due() for slot in self._slots.values() if slot.contact is not None]
+        due += [self._beats_at, self._end_at]
+        if self._membership is not None:
+            due.append(self._membership.due())
+        if self._strays is not None:
+            due.append(now + process_tree.KILL_AGAIN_S)
+        if self._rested_at is not None and self._hurried:
+            due.append(self._rested_at + FAREWELL_S)
+        moments = [moment for moment in due if moment is not None]
+        return max(0.0, min(moments) - now) if moments else None
+
+    def _tick(self) -> None:
+        now = self._clock()
+        for slot in self._slots.values():
+            if slot.restart_at is not None and now >= slot.restart_at:
+                slot.launch()
+            if slot.contact is not None:
+                slot.contact.tick()
+        if self._end_at is not None and now >= self._end_at:
+            self.end_all("the time after the notice is over")
+        self._beat(now)
+        if self._membership is not None:
+            self._membership.tick()
+
+    def _beat(self, now: float) -> None:
+        """Pass on the newest beat of each process, every so often; in a large job of those only that are quiet."""
+        if self._membership is None and all(slot.contact is None for slot in self._slots.values()):
+            self._beats_at = None
+        elif self._beats_at is None or now >= self._beats_at:
+            pace = Pace() if self._membership is None else self._membership.pace
+            figures, self._beats = self._beats % pace.figures_every == 0, self._beats + 1
+            slots = {
+                str(number): beat
+                for number, slot in self._slots.items()
+                if (beat := slot.beat()) is not None and (figures or beat["age"] > pace.heartbeat_s)
+            }
+            self.tell("beats", slots=slots, **({} if figures else {"part": True}))
+            # Not a whole interval later where we were late, as after standing still: then just go on.
+            self._beats_at = now + pace.heartbeat_s
+
+    # --- orders ------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        data = os.read(self._orders, CHUNK)
+        if not data:
+            self.unwatch(self._orders)
+            self.end_all("the launcher has left")
+        for line in self._lines.feed(data):
+            if self._membership is None:  # from then on orders come over the connection
+                self._try(lambda line=line: read(entry_of(line)))  # type: ignore[misc]
+
+    def _try(self, reading: Callable[[], Order]) -> None:
+        try:
+            self._obey(reading())
+        except OrderError as error:
+            self._refused = True
+            slot = None if error.slot is None else self._slots.get(error.slot)
+            self.tell("refused", slot=error.slot, life=None if slot is None else slot.life, reason=str(error))
+            where = "" if error.slot is None else f" for slot {error.slot}"
+            self.complain(f"order refused{where}: {error}")
+        self._first = False
+
+    def _obey(self, order: Order) -> None:
+        if isinstance(order, Finish):
+            self._finishing, self._needed = True, False
+        elif isinstance(order, Pace):
+            if self._membership is not None:
+                self._membership.pace = order
+        elif isinstance(order, Join | End):
+            self._join(order)
+        elif isinstance(order, Start):
+            if self._finishing:
+                raise OrderError("nothing is started any more: the agent is about to end", order.slot)
+            if self._membership is not None:  # who may be gone has no standard error for anybody to write to
+                order = order._replace(output="frames")
+            self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
+        elif isinstance(order, ErrandOrder):
+            self._run_errand(order)
+        elif isinstance(order, Drop):
+            self.drop_errand()
+            for number in order.slots:
+                if number in self._slots:
+                    self._slots[number].drop_kept()
+        elif isinstance(order, Tell):
+            for number, life in order.to.items():
+                contact = slot.contact if (slot := self._slots.get(number)) is not None else None
+                if contact is not None:
+                    contact.tell(life, order.message)
+        else:
+            self._change(order)
+
+    def _run_errand(self, order: ErrandOrder) -> None:
+        """One at a time: another one means that nobody waits for the one before."""
+        order = order._replace(request={**order.request, **self._secret(order.request)})
+        self.drop_errand()
+        env = {} if self._membership is None else self._membership.env
+        try:
+            memory = {number: self._slots.setdefault(number, Slot(number, self)).memory() for number in order.slots}
+            self._errand = Errand(self, order, memory=memory, env=env, tell=self.tell)
+        except OSError as error:
+            self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
+
+    def _secret(self, request: Mapping[str, Any]) -> dict[str, str]:
+        """What this end of a transfer needs to prove that it is of the job."""
+        transfer = request.get("transfer")
+        if transfer is None:
+            return {}
+        if not isinstance(transfer, str) or not is_name(transfer):
+            raise OrderError("'request.transfer' must be a name of at most 255 printable ASCII characters")
+        if self._membership is None:
+            raise OrderError("commits are transferred between agents that have joined a job")
+        return {"secret": self._membership.secret(transfer)}
+
+    def drop_errand(self) -> None:
+        """End what works on commits."""
+        if self._errand is not None:
+            if self._errand.pid is not None:
+                self._dropped[self._errand.pid] = self._errand.slots
+            self._errand.kill()
+            self._errand.close()
+            self._errand = None
+
+    def _join(self, order: Join | End) -> None:
+        if not self._first:
+            raise OrderError("this must be the first order")
+        self._membership = self._way = self._joining(self, order)
+        self.unwatch(self._orders)
+
+    def _change(self, order: ToSlot) -> None:
+        slot = self._slots.get(order.slot)
+        if slot is None:
+            raise OrderError("nothing was ever started in the slot", order.slot)
+        match order:
+            case Stop():
+                slot.stop("told to stop", order.grace_s)
+            case Signal():
+                slot.signal(order.number)
+            case Kill():
+                slot.kill()
+            case Answer():
+                if slot.contact is not None:
+                    slot.contact.answer(order)
+            case Forget():
+                slot.forget()
+
+    # --- signals and children ----------------------------------------------------------------------
+
+    def _woken(self) -> None:
+        numbers = os.read(self._wake, CHUNK)
+        told = [number for number in numbers if number in STOP_SIGNALS]
+        if told:
+            self._told_to_end(signal.Signals(told[0]).name)
+        if signal.SIGCHLD in numbers:
+            self._reap()
+
+    def _told_to_end(self, name: str) -> None:
+        """End at once, or, the first time, after the launcher has had time to make something better of it."""
+        membership, busy = self._membership, [slot for slot in self._slots.values() if not slot.at_rest]
+        if membership is None or self._finishing:
+            self.end_all(f"the agent was sent {name}")
+            return
+        membership.look_for_notices()  # who sends a signal may just have written why, and how long there is
+        holds = any(slot.held is not None for slot in self._slots.values())
+        least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
+        grace_s = max((slot.grace_s for slot in busy), default=least) if membership.connected else 0.0
+        if grace_s and membership.left_s is not None:
+            grace_s = max(grace_s, membership.left_s - grace_s)  # processes that are still there get theirs after it
+        membership.notice(name, grace_s)
+        if not grace_s:
+            self.end_all(f"the agent was sent {name}")
+            return
+        self._finishing, self._needed, self._end_at = True, holds, self._clock() + grace_s
+
+    def _reap(self) -> None:
+        """Reap holders, and what became ours because its holder was killed."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            self._tell_held(self._dropped.pop(pid, frozenset()))
+            for slot in self._slots.values():
+                slot.reaped(pid, os.waitstatus_to_exitcode(status))
+            if self._errand is not None:
+                self._tell_held(self._errand.slots if pid == self._errand.pid else ())
+                self._errand.reaped(pid, os.waitstatus_to_exitcode(status))
+
+    def _tell_held(self, numbers: Iterable[int]) -> None:
+        """Tell what an errand has left in these slots' memory: its answer may have been lost, or never been given."""
+        if numbers:
+            self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
+
+    def _sweep(self) -> None:
+        """Kill what killed holders left to us; then their slots can go on."""
+        if self._strays is not None:
+            self._reap()
+            holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]
+            holders += [] if self._errand is None or self._errand.pid is None else [self._errand.pid]
+            if self._strays.gone(self._clock(), holders, complain=self.complain):
+                self._strays = None
+                for slot in list(self._slots.values()):
+                    slot.settle_if_lost()

@@ -1,0 +1,370 @@
+"""An agent that has joined a job: its launcher, its lease, and its place as the only agent of its host in the job."""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from hvd_elastic_ext.agent.launcher import host_facts, singleton
+from hvd_elastic_ext.agent.launcher.channel import Channel
+from hvd_elastic_ext.agent.launcher.handover import Reception
+from hvd_elastic_ext.agent.launcher.notice_files import (
+    CLOUD,
+    CLOUD_URL,
+    LOOK_S,
+    NONE,
+    VARIABLE,
+    Going,
+    NoticeFiles,
+    soonest_of,
+)
+from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
+from hvd_elastic_ext.agent.orders.fields import OrderError
+from hvd_elastic_ext.agent.orders.orders import End, Join, Pace, completed, read_welcome
+from hvd_elastic_ext.agent.orders.protocols import Leaving
+from hvd_elastic_ext.agent.process.loop import Agent
+from hvd_elastic_ext.agent.system.resolver import Found, Lookup
+from hvd_elastic_ext.agent.system.streams import complain
+from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
+
+if TYPE_CHECKING:
+    from hvd_elastic_ext.agent.metadata.watch import CloudWatch
+
+TRANSIENT: Final = ("asked", "unasked")
+"""News that mean nothing to a launcher that was not there: what is open is asked again."""
+FAILURES: Final = ("exited", "not_started", "asked")
+"""News by which training shows that it needs a launcher."""
+REFUSED: Final = 125
+PATIENCE_S: Final = 30.0
+"""How much longer than its grace an agent that ends may take."""
+
+
+def join(agent: Agent, order: Join | End) -> Job:
+    """Become the agent of the host in the job, or hand ``order`` to the one that is (which raises ``Leaving``).
+
+    Raises ``OrderError`` for a key that is none.
+    """
+    try:
+        key = key_from_hex(order.key)
+    except WireError as error:
+        raise OrderError(str(error)) from None
+    claim = _claim(order, key)
+    if isinstance(order, End):
+        raise Leaving(0)
+    with contextlib.suppress(PermissionError):  # leads a group of its own already
+        os.setsid()  # what a terminal sends its programs is for the launcher
+    return Job(agent, order, key, claim=claim)
+
+
+def _claim(order: Join | End, key: bytes) -> singleton.Claim:
+    grace_s = order.grace_s if isinstance(order, End) else PATIENCE_S
+    while True:
+        try:
+            claim = singleton.claim(order.job, order.host, key, found=isinstance(order, Join))
+        except OSError as error:
+            if isinstance(order, End):
+                _leave(f"cannot look for the agent of this host: {error}")
+            complain(f"no other launcher will be able to adopt this agent: {error}")
+            return singleton.Claim()
+        if claim.living is None:
+            if claim.problem:
+                complain(f"{claim.problem}; another folder is used")
+            return claim
+        try:
+            answer = singleton.hand_over(claim.living, _bare(order), key=key, patience_s=grace_s + PATIENCE_S)
+        except singleton.Refused as refusal:
+            _leave(f"the agent that lives on this host refuses: {refusal}")
+        except ConnectionError:
+            continue
+        except OSError as error:
+            _leave(f"the agent that lives on this host does not answer: {error}")
+        if answer == "adopted":
+            with contextlib.suppress(OSError):
+                os.write(1, b"adopted\n")
+            raise Leaving(0)
+
+
+def _leave(problem: str) -> None:
+    complain(problem)
+    raise Leaving(REFUSED)
+
+
+def _bare(order: Join | End) -> dict[str, Any]:
+    """The order as it stood in its line, without the key."""
+    entry = order._asdict()
+    del entry["key"]
+    if isinstance(order, End):
+        return {"do": "end", **entry}
+    if not entry["argv"]:
+        del entry["argv"]
+    return {"do": "join", "launcher": list(entry.pop("address")), **entry}
+
+
+class Job:
+    """See the module's docstring. Everything that an :class:`Agent` asks of a membership."""
+
+    def __init__(self, agent: Agent, order: Join, key: bytes, *, claim: singleton.Claim) -> None:
+        self._agent = agent
+        self._order = order
+        self._key = key
+        self._claim = claim
+        self._id = os.urandom(8).hex()
+        self._incarnation = order.incarnation
+        self._grace_s = order.orphan_grace_s
+        self.pace = Pace()
+        self._found: Found | None = None
+        self._facts: dict[str, Any] | None = None
+        self._lost_at: float | None = agent.now()
+        self._failed = False
+        self._notice: tuple[str, float] | None = None
+        """The signal that the agent was sent, and until when it waits for the launcher to do something about it."""
+        self._complaints: set[str] = set()
+        self._notices = self._notice_files()
+        self._look_at = agent.now()
+        self._going: Going | None = None
+        """What the notice files and the cloud say."""
+        self._cloud: CloudWatch | None = None
+        self._warned = False
+        """They have said something at some time."""
+        self._channel = Channel(agent, self, key)
+        self._channel.aim(order.address)
+        self._channel.tick()
+        self._lookup = Lookup(agent, os.uname().nodename, then=self._looked_up)
+        self._reception = None
+        if claim.listener is not None:
+            self._reception = Reception(agent, claim.listener, key, obey=self._obey_newcomer)
+        self._ask_cloud()
+
+    # --- what the agent needs ----------------------------------------------------------------------
+
+    def put(self, event: str, **fields: object) -> None:
+        if not self._channel.open:
+            self._failed = self._failed or event in FAILURES
+            if event in TRANSIENT or event == "beats":
+                return
+        self._channel.put(event, **fields)
+
+    @property
+    def empty(self) -> bool:
+        return self._channel.empty
+
+    @property
+    def full(self) -> bool:
+        return self._channel.full
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What every process of the job gets."""
+        return self._order.env
+
+    def secret(self, transfer: str) -> str:
+        """What both ends of a transfer prove to know, without the job's key leaving the agents."""
+        return hmac.digest(self._key, b"transfer" + transfer.encode(), "sha256").hex()
+
+    @property
+    def connected(self) -> bool:
+        return self._channel.open
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the host is gone, by the notice files and the cloud; None if they do not say."""
+        return None if self._going is None or self._going.by is None else self._going.by - time.time()
+
+    def notice(self, reason: str, grace_s: float) -> None:
+        self._notice = (reason, self._agent.now() + grace_s)
+        if self.connected:  # else the next hello says so
+            self.put("notice", reason=reason, grace_s=grace_s)
+
+    def due(self) -> float | None:
+        moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
+        moments += [None if self._reception is None else self._reception.due(), self._look_at]
+        moments += [None if self._cloud is None else self._cloud.due()]
+        if self._lost_at is not None:
+            end = self._lost_at + self._grace_s
+            moments.append(end if end > self._agent.now() else None)
+        return min((moment for moment in moments if moment is not None), default=None)
+
+    def tick(self) -> None:
+        if self._found is None:
+            self._lookup.tick()
+        if self._agent.now() >= self._look_at:
+            self.look_for_notices()
+        if self._cloud is not None:
+            self._cloud.tick()
+        self._channel.tick()
+        if self._reception is not None:
+            self._reception.tick()
+        if self._lost_at is not None and not self._agent.ending:
+            trains = any(slot.trains for slot in self._agent.slots.values())
+            ends, reason = decide(self._agent.now(), Orphan(self._lost_at, trains, self._failed), self._grace_s)
+            if ends:
+                self._agent.end_all(reason)
+
+    def look_for_notices(self) -> None:
+        """See what the notice files and the cloud say, and pass it on if it is news."""
+        self._look_at = self._agent.now() + LOOK_S
+        said = (self._notices.look(time.time()), None if self._cloud is None else self._cloud.going)
+        going = soonest_of([each for each in said if each is not None])
+        if going != self._going:
+            self._going, self._warned = going, True
+            if self.connected:  # else it is told with the next welcome
+                self._tell_notice()
+
+    def _tell_notice(self) -> None:
+        self.put("staying") if self._going is None else self.put("going", **self._told())
+
+    def _told(self) -> dict[str, Any]:
+        return {"reason": self._going.reason if self._going else "", "in_s": self.left_s}
+
+    def _notice_files(self) -> NoticeFiles:
+        own, named = self._claim.notice_file, self._setting(VARIABLE)
+        return NoticeFiles([own] if own else [], [named] if named else [], complain=self.complain)
+
+    def _ask_cloud(self) -> None:
+        """Have the cloud asked that the job names, if it names one, and no other."""
+        source = self._setting(CLOUD) or NONE
+        wanted = None if source == NONE else (source, self._setting(CLOUD_URL))
+        if self._cloud is not None and self._cloud.looks_at != wanted:
+            self._cloud.close()
+            self._cloud = None
+        if self._cloud is None and wanted is not None:
+            from hvd_elastic_ext.agent.metadata.watch import CloudWatch
+
+            self._cloud = CloudWatch(self._agent, *wanted, listener=self)
+
+    def _setting(self, name: str) -> str | None:
+        """The job's, or else this host's own."""
+        return self._order.env.get(name) or os.environ.get(name) or None
+
+    # --- what the cloud's watch needs --------------------------------------------------------------
+
+    def cloud_says(self) -> None:
+        self.look_for_notices()
+
+    def cloud_advises(self, reason: str | None) -> None:
+        self.put("advised", reason=reason)
+
+    def cloud_is_deaf(self, source: str, problem: str | None) -> None:
+        self.put("deaf", source=source, reason=problem)
+
+    def close(self) -> None:
+        if self._cloud is not None:
+            self._cloud.close()
+        if self._reception is not None:
+            self._reception.close()
+        self._channel.close()
+        if self._found is None:
+            self._lookup.close()
+        self._claim.release()
+
+    # --- what the channel needs --------------------------------------------------------------------
+
+    def hello(self, own_address: str) -> dict[str, Any] | None:
+        """What is said first: who this is, and all that a launcher that never heard of it must know. None: not yet."""
+        if self._found is None:
+            return None
+        if self._facts is None:
+            self._facts = host_facts.gather(own_address, resolved=self._found.addresses, problem=self._found.problem)
+        slots = {str(number): slot.status() for number, slot in self._agent.slots.items() if slot.in_use}
+        hello = {
+            "event": "hello",
+            "job": self._order.job,
+            "host": self._order.host,
+            "incarnation": self._incarnation,
+            "agent": self._id,
+            "pid": os.getpid(),
+            "facts": self._facts,
+        }
+        if self._notice is not None:
+            reason, end = self._notice
+            hello["notice"] = {"reason": reason, "grace_s": max(0.0, end - self._agent.now())}
+        if self._going is not None:
+            hello["going"] = self._told()
+        return {**hello, "seats": _fitting(slots)}
+
+    def welcome(self, message: dict[str, Any]) -> str | None:
+        try:
+            welcome = read_welcome(message)
+        except OrderError as error:
+            return f"its welcome is none: {error}"
+        if welcome.incarnation < self._incarnation:
+            return f"it is launcher {welcome.incarnation} of the job, and launcher {self._incarnation} has followed it"
+        if welcome.incarnation > self._incarnation:
+            self._agent.drop_errand()  # the launcher that waited for it is gone
+        self._incarnation = welcome.incarnation
+        self.pace = welcome.pace
+        if welcome.orphan_grace_s is not None:
+            self._grace_s = welcome.orphan_grace_s
+        return None
+
+    def opened(self) -> None:
+        self._lost_at, self._failed = None, False
+        self._complaints.clear()
+        # The hello is older than the welcome, and what comes after it may be older still: news of before.
+        if self._warned:
+            self._tell_notice()
+        for slot in self._agent.slots.values():
+            if slot.contact is not None:
+                slot.contact.ask_again()
+
+    def ordered(self, message: dict[str, Any]) -> None:
+        self._agent.order(completed(message, self._order))
+
+    def complain(self, problem: str) -> None:
+        if problem not in self._complaints:
+            self._complaints.add(problem)
+            complain(problem)
+
+    def lost(self, reason: str) -> None:
+        self.complain(f"no launcher at {self._order.address[0]} port {self._order.address[1]}: {reason}")
+        self._orphaned()
+
+    # --- newcomers ---------------------------------------------------------------------------------
+
+    def _obey_newcomer(self, order: Join | End) -> str:
+        if (order.job, order.host) != (self._order.job, self._order.host):
+            raise OrderError("this agent is another host's or job's")
+        if isinstance(order, End):
+            self._agent.end_all("told to end everything", order.grace_s)
+            return "ending"
+        if self._agent.ending:
+            return "ending"
+        if order.incarnation < self._incarnation:
+            raise OrderError(f"launcher {order.incarnation} of the job is not obeyed: {self._incarnation} has followed")
+        if order.incarnation > self._incarnation:
+            self._agent.drop_errand()  # the launcher that waited for it is gone
+        self._order, self._incarnation, self._grace_s = order, order.incarnation, order.orphan_grace_s
+        self._facts = None
+        self._notices = self._notice_files()
+        self._ask_cloud()
+        self._agent.resume()
+        self._channel.aim(order.address)
+        self._orphaned()
+        return "adopted"
+
+    def _orphaned(self) -> None:
+        if self._lost_at is None:
+            self._lost_at = self._agent.now()
+            contacts = [slot.contact for slot in self._agent.slots.values()]
+            self._failed = any(contact is not None and contact.asking for contact in contacts)
+
+    def _looked_up(self, found: Found) -> None:
+        self._found = found
+        self._channel.greet()
+
+
+def _fitting(slots: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    """As much of the slots as there is room for in a first message, beside the facts; what they hold in any case."""
+    fitting = slots
+    for left_out in ({"beat"}, {"beat", "code", "parked", "generation", "agreed", "done", "note"}):
+        if len(json.dumps(fitting)) < MAX_FIRST - (8 << 10):
+            break
+        fitting = {
+            number: {key: value for key, value in status.items() if key not in left_out}
+            for number, status in slots.items()
+        }
+    return fitting

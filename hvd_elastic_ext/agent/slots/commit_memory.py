@@ -1,0 +1,61 @@
+"""Commit memory of one slot: made once, held for whoever trains in the slot, gone with its last holder."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Final
+
+from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, Sealed, held, newest
+
+_MFD_NOEXEC_SEAL: Final = 8
+"""Machines may be set to refuse memory that could be executed; kernels before 6.3 do not know the flag."""
+_F_ADD_SEALS: Final = 1033
+_F_SEAL_SHRINK: Final = 2
+
+
+class CommitMemory:
+    """``count`` memfds, empty at first: the training process sizes and fills them. Nobody inherits them unasked."""
+
+    def __init__(self, slot: int, count: int) -> None:
+        self.descriptors: tuple[int, ...] = ()
+        try:
+            for number in range(count):
+                self.descriptors += (_memfd(f"hvd-commit-{slot}-{number}"),)
+        except OSError:
+            self.close()
+            raise
+
+    def drop_kept(self) -> None:
+        """No commit has to stay where it is any more."""
+        for descriptor in self.descriptors:
+            if os.fstat(descriptor).st_size > KEPT_AT:
+                os.pwrite(descriptor, b"\0", KEPT_AT)
+
+    def held(self) -> list[int] | None:
+        """The newest commit of a world in this memory: incarnation, generation, number and step; None if none is."""
+        found = held(map(_sealed, self.descriptors))
+        if found is None:
+            return None
+        record = found[1].record
+        return [*record.identity[1:], record.step]
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = ()
+
+
+def _sealed(descriptor: int) -> Sealed | None:
+    size = os.fstat(descriptor).st_size
+    return None if size < PAGE else newest(os.pread(descriptor, PAGE, 0), size - PAGE)
+
+
+def _memfd(name: str) -> int:
+    try:
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
+    except OSError:
+        descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    # Several processes let it grow, each to what it needs: none may take away what another has just got.
+    fcntl.fcntl(descriptor, _F_ADD_SEALS, _F_SEAL_SHRINK)
+    return descriptor

@@ -1,0 +1,222 @@
+"""The process between the agent and one training process: holds the whole tree, and ends it.
+
+It is a fork of the agent. Orders come through the pipe ``down``, one JSON
+object a line; what happens goes up through the other. When ``down`` ends, the
+agent is dead, and everything is killed at once: nobody is left to whom grace
+would be of use, and another process may be on its way into the slot.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.agent.orders.orders import Start
+from hvd_elastic_ext.agent.slots.worker_link import Inheritance
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, signals_as_bytes, silence
+from hvd_elastic_ext.io import core_dumps, process_tree
+
+COMMIT_FDS: Final = "HVD_ELASTIC_COMMIT_FDS"
+"""Tells a training process the numbers of its commit memory's descriptors."""
+LINK: Final = "HVD_ELASTIC_LINK"
+"""Tells it the number of the descriptor through which it and the agent talk."""
+DOOR: Final = "HVD_ELASTIC_DOOR"
+"""Tells it the port on 127.0.0.1 at which it asks for its rank."""
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+ORPHANED: Final = 125
+"""Exit code of a training process whose holder was gone before it began."""
+
+
+class Wires(NamedTuple):
+    """Descriptors of a holder: its two pipes to the agent, and what becomes the training process's output."""
+
+    down: int
+    up: int
+    stdout: int
+    stderr: int
+
+
+def hold(order: Start, inheritance: Inheritance, wires: Wires) -> None:
+    """Be the holder of one training process; return when nothing of it is left."""
+    close_all_but((*wires, *_descriptors(inheritance)))
+    wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    os.setsid()  # whoever kills the agent's whole group does not kill those who clean up after it
+    holder = Holder(order, wires, wake=wake)
+    left = holder.attend() if holder.start(inheritance) else []
+    holder.tell(bye=left)
+
+
+class Holder:
+    """See the module's docstring."""
+
+    def __init__(self, order: Start, wires: Wires, *, wake: int) -> None:
+        self._order = order
+        self._wires = wires
+        self._wake = wake
+        self._orders = Lines(CHUNK)
+        self._process: subprocess.Popen[bytes]
+        self._deadline: float | None = None
+        self._asked: set[int] | None = None
+        self._asked_all = False
+        self._given_up = False
+
+    def tell(self, **news: object) -> None:
+        """Tell the agent; if it is gone there is nobody to tell."""
+        try:
+            os.write(self._wires.up, json.dumps(news).encode() + b"\n")
+        except BrokenPipeError:
+            return
+
+    def start(self, inheritance: Inheritance) -> bool:
+        """Start the training process; False (and told why) if that cannot be done."""
+        try:
+            process_tree.become_subreaper()
+            self._process = self._popen(inheritance)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            self.tell(not_started=str(error))
+            return False
+        finally:
+            for descriptor in {self._wires.stdout, self._wires.stderr} - {1, 2}:
+                os.close(descriptor)
+            if inheritance.link is not None:
+                os.close(inheritance.link)  # it is at its end when the last of the process's descendants has closed it
+            silence()
+        self.tell(started=self._process.pid)
+        return True
+
+    def _popen(self, inheritance: Inheritance) -> subprocess.Popen[bytes]:
+        order, holder = self._order, os.getpid()
+
+        def follow_the_holder() -> None:
+            process_tree.die_with_parent()
+            if os.getppid() != holder:  # died before the line above could take effect
+                os._exit(ORPHANED)
+            if order.core:  # else none, as the agent: a dump of a large process takes longer than all of a restart
+                core_dumps.allow()
+
+        return subprocess.Popen(
+            order.argv,
+            env=_environment(order, inheritance),
+            cwd=order.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=self._wires.stdout,
+            stderr=self._wires.stderr,
+            pass_fds=_descriptors(inheritance),
+            start_new_session=True,
+            preexec_fn=follow_the_holder,
+        )
+
+    def attend(self) -> list[int]:
+        """Wait for the process's end and for that of everything it started, and help along when it is time.
+
+        What comes back are processes that could not be killed.
+        """
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        poll.register(self._wires.down, select.POLLIN)
+        while self._some_left():
+            timeout = self._pause()
+            ready = [descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)]
+            if self._wake in ready and any(number in STOP_SIGNALS for number in os.read(self._wake, CHUNK)):
+                self._end(self._order.grace_s)
+            if self._wires.down in ready and not self._listen():
+                poll.unregister(self._wires.down)
+            if self._deadline is not None and time.monotonic() >= self._deadline:
+                process_tree.kill(process_tree.descendants(os.getpid()), cleaners=self._late(process_tree.CLEANER_S))
+        return process_tree.descendants(os.getpid()) if self._given_up else []
+
+    def _some_left(self) -> bool:
+        """Reap whatever has ended; True until there is nothing more, or no hope."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == self._process.pid:
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+                self.tell(exited=self._process.returncode)
+            if pid == 0:
+                break
+        if self._process.returncode is not None and not self._asked_all:
+            self._end_rest()
+        self._given_up = self._late(process_tree.GIVE_UP_S)
+        return not self._given_up
+
+    def _late(self, seconds: float) -> bool:
+        return self._deadline is not None and time.monotonic() >= self._deadline + seconds
+
+    def _pause(self) -> float | None:
+        if self._deadline is None:
+            return None
+        return max(process_tree.KILL_AGAIN_S, self._deadline - time.monotonic())
+
+    def _listen(self) -> bool:
+        """Obey what the agent says; False if it is dead."""
+        data = os.read(self._wires.down, CHUNK)
+        if not data:
+            self._deadline = time.monotonic()
+            return False
+        for line in self._orders.feed(data):
+            if line is not None:
+                self._obey(json.loads(line))
+        return True
+
+    def _obey(self, entry: dict[str, Any]) -> None:
+        if "stop" in entry:
+            self._end(entry["stop"])
+        elif self._process.returncode is None:
+            os.kill(self._process.pid, entry["signal"])  # not reaped yet, so the number is still its own
+
+    def _end(self, grace_s: float) -> None:
+        """Ask the training process's group to end; whatever is left of the tree after the grace will be killed.
+
+        The others in the tree are asked when the training process has ended: it may need them for that.
+        """
+        self._limit(grace_s)
+        if grace_s > 0 and self._asked is None and self._process.returncode is None:
+            self._asked = {pid for pid in process_tree.descendants(os.getpid()) if _group(pid) == self._process.pid}
+            _ask(self._asked)
+
+    def _end_rest(self) -> None:
+        self._asked_all = True
+        self._limit(self._order.grace_s)
+        _ask(set(process_tree.descendants(os.getpid())) - (self._asked or set()))
+
+    def _limit(self, grace_s: float) -> None:
+        deadline = time.monotonic() + grace_s
+        self._deadline = deadline if self._deadline is None else min(self._deadline, deadline)
+
+
+def _ask(pids: Iterable[int]) -> None:
+    # A process that was stopped hears of it, too.
+    process_tree.send(pids, signal.SIGTERM, signal.SIGCONT)
+
+
+def _group(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _descriptors(inheritance: Inheritance) -> tuple[int, ...]:
+    return inheritance.commits if inheritance.link is None else (*inheritance.commits, inheritance.link)
+
+
+def _environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
+    environment = {**os.environ, **order.env}
+    for name in (COMMIT_FDS, LINK, DOOR):  # of another agent, above this one
+        environment.pop(name, None)
+    if inheritance.commits:
+        environment[COMMIT_FDS] = ",".join(map(str, inheritance.commits))
+    if inheritance.link is not None:
+        environment[LINK] = str(inheritance.link)
+        environment[DOOR] = str(inheritance.door)
+    return environment

@@ -1,0 +1,337 @@
+"""One slot of the agent: its commit memory, the process that runs in it, and whether another follows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any, Final
+
+from hvd_elastic_ext.agent.orders.fields import OrderError
+from hvd_elastic_ext.agent.orders.orders import COMMITS, Start
+from hvd_elastic_ext.agent.orders.restart_policy import decide
+from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
+from hvd_elastic_ext.agent.slots.life import Run, begin
+from hvd_elastic_ext.agent.slots.worker_link import Contact, Desk, Inheritance
+from hvd_elastic_ext.agent.slots.worker_status import UNKNOWN
+from hvd_elastic_ext.agent.system.streams import CHUNK
+
+NOT_STARTED: Final = 125
+"""What counts as the exit code of a process that could not be started."""
+
+
+class Slot:
+    """See the module's docstring. A slot is *at rest* when nothing runs in it and nothing is about to."""
+
+    def __init__(self, number: int, desk: Desk) -> None:
+        self.number = number
+        self._desk = desk
+        self._commits: CommitMemory | None = None
+        self._order: Start
+        self._next: Start | None = None
+        self._run: Run | None = None
+        self._history: tuple[float, ...] = ()
+        self._stopping: str | None = None
+        self._forget = False
+        self.contact: Contact | None = None
+        """The door and the link, where they were ordered."""
+        self.life = 0
+        """Number of the newest process in the slot, from 1."""
+        self.code: int | None = None
+        """How the last process ended, as a shell tells it; None if there was none yet."""
+        self.restart_at: float | None = None
+        """When the next process is due."""
+
+    @property
+    def at_rest(self) -> bool:
+        return self._run is None and self.restart_at is None
+
+    @property
+    def holder(self) -> int | None:
+        """The live holder."""
+        return None if self._run is None or self._run.reaped else self._run.holder
+
+    @property
+    def trains(self) -> bool:
+        """True if its process runs and is in a world, or may be in one that we know nothing of."""
+        alive = self._run is not None and self._run.code is None
+        return alive and (self.contact is None or self.contact.standing.generation is not None)
+
+    @property
+    def grace_s(self) -> float:
+        """Of the process that was started last."""
+        return self._order.grace_s
+
+    @property
+    def in_use(self) -> bool:
+        """True if a process was started in it, or it has commit memory."""
+        return self.life > 0 or self._commits is not None
+
+    @property
+    def held(self) -> list[int] | None:
+        """The newest commit of a world in its memory: incarnation, generation, number and step."""
+        return None if self._commits is None else self._commits.held()
+
+    def status(self) -> dict[str, object]:
+        """All that a launcher needs to know of the slot which has not heard its news."""
+        run, held = self._run, self.held
+        note = self._order.note if self.life else None
+        standing = UNKNOWN if self.contact is None else self.contact.standing
+        return {
+            "life": self.life,
+            "pid": None if run is None else run.pid,
+            "state": "running" if run is not None else "rest" if self.restart_at is None else "restarting",
+            "code": self.code if run is None else run.code,
+            **standing.status(),
+            **({} if note is None else {"note": note}),
+            **({} if held is None else {"held": held}),
+        }
+
+    def beat(self) -> dict[str, Any] | None:
+        """The newest beat of the process that runs."""
+        beat = None if self.contact is None else self.contact.beat()
+        return beat if self._run is not None and self._run.code is None else None
+
+    def _tell(self, event: str, **fields: object) -> None:
+        self._desk.tell(event, slot=self.number, life=self.life, **fields)
+
+    # --- orders ------------------------------------------------------------------------------------
+
+    def start(self, order: Start) -> None:
+        """Start a process, or have it started as soon as what the last one left is cleared away.
+
+        Raises :class:`OrderError` if there is one, or the memory is of another size.
+        """
+        ending = self._run is not None and self._run.code is not None and self._next is None
+        if not self.at_rest and not ending:
+            raise OrderError("the slot is taken: stop its process and wait until it has ended", self.number)
+        if self._commits is not None and len(self._commits.descriptors) != order.commits:
+            held = len(self._commits.descriptors)
+            raise OrderError(f"'commits' must be {held}, as many as the slot has; or forget it first", self.number)
+        if order.life is not None and order.life <= self.life:
+            raise OrderError(f"'life' must be above {self.life}, the slot's last", self.number)
+        if ending:
+            self._next, self._stopping = order, None
+            return
+        self._order = order
+        if order.life is not None:
+            self.life = order.life - 1
+        self._history, self._stopping, self._forget = (), None, False
+        self.launch()
+
+    def stop(self, reason: str, grace_s: float | None = None) -> None:
+        """End what runs, and have nothing follow it."""
+        self._stopping = reason
+        if self._run is not None:
+            self._run.order(stop=self._order.grace_s if grace_s is None else grace_s)
+        elif self.restart_at is not None:
+            self._rest(reason)
+
+    def signal(self, number: int) -> None:
+        """Signal the training process. Raises :class:`OrderError` if there is none."""
+        if self._run is None:
+            raise OrderError("nothing runs in the slot that could be signalled", self.number)
+        self._run.order(signal=number)
+
+    def kill(self) -> None:
+        """End what runs at once, whatever it is doing."""
+        if self.holder is not None:
+            os.kill(self.holder, signal.SIGCONT)  # not reaped yet, so the number is still its own
+        self.stop("told to be killed", 0.0)
+
+    def forget(self) -> None:
+        """End what runs and release the commit memory."""
+        self._forget = True
+        if self.at_rest:
+            self._release()
+        else:
+            self.stop("forgotten")
+
+    def memory(self) -> tuple[int, ...]:
+        """Descriptors of the commit memory, which is made if there is none yet."""
+        if self._commits is None:
+            self._commits = CommitMemory(self.number, COMMITS)
+        return self._commits.descriptors
+
+    def drop_kept(self) -> None:
+        """What was kept in the commit memory may be written over."""
+        if self._commits is not None:
+            self._commits.drop_kept()
+
+    # --- a process's life --------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start the process that was ordered, for the first time or again."""
+        self.restart_at = None
+        self.life += 1
+        killed = self._desk.memory.count()
+        try:
+            self._run = begin(self._desk, self._order, self._inheritance(), written=self._written)
+        except OSError as error:
+            if self.contact is not None:
+                self.contact.end_of_life()
+            self._not_started(str(error))
+            self._rest("could not be started")
+            return
+        self._run.killed_before = killed
+        if self.contact is not None:
+            self.contact.handed_down()
+        self._desk.watch(self._run.up, self._hear)
+
+    def _inheritance(self) -> Inheritance:
+        if self._commits is None:
+            self._commits = CommitMemory(self.number, self._order.commits)
+        if not self._order.link:
+            self._end_contact()
+            return Inheritance(self._commits.descriptors)
+        if self.contact is None:
+            self.contact = Contact(self.number, self._desk)
+        return Inheritance(self._commits.descriptors, *self.contact.begin(self.life))
+
+    def _written(self, stream: str, text: str) -> None:
+        self._tell("output", stream=stream, text=text)
+
+    def _hear(self) -> None:
+        """Take in what the holder says."""
+        run = self._run
+        assert run is not None
+        data = os.read(run.up, CHUNK)
+        for line in run.news.feed(data):
+            if line is not None:
+                self._take(run, json.loads(line))
+        if not data:
+            self._desk.unwatch(run.up)
+            run.silent = True
+            if run.said_goodbye:
+                self._settle()
+            elif self.lost:
+                self._desk.lost_holder()
+
+    def _take(self, run: Run, news: dict[str, Any]) -> None:
+        if "started" in news:
+            run.pid = news["started"]
+            event = "restarted" if self._history else "started"
+            self._tell(event, pid=run.pid, restarts=len(self._history))
+            run.outputs.listen()  # only now, so that no output comes before the news of its process
+            if self.contact is not None:
+                self.contact.listen()
+        elif "not_started" in news:
+            run.code = NOT_STARTED
+            self._stopping = "could not be started"
+            self._not_started(news["not_started"])
+        elif "exited" in news:
+            self._exited(news["exited"])
+        elif "defect" in news:
+            self._desk.complain(f"slot {self.number}: a defect of hvd-elastic: {news['defect']}")
+        else:
+            run.said_goodbye = True
+            if news["bye"]:
+                self._tell("left", pids=news["bye"])
+                self._desk.complain(f"slot {self.number}: processes that cannot be killed remain: {news['bye']}")
+
+    def _not_started(self, reason: str) -> None:
+        self.code = NOT_STARTED
+        self._tell("not_started", reason=reason)
+        self._desk.complain(f"cannot start the training process: {reason}")
+
+    def _exited(self, status: int) -> None:
+        """Note the end of the training process itself: its exit code, or -N for signal N."""
+        run = self._run
+        assert run is not None
+        run.outputs.drain()
+        if self.contact is not None:
+            self.contact.drain()
+            self.contact.tell_beat()
+        run.code = self.code = status if status >= 0 else 128 - status
+        number = -status if status < 0 else None
+        oom = run.code != 0 and self._desk.memory.explains(run.killed_before)
+        self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
+
+    def reaped(self, pid: int, status: int) -> None:
+        """Hear that a child of the agent has ended: the holder, or, if that was killed, the training process."""
+        run = self._run
+        if run is None:
+            return
+        if pid == run.holder:
+            run.reaped = True
+            if self.lost:
+                self._desk.lost_holder()
+        elif pid == run.pid and run.code is None:
+            self._exited(status)
+
+    @property
+    def lost(self) -> bool:
+        """True if the holder was killed.
+
+        That it is silent does not suffice: its children become the agent's only after its pipes are closed.
+        """
+        run = self._run
+        return run is not None and run.silent and run.reaped and not run.said_goodbye
+
+    def settle_if_lost(self) -> None:
+        """Go on after a killed holder, nothing of what it held being left."""
+        if self.lost:
+            self._settle()
+
+    def _settle(self) -> None:
+        """All of the run has ended: decide what follows."""
+        run = self._run
+        assert run is not None
+        if run.code is None:  # its holder was killed, and the kernel killed it with its holder
+            self._exited(-signal.SIGKILL)
+        run.close()
+        if self.contact is not None:
+            self.contact.end_of_life()
+        self._run = None
+        self._follow()
+
+    def _follow(self) -> None:
+        if self._next is not None:
+            self._replace(self._next)
+        elif self._stopping is not None:
+            self._rest(self._stopping)
+        else:
+            self._restart()
+
+    def _replace(self, order: Start) -> None:
+        """Go on with the process that was ordered meanwhile, unless that was told to end before it began."""
+        reason, forget = self._stopping, self._forget
+        self._next, self._stopping, self._forget = None, None, False
+        self._rest("another was ordered")
+        if reason is None:
+            self.start(order)
+            return
+        self._order, self.life = order, order.life or self.life + 1
+        self._not_started(reason)
+        self._forget = forget
+        self._rest(reason)
+
+    def _restart(self) -> None:
+        assert self.code is not None
+        now = self._desk.now()
+        pause_s, reason = decide(now, self.code, self._history, limits=self._order.restart)
+        if pause_s is None:
+            self._rest(reason)
+            return
+        self.restart_at = now + pause_s
+        self._history = (*self._history, self.restart_at)
+        self._tell("restarting", pause_s=pause_s, reason=reason)
+
+    def _rest(self, reason: str) -> None:
+        self.restart_at = None
+        self._tell("ended", code=self.code, reason=reason)
+        if self._forget:
+            self._release()
+
+    def _release(self) -> None:
+        self._forget = False
+        if self._commits is not None:
+            self._commits.close()
+            self._commits = None
+        self._end_contact()
+        self._tell("forgotten")
+
+    def _end_contact(self) -> None:
+        if self.contact is not None:
+            self.contact.close()
+            self.contact = None

@@ -1,0 +1,6 @@
+"""What the agent needs of its machine: one poll for all descriptors, streams, names, memory, processor.
+
+Belongs here: what any part of the agent may need.
+
+Never here: slots, orders, the launcher.
+"""

@@ -1,0 +1,86 @@
+"""Descriptors and what to do when they can be read or written: all that the agent ever waits for."""
+
+from __future__ import annotations
+
+import selectors
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+Act = Callable[[], object]
+
+
+class Hall(Protocol):
+    """What a door needs of its slot."""
+
+    def now(self) -> float: ...
+    def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None: ...
+    def unwatch(self, descriptor: int) -> None: ...
+    def write(self, descriptor: int, act: Act | None) -> None: ...
+
+
+_READ: Final = selectors.EVENT_READ
+_WRITE: Final = selectors.EVENT_WRITE
+
+
+class Watches:
+    """Acts when there is something to do. Output may be left waiting; everything else never is."""
+
+    def __init__(self) -> None:
+        # Not epoll, which takes no plain files: orders may come from one, and news go to one.
+        self._selector = selectors.PollSelector()
+        self._reads: dict[int, Act] = {}
+        self._writes: dict[int, Act] = {}
+        self._outputs: set[int] = set()
+        self._held_back = False
+
+    def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None:
+        """Call ``act`` whenever ``descriptor`` can be read, or is at its end."""
+        self._reads[descriptor] = act
+        if output:
+            self._outputs.add(descriptor)
+        self._update(descriptor)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Neither read nor write ``descriptor`` any more."""
+        self._reads.pop(descriptor, None)
+        self._writes.pop(descriptor, None)
+        self._outputs.discard(descriptor)
+        self._update(descriptor)
+
+    def write(self, descriptor: int, act: Act | None) -> None:
+        """Call ``act`` whenever ``descriptor`` can be written; with None not any more."""
+        if act is None:
+            self._writes.pop(descriptor, None)
+        else:
+            self._writes[descriptor] = act
+        self._update(descriptor)
+
+    def hold_back(self, wanted: bool) -> None:
+        """Leave output where it is, or no longer."""
+        if wanted == self._held_back:
+            return
+        self._held_back = wanted
+        for descriptor in self._outputs:
+            self._update(descriptor)
+
+    def look(self, timeout: float | None) -> None:
+        """Wait until there is something to do, for at most ``timeout`` seconds, and do it."""
+        for key, events in self._selector.select(timeout):
+            for event, acts in ((_WRITE, self._writes), (_READ, self._reads)):
+                # Whoever acts may close another's descriptor, or his own. Nothing is lost: what is ready stays so.
+                if events & event and self._key(key.fd) is key and key.fd in acts:
+                    acts[key.fd]()
+
+    def _key(self, descriptor: int) -> Any:
+        return self._selector.get_map().get(descriptor)
+
+    def _update(self, descriptor: int) -> None:
+        reads = descriptor in self._reads and not (self._held_back and descriptor in self._outputs)
+        events = (_READ if reads else 0) | (_WRITE if descriptor in self._writes else 0)
+        key = self._key(descriptor)
+        if key is None and events:
+            self._selector.register(descriptor, events)
+        elif key is not None and not events:
+            self._selector.unregister(descriptor)
+        elif key is not None and key.events != events:
+            self._selector.modify(descriptor, events)

@@ -1,0 +1,101 @@
+"""What a name resolves to, asked of a child: the resolver may take its time, and the agent has none."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Final, NamedTuple, NoReturn
+
+from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.streams import CHUNK, close_all_but
+from hvd_elastic_ext.io import process_tree
+
+LIMIT_S: Final = 2.0
+"""How long a resolver may take."""
+
+
+class Found(NamedTuple):
+    """``problem`` says why there are no addresses."""
+
+    addresses: tuple[str, ...]
+    problem: str | None = None
+
+
+class Lookup:
+    """One question, which goes to ``then`` with its answer, within ``LIMIT_S``."""
+
+    def __init__(self, hall: Hall, name: str, *, then: Callable[[Found], None]) -> None:
+        self._hall = hall
+        self._then = then
+        self._deadline = hall.now() + LIMIT_S
+        self._said = b""
+        self._reader, writer = os.pipe()
+        try:
+            if process_tree.fork() == 0:
+                _be_child(name, writer)
+        finally:
+            os.close(writer)
+        hall.watch(self._reader, self._read)
+
+    def due(self) -> float:
+        return self._deadline
+
+    def tick(self) -> None:
+        if self._hall.now() >= self._deadline:
+            self._end(Found((), f"the resolver did not answer within {LIMIT_S:g} s"))
+
+    def close(self) -> None:
+        """Give up; ``then`` is not called any more."""
+        if self._reader >= 0:
+            self._hall.unwatch(self._reader)
+            os.close(self._reader)
+            self._reader = -1
+
+    def _read(self) -> None:
+        data = os.read(self._reader, CHUNK)
+        self._said += data
+        if not data:
+            try:
+                addresses, problem = json.loads(self._said)
+            except ValueError:
+                addresses, problem = (), "the resolver broke"
+            self._end(Found(tuple(addresses), problem))
+
+    def _end(self, found: Found) -> None:
+        self.close()
+        self._then(found)
+
+
+def _be_child(name: str, writer: int) -> NoReturn:
+    try:
+        process_tree.die_with_parent()
+        # Nobody has to end it, then, who might meet another process under its number.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
+        signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
+        close_all_but((writer,))
+        os.write(writer, json.dumps(resolve(name)).encode())
+    finally:
+        os._exit(0)
+
+
+def resolve(name: str) -> Found:
+    """The addresses of ``name``, in the resolver's order. May take as long as it likes."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        return Found((), f"{name} does not resolve: {getattr(error, 'strerror', None) or error}")
+    return Found(tuple(dict.fromkeys(str(address[0]) for *_, address in found)))
+
+
+def family(address: str) -> int | None:
+    """Of a numeric address; None for a name."""
+    for number in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(number, address)
+        except OSError:
+            continue
+        return number
+    return None

@@ -1,0 +1,6 @@
+"""Checkpoints as a whole: written, read, listed, removed, exported.
+
+Belongs here: what takes a store and a checkpoint's format together.
+
+Never here: sockets, command lines, other hosts.
+"""

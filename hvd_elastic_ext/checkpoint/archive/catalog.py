@@ -1,0 +1,91 @@
+"""What lies in a store: which checkpoints are whole, the newest of them, and away with the others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hvd_elastic_ext.checkpoint.archive import read, retention
+from hvd_elastic_ext.checkpoint.archive.retention import Choice, Entry, Named, Retention
+from hvd_elastic_ext.checkpoint.format import manifest as manifests
+from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
+from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
+from hvd_elastic_ext.checkpoint.stores import Store
+
+
+def listing(store: Store) -> list[Entry]:
+    """Every checkpoint, the newest first, and what was begun and never sealed. Of files only the lengths are looked at.
+
+    Folders whose name is no checkpoint's are somebody else's. Raises :class:`StoreFailed` if the store cannot be read.
+    """
+    return retention.newest_first([_entry(store, name) for name in store.folders() if identity_of(name) is not None])
+
+
+def newest(store: Store, *, verify: bool = False, skip: Collection[str] = ()) -> Choice:
+    """The newest whole checkpoint, and why newer ones are not taken. ``verify``: every byte of it is read."""
+    return look(store, verify=verify, skip=skip)[0]
+
+
+def look(store: Store, *, verify: bool = False, skip: Collection[str] = ()) -> tuple[Choice, list[Entry]]:
+    """As :func:`newest`, together with the listing, in which what was found damaged is not whole."""
+    entries = listing(store)
+    while True:
+        choice = retention.newest(entries, skip)
+        if choice.newest is None or not verify:
+            return choice, entries
+        try:
+            read.verify(store, choice.newest.name)
+        except (Damaged, Missing) as error:
+            name, why = choice.newest.name, error.why if isinstance(error, Damaged) else "it was removed"
+            entries = [retention.not_whole(entry, why) if entry.name == name else entry for entry in entries]
+        else:
+            return choice, entries
+
+
+def prune(store: Store, keep: Retention, active: Collection[str] = ()) -> list[Named]:
+    """Remove what may go (:func:`retention.prune`), the oldest first; what was removed, and why."""
+    entries = listing(store)
+    removed = retention.prune(entries, keep, active)
+    gone = {named.name for named in removed}
+    for named in removed:
+        remove(store, named.name)
+    for name, file in retention.strays([entry for entry in entries if entry.name not in gone], active):
+        store.remove(name, file)
+    return removed
+
+
+def remove(store: Store, name: str) -> None:
+    """Remove a checkpoint. Its manifest goes first: of one that is half removed nothing is left."""
+    store.remove(name, MANIFEST)
+    store.remove_folder(name)
+
+
+def _entry(store: Store, name: str) -> Entry:
+    identity = identity_of(name)
+    assert identity is not None
+    sizes = store.sizes(name)
+    if MANIFEST not in sizes:
+        return Entry(name, identity, whole=False, sealed=False, why="never sealed", bytes=sum(sizes.values()))
+    try:
+        manifest = read.read_manifest(store, name)
+    except Missing:  # removed since
+        return Entry(name, identity, whole=False, sealed=False, why="never sealed")
+    except Damaged as error:
+        return Entry(name, identity, whole=False, why=error.why, bytes=sum(sizes.values()))
+    wrong = next((file for file in manifest.files if sizes.get(file.name) != file.bytes), None)
+    why = "" if wrong is None else _what_is_wrong(wrong, sizes.get(wrong.name))
+    return Entry(
+        name,
+        identity,
+        whole=wrong is None,
+        why=why,
+        step=manifest.record.step,
+        bytes=manifest.bytes,
+        world=manifest.world,
+        score=manifest.score,
+        facts=manifest.facts,
+        strays=tuple(sorted(sizes.keys() - {MANIFEST, *(file.name for file in manifest.files)})),
+    )
+
+
+def _what_is_wrong(file: manifests.File, size: int | None) -> str:
+    return f"{file.name} is missing" if size is None else f"{file.name} has {size} bytes instead of {file.bytes}"

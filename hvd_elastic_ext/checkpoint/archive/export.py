@@ -1,0 +1,156 @@
+"""A checkpoint for other programs: one file as `torch.save` writes it, or safetensors; or the user's own files.
+
+Nothing of the checkpoint is run, imported or unpickled: the file has tensors, plain containers and plain values in it,
+and what a type of the user's own made is a dict of its content (:func:`graph.plain`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from hvd_elastic_ext.checkpoint.archive import read
+from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
+from hvd_elastic_ext.checkpoint.format import tree_file
+from hvd_elastic_ext.checkpoint.format.user_files import put
+from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+PLAIN: Final = "plain"
+"""In the metadata of a safetensors file: all that is no tensor, as JSON."""
+
+
+def export(store: Store, name: str, to: Path) -> int:
+    """Write the checkpoint ``name`` to the file ``to``, ``.pt`` or ``.safetensors``; how many tensors are in it.
+
+    One of the user's own files goes to ``to`` as a new folder; how many files. Every byte is verified first. Raises
+    :class:`UsageError` for another ending, or a folder that is there, :class:`Damaged`, and :class:`Permanent` if it
+    cannot be written.
+    """
+    checkpoint = read.opened(store, name)
+    write = _WRITERS.get(to.suffix)
+    draft = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
+    if tree_file.has_files(checkpoint.text):
+        if write is not None or os.path.lexists(to):
+            raise UsageError(f"{to}: the checkpoint holds files that a function of yours wrote; give it a new folder")
+        return _write_folder(checkpoint, draft, to)
+    if write is None:
+        raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
+    tensors = _Tensors(checkpoint)
+    value = tree_file.plain(checkpoint.text, tensors.at)
+    try:
+        write(value, draft)
+        with draft.open("rb") as written:
+            os.fsync(written.fileno())
+        draft.replace(to)
+    except OSError as error:
+        raise Permanent(f"{to}: {error.strerror or error}; nothing was exported") from error
+    finally:
+        draft.unlink(missing_ok=True)
+    return len(tensors.taken)
+
+
+def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
+    import torch
+
+    files = tree_file.files(checkpoint.text, _Tensors(checkpoint).at)
+    if not all(isinstance(data, torch.Tensor) for data in files.values()):
+        raise Permanent(f"{to}: the checkpoint has something in place of a file; nothing was exported")
+    try:
+        draft.mkdir()
+        put(draft, {name: data.numpy() for name, data in files.items()}, durable=True)
+        draft.rename(to)
+    except (OSError, ValueError) as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        why = (isinstance(error, OSError) and error.strerror) or error
+        raise Permanent(f"{to}: {why}; nothing was exported") from error
+    return len(files)
+
+
+class _Tensors:
+    """Tensors of a checkpoint by their numbers, each in memory of its own; asked for twice it is the same one."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.taken: dict[int, Tensor] = {}
+        self._places = checkpoint.places.all
+        self._commit = bytearray(checkpoint.record(b"").total)
+        checkpoint.fill(memoryview(self._commit), b"")
+
+    def at(self, index: int, kind: str) -> Any:
+        import torch
+
+        if not 0 <= index < len(self._places):
+            raise Permanent(f"the checkpoint's tree names tensor {index} of {len(self._places)}")
+        if index not in self.taken:
+            place = self._places[index]
+            dtype = getattr(torch, place.dtype)
+            if place.length == 0:
+                self.taken[index] = torch.empty(place.shape, dtype=dtype)
+            else:
+                flat = torch.frombuffer(self._commit, dtype=torch.uint8, count=place.length, offset=place.offset)
+                self.taken[index] = flat.clone().view(dtype).as_strided(place.shape, place.stride)
+        return self.taken[index]
+
+
+def _write_torch(value: Any, path: Path) -> None:
+    import torch
+
+    try:
+        with path.open("wb") as file:
+            torch.save(value, file)
+    except RuntimeError as error:  # what torch makes of a full disk
+        raise OSError(str(error)) from error
+
+
+def _write_safetensors(value: Any, path: Path) -> None:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+    except ImportError:
+        raise UsageError(f"{path.suffix} needs safetensors; pip install 'hvd-elastic-ext[checkpoint]'") from None
+    tensors: dict[str, Tensor] = {}
+    rest = _without_tensors(value, (), tensors)
+    # A tensor under two names is written twice: the format has no word for one that is shared.
+    apart = {name: tensor.clone(memory_format=_contiguous()) for name, tensor in tensors.items()}
+    try:
+        save_file(apart, path, metadata={"format": "pt", PLAIN: json.dumps(rest, default=repr)})
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def _contiguous() -> Any:
+    import torch
+
+    return torch.contiguous_format
+
+
+def _without_tensors(value: Any, way: tuple[str, ...], tensors: dict[str, Tensor]) -> Any:
+    """``value`` with the names of tensors in their places; the tensors go to ``tensors``. Names tell the way there."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        name = ".".join(way) or "value"
+        while name in tensors:
+            name += "_"
+        tensors[name] = value
+        return {"tensor": name}
+    if isinstance(value, Mapping):
+        return {str(key): _without_tensors(inner, (*way, str(key)), tensors) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_without_tensors(inner, (*way, str(place)), tensors) for place, inner in enumerate(value)]
+    return value
+
+
+_WRITERS: Final[Mapping[str, Callable[[Any, Path], None]]] = {
+    ".pt": _write_torch,
+    ".pth": _write_torch,
+    ".safetensors": _write_safetensors,
+}

@@ -1,0 +1,277 @@
+"""A checkpoint back into memory, verified while it is read: what was sealed, or an error.
+
+What lies on storage may be anything. Lengths are believed when they fit the files that are there, and a file when its
+checksums are right.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final, TypeVar
+
+from hvd_elastic_ext.checkpoint import graph
+from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places
+from hvd_elastic_ext.checkpoint.format import manifest as manifests
+from hvd_elastic_ext.checkpoint.format import tree_file as tree_files
+from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing, Unreadable
+from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, SHARD, TREE, File, Manifest
+from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
+from hvd_elastic_ext.checkpoint.format.partition import joined
+from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
+from hvd_elastic_ext.checkpoint.format.tensor_places import Places
+from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.core.commit_record import Record
+from hvd_elastic_ext.core.errors import Permanent
+
+Found = TypeVar("Found")
+Job = TypeVar("Job")
+
+SMALL: Final = 4 << 30
+"""No layout or tree is longer than this many bytes."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A file of tensors' bytes: its header as it was read, and what follows it."""
+
+    file: File
+    header: bytes
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One that is open: what it holds is known, its tensors are still on storage."""
+
+    store: Store
+    name: str
+    manifest: Manifest
+    places: Places
+    layout: bytes
+    text: str
+    """The tree that all ranks share (:mod:`tree_file`)."""
+    tree: bytes
+    shards: tuple[Shard, ...]
+
+    def local(self, rank: int) -> bytes | None:
+        """That rank's own tree; None if it has left none."""
+        file = self.manifest.file(LOCAL, rank)
+        return None if file is None else _local(self.store, self.name, file)
+
+    def record(self, local: bytes) -> Record:
+        """The record of this commit on a side that has ``local`` as the rank's own tree; lengths are those there."""
+        sealed = self.manifest.record
+        return sealed._replace(tree=len(self.tree), local=len(local), stored=True)
+
+    def fill(self, commit: memoryview, local: bytes) -> Record:
+        """Write data, layout, tree and ``local`` into ``commit``, the bytes of a side behind its page.
+
+        What lies between tensors is zero. Raises :class:`Damaged`, and leaves any bytes then.
+        """
+        record = self.record(local)
+        if len(commit) < record.total:
+            raise Permanent(f"a commit of {record.total} bytes does not fit into {len(commit)}")
+        for start, end in self.places.gaps:
+            commit[start:end] = bytes(end - start)
+        reads = [_read_of(shard, self.places, commit) for shard in self.shards]
+        _read_all(self.store, self.name, reads)
+        at = record.data
+        for region in (self.layout, self.tree, local):
+            commit[at : at + len(region)] = region
+            at += len(region)
+        return record
+
+
+@dataclass(frozen=True)
+class Read:
+    """A file, and the memory that takes its bytes, in their order; ``header`` is what that has to begin with."""
+
+    file: File
+    into: tuple[memoryview, ...]
+    header: bytes = b""
+
+
+def read_manifest(store: Store, name: str) -> Manifest:
+    """What the checkpoint ``name`` consists of. Raises :class:`Missing`, :class:`Damaged` and :class:`StoreFailed`."""
+    length = store.sizes(name).get(MANIFEST)
+    if identity_of(name) is None or length is None:
+        raise Missing(f"checkpoint {name[:200]} in {store.where}")
+    if length > manifests.LIMIT:
+        raise Damaged(name, f"{MANIFEST} has {length} bytes")
+    try:
+        data = bytearray(length)
+        store.read(name, MANIFEST, 0, [memoryview(data)])
+        found = manifests.decode(bytes(data))
+    except (ValueError, EOFError, Missing, Unreadable) as error:
+        raise Damaged(name, f"{MANIFEST}: {error}") from error
+    if found.record.identity != identity_of(name):
+        raise Damaged(name, f"{MANIFEST} is that of another one")
+    return found
+
+
+def opened(store: Store, name: str) -> Checkpoint:
+    """Open the checkpoint ``name``: all but its tensors is read and verified. Raises as :func:`read_manifest`."""
+    manifest = read_manifest(store, name)
+    sizes = store.sizes(name)
+    for file in manifest.files:
+        if sizes.get(file.name) != file.bytes:
+            there = "missing" if file.name not in sizes else f"of {sizes[file.name]} bytes instead of {file.bytes}"
+            raise Damaged(name, f"{file.name} is {there}")
+    layout_file, tree_file = manifest.file(LAYOUT), manifest.file(TREE)
+    assert layout_file is not None
+    assert tree_file is not None
+    layout = _small(store, name, layout_file)
+    placed = _understood(name, layout_file, lambda: tensor_places.decode(layout))
+    if (placed.loose, placed.length, len(layout)) != (
+        manifest.record.loose,
+        manifest.record.data,
+        manifest.record.layout,
+    ):
+        raise Damaged(name, f"{layout_file.name} is not that of its bytes")
+    shards = tuple(_shard(store, name, file, placed) for file in manifest.files if file.kind == SHARD)
+    _demand_all(name, placed, shards)
+    text = _text(store, name, tree_file)
+    tree = _understood(name, tree_file, lambda: tree_files.from_json(text))
+    return Checkpoint(store, name, manifest, placed, layout, text, tree, shards)
+
+
+def verify(store: Store, name: str) -> Manifest:
+    """Read every byte of a checkpoint. Raises :class:`Damaged` for the first thing that is wrong with it."""
+    checkpoint = opened(store, name)
+    for file in checkpoint.manifest.files:
+        if file.kind == LOCAL:
+            _local(store, name, file)
+    _check_all(store, name, [shard.file for shard in checkpoint.shards])
+    return checkpoint.manifest
+
+
+def _shard(store: Store, name: str, file: File, placed: Places) -> Shard:
+    def read() -> Shard:
+        start = _bytes(store, name, file, 0, min(safetensors_header.LENGTH.size, file.bytes))
+        length = (
+            safetensors_header.LENGTH.unpack(start)[0] if len(start) == safetensors_header.LENGTH.size else file.bytes
+        )
+        if length > min(safetensors_header.LIMIT, file.bytes - safetensors_header.LENGTH.size):
+            raise ValueError(f"its header would have {length} bytes")
+        text = _bytes(store, name, file, safetensors_header.LENGTH.size, length)
+        pieces = tuple(safetensors_header.decode(text, placed))
+        if safetensors_header.LENGTH.size + length + sum(piece.end - piece.start for piece in pieces) != file.bytes:
+            raise ValueError("its tensors are not as long as it is")
+        return Shard(file, start + text, pieces)
+
+    return _or_damaged(name, file, read)
+
+
+def _demand_all(name: str, placed: Places, shards: Iterable[Shard]) -> None:
+    """Every byte of every tensor is in one shard, and in one only."""
+    spans = sorted(piece.span(placed) for shard in shards for piece in shard.pieces if piece.start != piece.end)
+    wanted = list(
+        joined((place.offset, place.offset + place.length) for place in (placed.all[n] for n in placed.by_offset))
+    )
+    found = list(joined(iter(spans)))
+    if found != wanted or any(end > start for (_, end), (start, _) in pairwise(spans)):
+        raise Damaged(name, "its shards are not all of its tensors, each once")
+
+
+def _small(store: Store, name: str, file: File) -> bytes:
+    """A file of which all is wanted at once, verified."""
+    if file.bytes > SMALL:
+        raise Damaged(name, f"{file.name} has {file.bytes} bytes")
+    data = memoryview(bytearray(file.bytes))
+    _read_all(store, name, [Read(file, (data,))])
+    return bytes(data)
+
+
+def _local(store: Store, name: str, file: File) -> bytes:
+    text = _text(store, name, file)
+    return _understood(name, file, lambda: graph.from_json(text))
+
+
+def _text(store: Store, name: str, file: File) -> str:
+    data = _small(store, name, file)
+    return _understood(name, file, data.decode)
+
+
+def _read_of(shard: Shard, placed: Places, commit: memoryview) -> Read:
+    runs = joined(piece.span(placed) for piece in shard.pieces)
+    head = memoryview(bytearray(len(shard.header)))
+    return Read(shard.file, (head, *(commit[start:end] for start, end in runs)), shard.header)
+
+
+def _read_all(store: Store, name: str, reads: Iterable[Read]) -> None:
+    """Read and verify, block by block, in as many threads as are worth while."""
+
+    def one(job: tuple[File, int, list[memoryview]]) -> None:
+        file, number, block = job
+        store.read(name, file.name, number * checksums.BLOCK, block)
+        if checksums.digest(block) != file.checksums[number]:
+            raise ValueError(f"block {number} of {len(file.checksums)} is not what was written")
+
+    reads = list(reads)
+    jobs = [(read.file, *job) for read in reads for job in enumerate(checksums.blocks(read.into))]
+    _in_threads(store.threads, lambda job: _or_damaged(name, job[0], lambda: one(job)), jobs)
+    for read in reads:
+        if read.header and bytes(read.into[0]) != read.header:
+            raise Damaged(name, f"{read.file.name}: its header changed while it was read")
+
+
+def _check_all(store: Store, name: str, files: Iterable[File]) -> None:
+    """Verify files of which nothing is wanted: each thread reads into one block's memory again and again."""
+    own = threading.local()
+
+    def one(file: File, number: int) -> None:
+        if not hasattr(own, "memory"):
+            own.memory = memoryview(bytearray(checksums.BLOCK))
+        start = number * checksums.BLOCK
+        block = [own.memory[: min(checksums.BLOCK, file.bytes - start)]]
+        store.read(name, file.name, start, block)
+        if checksums.digest(block) != file.checksums[number]:
+            raise ValueError(f"block {number} of {len(file.checksums)} is not what was written")
+
+    jobs = [(file, number) for file in files for number in range(len(file.checksums))]
+    _in_threads(store.threads, lambda job: _or_damaged(name, job[0], lambda: one(*job)), jobs)
+
+
+def _in_threads(threads: int, work: Callable[[Job], None], jobs: Sequence[Job]) -> None:
+    """Do all, or raise the first error; what was not begun by then is not."""
+    if len(jobs) < 2:
+        for job in jobs:
+            work(job)
+        return
+    with ThreadPoolExecutor(min(threads, len(jobs)), thread_name_prefix="hvd-elastic reads") as pool:
+        futures = [pool.submit(work, job) for job in jobs]
+        try:
+            for future in futures:
+                future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _bytes(store: Store, name: str, file: File, start: int, length: int) -> bytes:
+    data = bytearray(length)
+    store.read(name, file.name, start, [memoryview(data)])
+    return bytes(data)
+
+
+def _or_damaged(name: str, file: File, read: Callable[[], Found]) -> Found:
+    """What ``read`` gives, or :class:`Damaged` in place of all that says that the file is not what it should be."""
+    try:
+        return read()
+    except EOFError:
+        raise Damaged(name, f"{file.name} is shorter than it was") from None
+    except Missing:
+        raise Damaged(name, f"{file.name} is missing") from None
+    except (ValueError, Unreadable) as error:
+        raise Damaged(name, f"{file.name}: {error}") from error
+
+
+def _understood(name: str, file: File, parse: Callable[[], Found]) -> Found:
+    """What ``parse`` makes of bytes that are as they were written; :class:`Damaged` if they are nothing."""
+    try:
+        return parse()
+    except (ValueError, Permanent) as error:
+        raise Damaged(name, f"{file.name}: {error}") from error

@@ -1,0 +1,163 @@
+"""Which checkpoint is taken, and which ones may go. Pure: age is in the names, and no clock is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+from hvd_elastic_ext.checkpoint.format.naming import Age, age
+from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A checkpoint that was met. What is not known of one that is not whole is None or 0.
+
+    ``whole``: its manifest is, and every file it names is there in its length; ``why`` it is not, if it is not.
+    ``sealed``: it has a manifest, whole or not. One without is being written, or never was finished.
+    """
+
+    name: str
+    identity: Identity
+    whole: bool
+    sealed: bool = True
+    why: str = ""
+    step: int | None = None
+    bytes: int = 0
+    world: int = 0
+    score: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    strays: tuple[str, ...] = ()
+    """Files in its folder that its manifest does not name: of attempts before the one that was sealed."""
+
+
+def entry_to_json(entry: Entry) -> dict[str, Any]:
+    """For answers, and for `checkpoints list --json`."""
+    told = {**asdict(entry), "identity": list(entry.identity)}
+    del told["strays"]
+    return told
+
+
+def not_whole(entry: Entry, why: str) -> Entry:
+    """The same one, found damaged."""
+    return replace(entry, whole=False, why=why)
+
+
+class Named(NamedTuple):
+    """A checkpoint, and why what happens to it does."""
+
+    name: str
+    why: str
+
+
+class Choice(NamedTuple):
+    """``newest`` is taken, None if nothing can be; ``passed_over`` are newer ones that could not, the newest first."""
+
+    newest: Entry | None
+    passed_over: tuple[Named, ...]
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What stays: the ``last`` ones, the oldest of every ``every`` steps (None: no such), the ``best`` by score.
+
+    ``lowest``: the best score is the lowest, as with losses.
+    """
+
+    last: int = 3
+    every: int | None = None
+    best: int = 0
+    lowest: bool = False
+
+    def __post_init__(self) -> None:
+        if self.last < 1:
+            raise UsageError("the newest checkpoint always stays; keep 1 or more of the last ones")
+        if self.every is not None and self.every < 1:
+            raise UsageError("one of every so many steps is kept; give 1 or more, or leave it out")
+        if self.best < 0:
+            raise UsageError("a number of best checkpoints is 0 or more")
+
+
+def newest_first(entries: Collection[Entry]) -> list[Entry]:
+    return sorted(entries, key=_age, reverse=True)
+
+
+def newest(entries: Collection[Entry], skip: Collection[str] = ()) -> Choice:
+    """The newest whole one that is not to be skipped. What was never sealed is no checkpoint, and not told of."""
+    passed: list[Named] = []
+    for entry in newest_first(entries):
+        if entry.name in skip:
+            passed.append(Named(entry.name, "it is to be skipped"))
+        elif entry.whole:
+            return Choice(entry, tuple(passed))
+        elif entry.sealed:
+            passed.append(Named(entry.name, entry.why))
+    return Choice(None, tuple(passed))
+
+
+def newest_common(listings: Sequence[Collection[Entry]], skip: Collection[str] = ()) -> Choice:
+    """The newest one that is whole in every host's own folder.
+
+    Hosts that have no whole one at all do not count: a newcomer is given what the others have.
+    """
+    whole = [{entry.name: entry for entry in entries if entry.whole} for entries in listings]
+    holders = [found for found in whole if found]
+    merged: dict[str, Entry] = {}
+    for found in holders:
+        for name, entry in found.items():
+            held = sum(name in other for other in holders)
+            lacking = "" if held == len(holders) else f"{held} of {len(holders)} hosts have it whole"
+            merged.setdefault(name, entry if not lacking else Entry(name, entry.identity, whole=False, why=lacking))
+    return newest(merged.values(), skip)
+
+
+def prune(entries: Collection[Entry], keep: Retention, active: Collection[str] = ()) -> list[Named]:
+    """What may go, the oldest first, each with the reason. The newest whole one stays, and what is ``active``.
+
+    What is not whole goes if it is surely not being written any more: if a whole one is of a later world.
+    """
+    whole = [entry for entry in newest_first(entries) if entry.whole]
+    if not whole:
+        return []
+    stay = _kept(whole, keep)
+    gone = [
+        *(Named(entry.name, "kept long enough") for entry in whole if entry.name not in stay),
+        *_litter(entries, whole[0]),
+    ]
+    ages = {entry.name: _age(entry) for entry in entries}
+    return sorted((named for named in gone if named.name not in active), key=lambda named: ages[named.name])
+
+
+def strays(entries: Collection[Entry], active: Collection[str] = ()) -> list[tuple[str, str]]:
+    """Checkpoint and name of each file that no manifest names and nobody writes any more: there is a newer one."""
+    whole = [entry for entry in newest_first(entries) if entry.whole and entry.name not in active]
+    return [(entry.name, file) for entry in whole[1:] for file in entry.strays]
+
+
+def _kept(whole: Sequence[Entry], keep: Retention) -> set[str]:
+    stay = {entry.name for entry in whole[: keep.last]}
+    if keep.every is not None:
+        # The oldest of each stretch: it is so still when others of the stretch are gone.
+        oldest = {(entry.identity.lineage, (entry.step or 0) // keep.every): entry.name for entry in whole}
+        stay.update(oldest.values())
+    scored = [entry for entry in whole if entry.score is not None]
+    sign = 1 if keep.lowest else -1
+    ranked = sorted(scored, key=lambda entry: sign * (entry.score or 0.0))  # of equals the newest comes first
+    stay.update(entry.name for entry in ranked[: keep.best])
+    return stay
+
+
+def _litter(entries: Collection[Entry], reference: Entry) -> Iterator[Named]:
+    for entry in entries:
+        if not entry.whole and _world(entry) < _world(reference):
+            yield Named(entry.name, "damaged, and there is a newer one" if entry.sealed else "never finished")
+
+
+def _age(entry: Entry) -> Age:
+    return age(entry.identity)
+
+
+def _world(entry: Entry) -> tuple[int, int]:
+    return entry.identity.incarnation, entry.identity.generation

@@ -1,0 +1,112 @@
+"""A commit onto storage: each writer its part, streamed from where the commit lies; then the manifest."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from hvd_elastic_ext.checkpoint import graph
+from hvd_elastic_ext.checkpoint.format import checksums, partition, tensor_places, tree_file
+from hvd_elastic_ext.checkpoint.format import manifest as manifests
+from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
+from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, SHARD, TREE, File, Manifest
+from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, name_of
+from hvd_elastic_ext.checkpoint.format.partition import Share
+from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.core.commit_record import Record
+from hvd_elastic_ext.core.errors import Permanent
+
+
+def write_part(
+    store: Store, record: Record, commit: memoryview, *, part: int | None, parts: int, rank: int | None
+) -> tuple[File, ...]:
+    """Write one part of ``commit``, the bytes of a side behind its page; it is on storage when this returns.
+
+    With the first part goes what all ranks share besides tensors, with every part that rank's own state (``rank``
+    None: no rank's); without a ``part`` that alone is written. The bytes must stay as they are meanwhile. Raises
+    :class:`StoreFailed` and :class:`Permanent`.
+    """
+    data, layout, tree, local = _regions(record, commit)
+    placed = tensor_places.decode(layout)
+    if (placed.loose, placed.length) != (record.loose, record.data):
+        raise Permanent("the layout of a commit is not that of its bytes; run the same code on every rank")
+    if part is not None and not 0 <= part < parts:
+        raise Permanent(f"there is no part {part} of {parts}")
+    name = name_of(record.identity)
+    files = [] if part is None else [_write_shard(store, name, partition.share(placed, parts)[part], data)]
+    if part == 0:
+        files.append(_write_small(store, name, (LAYOUT, 0), layout))
+        files.append(_write_small(store, name, (TREE, 0), tree_file.to_json(tree).encode()))
+    if rank is not None and local:
+        files.append(_write_small(store, name, (LOCAL, rank), graph.to_json(local).encode()))
+    return tuple(files)
+
+
+def seal(
+    store: Store,
+    record: Record,
+    files: Collection[File],
+    *,
+    parts: int,
+    world: int,
+    score: float | None = None,
+    facts: Mapping[str, Any] | None = None,
+) -> Manifest:
+    """Make a checkpoint of what was written exist. Raises :class:`StoreFailed` if not all of it is on storage."""
+    ordered = tuple(sorted(files, key=lambda file: (file.kind, file.number)))
+    problem = manifests.incomplete(ordered, parts)
+    if problem:
+        raise Permanent(f"checkpoint {name_of(record.identity)} cannot be sealed: {problem}")
+    name = name_of(record.identity)
+    there = store.sizes(name)
+    lost = next((file.name for file in ordered if there.get(file.name) != file.bytes), None)
+    if lost is not None:
+        raise StoreFailed(f"{store.where}/{name}/{lost}", "it was written and is not there any more, or not whole")
+    made = Manifest(record, world, parts, ordered, score, dict(facts or {}))
+    try:
+        encoded = manifests.encode(made)
+    except (ValueError, TypeError) as error:
+        raise Permanent(f"checkpoint {name} cannot be sealed: its facts or score are no plain data ({error})") from None
+    if len(encoded) > manifests.LIMIT:
+        raise Permanent(f"checkpoint {name} cannot be sealed: its facts are too long")
+    store.put(name, MANIFEST, encoded)
+    return made
+
+
+def _regions(record: Record, commit: memoryview) -> tuple[memoryview, bytes, bytes, bytes]:
+    if len(commit) < record.total:
+        raise Permanent(f"a commit of {record.total} bytes does not lie in {len(commit)}")
+    at = record.data
+    found = []
+    for length in (record.layout, record.tree, record.local):
+        found.append(bytes(commit[at : at + length]))
+        at += length
+    return commit[: record.data], found[0], found[1], found[2]
+
+
+def _write_shard(store: Store, name: str, share: Share, data: memoryview) -> File:
+    file = f"shard-{share.part:05d}-of-{share.parts:05d}-{_token()}.safetensors"
+    streamed = [memoryview(share.header), *(data[start:end] for start, end in share.runs)]
+    found: list[str] = []
+    store.write(name, file, _told(checksums.blocks(streamed), found), length=share.length)
+    return File(SHARD, share.part, file, share.length, tuple(found))
+
+
+def _write_small(store: Store, name: str, which: tuple[str, int], data: bytes) -> File:
+    kind, number = which
+    file = f"{kind}-{number:05d}-{_token()}.json"
+    store.write(name, file, checksums.blocks([memoryview(data)]), length=len(data))
+    return File(kind, number, file, len(data), checksums.of(data))
+
+
+def _told(blocks: Iterable[Sequence[memoryview]], found: list[str]) -> Iterator[Sequence[memoryview]]:
+    """The blocks, and of each that was asked for its checksum in ``found``: it is in the processor's reach then."""
+    for block in blocks:
+        found.append(checksums.digest(block))
+        yield block
+
+
+def _token() -> str:
+    """Part of a name under which nothing has been written before, whoever tries again."""
+    return secrets.token_hex(4)

@@ -1,0 +1,177 @@
+"""What a checkpoint consists of: the last, small file, which makes it exist.
+
+It is JSON, and has a checksum of its own in it: where storage cannot replace a file in one step, half of one is
+no manifest either.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from hvd_elastic_ext.checkpoint.format import checksums
+from hvd_elastic_ext.checkpoint.format.naming import is_file_name
+from hvd_elastic_ext.core.commit_record import Identity, Record
+
+FORMAT: Final = "hvd-elastic checkpoint"
+VERSION: Final = 1
+LIMIT: Final = 64 << 20
+"""No manifest is longer, in bytes."""
+
+SHARD: Final = "shard"
+"""Bytes of tensors. ``number``: which part."""
+LAYOUT: Final = "layout"
+"""What each tensor is, byte for byte as the commit has it."""
+TREE: Final = "tree"
+"""The tree that all ranks share, as a graph."""
+LOCAL: Final = "local"
+"""A rank's own tree. ``number``: which rank."""
+
+_LENGTHS: Final = ("step", "loose", "data", "layout", "tree", "local")
+_MOST: Final = 1 << 62
+_DIGEST: Final = re.compile(r"[0-9a-f]{16}")
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a checkpoint as it was written: its length in bytes, and a checksum for each block."""
+
+    kind: str
+    number: int
+    name: str
+    bytes: int
+    checksums: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``record`` is that of the commit; the lengths of its trees are those of the bytes in memory when it was written.
+
+    ``world`` is how many ranks there were; ``score`` what retention's "best" goes by; ``facts`` are the caller's own.
+    """
+
+    record: Record
+    world: int
+    parts: int
+    files: tuple[File, ...]
+    score: float | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    def file(self, kind: str, number: int = 0) -> File | None:
+        return next((file for file in self.files if (file.kind, file.number) == (kind, number)), None)
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """As manifests and orders have it: without where the commit had come from."""
+    told: dict[str, Any] = {"identity": list(record.identity)}
+    return told | {name: getattr(record, name) for name in _LENGTHS}
+
+
+def record_from_json(told: Any) -> Record:
+    """Raises ``ValueError`` for what is no record. Other keys than a record's are passed over."""
+    _demand(isinstance(told, dict), "a record")
+    identity = told["identity"]
+    _demand(isinstance(identity, list) and len(identity) == 4, "an identity")
+    step, loose, data, layout, tree, local = (_count(told[name]) for name in _LENGTHS)
+    _demand(loose <= data, "a record")
+    return Record(Identity(*map(_count, identity)), step, loose, data, layout, tree, local)
+
+
+def file_from_json(told: Any) -> File:
+    """Raises ``ValueError`` for what is none."""
+    _demand(isinstance(told, dict) and told.keys() == set(File.__dataclass_fields__), "a file")
+    file = File(told["kind"], _count(told["number"]), told["name"], _count(told["bytes"]), tuple(told["checksums"]))
+    _demand(file.kind in (SHARD, LAYOUT, TREE, LOCAL), "a kind of file")
+    _demand(is_file_name(file.name), "a file's name")
+    _demand(len(file.checksums) == checksums.count(file.bytes), "a file with a checksum for each block")
+    _demand(all(isinstance(one, str) and _DIGEST.fullmatch(one) for one in file.checksums), "a checksum")
+    return file
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Write a manifest."""
+    plain = {
+        "format": FORMAT,
+        "version": VERSION,
+        "record": record_to_json(manifest.record),
+        "world": manifest.world,
+        "parts": manifest.parts,
+        "score": manifest.score,
+        "facts": dict(manifest.facts),
+        "checksum": checksums.ALGORITHM,
+        "block": checksums.BLOCK,
+        "files": [asdict(file) for file in manifest.files],
+    }
+    return json.dumps({**plain, "seal": _seal(plain)}, indent=1, allow_nan=False).encode()
+
+
+def decode(data: bytes) -> Manifest:
+    """Read one, and verify it. Raises ``ValueError`` that says what is wrong, without the file's name."""
+    try:
+        plain = json.loads(data)
+        _demand(isinstance(plain, dict) and plain.get("format") == FORMAT, "a manifest")
+        if plain.get("version") != VERSION:
+            raise ValueError(
+                f"it is of version {str(plain.get('version'))[:20]}, and this program knows {VERSION} only"
+            )
+        seal = plain.pop("seal", None)
+        _demand(seal == _seal(plain), "whole: its own checksum is wrong")
+        _demand(plain["checksum"] == checksums.ALGORITHM and plain["block"] == checksums.BLOCK, "of known checksums")
+        return _checked(plain)
+    except (KeyError, TypeError, AttributeError, RecursionError, MemoryError, OverflowError) as error:
+        raise ValueError(f"it is no manifest ({type(error).__name__})") from None
+
+
+def _checked(plain: Mapping[str, Any]) -> Manifest:
+    files = tuple(map(file_from_json, plain["files"]))
+    score, facts = plain["score"], plain["facts"]
+    _demand(score is None or type(score) in (int, float), "a score")
+    _demand(isinstance(facts, dict), "facts")
+    found = Manifest(
+        record_from_json(plain["record"]), _count(plain["world"]), _count(plain["parts"]), files, score, facts
+    )
+    problem = incomplete(files, found.parts)
+    if problem:
+        raise ValueError(problem)
+    return found
+
+
+def incomplete(files: Sequence[File], parts: int) -> str | None:
+    """What is missing, or there twice, in what should be a whole checkpoint; None if nothing is."""
+    shards = sorted(file.number for file in files if file.kind == SHARD)
+    if not parts or len(shards) != parts or shards != list(range(parts)):
+        return f"there are the parts {_few(shards)} of {parts}"
+    for kind in (LAYOUT, TREE):
+        if [file.number for file in files if file.kind == kind] != [0]:
+            return f"the {kind} is not there, or twice"
+    locals_ = [file.number for file in files if file.kind == LOCAL]
+    if len(set(locals_)) != len(locals_) or len({file.name for file in files}) != len(files):
+        return "it has a file twice"
+    return None
+
+
+def _few(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:8])) + (" …" if len(numbers) > 8 else "") if numbers else "none"
+
+
+def _seal(plain: Mapping[str, Any]) -> str:
+    text = json.dumps(plain, sort_keys=True, separators=(",", ":"))
+    return checksums.digest([text.encode()])
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= _MOST:
+        raise ValueError(f"{str(value)[:40]!r} is no count")
+    return value
+
+
+def _demand(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"it is not {what}")

@@ -1,0 +1,122 @@
+"""The header of a safetensors file, as this project writes it, and read back with suspicion.
+
+A tensor is named by its number in the layout, ``12``, and a cut one by its elements too, ``12[0:4096]``, in the order
+in which they lie in memory. One that does not lie in the order of its dimensions (``channels_last``) has them in
+memory's order here; ``__metadata__`` says which they are (``order``), and which types the format has no word for
+(``bytes``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.checkpoint.format.tensor_places import ALIGNMENT, WIDTHS, Places
+
+WORDS: Final = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32", "int32": "I32",
+    "uint64": "U64", "int64": "I64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+    "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2",
+}  # fmt: skip
+"""What any reader of the format knows. Other types are bytes to it."""
+
+LENGTH: Final = struct.Struct("<Q")
+LIMIT: Final = 100_000_000
+"""No reader takes a longer header."""
+
+_NAME: Final = re.compile(r"(\d{1,9})(?:\[(\d{1,19}):(\d{1,19})\])?")
+
+
+class Piece(NamedTuple):
+    """A tensor by its number in the layout, and which of its bytes, as they lie in memory."""
+
+    tensor: int
+    start: int
+    end: int
+
+    def span(self, places: Places) -> tuple[int, int]:
+        """The same, counted in the commit's data."""
+        offset = places.all[self.tensor].offset
+        return offset + self.start, offset + self.end
+
+
+def encode(pieces: Sequence[Piece], places: Places, facts: Mapping[str, str]) -> bytes:
+    """The header for a file that has ``pieces`` in it one after another. Its length is a multiple of 64 bytes."""
+    entries: dict[str, Any] = {"__metadata__": dict(facts) | _metadata(pieces, places)}
+    at = 0
+    for piece in pieces:
+        entries[_name(piece, places)] = {**_kind(piece, places), "data_offsets": [at, at + piece.end - piece.start]}
+        at += piece.end - piece.start
+    text = json.dumps(entries, separators=(",", ":")).encode()
+    text += b" " * (-(LENGTH.size + len(text)) % ALIGNMENT)
+    return LENGTH.pack(len(text)) + text
+
+
+def decode(text: bytes, places: Places) -> Iterator[Piece]:
+    """Read a header without its length: the pieces, in the order of their bytes, which follow each other without gaps.
+
+    Raises ``ValueError`` for anything that :func:`encode` would not have written for ``places``.
+    """
+    try:
+        entries = json.loads(text)
+        entries.pop("__metadata__", None)
+        found = sorted((_offsets(entry["data_offsets"]), name) for name, entry in entries.items())
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError, MemoryError) as error:
+        raise ValueError(f"its header is none ({type(error).__name__})") from None
+    at = 0
+    for (start, end), name in found:
+        piece = _piece(name, places)
+        wanted = {**_kind(piece, places), "data_offsets": [at, at + piece.end - piece.start]}
+        if entries[name] != wanted or (start, end) != (at, at + piece.end - piece.start):
+            raise ValueError(f"its header tells of another tensor {name[:40]} than the layout does")
+        at = end
+        yield piece
+
+
+def _offsets(told: Any) -> tuple[int, int]:
+    start, end = told
+    return int(start), int(end)
+
+
+def _metadata(pieces: Sequence[Piece], places: Places) -> dict[str, str]:
+    numbers = sorted({piece.tensor for piece in pieces})
+    orders = {str(number): order for number in numbers if (order := places.all[number].order) != tuple(sorted(order))}
+    raw = {str(n): places.all[n].dtype for n in numbers if places.all[n].dtype not in WORDS}
+    found = {"order": orders, "bytes": raw}
+    return {key: json.dumps(value, separators=(",", ":")) for key, value in found.items() if value}
+
+
+def _name(piece: Piece, places: Places) -> str:
+    place = places.all[piece.tensor]
+    if piece.end - piece.start == place.length:
+        return str(piece.tensor)
+    width = WIDTHS[place.dtype]
+    return f"{piece.tensor}[{piece.start // width}:{piece.end // width}]"
+
+
+def _piece(name: str, places: Places) -> Piece:
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[1]) >= len(places.all):
+        raise ValueError(f"its header names {name[:40]!r}, which is no tensor of the layout")
+    number = int(match[1])
+    place = places.all[number]
+    width = WIDTHS[place.dtype]
+    whole = Piece(number, 0, place.length)
+    piece = whole if match[2] is None else Piece(number, int(match[2]) * width, int(match[3]) * width)
+    if not 0 <= piece.start <= piece.end <= place.length or _name(piece, places) != name:
+        raise ValueError(f"its header names {name!r}, which is no part of a tensor of the layout")
+    return piece
+
+
+def _kind(piece: Piece, places: Places) -> dict[str, Any]:
+    place = places.all[piece.tensor]
+    length = piece.end - piece.start
+    word = WORDS.get(place.dtype)
+    if word is None:
+        return {"dtype": "U8", "shape": [length]}
+    if length == place.length:
+        return {"dtype": word, "shape": [place.shape[dimension] for dimension in place.order]}
+    return {"dtype": word, "shape": [length // WIDTHS[place.dtype]]}

@@ -1,0 +1,6 @@
+"""Programs: ``hvd-elastic checkpoints``, and those that agents start for checkpoints.
+
+Belongs here: requests and answers, options and exit codes.
+
+Never here: what a checkpoint consists of.
+"""

@@ -1,0 +1,222 @@
+"""``hvd-elastic checkpoints``: what lies in a folder or store of checkpoints; out of it, and away with it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from hvd_elastic_ext.checkpoint.archive import catalog, read, retention
+from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention
+from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing
+from hvd_elastic_ext.checkpoint.stores import Store, open_store
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.secrets import USER, secret_in_options, secret_in_url
+
+PLAIN_WIDTH: Final = 150
+"""Columns where there is no terminal to ask."""
+HEADINGS: Final = ("checkpoint", "step", "ranks", "size", "score", "state")
+TO_THE_RIGHT: Final = ("step", "ranks", "size", "score")
+OPTIONS_HELP: Final = (
+    "what fsspec is given for the URL, as a JSON object; with secrets in it: @FILE, a file that holds it"
+)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``hvd-elastic checkpoints``."""
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("store", metavar="DIR", help="a folder, or an fsspec URL such as s3://bucket/folder")
+    where.add_argument("--store-options", metavar="JSON|@FILE", help=OPTIONS_HELP)
+    said = argparse.ArgumentParser(add_help=False)
+    said.add_argument("--json", action="store_true", help="for programs")
+    options = argparse.ArgumentParser(
+        prog="hvd-elastic checkpoints",
+        description="See, check, copy out and remove checkpoints. Nothing that is in one is ever run.",
+    )
+    commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
+    commands.add_parser("list", parents=[where, said], help="what is there, the newest first; looks at lengths only")
+    verify = commands.add_parser("verify", parents=[where, said], help="read every byte; exit code 1 if any is wrong")
+    verify.add_argument("names", metavar="NAME", nargs="*", help="default: all that were sealed")
+    export = commands.add_parser("export", parents=[where], help="one as a plain file for other programs")
+    export.add_argument("--name", metavar="NAME", help="default: the newest that is whole")
+    export.add_argument(
+        "--to",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="FILE.pt (torch.save) or FILE.safetensors; a new folder for files that functions of yours wrote",
+    )
+    prune = commands.add_parser(
+        "prune", parents=[where, said], help="remove old ones, and what is left of unfinished ones"
+    )
+    prune.add_argument("--last", metavar="N", type=int, default=3, help="keep the newest N (default: 3)")
+    prune.add_argument("--every", metavar="STEPS", type=int, help="and the first of every so many steps")
+    prune.add_argument("--best", metavar="N", type=int, default=0, help="and those with the N highest scores")
+    prune.add_argument("--lowest", action="store_true", help="the best score is the lowest")
+    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do one command. Raises :class:`UsageError`, one line, for what makes no sense."""
+    options = parser().parse_args(argv)
+    if "://" not in options.store and not Path(options.store).is_dir():
+        raise UsageError(f"there is no folder {options.store}; a job's is STATE_DIR/checkpoints or --checkpoint-dir")
+    secret = secret_in_url(options.store)
+    if secret not in (None, USER):
+        raise UsageError(f"the URL holds {secret}, which others see in the list of processes; {_INSTEAD}")
+    store = open_store(options.store, _store_options(options.store_options))
+    commands = {"list": _list, "verify": _verify, "export": _export, "prune": _prune}
+    return commands[options.do](store, options)
+
+
+_INSTEAD: Final = (
+    "give it by --store-options @FILE, a file that only you can read, or as the driver takes it, in the environment"
+)
+
+
+def _store_options(given: str | None) -> Mapping[str, Any]:
+    """What ``--store-options`` says, or the file that it names. Nothing of that is repeated in an error."""
+    is_file = given is not None and given.startswith("@")
+    text, where = given or "{}", "--store-options"
+    if given is not None and is_file:
+        where = f"--store-options {given}"
+        try:
+            text = Path(given[1:]).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise UsageError(f"{where}: {why}; name a file that holds a JSON object") from None
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{where} is no JSON: line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"{where} is no JSON that can be read") from None
+    if not isinstance(found, dict):
+        raise UsageError(f"{where}: write a JSON object, such as '{{\"anon\": true}}'")
+    secret = None if is_file else secret_in_options(found)
+    if secret is not None:
+        raise UsageError(
+            f"--store-options: {secret!r} is a secret that others see in the list of processes; {_INSTEAD}"
+        )
+    return found
+
+
+def _list(store: Store, options: argparse.Namespace) -> int:
+    _show(catalog.listing(store), sys.stdout, as_json=options.json, empty=f"no checkpoints in {store.where}")
+    return 0
+
+
+def _verify(store: Store, options: argparse.Namespace) -> int:
+    entries = [entry for entry in catalog.listing(store) if entry.sealed]
+    unknown = set(options.names) - {entry.name for entry in entries}
+    if unknown:
+        raise Missing(f"checkpoint {min(unknown)} in {store.where}")
+    wanted = [entry for entry in entries if not options.names or entry.name in options.names]
+    checked = [_checked(store, entry) for entry in wanted]
+    _show(checked, sys.stdout, as_json=options.json, empty=f"no checkpoints in {store.where}")
+    return 0 if all(entry.whole for entry in checked) else 1
+
+
+def _checked(store: Store, entry: Entry) -> Entry:
+    if entry.whole:
+        try:
+            read.verify(store, entry.name)
+        except Damaged as error:
+            return retention.not_whole(entry, error.why)
+    return entry
+
+
+def _export(store: Store, options: argparse.Namespace) -> int:
+    from hvd_elastic_ext.checkpoint.archive import export  # torch, for this only
+
+    name = options.name
+    if name is None:
+        choice = catalog.newest(store)
+        for passed in choice.passed_over:
+            sys.stderr.write(f"hvd-elastic checkpoints: {passed.name} is passed over: {passed.why}\n")
+        if choice.newest is None:
+            raise Permanent(
+                f"{store.where} holds no whole checkpoint; `hvd-elastic checkpoints list` tells what is there"
+            )
+        name = choice.newest.name
+    count = export.export(store, name, options.to)
+    what = "files" if options.to.is_dir() else "tensors"
+    sys.stdout.write(f"{name}: {count} {what} to {options.to}\n")
+    return 0
+
+
+def _prune(store: Store, options: argparse.Namespace) -> int:
+    keep = Retention(options.last, options.every, options.best, options.lowest)
+    gone = retention.prune(catalog.listing(store), keep) if options.dry_run else catalog.prune(store, keep)
+    if options.json:
+        sys.stdout.write(json.dumps([named._asdict() for named in gone], indent=1) + "\n")
+        return 0
+    done = "would be removed" if options.dry_run else "removed"
+    for named in gone:
+        sys.stdout.write(f"{named.name}: {done}: {named.why}\n")
+    sys.stdout.write(f"{len(gone)} {done}\n")
+    return 0
+
+
+def _show(entries: Sequence[Entry], stream: TextIO, *, as_json: bool, empty: str) -> None:
+    if as_json:
+        stream.write(json.dumps([retention.entry_to_json(entry) for entry in entries], indent=1) + "\n")
+        return
+    if not entries:
+        stream.write(f"{empty}\n")
+        return
+    terminal = stream.isatty()
+    console = Console(
+        file=stream,
+        force_terminal=terminal,
+        no_color=None if terminal else True,
+        color_system="auto" if terminal else None,
+        width=None if terminal else PLAIN_WIDTH,
+        highlight=False,
+    )
+    console.print(table(entries))
+
+
+def table(entries: Sequence[Entry]) -> Table:
+    """One line for each."""
+    found = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in HEADINGS:
+        right = heading in TO_THE_RIGHT
+        found.add_column(heading, justify="right" if right else "left", no_wrap=heading != "state")
+    for entry in entries:
+        style = "" if entry.whole else "red" if entry.sealed else "dim"
+        found.add_row(*(Text(cell) for cell in cells(entry)), style=style)
+    return found
+
+
+def cells(entry: Entry) -> tuple[str, ...]:
+    """The texts of one line, in the order of ``HEADINGS``. What is not known is empty."""
+    state = _whole(entry) if entry.whole else f"damaged: {entry.why}" if entry.sealed else entry.why
+    score = "" if entry.score is None else f"{entry.score:g}"
+    return entry.name, _number(entry.step), _number(entry.world or None), size(entry.bytes), score, state
+
+
+def _whole(entry: Entry) -> str:
+    return "whole, the end of training" if entry.facts.get("finished") else "whole"
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
+
+
+def size(count: int) -> str:
+    """``604 MB``."""
+    amount, units = float(count), iter(("B", "kB", "MB", "GB", "TB"))
+    unit = next(units)
+    while amount >= 999.5 and unit != "TB":
+        amount, unit = amount / 1000, next(units)
+    return f"{amount:.3g} {unit}"

@@ -1,0 +1,220 @@
+"""The commit memory of a slot, whose process may be alive: a commit is read there, or one more is written beside it.
+
+``core/commit_record.py`` says how a side looks, and who locks it when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from hvd_elastic_ext.core import commit_record as sides
+from hvd_elastic_ext.core.commit_record import HANDED_OVER, KEPT_AT, PAGE, Record, Sealed
+from hvd_elastic_ext.core.errors import Permanent, Transient
+
+Name = tuple[int, ...]
+"""Of a commit within its lineage: incarnation, generation and number."""
+TURNS: Final = 2
+"""Sides that commits alternate between; others stay empty until they are needed."""
+CHUNK: Final = 8 << 20
+"""Bytes that are copied at once."""
+
+
+def sealed(descriptors: Sequence[int]) -> list[Sealed | None]:
+    """What is sealed on each side."""
+    return [_sealed(descriptor) for descriptor in descriptors]
+
+
+def held(descriptors: Sequence[int]) -> tuple[int, Sealed] | None:
+    """The newest commit of a world in this memory: the number of its side, and what is sealed there."""
+    return sides.held(sealed(descriptors))
+
+
+def told(record: Record) -> list[int]:
+    """A commit as the launcher hears of it: incarnation, generation, number and step."""
+    return [*record.identity[1:], record.step]
+
+
+def next_sequence(descriptors: Sequence[int]) -> int:
+    """Under what a commit is sealed that is handed over to this memory: above all that is there."""
+    highest = max((found.sequence for found in sealed(descriptors) if found is not None), default=0)
+    return (highest // HANDED_OVER + 1) * HANDED_OVER
+
+
+class Source:
+    """A commit in memory that stays as it is while this exists."""
+
+    def __init__(self, descriptor: int, found: Sealed) -> None:
+        self._descriptor = descriptor
+        self.record = found.record
+        self._map = mmap.mmap(descriptor, 0, prot=mmap.PROT_READ)
+        self.shared = memoryview(self._map)[PAGE : PAGE + found.record.shared]
+
+    def demand_same(self) -> None:
+        """Raises ``Transient`` if another commit has taken its place all the same."""
+        found = _sealed(self._descriptor)
+        if found is None or _bare(found.record) != _bare(self.record):
+            raise Transient("the commit was replaced in memory while it was read")
+
+    def close(self) -> None:
+        with contextlib.suppress(BufferError):  # of an error there may be a traceback, and blocks in that
+            self.shared.release()
+            self._map.close()
+
+
+@contextmanager
+def reading(descriptors: Sequence[int], commit: Name) -> Iterator[Source]:
+    """The commit of that name in this memory, which nobody writes over meanwhile.
+
+    Raises ``Permanent`` if it is not there, ``Transient`` if it is just being replaced.
+    """
+    index = _where(descriptors, commit)
+    with _locked(descriptors[index], fcntl.LOCK_SH) as locked:
+        found = _sealed(descriptors[index])
+        if not locked or found is None or found.record.identity[1:] != commit:
+            raise Transient(f"commit {_named(commit)} is just being replaced in memory")
+        with contextlib.closing(Source(descriptors[index], found)) as source:
+            yield source
+
+
+class Target:
+    """A side that holds no commit, for one that arrives."""
+
+    def __init__(self, descriptors: Sequence[int], index: int) -> None:
+        self._descriptors = descriptors
+        self.descriptor = descriptors[index]
+        _open(self.descriptor)
+
+    def seal(self, record: Record) -> Record:
+        """What was written is a commit of this memory, with what this slot's last one has of its own."""
+        last = held(self._descriptors)
+        if last is not None and last[1].record.age > record.age:
+            raise Transient(f"the slot has made commit {_named(last[1].record.identity[1:])} meanwhile, which is newer")
+        local = b"" if last is None else _local(self._descriptors[last[0]], last[1], stored=record.stored)
+        record = record._replace(local=len(local), foreign=True)
+        _lengthen(self.descriptor, record.total)
+        os.pwrite(self.descriptor, local, PAGE + record.shared)
+        head, fields = sides.pack(next_sequence(self._descriptors), record)
+        os.pwrite(self.descriptor, fields, len(head))
+        os.pwrite(self.descriptor, head, 0)
+        return record
+
+
+@contextmanager
+def writing(descriptors: Sequence[int]) -> Iterator[Target]:
+    """A side on which a commit can be written, and which nobody else writes on meanwhile.
+
+    It is neither the one with the last commit, nor the one that a live process goes by, nor one that is kept. Raises
+    ``Transient`` if there is none.
+    """
+    for index in _free(descriptors):
+        with _locked(descriptors[index], fcntl.LOCK_EX) as locked:
+            if locked and index in _free(descriptors):  # as it was before it was locked may be past
+                yield Target(descriptors, index)
+                return
+    raise Transient("all of the slot's memory is in use")
+
+
+@contextmanager
+def room(descriptor: int, length: int) -> Iterator[memoryview]:
+    """``length`` bytes behind the page of a side."""
+    _lengthen(descriptor, length)
+    memory = mmap.mmap(descriptor, 0)
+    view = memoryview(memory)[PAGE : PAGE + length]
+    try:
+        yield view
+    finally:
+        with contextlib.suppress(BufferError):  # as above
+            view.release()
+            memory.close()
+
+
+def copy(source: Source, into: memoryview) -> None:
+    """Copy the shared regions."""
+    for start in range(0, len(into), CHUNK):
+        into[start : start + CHUNK] = source.shared[start : start + CHUNK]
+
+
+def _where(descriptors: Sequence[int], commit: Name) -> int:
+    found = [
+        (each.sequence, index)
+        for index, each in enumerate(sealed(descriptors))
+        if each is not None and each.record.identity.lineage and each.record.identity[1:] == commit
+    ]
+    if not found:
+        raise Permanent(f"commit {_named(commit)} is not in that memory")
+    return max(found)[1]
+
+
+def _free(descriptors: Sequence[int]) -> list[int]:
+    """Sides that nothing is lost with, best first: of those that take turns the one with the older commit."""
+    sequences = [-1 if found is None else found.sequence for found in sealed(descriptors)]
+    taken = {max(enumerate(sequences), key=lambda each: each[1])[0]} if max(sequences) >= 0 else set()
+    # A process that has not seen what was handed over goes by the last commit that a process has sealed.
+    of_processes = [(each, index) for index, each in enumerate(sequences) if each > 0 and each % HANDED_OVER]
+    taken |= {max(of_processes)[1]} if of_processes else set()
+    free = [index for index, each in enumerate(descriptors) if index not in taken and not _kept(each)]
+    return sorted(free, key=lambda index: (index >= TURNS, sequences[index]))
+
+
+def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
+    """A copy of the slot's own part of its last commit; empty if it is not to be had."""
+    if last.record.stored and not stored:
+        return b""  # it came from storage, and would be believed more than that is
+    local = os.pread(descriptor, last.record.local, PAGE + last.record.shared)
+    return local if _sealed(descriptor) == last else b""
+
+
+def _bare(record: Record) -> Record:
+    """Without what a process may say anew of a commit whose shared regions stay."""
+    return record._replace(identity=record.identity._replace(lineage=0), local=0, foreign=False)
+
+
+def _kept(descriptor: int) -> bool:
+    return os.pread(descriptor, 1, KEPT_AT) == b"\1"
+
+
+def _open(descriptor: int) -> None:
+    if os.fstat(descriptor).st_size >= PAGE:
+        for place in sides.PLACES:
+            os.pwrite(descriptor, sides.NO_HEAD, place)
+
+
+def _lengthen(descriptor: int, length: int) -> None:
+    """Have room for ``length`` bytes behind the page, and never less than there is."""
+    wanted = PAGE * (1 + -(-length // PAGE))
+    while (size := os.fstat(descriptor).st_size) < wanted:
+        with contextlib.suppress(PermissionError):  # somebody made it longer still, and it cannot be made shorter
+            os.ftruncate(descriptor, wanted)
+            return
+        if os.fstat(descriptor).st_size == size:
+            raise Transient("the memory of that slot cannot grow")
+
+
+def _sealed(descriptor: int) -> Sealed | None:
+    size = os.fstat(descriptor).st_size
+    return None if size < PAGE else sides.newest(os.pread(descriptor, PAGE, 0), size - PAGE)
+
+
+@contextmanager
+def _locked(descriptor: int, how: int) -> Iterator[bool]:
+    """Whether the side could be locked; if so it is until the end."""
+    again = os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(again, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(again)
+
+
+def _named(commit: Sequence[int]) -> str:
+    return ".".join(map(str, commit))

@@ -1,0 +1,368 @@
+"""A commit on its way from one host to another: both ends prove that they are of the job, and every byte is verified.
+
+The sender listens, the receiver connects. Both know a secret that nobody else does. On the connection::
+
+    sender     16 bytes that name this protocol, 32 random ones
+    receiver   32 random bytes, HMAC-SHA256(secret, "receiver" + both random parts)
+    sender     HMAC-SHA256(secret, "sender" + both random parts)
+               4 bytes length, the record as JSON, its HMAC
+               blocks of 4 MiB (the last is shorter): the bytes, then their HMAC, which covers the block's number
+               the HMAC of "whole": the commit was the same in the sender's memory until its last byte was sent
+    receiver   the HMAC of "held": it is sealed there
+
+The HMACs from the record on are of a key that is made of the secret and both random parts, so nothing of another
+connection counts. Bytes are signed, not secret, as are those of the collectives of training. Who connects and
+proves nothing gets a greeting and is hung up on; it holds nobody up. What is wrong is a ``Transient`` error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+import json
+import os
+import selectors
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.commit_record import Identity, Record
+from hvd_elastic_ext.core.errors import Transient
+
+MAGIC: Final = b"hvd-elastic-mem\x01"
+"""How a sender begins; the last byte is the version of the protocol."""
+BLOCK: Final = 4 << 20
+"""Bytes of a block."""
+LONGEST: Final = 1 << 40
+"""Bytes of the longest commit that is received."""
+WAIT_S: Final = 60.0
+"""How long a sender waits for its receiver."""
+HANDSHAKE_S: Final = 5.0
+"""How long whoever connects may take to prove that it is the receiver."""
+STALL_S: Final = 20.0
+"""How long one end waits for the next bytes of the other."""
+PENDING: Final = 64
+"""Connections that may be about to prove something. One more, and the oldest is hung up on."""
+
+_NONCE: Final = 32
+_MAC: Final = 32
+_LENGTH: Final = 4
+_LONGEST_HEADER: Final = 4096
+_AHEAD: Final = 2
+"""Blocks that are signed or verified while others are on their way."""
+_COUNTS: Final = ("step", "loose", "data", "layout", "tree")
+
+
+class TransferFailed(Transient):
+    """Why a commit was not transferred, in one line."""
+
+
+class _Keys(NamedTuple):
+    """Of one connection: what each end proves to know, and what signs everything after that."""
+
+    receiver: bytes
+    sender: bytes
+    session: bytes
+
+    @classmethod
+    def of(cls, secret: bytes, sender: bytes, receiver: bytes) -> _Keys:
+        both = sender + receiver
+        return cls(*(hmac.digest(secret, label + both, "sha256") for label in (b"receiver", b"sender", b"session")))
+
+    def sign(self, label: bytes, data: memoryview | bytes = b"") -> bytes:
+        # Hashed by itself first, which other threads need not wait for.
+        return hmac.digest(self.session, label + hashlib.sha256(data).digest(), "sha256")
+
+    def sign_block(self, number: int, data: memoryview) -> bytes:
+        return self.sign(b"block" + number.to_bytes(8, "big"), data)
+
+
+# --- the sender
+
+
+@contextmanager
+def listening(address: str) -> Iterator[socket.socket]:
+    """A socket that listens on ``address``, on any port. Raises ``OSError`` where that cannot be."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, 0), family=family, backlog=PENDING) as listener:
+        yield listener
+
+
+def send(
+    listener: socket.socket,
+    secret: bytes,
+    record: Record,
+    *,
+    data: memoryview,
+    demand_same: Callable[[], None],
+    wait_s: float,
+) -> float:
+    """Send ``data``, the shared regions of the commit of ``record``, to the first that knows ``secret``.
+
+    It may take ``wait_s`` to come. ``demand_same`` raises if the bytes were replaced meanwhile. Returns the seconds
+    that it took, without the time until the receiver came.
+    """
+    connection, keys = _receiver(listener, secret, wait_s)
+    listener.close()
+    began = time.monotonic()
+    with connection:
+        _write(connection, keys.sender + _header(record, keys))
+        _send_blocks(connection, keys, data)
+        demand_same()
+        _write(connection, keys.sign(b"whole"))
+        if not hmac.compare_digest(_read(connection, _MAC), keys.sign(b"held")):
+            raise TransferFailed("the receiver did not say that it holds the commit")
+    return time.monotonic() - began
+
+
+class _Caller:
+    """Somebody who has connected and may turn out to be the receiver."""
+
+    def __init__(self, connection: socket.socket, now: float) -> None:
+        self.connection = connection
+        self.until = now + HANDSHAKE_S
+        self._nonce = os.urandom(_NONCE)
+        self._heard = bytearray()
+        connection.setblocking(False)
+
+    def greet(self) -> None:
+        self.connection.send(MAGIC + self._nonce)
+
+    def proved(self, secret: bytes) -> _Keys | None:
+        """The connection's keys once the proof is there; None while it is not. Raises ``OSError`` for a wrong one."""
+        more = self.connection.recv(_NONCE + _MAC - len(self._heard))
+        self._heard += more
+        if not more:
+            raise ConnectionResetError
+        if len(self._heard) < _NONCE + _MAC:
+            return None
+        keys = _Keys.of(secret, self._nonce, bytes(self._heard[:_NONCE]))
+        if not hmac.compare_digest(keys.receiver, self._heard[_NONCE:]):
+            raise PermissionError
+        return keys
+
+
+def _receiver(listener: socket.socket, secret: bytes, wait_s: float) -> tuple[socket.socket, _Keys]:
+    """The first caller that proves to be the receiver. All others are hung up on."""
+    deadline = time.monotonic() + wait_s
+    callers: list[_Caller] = []
+    listener.setblocking(False)
+    with contextlib.ExitStack() as stack:
+        selector = stack.enter_context(selectors.DefaultSelector())
+        selector.register(listener, selectors.EVENT_READ)
+        stack.callback(lambda: _close(callers))
+        while (now := time.monotonic()) < deadline:
+            due = min([deadline, *(caller.until for caller in callers)])
+            for key, _ in selector.select(max(0.0, due - now)):
+                if key.data is None:
+                    _accept(listener, selector, callers)
+                elif (keys := _heard(key.data, secret)) is not None:
+                    callers.remove(key.data)
+                    key.data.connection.settimeout(STALL_S)
+                    return key.data.connection, keys
+            _hang_up(callers, selector)
+    raise TransferFailed(f"no receiver came within {wait_s:g} s")
+
+
+def _accept(listener: socket.socket, selector: selectors.BaseSelector, callers: list[_Caller]) -> None:
+    try:
+        connection, _ = listener.accept()
+    except OSError:  # it has hung up already
+        return
+    caller = _Caller(connection, time.monotonic())
+    callers.append(caller)
+    selector.register(connection, selectors.EVENT_READ, caller)
+    try:
+        caller.greet()
+    except OSError:
+        caller.until = 0.0
+    if len(callers) > PENDING:
+        callers[0].until = 0.0
+
+
+def _heard(caller: _Caller, secret: bytes) -> _Keys | None:
+    try:
+        return caller.proved(secret)
+    except BlockingIOError:
+        return None
+    except OSError:
+        caller.until = 0.0
+        return None
+
+
+def _close(callers: Iterable[_Caller]) -> None:
+    for caller in callers:
+        caller.connection.close()
+
+
+def _hang_up(callers: list[_Caller], selector: selectors.BaseSelector) -> None:
+    """Hang up on those whose time is over."""
+    now = time.monotonic()
+    for caller in [each for each in callers if each.until <= now]:
+        callers.remove(caller)
+        selector.unregister(caller.connection)
+        caller.connection.close()
+
+
+def _header(record: Record, keys: _Keys) -> bytes:
+    told = {
+        "identity": [*record.identity],
+        "stored": record.stored,
+        **{name: getattr(record, name) for name in _COUNTS},
+    }
+    payload = json.dumps(told, separators=(",", ":")).encode("ascii")
+    return len(payload).to_bytes(_LENGTH, "big") + payload + keys.sign(b"record", payload)
+
+
+def _send_blocks(connection: socket.socket, keys: _Keys, data: memoryview) -> None:
+    def signed(block: tuple[int, memoryview]) -> tuple[memoryview, bytes]:
+        return block[1], keys.sign_block(*block)
+
+    for block, mac in _ahead(signed, _blocks(data)):
+        _write(connection, block)
+        _write(connection, mac)
+
+
+# --- the receiver
+
+
+class Incoming:
+    """The receiver's end of a connection whose sender has proved to be one."""
+
+    def __init__(self, connection: socket.socket, keys: _Keys) -> None:
+        self._connection = connection
+        self._keys = keys
+
+    def record(self) -> Record:
+        """What is being sent, without a local region. Nothing in it is larger than it may be."""
+        length = int.from_bytes(_read(self._connection, _LENGTH), "big")
+        if length > _LONGEST_HEADER:
+            raise TransferFailed("the sender's record is too long")
+        payload = _read(self._connection, length)
+        self._demand(self._keys.sign(b"record", payload), "the record")
+        return record_of(payload)
+
+    def read(self, into: memoryview) -> None:
+        """Fill ``into`` with the commit. When this returns, each byte is verified."""
+        with ThreadPoolExecutor(1, thread_name_prefix="hvd-elastic verifies") as pool:
+            under_way: deque[Future[None]] = deque()
+            for number, block in _blocks(into):
+                _read_into(self._connection, block)
+                mac = _read(self._connection, _MAC)
+                under_way.append(pool.submit(self._verify, number, block, mac=mac))
+                if len(under_way) > _AHEAD:
+                    under_way.popleft().result()
+            for future in under_way:
+                future.result()
+        self._demand(self._keys.sign(b"whole"), "the end of the commit")
+
+    def confirm(self) -> None:
+        """Tell the sender that the commit is held here. It may have gone: that changes nothing here."""
+        with contextlib.suppress(OSError):
+            self._connection.sendall(self._keys.sign(b"held"))
+
+    def _verify(self, number: int, block: memoryview, *, mac: bytes) -> None:
+        if not hmac.compare_digest(mac, self._keys.sign_block(number, block)):
+            raise TransferFailed(f"block {number} of the commit is not what was sent")
+
+    def _demand(self, mac: bytes, what: str) -> None:
+        if not hmac.compare_digest(_read(self._connection, _MAC), mac):
+            raise TransferFailed(f"{what} is not what was sent")
+
+
+@contextmanager
+def receiving(address: tuple[str, int], secret: bytes) -> Iterator[Incoming]:
+    """Connect to a sender at ``address`` that knows ``secret``, too."""
+    try:
+        connection = socket.create_connection(address, timeout=STALL_S)
+    except OSError as error:
+        raise TransferFailed(f"no sender at {address[0]} port {address[1]}: {error}") from None
+    with connection:
+        yield Incoming(connection, _shaken(connection, secret))
+
+
+def _shaken(connection: socket.socket, secret: bytes) -> _Keys:
+    greeting = _read(connection, len(MAGIC) + _NONCE)
+    if not greeting.startswith(MAGIC):
+        raise TransferFailed("what listens there is no sender of this version")
+    mine = os.urandom(_NONCE)
+    keys = _Keys.of(secret, greeting[len(MAGIC) :], mine)
+    _write(connection, mine + keys.receiver)
+    if not hmac.compare_digest(_read(connection, _MAC), keys.sender):
+        raise TransferFailed("what listens there does not know the secret of this transfer")
+    return keys
+
+
+def record_of(payload: bytes) -> Record:
+    """Read a record that was sent. Raises :class:`TransferFailed` if it is none, or no such commit can be."""
+    try:
+        told = json.loads(payload)
+        identity, stored = Identity(*told["identity"]), told["stored"]
+        counts = {name: told[name] for name in _COUNTS}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise TransferFailed("the sender's record is none") from None
+    numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (*identity, *counts.values()))
+    if not numbers or type(stored) is not bool:
+        raise TransferFailed("the sender's record is none")
+    record = Record(identity, **counts, local=0, foreign=True, stored=stored)
+    if record.loose > record.data or record.shared > LONGEST:
+        raise TransferFailed("the lengths in the sender's record cannot be")
+    return record
+
+
+# --- both
+
+
+def _blocks(data: memoryview) -> Iterator[tuple[int, memoryview]]:
+    for start in range(0, len(data), BLOCK):
+        yield start // BLOCK, data[start : start + BLOCK]
+
+
+def _ahead(
+    work: Callable[[tuple[int, memoryview]], tuple[memoryview, bytes]], jobs: Iterable[tuple[int, memoryview]]
+) -> Iterator[tuple[memoryview, bytes]]:
+    """What ``work`` makes of each job, in order; the next ones are worked on while one is used."""
+    with ThreadPoolExecutor(1, thread_name_prefix="hvd-elastic signs") as pool:
+        under_way: deque[Future[tuple[memoryview, bytes]]] = deque()
+        for job in jobs:
+            under_way.append(pool.submit(work, job))
+            if len(under_way) > _AHEAD:
+                yield under_way.popleft().result()
+        while under_way:
+            yield under_way.popleft().result()
+
+
+def _read(connection: socket.socket, length: int) -> bytes:
+    data = bytearray(length)
+    _read_into(connection, memoryview(data))
+    return bytes(data)
+
+
+def _read_into(connection: socket.socket, into: memoryview) -> None:
+    with _said():
+        while into:
+            count = connection.recv_into(into)
+            if not count:
+                raise TransferFailed("the other end hung up")
+            into = into[count:]
+
+
+def _write(connection: socket.socket, data: memoryview | bytes) -> None:
+    with _said():
+        connection.sendall(data)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """What is wrong with the connection, in our words."""
+    try:
+        yield
+    except TimeoutError:
+        raise TransferFailed(f"the other end stood still for {STALL_S:g} s") from None
+    except OSError as error:
+        raise TransferFailed(f"the connection was lost: {error.strerror or error}") from None

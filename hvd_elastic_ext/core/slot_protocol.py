@@ -1,0 +1,26 @@
+"""What a launcher and the programs that it has in its slots know of each other where processes keep their places."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROGRAM: Final = "hvd_elastic_ext.worker.engines.slot_program"
+"""What an agent starts in a slot, with the job's command behind it."""
+RANK: Final = "hvd_elastic_ext.worker.engines.mpirun_rank"
+"""What ``mpirun`` starts, with the number of the world behind it, and the job's mark in its environment."""
+
+ENGINE: Final = "HVD_ELASTIC_STARTED_FOR"
+"""``torchrun`` or ``mpirun``: a process keeps its place as long as it lives, and another world is other processes."""
+GENERATION: Final = "HVD_ELASTIC_GENERATION"
+"""Number of the world that the process was started for."""
+MARK: Final = "HVD_ELASTIC_MARK"
+"""Tells jobs apart on a host. Other users of that are not to know it: what ranks and slots meet at is made of it."""
+JOB: Final = "HVD_ELASTIC_JOB_NAME"
+"""The job's name."""
+COMMITS: Final = "HVD_ELASTIC_COMMIT_FDS"
+"""As the agent has it: descriptors of the slot's commit memory."""
+
+START_AGAIN: Final = 75
+"""Exit code of a process that has left its world, for another one to take its place in the next (``EX_TEMPFAIL``)."""
+TERMINATED: Final = 143
+"""That of a SIGTERM: ``mpirun`` sends it to all when one rank has failed."""

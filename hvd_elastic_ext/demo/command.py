@@ -1,0 +1,180 @@
+"""``hvd-elastic demo``: a real elastic job on this machine, and what became of it."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TextIO
+
+import hvd_elastic_ext
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import render_hosts_text
+from hvd_elastic_ext.demo.job import (
+    Folder,
+    Job,
+    Training,
+    check_installed,
+    example_script,
+    job_environ,
+    run_command,
+)
+from hvd_elastic_ext.demo.player import Drive, Outcome, Tail
+from hvd_elastic_ext.demo.script import START, Scene, full_script, quick_script
+from hvd_elastic_ext.demo.view import LiveView, PlainView
+from hvd_elastic_ext.report.command import read_journal
+from hvd_elastic_ext.report.picture import draw
+from hvd_elastic_ext.report.story import tell
+from hvd_elastic_ext.report.table import show
+
+LEAST_ACCURACY: Final = 0.96
+COOLDOWN_S: Final = (3, 10)
+FULL: Final = Training(epochs=20, step_delay_s=0.3)
+QUICK: Final = Training(epochs=12, step_delay_s=0.3)
+"""Slow enough to outlast their scripts on a busy machine, as training goes on while processes start, and long enough
+to learn the digits. Once every event has been seen, the rest passes without delays."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One demo: what is trained, what is done to it, and how good it has to become."""
+
+    training: Training
+    script: tuple[Scene, ...]
+    least_accuracy: float = LEAST_ACCURACY
+
+
+def plan_of(*, quick: bool, seed: int) -> Plan:
+    """The full demo, or each kind of event once."""
+    training = replace(QUICK if quick else FULL, seed=seed)
+    make = quick_script if quick else full_script
+    return Plan(training, make(commit_every=training.commit_every))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``hvd-elastic demo``."""
+    options = argparse.ArgumentParser(
+        prog="hvd-elastic demo",
+        description="Train a small network on handwritten digits while hosts come, crash, are taken away and return.",
+    )
+    options.add_argument("--out", metavar="DIR", type=Path, default=Path("demo-out"), help="default: ./demo-out")
+    options.add_argument("--seed", metavar="N", type=int, default=42, help="seed of the training (42)")
+    options.add_argument("--plain", action="store_true", help="a line a change instead of a live panel")
+    options.add_argument("--quick", action="store_true", help="each kind of event once")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the demo. 0 if every event showed its effect, 1 if not, 128 + signal if told to stop."""
+    options = parser().parse_args(argv)
+    if os.environ.get("HVD_DIE_WITH_PARENT") == "1":
+        die_with_parent()
+    check_installed()
+    plain = options.plain or not sys.stdout.isatty()
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")
+    with Folder(options.out) as folder:
+        return play(plan_of(quick=options.quick, seed=options.seed), folder, stream=sys.stdout, plain=plain)
+
+
+def play(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
+    """Run one plan in a folder and say how it went."""
+    with stop_signals() as stop:
+        outcome = _drive(plan, folder, stop=stop, view=PlainView(stream) if plain else LiveView(stream))
+        stop.check("the demo was told to stop; the job has been ended")
+        failures = [*outcome.failures, *_shortcomings(plan, folder, outcome)]
+        conclude(folder, stream)
+    for failure in failures:
+        sys.stderr.write(f"hvd-elastic demo: FAILED: {failure}\n")
+    return 1 if failures else 0
+
+
+def _drive(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainView | LiveView) -> Outcome:
+    script = example_script(Path(hvd_elastic_ext.__file__).parent, Path(sys.prefix))
+    folder.publish(render_hosts_text(HostSet.of(dict.fromkeys(START, 1))))
+    environ = job_environ(os.environ, temporary=folder.temporary)
+    command = run_command(folder, cooldown_s=COOLDOWN_S, size=(2, 3))
+    job = Job(folder, [*command, *plan.training.command(script, folder.report, hurry=folder.enough)], environ)
+    try:
+        with view as watch:
+            drive = Drive(plan.script, Tail(folder.journal).read, hands=job, clock=SystemClock(), watch=watch)
+            return drive.run(stop.told)
+    finally:
+        job.end()
+
+
+def _shortcomings(plan: Plan, folder: Folder, outcome: Outcome) -> list[str]:
+    """What is wrong with the job's own end; nothing is said of a job that a failed scene cut short."""
+    if outcome.code is None:
+        return []
+    if outcome.code != 0:
+        return [f"the job ended with exit code {outcome.code}; see {folder.log}"]
+    accuracy = folder.accuracy()
+    if accuracy is None:
+        return [f"training reported no accuracy in {folder.report}; see {folder.log}"]
+    if accuracy < plan.least_accuracy:
+        return [f"test accuracy is {accuracy:.4f}; at least {plan.least_accuracy} was expected"]
+    return []
+
+
+def conclude(folder: Folder, stream: TextIO) -> None:
+    """The table, the accuracy and the picture, as far as the job came."""
+    if not folder.journal.exists() or not folder.journal.stat().st_size:
+        return
+    records, _ = read_journal(folder.journal)
+    story = tell(records)
+    show(story, stream)
+    # Matplotlib keeps fonts it found in the user's home; the demo writes nowhere but into its folder.
+    os.environ.setdefault("MPLCONFIGDIR", str(folder.path / ".matplotlib"))
+    for picture in (folder.png, folder.html):
+        draw(story, picture, title="Handwritten digits on hosts that come and go")
+    accuracy = folder.accuracy()
+    if accuracy is not None:
+        stream.write(f"Test accuracy: {accuracy:.4f}\n")
+    stream.write(f"Picture: {folder.png}\n         {folder.html}\n")
+    stream.flush()
+
+
+def die_with_parent() -> None:
+    """Have the kernel send ``SIGTERM`` when our parent dies, so that a killed ``make`` takes the demo with it."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
+
+
+class StopSignals:
+    """Remembers the first signal that asked the demo to stop. A handler may do no more: locks can deadlock there."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def note(self, number: int, _frame: object) -> None:
+        self.number = self.number or number
+
+    def told(self) -> bool:
+        return self.number != 0
+
+    def check(self, why: str) -> None:
+        """Raises :class:`Interrupted` if there was a signal."""
+        if self.number:
+            raise Interrupted(self.number, why)
+
+
+@contextlib.contextmanager
+def stop_signals() -> Iterator[StopSignals]:
+    """Catch SIGINT, SIGTERM and, unless under ``nohup``, SIGHUP; put back what was there before."""
+    stop = StopSignals()
+    hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+    before = {number: signal.signal(number, stop.note) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

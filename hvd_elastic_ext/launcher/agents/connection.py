@@ -1,0 +1,323 @@
+"""Connections of the control port, from the moment that somebody knocks. Who may stay is the control's to say."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import select
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from hvd_elastic_ext.core.wire import LauncherWire, WireError
+from hvd_elastic_ext.io.peers import is_trusted, owner, way_to_tell
+from hvd_elastic_ext.launcher.agents.admission import Strangers, Verdict, most_for
+from hvd_elastic_ext.launcher.agents.poller import Switchboard
+
+HELLO_S: Final = 5.0
+"""How long a connection may take to say who it is."""
+MAX_UNPROVEN: Final = 32 << 20
+"""Bytes kept of all those together who have not said who they are."""
+MAX_UNSENT: Final = 4 << 20
+"""Bytes that an agent may leave unread before it is hung up on."""
+
+_LOOK_AGAIN_S: Final = 0.02
+_NOTHING_LEFT_S: Final = 1.0
+
+
+class Desk(Protocol):
+    """What connections need of the control."""
+
+    key: bytes
+    buffer: bytearray
+    """Where connections read, one for all: it is filled and emptied within one call of the loop."""
+    switchboard: Switchboard
+
+    def refuse(self, peer: str, reason: str) -> None:
+        """Count something that was turned away, and name it once."""
+
+    def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
+        """Give the session its host. Raises ``WireError`` if it is none of ours."""
+
+    def hear(self, session: Session, news: Mapping[str, Any]) -> None:
+        """Take in what an agent says. Raises ``WireError`` if it is no news."""
+
+    def stumbled(self, session: Session, error: Exception) -> None:
+        """Log a defect of ours, met while something was taken in: with its traceback, once."""
+
+    def part(self, session: Session) -> None:
+        """A connection is gone."""
+
+
+class Session:
+    """One connection: a stranger's until it has a ``host``. ``over`` is why it ends, or empty.
+
+    ``heard`` is told how many bytes came in of a stranger.
+    """
+
+    def __init__(
+        self, desk: Desk, connection: socket.socket, peer: str, *, heard: Callable[[Session, int], None]
+    ) -> None:
+        self.host = self.agent = self.over = ""
+        self.gone = asyncio.Event()
+        self._desk = desk
+        self.peer = peer
+        self._connection = connection
+        self._wire = LauncherWire(desk.key)
+        self._unsent = bytearray()
+        self._writing = False
+        self._saying_goodbye = False
+        self._closing = False
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(HELLO_S, self._too_late)
+        self._heard = heard
+        self._at_switchboard = False
+        connection.setblocking(False)
+        self._loop.add_reader(connection.fileno(), self._read)
+        self._write(self._wire.greeting)
+
+    def become(self, host: str, agent: str) -> None:
+        """It is a stranger's no more: from here on the switchboard looks after it.
+
+        There all wait the longer the more there are, so that strangers are looked after by the loop itself.
+        """
+        self.host, self.agent = host, agent
+        self._unplug()
+        self._at_switchboard = True
+        self._desk.switchboard.plug(self._connection.fileno(), self._ready)
+        if self._writing:
+            self._want_writing()
+
+    def send(self, order: Mapping[str, Any]) -> bool:
+        """Send without waiting. False if this session has ended, or ends now because nobody reads."""
+        if self.over:
+            return False
+        if len(self._unsent) > MAX_UNSENT:
+            self.hang_up("the agent does not read its orders")
+            return False
+        self._write(self._wire.seal(order))
+        return not self.over
+
+    def refuse(self, reason: str) -> None:
+        """End, and count why."""
+        if not self.over:
+            self._desk.refuse(self.peer, reason)
+            self.hang_up(reason)
+
+    def hang_up(self, reason: str) -> None:
+        """End at once. Whoever is told of it is told by the loop, later: this may be called while something is sent."""
+        self.over = self.over or reason
+        if not self._closing:
+            self._closing = True
+            self._loop.call_soon(self._close)
+
+    def say_goodbye(self, reason: str) -> None:
+        """End once the other end has read everything and has hung up in turn.
+
+        Closing while an agent talks would make its kernel throw away our last words.
+        """
+        self.over = self.over or reason
+        self._saying_goodbye = True
+        self._flush()
+
+    def _ready(self, events: int) -> None:
+        if events & select.EPOLLOUT:
+            self._flush()
+        if events & ~select.EPOLLOUT:
+            self._read()
+
+    def _read(self) -> None:
+        if self._closing:
+            return
+        try:
+            size = self._connection.recv_into(self._desk.buffer)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(str(error.strerror))
+            return
+        if size == 0:
+            self._lost("the agent hung up")
+            return
+        if not self.host:
+            self._heard(self, size)
+        try:
+            for message in self._wire.feed(bytes(memoryview(self._desk.buffer)[:size])):
+                self._take(message)
+        except WireError as error:
+            self.refuse(str(error))
+        except Exception as error:  # noqa: BLE001 - a main loop
+            # What else was in this read is lost. Hung up on, the agent comes back and tells how things stand.
+            self._desk.stumbled(self, error)
+            self.hang_up("a defect of hvd-elastic")
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        if self.over:
+            return
+        if self.host:
+            self._desk.hear(self, message)
+        else:
+            self._timer.cancel()
+            self._desk.admit(self, message)
+
+    def _write(self, data: bytes) -> None:
+        waiting = bool(self._unsent)
+        self._unsent += data
+        if not waiting:
+            self._loop.call_soon(self._flush)  # with all else that is said to this agent in the same go
+
+    def _flush(self) -> None:
+        if self._closing:
+            return
+        try:
+            while self._unsent:
+                del self._unsent[: self._connection.send(self._unsent)]
+            if self._saying_goodbye:
+                self._connection.shutdown(socket.SHUT_WR)
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._lost(str(error.strerror))
+        if self._writing != bool(self._unsent):
+            self._writing = not self._writing
+            self._want_writing()
+
+    def _want_writing(self) -> None:
+        descriptor = self._connection.fileno()
+        if self._at_switchboard:
+            self._desk.switchboard.want_writing(descriptor, wanted=self._writing)
+        elif self._writing:
+            self._loop.add_writer(descriptor, self._flush)
+        else:
+            self._loop.remove_writer(descriptor)
+
+    def _unplug(self) -> None:
+        descriptor = self._connection.fileno()
+        if self._at_switchboard:
+            self._desk.switchboard.unplug(descriptor)
+        else:
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+
+    def _lost(self, reason: str) -> None:
+        if self.host:
+            self.hang_up(reason)
+        else:
+            self.refuse("it hung up before it said who it is")
+            self.hang_up(reason)
+
+    def _close(self) -> None:
+        self._timer.cancel()
+        self._unplug()
+        self._connection.close()
+        self._desk.part(self)
+        self.gone.set()
+
+    def _too_late(self) -> None:
+        self.refuse(f"it did not say who it is within {HELLO_S:g} s")
+
+
+class Door:
+    """Lets strangers in, a limited number at a time: a crowd of agents that come at once waits and is not sent away.
+
+    Those who only stand there give way: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
+    """
+
+    def __init__(self, listener: socket.socket, desk: Desk) -> None:
+        self._listener = listener
+        self._desk = desk
+        self._loop = asyncio.get_running_loop()
+        self._strangers = Strangers[Session]()
+        self._again: asyncio.TimerHandle | None = None
+        self._closed = False
+        listener.setblocking(False)
+        self._open()
+
+    def close(self) -> tuple[Session, ...]:
+        """Let nobody in any more; those who have not said who they are."""
+        if not self._closed:
+            self._shut()
+            self._closed = True
+            self._listener.close()
+        return self._strangers.all
+
+    def settled(self, session: Session) -> None:
+        """``session`` has said who it is, or is gone: there is room for another."""
+        if self._strangers.remove(session) and self._again is not None:
+            self._open()
+
+    def _open(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        self._loop.add_reader(self._listener.fileno(), self._accept)
+
+    def _shut(self) -> None:
+        self._loop.remove_reader(self._listener.fileno())
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _pause(self, seconds: float) -> None:
+        self._shut()
+        self._again = self._loop.call_later(seconds, self._open)
+
+    def _accept(self) -> None:
+        """One comes in. (The loop calls again while there are more: nobody who is inside has to wait for a crowd.)"""
+        now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        if not self._made_room(self._strangers.room(now, most)):
+            self._pause(_LOOK_AGAIN_S)
+            return
+        try:
+            connection, (address, *_) = self._listener.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:  # no descriptors or no memory left: those who knock can wait
+            self._desk.refuse("everybody who knocks", str(error.strerror))
+            self._pause(_NOTHING_LEFT_S)
+            return
+        peer, source = _source(connection, str(address))
+        try:
+            _notice_dead_peers(connection)
+            session = Session(self._desk, connection, peer, heard=self._kept)
+        except OSError:  # it has gone again, or there is nothing left to look after it with
+            connection.close()
+            return
+        self._strangers.add(session, source, now)
+
+    def _kept(self, session: Session, size: int) -> None:
+        self._strangers.keep(session, size)
+        while self._strangers.kept > MAX_UNPROVEN:
+            self._made_room(self._strangers.heaviest())
+
+    def _made_room(self, verdict: Verdict[Session]) -> bool:
+        if verdict.out is not None:
+            verdict.out.refuse(verdict.reason)
+            self._strangers.remove(verdict.out)
+        return not verdict.wait
+
+
+def _source(connection: socket.socket, address: str) -> tuple[str, str]:
+    """What a connection's other end is called, and what counts as the place that it comes from.
+
+    Within this machine that is the user, who has as many addresses as he likes; empty for our own, and root.
+    """
+    try:
+        within = address.startswith("127.") or address == connection.getsockname()[0]
+        way = way_to_tell() if within else None
+    except OSError:  # it has gone again, or there is nothing left to ask with
+        way = None
+    if way is None:
+        return address, address
+    uid = owner(connection, way)
+    if is_trusted(uid):
+        return address, ""
+    return (address if uid is None else f"{address}, user {uid}"), f"user {uid}"
+
+
+def _notice_dead_peers(connection: socket.socket) -> None:
+    """Silence is judged by the driver; this only keeps the connection of a machine that is no more from staying."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}.items():
+        if hasattr(socket, name):
+            connection.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

@@ -1,0 +1,128 @@
+"""What training processes find in their environment. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+
+LARGEST: Final = LONGEST_INPUT - (64 << 10)
+"""Bytes of environment and command together, as JSON, that fit into the line which an agent is given, beside ours."""
+
+_NOT_EXPORTED: Final = re.compile(
+    r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
+)
+"""Shell functions, what is the launcher's own, and what a process learns from its door."""
+
+CRASHING: Final[Mapping[str, str]] = {
+    "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",
+    "HOROVOD_DYNAMIC_PROCESS_SETS": "Horovod crashes on the first resize with process sets (horovod#4021)",
+}
+"""Horovod's own switches that no elastic job survives."""
+
+FIXED: Final[Mapping[str, str]] = {
+    "HOROVOD_ELASTIC": "1",
+    "HOROVOD_CONTROLLER": "gloo",
+    "HOROVOD_CPU_OPERATIONS": "gloo",
+    **dict.fromkeys(CRASHING, "0"),  # a remote host's own environment may turn them on
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+def why_not_elastic(environ: Mapping[str, str]) -> str | None:
+    """Say which switch in the environment cannot be used in an elastic job, and why, or None if all can."""
+    for name, why in CRASHING.items():
+        if _is_on(environ.get(name, "")):
+            return f"{name}={environ[name]} cannot be used in an elastic job: {why}; unset {name}"
+    return None
+
+
+def too_large(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
+    """Say that both do not fit into one line to an agent, and what takes most, or None if they do."""
+    sizes = {f"the variable {name}": len(json.dumps({name: value})) for name, value in environ.items()}
+    sizes["the command"] = len(json.dumps(list(command)))
+    total, largest = sum(sizes.values()), max(sizes, key=lambda what: sizes[what])
+    if total <= LARGEST:
+        return None
+    return (
+        f"environment and command take {total} bytes as JSON, and {LARGEST} can be passed on to the hosts; "
+        f"make {largest} shorter: it takes {sizes[largest]}"
+    )
+
+
+def _is_on(text: str) -> bool:
+    """As Horovod reads its switches: by the number that the text begins with."""
+    digits = re.match(r"\s*\+?(\d+)", text)
+    return digits is not None and int(digits[1]) > 0
+
+
+def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str) -> dict[str, str]:
+    """Environment of every process of a job: the launcher's own, Horovod's options, and ours.
+
+    There may be secrets in it, so it reaches agents on their standard input only.
+
+    ``hook`` is the folder of the import hook, which goes first on ``PYTHONPATH``.
+    """
+    own = {name: value for name, value in environ.items() if not _NOT_EXPORTED.fullmatch(name)}
+    path = [hook, *(entry for entry in own.get("PYTHONPATH", "").split(":") if entry and entry != hook)]
+    return {**own, **FIXED, **tuning, "PYTHONPATH": ":".join(path)}
+
+
+def seat_env(seat: Seat, place: Place, *, incarnation: int) -> dict[str, str]:
+    """What goes along with the order to start a process, over a connection that anybody may read.
+
+    Its host, the place that user code sees until there is a world, and which launcher it is started by.
+    """
+    return {
+        "HOROVOD_HOSTNAME": seat.host,
+        "HVD_ELASTIC_PLAN": place.text(),
+        "HVD_ELASTIC_INCARNATION": str(incarnation),
+    }
+
+
+def interface_of(facts: Mapping[str, Any], *, here: bool, outward: str | None, given: Iterable[str]) -> str | None:
+    """Network interface that a host's processes use among one another; None leaves the choice to Gloo.
+
+    ``given``: ``--network-interfaces``. ``here``: the host is this machine, and
+    ``outward`` the interface from here to hosts that are not. A remote host uses
+    the one through which it reached the launcher.
+    """
+    known = facts.get("interfaces") or {}
+    chosen = next((name for name in given if name in known), None)
+    if chosen is not None:
+        return chosen
+    found = outward if here else facts.get("via")
+    return str(found) if found else None
+
+
+def unfit(facts: Mapping[str, Any], expected: Mapping[str, str | None], *, alone: bool) -> str | None:
+    """Why a host cannot take part, and what to do about it; None if it can.
+
+    ``expected``: versions on the launcher's machine by package, None where it is
+    absent. ``alone``: all hosts are this machine, so that a name which leads to
+    loopback does no harm.
+    """
+    versions = facts.get("versions")
+    if isinstance(versions, Mapping):
+        for package, version in expected.items():
+            there = versions.get(package)
+            if version is not None and there != version:
+                found = f"has {package} {there}" if there else f"has no {package}"
+                return f"it {found}, the launcher's machine has {version}; install the same on every host"
+    addresses, name = facts.get("addresses"), facts.get("hostname")
+    if addresses == [] and "does not resolve" in str(facts.get("resolving")) and expected.get("horovod") is not None:
+        return (
+            f"its own name {name!r} does not resolve there, and Horovod's Gloo crashes then; "
+            "map the name to the host's network address in its /etc/hosts"
+        )
+    if not alone and isinstance(addresses, list) and addresses and all(str(a).startswith("127.") for a in addresses):
+        return (
+            f"its own name {name!r} leads to {addresses[0]} there, and Horovod would tell its peers that address; "
+            "map the name to the host's network address in its /etc/hosts"
+        )
+    return None

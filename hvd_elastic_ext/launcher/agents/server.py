@@ -1,0 +1,320 @@
+"""The launcher's one port: a session with every agent, over which news come in and orders go out.
+
+Frames are those of :mod:`hvd_elastic_ext.core.wire`. Whoever is not signed with
+the job's key is shown the door, counted and named once; whoever belongs here is
+handed to the driver as a :data:`ControlEvent`. Everything happens in the
+driver's own loop and nothing waits: a handler that takes its time holds back
+reading, and an agent that does not read is hung up on. It comes again, and what
+it has missed is told anew, since orders follow from the state of things.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.core.wire import WireError
+from hvd_elastic_ext.launcher.agents.capacity import USUAL, Pace
+from hvd_elastic_ext.launcher.agents.connection import Door, Session
+from hvd_elastic_ext.launcher.agents.poller import Switchboard
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
+
+log = logging.getLogger(__name__)
+
+LINGER_S: Final = 2.0
+"""How long :meth:`Control.stop` waits for agents to take their last orders and hang up."""
+
+_READ: Final = 64 << 10
+_BACKLOG: Final = 4096
+_MAX_NAMED: Final = 1024
+_MAX_AGENT_ID: Final = 64
+_STOPS: Final = "the launcher stops"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentJoined:
+    """An agent is there, for the first time or again; ``hello`` tells what it has. Its welcome is on the way.
+
+    If there was a session with the same agent before, this one has replaced it.
+    """
+
+    host: str
+    hello: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """There is no session with ``host`` any more."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What an agent says; ``news["event"]`` is a string, the rest is unchecked."""
+
+    host: str
+    news: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Superseded:
+    """An agent has met a launcher of this job with a higher ``incarnation``: this one has nothing to say any more."""
+
+    incarnation: int
+
+
+ControlEvent = AgentJoined | AgentLost | News | Superseded
+
+
+class Control:
+    """See the module's docstring. All methods are to be called in the loop that :meth:`start` ran in.
+
+    ``pace`` and ``orphan_grace_s`` are what agents are told in their
+    welcome; :meth:`set_pace` changes the former. ``ports``, by address, are those of
+    an earlier launcher, where its agents look for it: taken again if they are free. ``on_event`` is called in the
+    loop, too; it may send and drop. Should it raise, that is logged as a defect
+    and the agent hung up on: it comes again and tells everything anew.
+    ``refused`` counts what was turned away, by reason.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        key: bytes,
+        *,
+        incarnation: int,
+        pace: Pace = USUAL,
+        orphan_grace_s: float = 60.0,
+        ports: Mapping[str, int] | None = None,
+        on_event: Callable[[ControlEvent], None],
+    ) -> None:
+        self.refused: Counter[str] = Counter()
+        self.key = key
+        self._before = dict(ports or {})
+        self.buffer = bytearray(_READ)
+        self.switchboard: Switchboard
+        self._job = job
+        self._incarnation = incarnation
+        self._on_event = on_event
+        self.pace = pace
+        self.orphan_grace_s = orphan_grace_s
+        self._sessions: dict[str, Session] = {}
+        self._newest: dict[str, str] = {}
+        """By host, the agent that came last."""
+        self._replaced: set[tuple[str, str]] = set()
+        """Agents that another one of their host came after. Let in again, the two would oust one another for ever."""
+        self._doors: dict[str, tuple[Door, int]] = {}
+        self._stopping = False
+        self._named: set[tuple[str, str]] = set()
+
+    async def start(self, address: str, port: int = 0) -> int:
+        """Listen on one IPv4 address; the port that agents are to be told. ``UsageError`` if that cannot be."""
+        try:
+            listener = _listener(address, *([port] if port else [*self._earlier(address), 0]))
+        except OSError as error:
+            why = error.strerror or error
+            raise UsageError(f"the launcher cannot listen on {address} port {port}: {why}; choose another") from None
+        self.switchboard = Switchboard()
+        return self._open(address, listener)
+
+    def listen(self, address: str) -> int:
+        """Listen on one more address of this machine, on the same port if it is free there; the port.
+
+        An address that is listened on already stays as it is. Raises ``OSError`` for one that is not ours.
+        """
+        if address in self._doors:
+            return self._doors[address][1]
+        port = next(iter(self._doors.values()))[1]
+        return self._open(address, _listener(address, *self._earlier(address), port, 0))
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Where it listens, by address."""
+        return {address: port for address, (_, port) in self._doors.items()}
+
+    def _earlier(self, address: str) -> list[int]:
+        return [self._before[address]] if address in self._before else []
+
+    def _open(self, address: str, listener: socket.socket) -> int:
+        port = int(listener.getsockname()[1])
+        self._doors[address] = (Door(listener, self), port)
+        return port
+
+    def set_pace(self, pace: Pace) -> None:
+        """Have every agent beat so often from now on: those that are there, and those to come."""
+        if pace == self.pace:
+            return
+        self.pace = pace
+        for session in list(self._sessions.values()):
+            session.send({"do": "pace", **pace._asdict()})
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Those with a session."""
+        return tuple(host for host, session in self._sessions.items() if not session.over)
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        """Send ``order``, without waiting. False if there is no session with ``host``, or not any more.
+
+        True does not mean that it arrives. Raises ``WireError`` for an order that
+        is no JSON or larger than a frame may be.
+        """
+        session = self._sessions.get(host)
+        return session is not None and session.send(order)
+
+    def drop(self, host: str, reason: str) -> None:
+        """Hang up on ``host``, unsent orders and all; ``AgentLost`` follows. It may come again."""
+        session = self._sessions.get(host)
+        if session is not None:
+            session.hang_up(reason)
+
+    async def stop(self) -> None:
+        """Hang up on everybody once they have their last orders. There are no events from here on."""
+        self._stopping = True
+        strangers = tuple(stranger for door, _ in self._doors.values() for stranger in door.close())
+        sessions = (*strangers, *self._sessions.values())
+        for session in strangers:
+            session.hang_up(_STOPS)
+        for session in self._sessions.values():
+            session.say_goodbye(_STOPS)
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(_all_gone(sessions), LINGER_S)
+        for session in sessions:
+            session.hang_up(_STOPS)
+        await _all_gone(sessions)
+        if self._doors:
+            await asyncio.sleep(0)  # sessions that others have replaced close now
+            self.switchboard.close()
+        if self.refused:
+            log.warning("control port: turned away in all: %s", counted(self.refused))
+
+    # --- what sessions need: see Desk ---------------------------------------------------------------
+
+    def refuse(self, peer: str, reason: str) -> None:
+        self.refused[reason] += 1
+        if (peer, reason) not in self._named and len(self._named) < _MAX_NAMED:
+            self._named.add((peer, reason))
+            log.warning("control port: refused %s: %s", peer, reason)
+
+    def stumbled(self, session: Session, error: Exception) -> None:
+        self.refused[f"a defect of hvd-elastic ({type(error).__name__})"] += 1
+        defect = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
+        if ("", defect) not in self._named and len(self._named) < _MAX_NAMED:
+            self._named.add(("", defect))
+            who = session.host or session.peer
+            log.error("%s is hung up on, to tell everything anew: %s", who, defect, exc_info=error)
+
+    def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
+        problem = hello_error(hello, job=self._job)
+        if problem is not None:
+            raise WireError(problem)
+        if hello["incarnation"] > self._incarnation:
+            self._tell(Superseded(hello["incarnation"]))
+            raise WireError("its agent obeys a newer launcher")
+        if (hello["host"], hello["agent"]) in self._replaced:
+            self._end(session, hello)
+            return
+        self._settled(session)
+        self._make_place(hello["host"], agent=hello["agent"])
+        session.become(hello["host"], hello["agent"])
+        self._sessions[session.host] = session
+        session.send(self._welcome)
+        self._tell(AgentJoined(session.host, hello))
+
+    def hear(self, session: Session, news: Mapping[str, Any]) -> None:
+        if not isinstance(news.get("event"), str) or news["event"] == "hello":
+            raise WireError("a message is no news")
+        self._tell(News(session.host, news))
+
+    def part(self, session: Session) -> None:
+        self._settled(session)
+        if self._sessions.get(session.host) is session:
+            del self._sessions[session.host]
+            self._tell(AgentLost(session.host, session.over))
+
+    @property
+    def _welcome(self) -> dict[str, Any]:
+        times = {**self.pace._asdict(), "orphan_grace_s": self.orphan_grace_s}
+        return {"do": "welcome", "incarnation": self._incarnation, **times}
+
+    def _end(self, session: Session, hello: Mapping[str, Any]) -> None:
+        """Have an agent end that comes back after another one of its host: both would start processes there."""
+        why = "its host has a newer agent"
+        self.refuse(f"an agent of {hello['host']}", why)
+        session.send(self._welcome)
+        for slot in hello["seats"]:
+            if (number := slot_number(slot)) is not None:
+                session.send({"do": "kill", "slot": number})
+        session.send({"do": "finish"})
+        session.say_goodbye(why)
+        asyncio.get_running_loop().call_later(LINGER_S, session.hang_up, why)
+
+    def _make_place(self, host: str, *, agent: str) -> None:
+        newest = self._newest.get(host, agent)
+        if newest != agent:
+            self._replaced.add((host, newest))
+        self._newest[host] = agent
+        older = self._sessions.pop(host, None)
+        if older is None:
+            return
+        if older.over or older.agent != agent:
+            self._tell(AgentLost(host, older.over or "another agent has taken its place"))
+        older.hang_up("it has connected again")
+
+    def _settled(self, session: Session) -> None:
+        for door, _ in self._doors.values():
+            door.settled(session)
+
+    def _tell(self, event: ControlEvent) -> None:
+        if not self._stopping:
+            self._on_event(event)
+
+
+def _listener(address: str, *ports: int) -> socket.socket:
+    """On the first of these ports that is free."""
+    for port in ports[:-1]:
+        try:
+            return socket.create_server((address, port), backlog=_BACKLOG)
+        except OSError as error:
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                raise
+    return socket.create_server((address, ports[-1]), backlog=_BACKLOG)
+
+
+async def _all_gone(sessions: tuple[Session, ...]) -> None:
+    for session in sessions:
+        await session.gone.wait()
+
+
+def counted(refused: Mapping[str, int]) -> str:
+    """How often somebody was turned away, by reason, the most frequent first. Pure."""
+    return "; ".join(f"{count} × {reason}" for reason, count in Counter(refused).most_common())
+
+
+def hello_error(hello: Mapping[str, Any], *, job: str) -> str | None:
+    """What is wrong with a first message, or None. Pure."""
+    if hello.get("event") != "hello":
+        return "its first message is no hello"
+    if hello.get("job") != job:
+        return "its agent is one of another job"
+    host, agent, incarnation = hello.get("host"), hello.get("agent"), hello.get("incarnation")
+    if not isinstance(host, str) or name_error(host) is not None:
+        return "its hello names no valid host"
+    if not isinstance(agent, str) or not 0 < len(agent) <= _MAX_AGENT_ID:
+        return "its hello names no agent"
+    if isinstance(incarnation, bool) or not isinstance(incarnation, int):
+        return "its hello names no incarnation"
+    if not isinstance(hello.get("facts"), dict) or not isinstance(hello.get("seats"), dict):
+        return "its hello lacks facts or seats"
+    return None

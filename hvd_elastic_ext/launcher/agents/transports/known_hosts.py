@@ -1,0 +1,65 @@
+"""What the user's own configuration of ssh says of hosts' keys: ``ssh -G``, which connects to nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.io.background_calls import Aside
+from hvd_elastic_ext.launcher.agents.transports.child_process import Child
+from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh, is_certified, read_host_keys
+
+ANSWER_S: Final = 5.0
+"""It takes milliseconds, unless the configuration has names looked up or programs run."""
+AT_ONCE: Final = 8
+
+
+async def host_keys(ssh: Ssh, host: str) -> HostKeys:
+    """Ask for one host. Where there is no answer, ssh's own defaults are left to hold: who is not known is refused."""
+    lines: list[str] = []
+    try:
+        child = Child(ssh.question(host), b"", on_line=lambda stream, text: lines.append(text * (stream == "stdout")))
+    except OSError:
+        return HostKeys()
+    try:
+        await asyncio.wait_for(asyncio.shield(child.code), ANSWER_S)
+    except asyncio.TimeoutError:
+        return HostKeys()
+    finally:
+        child.kill()
+        child.close()
+    keys = read_host_keys("\n".join(lines))
+    try:
+        return await asyncio.wait_for(Aside().call(lambda: with_authorities(keys)), ANSWER_S)
+    except (OSError, asyncio.TimeoutError):
+        return HostKeys()
+
+
+def with_authorities(keys: HostKeys) -> HostKeys:
+    """The same, with what is read in its files of authorities that sign hosts' keys. Files may be slow."""
+    certified = any(_has_authority(Path(name).expanduser(), keys) for name in (*keys.files, *keys.shared_files))
+    return dataclasses.replace(keys, certified=certified)
+
+
+def _has_authority(file: Path, keys: HostKeys) -> bool:
+    try:
+        if not file.is_file():  # one that never ends, say
+            return False
+        with file.open(encoding="utf-8", errors="replace") as lines:
+            return is_certified(lines, keys.names)
+    except (OSError, RuntimeError):  # ssh cannot read it, either
+        return False
+
+
+async def all_host_keys(ssh: Ssh, hosts: Iterable[str]) -> list[HostKeys]:
+    """Ask for each of ``hosts``, a few at a time."""
+    room = asyncio.Semaphore(AT_ONCE)
+
+    async def ask(host: str) -> HostKeys:
+        async with room:
+            return await host_keys(ssh, host)
+
+    return list(await asyncio.gather(*map(ask, hosts)))

@@ -1,0 +1,70 @@
+"""Starts of agents that are under way: one a host, of which a newer one takes the place of an older one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Launch, Transport
+
+
+class Launches:
+    """See the module's docstring. ``remark`` takes what the agent of a host has to say outside the control port."""
+
+    def __init__(self, remark: Callable[[str, str], None]) -> None:
+        self._remark = remark
+        self._running: dict[str, Launch] = {}
+        self._waiting: dict[str, asyncio.Task[Any]] = {}
+        """Those that have not begun; they stand in line, or look for the way."""
+        self._in_line: set[str] = set()
+        self._needless: set[str] = set()
+
+    def put(self, host: str, task: asyncio.Task[Any]) -> None:
+        """Take over a task that is going to call :meth:`run`."""
+        self.drop(host)
+        self._needless.discard(host)
+        self._waiting[host] = task
+
+    async def run(self, transport: Transport, host: str, line: bytes) -> Ended | None:
+        """Start an agent and wait for the end of that; None if it is not needed any more."""
+        if host in self._needless:
+            self._waiting.pop(host, None)
+            return None
+        self._in_line.add(host)
+        try:
+            launch = await transport.start(host, line, remark=lambda text: self._remark(host, text))
+        finally:
+            self._in_line.discard(host)
+        self._waiting.pop(host, None)
+        self._running[host] = launch
+        ended = await launch.wait()
+        return ended if self._running.get(host) is launch else None
+
+    def came(self, host: str) -> None:
+        """An agent is there. Had it come by itself, a start that has not begun is not needed."""
+        if host in self._waiting:
+            self._needless.add(host)
+        if host in self._in_line and (task := self._waiting.pop(host, None)) is not None:
+            task.cancel()
+
+    def drop(self, host: str) -> None:
+        """Give up on a start. An agent that runs goes on."""
+        task, launch = self._waiting.pop(host, None), self._running.pop(host, None)
+        if task is not None:
+            task.cancel()
+        if launch is not None:
+            launch.close()
+
+    async def ended(self, *, within_s: float) -> None:
+        """Wait for what was started to end by itself, so that nothing of it outlives the launcher by a moment."""
+        ends = [asyncio.ensure_future(launch.wait()) for launch in self._running.values()]
+        if not ends:
+            return
+        _, late = await asyncio.wait(ends, timeout=within_s)
+        for end in late:
+            end.cancel()
+
+    def close(self) -> None:
+        for host in [*self._waiting, *self._running]:
+            self.drop(host)

@@ -1,0 +1,159 @@
+"""A command in a pod, carried by a thread of its own, in the shape of a child process.
+
+A thread may wait for a server that hangs; the loop never does. Nothing is lost and nothing piles up: the thread reads
+on when the loop has taken what it read before, so a loop that is busy is waited for, in the end by the command itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, Protocol
+
+from hvd_elastic_ext.launcher.agents.transports import pods
+from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT, Lines
+from hvd_elastic_ext.launcher.agents.transports.pods import Pod
+
+log = logging.getLogger(__name__)
+
+LOST: Final = 255
+"""Exit code where the command's own is not known, as ssh has it."""
+KILLED: Final = 137
+
+_LOOK_S: Final = 1.0
+
+
+class NotRun(Exception):
+    """A command was not run, or its end was not heard; ``str()`` is the reason, in one line."""
+
+
+class Stream(Protocol):
+    """The streams of a command that runs. Used by one thread, but for ``cut``."""
+
+    def send(self, data: bytes) -> None:
+        """Pass on input. Raises :class:`NotRun`."""
+
+    def hear(self) -> Iterator[tuple[int, bytes]]:
+        """Channels and what comes on them, to the end. Raises :class:`NotRun` for one that is no end."""
+
+    def cut(self) -> None:
+        """End it, from any thread, whatever is under way; also when it is closed."""
+
+    def close(self) -> None:
+        """Give it up."""
+
+
+Open = Callable[[Pod, Sequence[str]], Stream]
+"""Runs a command in a pod. Raises :class:`NotRun`."""
+
+
+class Exec:
+    """A command in a pod, in the shape of a :class:`hvd_elastic_ext.launcher.agents.transports.child_process.Child`.
+
+    ``start`` runs it; it may wait, and raise :class:`NotRun`. ``line`` goes to its input, which stays open.
+    ``on_line(stream, text)`` is called for each line of "stdout" and "stderr", without its end, in the loop. Raises
+    ``OSError`` if no thread can be started for it, and ``ValueError`` for a line longer than ``LONGEST_INPUT``.
+    """
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, start: Callable[[], Stream], line: bytes, *, on_line: Callable[[str, str], None]) -> None:
+        if len(line) > LONGEST_INPUT:
+            raise ValueError(f"a command takes at most {LONGEST_INPUT} bytes of input, not {len(line)}")
+        self._loop = asyncio.get_running_loop()
+        self._start = start
+        self._line = line
+        self._on_line = on_line
+        self._lines = {"stdout": Lines(), "stderr": Lines()}
+        self.code: asyncio.Future[int] = self._loop.create_future()
+        """LOST if it was not run, or its end was not heard. When it is known, all lines have been passed on."""
+        self.why = ""
+        """Why it is LOST."""
+        self._lock = threading.Lock()
+        self._stream: Stream | None = None
+        self._over = False
+        name = f"pod-exec-{next(self._numbers)}"
+        try:
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+        except RuntimeError:  # a limit on processes: it is this command's trouble, as a fork's would be
+            raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None
+
+    def kill(self) -> None:
+        """End what carries it. A command that runs goes on; its input ends."""
+        with self._lock:
+            self._over, stream = True, self._stream
+        if stream is not None:
+            stream.cut()
+        if not self.code.done():
+            self.code.set_result(KILLED)
+
+    close = kill
+
+    # --- in a thread of its own
+
+    def _serve(self) -> None:
+        ended = None
+        why = "the connection to the pod was lost"
+        try:
+            stream = self._start()
+            try:
+                ended = self._carry(stream)
+            finally:
+                stream.close()
+        except NotRun as error:
+            why = str(error)
+        except Exception as error:  # whoever waits for this would do so for ever
+            log.exception("a command in a pod")
+            why = f"a defect: {type(error).__name__}"
+        with contextlib.suppress(RuntimeError):  # the loop has gone
+            self._loop.call_soon_threadsafe(self._ended, ended or pods.Outcome(None, why))
+
+    def _carry(self, stream: Stream) -> pods.Outcome | None:
+        """Pass on what comes; how it ended, if that is told."""
+        with self._lock:
+            if self._over:
+                return None
+            self._stream = stream
+        stream.send(self._line)
+        self._line = b""  # there are secrets in it
+        names = {pods.STDOUT: "stdout", pods.STDERR: "stderr"}
+        for channel, data in stream.hear():
+            if channel == pods.ERROR:
+                return pods.outcome(data)
+            if channel in names:
+                self._hand_over(names[channel], data)
+        return None
+
+    def _hand_over(self, stream: str, data: bytes) -> None:
+        """Give it to the loop, and wait until it is taken."""
+        taken = threading.Event()
+        with contextlib.suppress(RuntimeError):  # the loop has gone
+            self._loop.call_soon_threadsafe(self._take, stream, data, taken)
+            while not (taken.wait(_LOOK_S) or self._over or self._loop.is_closed()):
+                pass
+
+    # --- in the loop
+
+    def _take(self, stream: str, data: bytes, taken: threading.Event) -> None:
+        try:
+            self._pass_on(stream, self._lines[stream].feed(data))
+        finally:
+            taken.set()
+
+    def _ended(self, outcome: pods.Outcome) -> None:
+        for stream, lines in self._lines.items():
+            self._pass_on(stream, lines.end())
+        self.why = outcome.why
+        if not self.code.done():
+            self.code.set_result(LOST if outcome.code is None else outcome.code)
+
+    def _pass_on(self, stream: str, lines: Iterable[str]) -> None:
+        for line in lines:
+            if not self._over:
+                self._on_line(stream, line)

@@ -1,0 +1,226 @@
+"""The way to a command in a pod: a WebSocket to the API server's exec. Loads the official client, for its credentials.
+
+Everything here may wait, for as long as :class:`Pace` says: it is for threads, not for the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import websocket
+from websocket import ABNF
+
+from hvd_elastic_ext.core.clock import Clock, SystemClock
+from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Door, Refused, Unanswered, Unreadable, read_pod
+from hvd_elastic_ext.launcher.agents.transports import pods
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
+from hvd_elastic_ext.launcher.agents.transports.pods import Pod
+
+_PIECE: Final = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """In seconds. ``connect``: for a connection. ``answer``: without a byte while one is expected.
+
+    ``ping``: of quiet after which the server is asked for a sign of life: balancers before it cut what is quiet for 20
+    to 350. ``unanswered``: how often in a row, not in seconds, until it counts as gone; a pause of our own is none of
+    its. ``nudge``: how often an input of no bytes is sent, since servers themselves count neither pings nor their
+    answers, and cut what is quiet for four hours. ``keep``: for how long credentials that were read are used again,
+    unless they are refused: those of many pods that start together need not be read one after the other.
+    """
+
+    connect: float = 10.0
+    answer: float = 30.0
+    ping: float = 10.0
+    unanswered: int = 5
+    nudge: float = 1800.0
+    keep: float = 5.0
+
+
+class Unauthorized(NotRun):
+    """The server does not take these credentials, or not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Credentials:
+    """What was read, and when."""
+
+    configuration: Any
+    door: Door
+    namespace: str
+    at: float
+
+
+class Cluster:
+    """An API server. Credentials are read anew every few seconds, if there are commands: tokens last for an hour."""
+
+    def __init__(self, access: Access, *, pace: Pace = Pace(), clock: Clock | None = None) -> None:
+        self._access = access
+        self._pace = pace
+        self._clock = clock or SystemClock()
+        self._reading = threading.Lock()
+        self._kept: _Credentials | None = None
+
+    def open(self, pod: Pod, words: Sequence[str]) -> WebSocketStream:
+        """Run ``words`` in the pod's default container. Raises :class:`NotRun`."""
+        began = self._clock.mono()
+        while True:
+            known = self._credentials()
+            try:
+                return self._run(known, pod, words)
+            except Unauthorized:
+                if self._kept is known:
+                    self._kept = None
+                if known.at >= began:  # else there may be newer ones
+                    raise
+
+    def _credentials(self) -> _Credentials:
+        """Raises :class:`NotRun`."""
+        # One at a time: the client keeps the files that it makes of a kubeconfig in one table. It may have to run a
+        # program for them, which may hang.
+        if not self._reading.acquire(timeout=self._pace.answer):
+            waited = f"what reads them has not ended for {self._pace.answer:g} s"
+            raise NotRun(f"credentials cannot be read: {waited}")
+        try:
+            kept = self._kept
+            if kept is None or self._clock.mono() - kept.at >= self._pace.keep:
+                configuration = self._access.configuration()
+                door, space = Door.of(configuration), self._access.namespace
+                self._kept = kept = _Credentials(configuration, door, space, self._clock.mono())
+            return kept
+        except Unreadable as error:
+            raise NotRun(str(error)) from None
+        finally:
+            self._reading.release()
+
+    def _run(self, known: _Credentials, pod: Pod, words: Sequence[str]) -> WebSocketStream:
+        door, space = known.door, pod.namespace or known.namespace
+        times = (self._pace.connect, self._pace.answer)
+        try:
+            container = pods.container_of(read_pod(known.configuration, space, pod.name, timeout=times))
+        except Unanswered as error:
+            raise NotRun(f"no answer from {door.url}: {error}") from None
+        except Refused as error:
+            raise _refused(error.code, error.body) from None
+        except ValueError as error:
+            raise NotRun(f"pod {space}/{pod.name}: {error}") from None
+        return connected(door, pods.exec_path(space, pod.name, container, words), pace=self._pace)
+
+
+class WebSocketStream:
+    """See :class:`hvd_elastic_ext.launcher.agents.transports.pod_exec.Stream`."""
+
+    def __init__(self, made: Any, pace: Pace) -> None:
+        self._made = made
+        self._pace = pace
+        self._socket: socket.socket | None = made.sock
+
+    def send(self, data: bytes) -> None:
+        with self._told("could not be told its orders"):
+            for start in range(0, len(data), _PIECE):
+                self._made.send_binary(bytes([pods.STDIN]) + data[start : start + _PIECE])
+
+    def hear(self) -> Iterator[tuple[int, bytes]]:
+        self._made.settimeout(self._pace.ping)
+        nudged, unanswered = time.monotonic(), 0
+        while True:
+            with self._told("was lost"):
+                try:
+                    opcode, data = self._made.recv_data(control_frame=True)
+                except websocket.WebSocketTimeoutException:
+                    if unanswered >= self._pace.unanswered:
+                        why = f"{unanswered} questions for a sign of life were not answered"
+                        raise NotRun(f"the connection to the pod was lost: {why}") from None
+                    unanswered += 1
+                    self._made.ping()
+                    now = time.monotonic()
+                    if now - nudged >= self._pace.nudge:
+                        self._made.send_binary(bytes([pods.STDIN]))
+                        nudged = now
+                    continue
+                except websocket.WebSocketConnectionClosedException:
+                    return
+            unanswered = 0
+            if opcode == ABNF.OPCODE_CLOSE:
+                return
+            # A first message without content says that the command is being started.
+            if opcode in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT) and len(data) > 1:
+                yield data[0], data[1:]
+
+    def cut(self) -> None:
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                # Not TLS's own, nor the library's: those are not for two threads at a time.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, websocket.WebSocketException):
+            self._made.shutdown()
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (websocket.WebSocketException, OSError, ValueError) as error:
+            raise NotRun(f"the connection to the pod {what}: {_reason(error)}") from None
+
+
+def connected(door: Door, path: str, *, pace: Pace) -> WebSocketStream:
+    """Ask for what ``path`` says. Raises :class:`NotRun`."""
+    made: Any = websocket.WebSocket(sslopt=_tls(door), sockopt=list(SOCKET_OPTIONS))
+    try:
+        made.connect(
+            door.url.replace("http", "ws", 1) + path,
+            header=[f"{name}: {value}" for name, value in door.headers.items()],
+            subprotocols=list(pods.PROTOCOLS),
+            timeout=pace.answer,
+            redirect_limit=0,  # the token is for nobody else
+            **_proxied(door),
+        )
+    except websocket.WebSocketBadStatusException as error:
+        raise _refused(error.status_code, error.resp_body or b"") from None
+    except websocket.WebSocketTimeoutException:
+        raise NotRun(f"no answer from {door.url}: it says nothing for {pace.answer:g} s") from None
+    except (websocket.WebSocketException, OSError, ValueError) as error:
+        raise NotRun(f"no answer from {door.url}: {_reason(error)}") from None
+    stream = WebSocketStream(made, pace)
+    if (status := made.getstatus()) != HTTPStatus.SWITCHING_PROTOCOLS:  # old versions take a redirect for a connection
+        stream.close()
+        raise _refused(status or 0, b"")
+    return stream
+
+
+def _refused(code: int, body: bytes) -> NotRun:
+    return (Unauthorized if code == HTTPStatus.UNAUTHORIZED else NotRun)(pods.refusal(code, body))
+
+
+def _tls(door: Door) -> dict[str, Any]:
+    paths = {"ca_certs": door.authority, "certfile": door.certificate, "keyfile": door.key}
+    known = {name: path for name, path in (*paths.items(), ("server_hostname", door.server_name)) if path}
+    checks = ssl.CERT_REQUIRED if door.verify else ssl.CERT_NONE
+    return {**known, "cert_reqs": checks, "check_hostname": door.verify and door.check_name}
+
+
+def _proxied(door: Door) -> dict[str, Any]:
+    if not door.proxy:
+        return {"http_no_proxy": ["*"]}  # not what the library would find by itself: the client knows what is meant
+    proxy = urlsplit(door.proxy)
+    auth = {"http_proxy_auth": (proxy.username, proxy.password or "")} if proxy.username else {}
+    way = {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port or 80}
+    return {**way, **auth, "http_no_proxy": list(door.no_proxy)}
+
+
+def _reason(error: BaseException) -> str:
+    below = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
+    said = (isinstance(below, OSError) and below.strerror) or str(below) or type(below).__name__
+    return " ".join(said.split())[:300]

@@ -1,0 +1,351 @@
+"""Ways of starting an agent on a host: directly, over ssh, and whatever else can carry one line to a program.
+
+An agent is told whom to join by one line on its standard input, with the job's key,
+and the environment and command of all its processes in it: nothing of it is ever an
+argument, where others could read it, and what carries it to another host encrypts it.
+From then on it talks over the control port, which does not. What was started here may end for reasons of its
+own (an agent that hands over to one that lives, an ssh whose connection broke):
+that says nothing about an agent that has joined. Failures come as data.
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import functools
+import json
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from hvd_elastic_ext.core.commands import agent_command
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.launcher.agents.transports.child_process import Child
+from hvd_elastic_ext.launcher.agents.transports.known_hosts import host_keys
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import Exec, Open
+from hvd_elastic_ext.launcher.agents.transports.pods import pod_of, words_in
+from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS, Ssh, refused_key
+from hvd_elastic_ext.launcher.options.settings import RunSettings
+
+log = logging.getLogger(__name__)
+
+UNREACHABLE: Final = 255
+"""Exit code of ssh when it did not get through, and of any transport here that did not."""
+AT_ONCE: Final = 8
+"""How many ssh may be on their way at once: sshd's default turns some away from the eleventh on."""
+ON_ITS_WAY_S: Final = 20.0
+"""After how long an ssh that has neither got through nor ended does not count among them any more."""
+
+MOST_EXPLAINED: Final = 40
+"""Lines that an ssh which does not get through may say; what refuses a host's key takes some 15."""
+
+Remark = Callable[[str], None]
+"""Takes one line that an agent, or whoever carries it, has to say outside the control port."""
+
+
+def join_line(
+    job: str,
+    host: str,
+    *,
+    key: bytes,
+    launcher: tuple[str, int],
+    incarnation: int,
+    orphan_grace_s: float,
+    argv: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+) -> bytes:
+    """What makes an agent join ``launcher``, or hand over to the agent of that job and host that lives. Pure.
+
+    ``argv`` and ``env`` are those of every process that is started without others of its own.
+    """
+    who = {"do": "join", "job": job, "host": host, "key": key.hex(), "launcher": list(launcher)}
+    times = {"incarnation": incarnation, "orphan_grace_s": orphan_grace_s}
+    usual = {**({"argv": list(argv)} if argv else {}), **({"env": dict(env)} if env else {})}
+    return _line({**who, **times, **usual})
+
+
+def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
+    """What makes an agent of that job and host that lives end with all it runs, after the grace. Pure."""
+    return _line({"do": "end", "job": job, "host": host, "key": key.hex(), "grace_s": grace_s})
+
+
+def _line(order: dict[str, object]) -> bytes:
+    return json.dumps(order, separators=(",", ":")).encode("ascii") + b"\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a launch ended: ``code`` 128 + N for signal N; ``reached``: the host was, whatever came then.
+
+    ``last_words`` is the last line of its standard error, or else its output.
+    """
+
+    code: int
+    reached: bool
+    last_words: str
+
+
+class Launch(Protocol):
+    """One agent being started, as far as it can be seen from here."""
+
+    @property
+    def reached(self) -> bool:
+        """True once the program there is being run."""
+
+    async def wait(self) -> Ended:
+        """Wait for its end; all remarks have been passed on then. May be waited for repeatedly and given up."""
+
+    def kill(self) -> None:
+        """SIGKILL what was started on this machine: the agent itself, or what only carries it."""
+
+    def close(self) -> None:
+        """Take no more remarks. An agent that runs goes on; what only carries it ends."""
+
+
+class Transport(Protocol):
+    """A way of starting agents."""
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        """Start an agent on ``host`` and give it ``line``. Returns without waiting for it to be reached.
+
+        Never raises for what is wrong with a host: then the launch has ended, and says
+        why. ``ValueError`` for a line longer than ``child_process.LONGEST_INPUT``.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Starts agents on this machine, whatever the host's name."""
+
+    python: str = field(default=sys.executable)
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        begin = functools.partial(Child, agent_command(self.python), line)
+        return _Begun(begin, remark=remark, carrier=False)
+
+
+class _Carried(abc.ABC):
+    """Starts agents elsewhere by what carries that which they hear and say, a few at a time."""
+
+    def __init__(self, python: str) -> None:
+        self._python = python
+        self._room = asyncio.Semaphore(AT_ONCE)
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        # The shell says that it is there: from then on a failure is not one of the way.
+        words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *agent_command(self._python)]
+        try:
+            prepare = self._way(host, words)
+        except ValueError as error:
+            return _Failed(str(error))
+        await self._room.acquire()
+        try:
+            way = await prepare()
+            explain = functools.partial(self._explain, host)
+            launch = _Begun(functools.partial(way, line), remark=remark, carrier=True, explain=explain)
+        except BaseException:
+            self._room.release()
+            raise
+        launch.when_under_way(self._room.release)
+        return launch
+
+    @abc.abstractmethod
+    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
+        """Finds out what runs ``words`` on ``host``, when that is called. Raises ``ValueError`` for a wrong name."""
+
+    def _explain(self, host: str, said: Sequence[str]) -> str | None:
+        """What to do about one that was not reached, by the last lines that it said; None if that is not known."""
+        return None
+
+
+class OverSsh(_Carried):
+    """Starts agents over ``ssh``, a few at a time."""
+
+    def __init__(self, ssh: Ssh | None = None, *, python: str = sys.executable) -> None:
+        super().__init__(python)
+        self._ssh = ssh or Ssh(Path.cwd())
+
+    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
+        self._ssh.question(host)  # a wrong name takes no room
+        return functools.partial(self._with_keys, host, words)
+
+    async def _with_keys(self, host: str, words: list[str]) -> Callable[..., Carrier]:
+        keys = await host_keys(self._ssh, host)
+        command = self._ssh.command(host, words, keys=keys.options(self._ssh.known_hosts))
+        return functools.partial(Child, command)
+
+    def _explain(self, host: str, said: Sequence[str]) -> str | None:
+        return refused_key(host, self._ssh.port, said)
+
+
+class ToPods(_Carried):
+    """Starts agents in pods by the API server's exec, a few at a time; in ``directory``, in pods that have it."""
+
+    def __init__(self, run: Open, *, directory: Path | None = None, python: str = sys.executable) -> None:
+        super().__init__(python)
+        self._run = run
+        self._directory = directory or Path.cwd()
+
+    @classmethod
+    def found(cls, environ: Mapping[str, str] = os.environ) -> ToPods:
+        """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to.
+
+        Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
+        """
+        try:
+            from hvd_elastic_ext.io.kube_access import Access
+            from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in ("kubernetes", "urllib3", "websocket"):
+                raise
+            remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
+            raise UsageError(f"--rsh pod needs the package 'kubernetes'; install it: {remedy}") from None
+        return cls(Cluster(Access.found(None, environ, remedy="for --rsh pod let KUBECONFIG name one")).open)
+
+    def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
+        way = functools.partial(Exec, functools.partial(self._run, pod_of(host), words_in(self._directory, words)))
+
+        async def found() -> Callable[..., Carrier]:
+            return way
+
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class ByName:
+    """``near`` for the names that ``is_near`` says yes to, at once, else ``far``."""
+
+    near: Transport
+    far: Transport
+    is_near: Callable[[str], bool]
+
+    async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
+        problem = name_error(host)
+        if problem is not None:
+            return _Failed(problem)
+        return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
+
+
+def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: ToPods | None) -> Transport:
+    """The one that ``--rsh`` names; without it, this machine's names directly and others over ssh."""
+    if settings.rsh in ("local", "pod"):
+        return pods or Local()
+    far = OverSsh(ssh_of(settings))
+    return far if settings.rsh == "ssh" else ByName(Local(), far, is_near)
+
+
+def ssh_of(settings: RunSettings) -> Ssh:
+    """How this job's hosts are reached over ssh. Their keys are remembered in its own folder."""
+    known_hosts = settings.state_dir.absolute() / KNOWN_HOSTS
+    return Ssh(Path.cwd(), settings.ssh_port, settings.ssh_identity_file, known_hosts=known_hosts)
+
+
+_REACHED: Final = "hvd-elastic-host-reached"
+
+
+class _Failed:
+    """A launch that never was."""
+
+    reached = False
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+
+    async def wait(self) -> Ended:
+        return Ended(UNREACHABLE, reached=False, last_words=self._why)
+
+    def kill(self) -> None:
+        return
+
+    def close(self) -> None:
+        return
+
+
+class Carrier(Protocol):
+    """What was started here: an agent, or what carries its streams. Called with the loop running, and in it only."""
+
+    code: asyncio.Future[int]
+    """128 + N for signal N. When it is known, all lines have been passed on."""
+    why: str
+    """Why there is no exit code of what runs; empty where there is one."""
+
+    def kill(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _Begun:
+    """A launch that was begun, by ``begin(on_line=…)``; a ``carrier`` only carries what an agent elsewhere says."""
+
+    def __init__(
+        self,
+        begin: Callable[..., Carrier],
+        *,
+        remark: Remark,
+        carrier: bool,
+        explain: Callable[[Sequence[str]], str | None] = lambda said: None,
+    ) -> None:
+        self.reached = not carrier
+        self._explain = explain
+        self._errors: deque[str] = deque(maxlen=MOST_EXPLAINED)
+        self._carrier = carrier
+        self._remark = remark
+        self._words = {"stdout": "", "stderr": ""}
+        self._under_way: Callable[[], None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._child: Carrier | None = None
+        try:
+            self._child = begin(on_line=self._hear)
+        except OSError as error:
+            self.reached = False
+            self._words["stderr"] = ": ".join(filter(None, (error.filename, error.strerror))) or str(error)
+
+    async def wait(self) -> Ended:
+        code = UNREACHABLE if self._child is None else await asyncio.shield(self._child.code)
+        why = "" if self._child is None else self._child.why
+        words = why or self._words["stderr"] or self._words["stdout"]
+        remedy = None if self.reached else self._explain(self._errors)
+        return Ended(code, self.reached, words if remedy is None else f"{words.rstrip('.')}: {remedy}")
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.kill()
+
+    def close(self) -> None:
+        if self._child is not None:
+            self._child.close()
+            if self._carrier:
+                self._child.kill()
+
+    def when_under_way(self, act: Callable[[], None]) -> None:
+        """Call ``act`` once, when the host was reached, or this has ended, or nobody knows."""
+        self._under_way = act
+        if self._child is None:
+            self._settled()
+        else:
+            self._child.code.add_done_callback(lambda _: self._settled())
+            self._timer = asyncio.get_running_loop().call_later(ON_ITS_WAY_S, self._settled)
+
+    def _settled(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        act, self._under_way = self._under_way, None
+        if act is not None:
+            act()
+
+    def _hear(self, stream: str, text: str) -> None:
+        if not self.reached and stream == "stdout" and text == _REACHED:
+            self.reached = True
+            self._settled()
+            return
+        if text.strip():
+            self._words[stream] = text.strip()
+            if stream == "stderr" and not self.reached:
+                self._errors.append(text.strip())
+            self._remark(text)

@@ -1,0 +1,6 @@
+"""The commands ``hvd-elastic run`` and ``hvd-elastic hosts``, and the parser of Horovod that ``run`` extends.
+
+Belongs here: options, messages for the user, exit codes. ``horovod.runner`` is imported in ``horovod_options`` only.
+
+Never here: anything that a running job needs.
+"""

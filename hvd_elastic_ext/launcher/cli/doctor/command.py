@@ -1,0 +1,121 @@
+"""``hvd-elastic doctor``: what would break a job here, and the command that mends it."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TextIO
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import name_error
+from hvd_elastic_ext.core.publication import parse_hosts_text
+from hvd_elastic_ext.launcher.cli.doctor.findings import Finding, breaks_a_job, judge
+from hvd_elastic_ext.launcher.cli.doctor.probes import Reach, gather
+
+STYLES: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "bold red"}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Look, report, and return 0 if nothing would break a job, 1 if something would, 2 for wrong usage."""
+    options = build_parser().parse_args(list(argv))
+    hosts = wanted_hosts(options.host, options.hosts_file)
+    reach = Reach(options.ssh_port, options.ssh_identity_file, options.python)
+    findings = judge(gather(hosts, reach, directory=Path.cwd()), local=options.local)
+    report(findings, sys.stdout, as_json=options.json)
+    return 1 if breaks_a_job(findings) else 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All options, documented."""
+    parser = argparse.ArgumentParser(
+        prog="hvd-elastic doctor",
+        description="Say what on this machine, and on the hosts given, would break a job, and what mends it. "
+        "Nothing is changed. Exit code 0: nothing would; 1: something would.",
+    )
+    parser.add_argument(
+        "--host", action="append", default=[], metavar="HOST", help="look at this host too (repeatable)"
+    )
+    parser.add_argument("--hosts-file", metavar="PATH", help="look at each host of a file of host:slots lines")
+    parser.add_argument(
+        "--local", action="store_true", help="the job stays on this machine: needs of other jobs are notes"
+    )
+    parser.add_argument(
+        "-p", "--ssh-port", type=int, metavar="PORT", help="port of sshd on the hosts (default: ssh's own)"
+    )
+    parser.add_argument("-i", "--ssh-identity-file", metavar="FILE", help="private key to use (default: ssh's own)")
+    parser.add_argument(
+        "--python", default=sys.executable, metavar="PATH", help="interpreter on the hosts (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    return parser
+
+
+def wanted_hosts(named: Sequence[str], hosts_file: str | None) -> tuple[str, ...]:
+    """The hosts to look at, each once. Raises :class:`UsageError` or :class:`BadHosts` for what is no host name."""
+    for name in named:
+        problem = name_error(name)
+        if problem is not None:
+            raise UsageError(f"--host: {problem}")
+    listed: tuple[str, ...] = ()
+    if hosts_file is not None:
+        try:
+            text = Path(hosts_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--hosts-file {hosts_file} cannot be read: {error}") from None
+        listed = parse_hosts_text(text, where=hosts_file, default_slots=1).names
+    return tuple(dict.fromkeys([*named, *listed]))
+
+
+def report(findings: Sequence[Finding], out: TextIO, *, as_json: bool) -> None:
+    """Write JSON, a table on a terminal, or plain lines."""
+    if as_json:
+        document = {"ok": not breaks_a_job(findings), "findings": [dataclasses.asdict(f) for f in findings]}
+        out.write(json.dumps(document, indent=2) + "\n")
+    elif out.isatty():
+        _table(findings, out)
+    else:
+        out.write("".join(plain(finding) + "\n" for finding in findings) + verdict(findings) + "\n")
+
+
+def plain(finding: Finding) -> str:
+    """One line."""
+    parts = [f"{finding.level:<8}{finding.what}"]
+    if finding.why:
+        parts.append(finding.why)
+    if finding.remedy:
+        parts.append(f"remedy: {finding.remedy}")
+    return "; ".join(parts)
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """The last line."""
+    count = {level: sum(f.level == level for f in findings) for level in STYLES}
+    if count["error"]:
+        return f"{_counted(count['error'], 'thing')} would break a job"
+    return "nothing here would break a job" + (f"; {_counted(count['warning'], 'warning')}" if count["warning"] else "")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def _table(findings: Sequence[Finding], out: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for f in findings:
+        text = Text(f.what)
+        if f.why:
+            text.append(f"\n{f.why}", "dim")
+        if f.remedy:
+            text.append(f"\nremedy: {f.remedy}")
+        table.add_row(Text(f.level, STYLES[f.level]), text)
+    console = Console(file=out)
+    console.print(table)
+    console.print(Text(verdict(findings), STYLES["error" if breaks_a_job(findings) else "ok"]))

@@ -1,0 +1,192 @@
+"""``hvd-elastic hosts``: see and change which hosts a job may use, while it runs or before it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.launcher.job import admin_socket, ownership, runs, state_folder
+from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+
+ROOT: Final = Path(state_folder.FOLDERS)
+_UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+BEGINS_S: Final = 5.0
+"""How long a launcher that holds the folder may take until it listens."""
+AGAIN_S: Final = 0.1
+_NOBODY: Final = "no launcher runs; the next one will heed this"
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of ``hvd-elastic hosts``."""
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument("--job", metavar="NAME", help="the job, if several have a folder here")
+    where.add_argument("--state-dir", metavar="DIR", type=Path, help="the job's folder (default: ./.hvd-elastic/JOB)")
+    options = argparse.ArgumentParser(
+        prog="hvd-elastic hosts",
+        description="See and change which hosts a job may use. Works on a running job; without one, on what the next "
+        "launcher of the job will go by.",
+    )
+    commands = options.add_subparsers(dest="do", metavar="COMMAND", required=True)
+    listing = commands.add_parser("list", parents=[where], help="hosts, who is blocked, why and for how long")
+    listing.add_argument("-o", "--output", choices=("table", "json"), default="table", help="default: table")
+    block = commands.add_parser("block", parents=[where], help="use a host no more, until it is cleared")
+    block.add_argument("host", metavar="HOST", help="a host, or a node under pods")
+    block.add_argument("--for", dest="seconds", metavar="TIME", help="30s, 10m, 2h (default: until cleared)")
+    block.add_argument("--reason", metavar="TEXT", default="", help="for `hosts list` and the journal")
+    clear = commands.add_parser("clear", parents=[where], help="forget all that is held against a host")
+    clear.add_argument("host", metavar="HOST", help="a host, or a node under pods")
+    return options
+
+
+def main(argv: Sequence[str]) -> int:
+    """Answer one command. Raises :class:`UsageError`, one line, for what makes no sense."""
+    options = parser().parse_args(argv)
+    request = _request(options)
+    folder = _folder(options, os.environ)
+    answer = _ask(folder, request)
+    if "hosts" in answer:
+        text = json.dumps(answer["hosts"], indent=1) if options.output == "json" else table(answer["hosts"])
+        sys.stdout.write(text + "\n")
+    else:
+        sys.stdout.write(f"{answer['said']}\n")
+    return 0
+
+
+def _request(options: argparse.Namespace) -> dict[str, Any]:
+    if options.do == "list":
+        return {"do": "list"}
+    request: dict[str, Any] = {"do": options.do, "host": host_requests.checked_name(options.host)}
+    if options.do == "block":
+        request["for"] = None if options.seconds is None else seconds(options.seconds)
+        request["reason"] = host_requests.checked_reason(options.reason)
+    return request
+
+
+def seconds(text: str) -> float:
+    """Read ``30s``, ``10m``, ``2h`` or ``1d``. Raises :class:`UsageError`."""
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text)
+    found = float(match[1]) * _UNITS[match[2]] if match else 0.0
+    if not 0 < found <= host_requests.MAX_FOR_S:
+        raise UsageError(f"--for {text!r}: write a time such as 30s, 10m or 2h")
+    return found
+
+
+def _folder(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
+    """The job's folder: as told, else the only one here. Raises :class:`UsageError`."""
+    named = options.state_dir or environ.get("HVD_ELASTIC_STATE_DIR")
+    job = options.job or environ.get("HVD_ELASTIC_JOB")
+    if named is None and job is not None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", job):
+            raise UsageError(f"--job {job!r} is no job's name")
+        named = ROOT / job
+    if named is not None:
+        if not Path(named).is_dir():
+            raise UsageError(f"{named} is no job's folder; give the --job or --state-dir that `hvd-elastic run` has")
+        return Path(named)
+    found = sorted(path for path in ROOT.glob("*") if path.is_dir())
+    if len(found) != 1:
+        there = ", ".join(path.name for path in found) or "none"
+        raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
+    return found[0]
+
+
+def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The launcher's answer; without a launcher, ours over what it saved."""
+    _check(folder)
+    deadline = time.monotonic() + BEGINS_S
+    while (answer := _asked(folder, request)) is None:
+        who = state_folder.holder(folder)
+        if who is None:
+            return _without_launcher(folder, request)
+        if time.monotonic() >= deadline:
+            raise Permanent(f"{folder} is in use by {who}, which cannot be asked from here; ask on that host")
+        time.sleep(AGAIN_S)
+    if "error" in answer:
+        raise UsageError(str(answer["error"]))
+    return answer
+
+
+def _check(folder: Path) -> None:
+    """Raises :class:`UsageError` for a folder that is not the user's own; for another user's job it names that user."""
+    try:
+        state_folder.check(folder)
+    except UsageError:
+        owner = folder.stat().st_uid
+        if owner in (0, os.geteuid()):
+            raise
+        name = ownership.name_of_user(owner)
+        raise UsageError(
+            f"{folder} belongs to user {name}; give this command as that user, with sudo -u {name}"
+        ) from None
+
+
+def _asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The launcher's answer; None if nobody listens."""
+    try:
+        return admin_socket.ask(folder / state_folder.SOCKET, request)
+    except (FileNotFoundError, ConnectionError):
+        return None
+    except PermissionError:
+        raise UsageError(f"{folder}: only the user who runs the job may ask its launcher") from None
+    except (OSError, ValueError) as error:
+        raise Permanent(f"{folder}: the launcher gives no answer ({error})") from None
+
+
+def _without_launcher(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
+    now, wall = time.monotonic(), time.time()
+    if request["do"] == "list":
+        saved, _ = state_folder.load(folder)
+        sys.stderr.write("hvd-elastic hosts: no launcher runs; this is what the last one saved\n")
+        return host_requests.answer(request, _ledger(folder, saved, now=now, wall=wall), hosts=(), now=now).answer
+    with state_folder.StateDir(folder) as held:
+        saved = held.load() or state_folder.Saved()
+        before = _ledger(folder, saved, now=now, wall=wall)
+        after, answer = host_requests.answer(request, before, hosts=(), now=now)
+        if after is before:
+            return answer
+        plain = ledger_json.to_json(after, now, wall=wall)
+        if not held.save(replace(saved, ledger=plain)):
+            raise Permanent(f"{folder}: nothing could be saved there, so nothing is changed")
+    return {"said": f"{answer['said']} ({_NOBODY})"}
+
+
+def _ledger(folder: Path, saved: state_folder.Saved | None, *, now: float, wall: float) -> HealthLedger:
+    told = None if saved is None else ledger_json.by_hand(saved.ledger) if runs.has_ended(saved) else saved.ledger
+    if told is None:
+        return HealthLedger()
+    try:
+        return ledger_json.from_json(told, now, wall=wall)
+    except ValueError as error:
+        sys.stderr.write(f"hvd-elastic hosts: {folder}: {error}; starting from nothing\n")
+        return HealthLedger()
+
+
+def table(hosts: Sequence[Mapping[str, Any]]) -> str:
+    """Rows of a list answer for people."""
+    if not hosts:
+        return "nothing is held against anybody"
+    head = ("HOST", "SLOTS", "STATE", "STRIKES", "FOR", "WHY")
+    lines = [head, *map(_cells, hosts)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head) - 1)]
+    return "\n".join(
+        "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
+        for line in lines
+    )
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    slots = "" if row["slots"] is None else f"{len(row['usable'])}/{row['slots']}"
+    held = row["state"] != "free"
+    left = "" if not held else "for good" if row["left_s"] is None else host_requests.duration(row["left_s"])
+    name = row["name"] if row["published"] else f"({row['kind']} {row['name']})"
+    return (name, slots, row["state"], str(row["strikes"] or ""), left, row["why"])

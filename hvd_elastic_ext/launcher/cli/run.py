@@ -1,0 +1,493 @@
+"""``hvd-elastic run``: options in, one job, its exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext import __version__
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.options import layered_argv
+from hvd_elastic_ext.core.publication import parse_hosts_option
+from hvd_elastic_ext.core.secrets import USER, secret_in_url
+from hvd_elastic_ext.io import core_dumps
+from hvd_elastic_ext.io.append_file import Announced, AppendFile
+from hvd_elastic_ext.io.config_file import read_config
+from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
+from hvd_elastic_ext.launcher.job import finished_check, runs, state_folder
+from hvd_elastic_ext.launcher.job.output import Log, Outlets
+from hvd_elastic_ext.launcher.options.settings import (
+    CLOUDS,
+    ELASTIC_TIMEOUT_S,
+    ENGINES,
+    CloudNotices,
+    RunSettings,
+    Sources,
+    job_name,
+)
+from hvd_elastic_ext.launcher.rules.checkpoints import finished
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
+    AUTO,
+    Durability,
+    parse_checkpoint_every,
+    parse_commit_every,
+)
+from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import limits_of
+from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.sources.sources import (
+    FixedSource,
+    HostsFileSource,
+    HostSource,
+    PushSource,
+    ScriptSource,
+    connector,
+)
+
+PREFIX: Final = "HVD_ELASTIC_"
+RESERVED: Final = ("WORKER_JOURNAL", "SAMPLE", "DEVICES", "NOTICE_FILE")
+"""Environment names with our prefix that are no options of ``run``: workers and agents read them."""
+
+COLLECT: Final = (50_000, 20, 100)
+"""When the launcher looks for unreachable cycles: seldom. It makes next to none, and to look is to look at all that it
+knows of thousands of processes."""
+
+DESCRIPTION: Final = (
+    "Run an elastic Horovod job. Every option of horovodrun means here what it means there; "
+    "the group 'hvd-elastic' is ours."
+)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a job. Raises :class:`ElasticError` with its exit code for every end but success."""
+    # Until the job takes signals over, there is nothing to end but this process.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _end_at_once)
+    core_dumps.forbid()
+    settings = parse(argv, os.environ)
+    with Outlets(sys.stdout, sys.stderr) as outlets:
+        level = logging.DEBUG if settings.verbose else logging.WARNING
+        logging.basicConfig(level=level, format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
+        _recorded(settings, outlets)
+    return 0
+
+
+class _EndedAtOnce(SystemExit):
+    """No ``Exception``, so that no library that is being imported can take it for a failure of its own."""
+
+
+def _end_at_once(number: int, _: object) -> None:
+    raise _EndedAtOnce(128 + number)
+
+
+def _recorded(settings: RunSettings, outlets: Outlets) -> None:
+    """Run the job, and write into its journal how it ended."""
+    with state_folder.StateDir(settings.state_dir) as folder:  # before the journal, which another launcher may write
+        fresh = runs.name_of(time.time(), secrets.randbits(16))
+        saved = runs.begun(folder.load(), fresh=fresh, resume=settings.resume)
+        done = _finished(settings, saved)
+        if done is not None:
+            logging.getLogger(__name__).warning("%s", done)
+            return
+        _journalled(settings, folder, saved, outlets)
+
+
+def _finished(settings: RunSettings, saved: state_folder.Saved) -> str | None:
+    """What is said of a job that is done already; None if there is something to do, or nothing is known from here."""
+    how = settings.durability
+    if how is None or how.train_on or saved.more.get("hosts"):  # there may be somebody who is to be ended
+        return None
+    found = finished_check.find(how.place, how.mark)
+    return None if found is None else finished.said(found, how.place)
+
+
+def _journalled(
+    settings: RunSettings, folder: state_folder.StateDir, saved: state_folder.Saved, outlets: Outlets
+) -> None:
+    journal = open_journal(settings.journal)
+    name = {"job": settings.job, "run": saved.more[runs.RUN]}
+    journal.record("started", generation=0, **name, pid=os.getpid(), version=__version__, command=settings.command[0])
+    feed = HostFeed(journal)
+    source = make_source(settings, feed)
+    try:
+        _run(settings, feed, source, folder=folder, saved=saved, journal=journal, outlets=outlets)
+    except ElasticError as error:
+        journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))
+        raise
+    except _EndedAtOnce as end:
+        journal.record("finished", generation=feed.generation, code=end.code, reason="stopped while starting")
+        raise
+    journal.record("finished", generation=feed.generation, code=0, reason="training is done")
+
+
+def _run(
+    settings: RunSettings,
+    feed: HostFeed,
+    source: HostSource,
+    *,
+    folder: state_folder.StateDir,
+    saved: state_folder.Saved,
+    journal: Journal,
+    outlets: Outlets,
+) -> None:
+    from hvd_elastic_ext.launcher.job.job import Job
+
+    # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
+    job = Job(settings, feed, folder=folder, saved=saved, journal=journal, clock=SystemClock(), outlets=outlets)
+    gc.freeze()
+    gc.set_threshold(*COLLECT)
+    source.start()
+    try:
+        job.run()
+    finally:
+        source.stop()
+
+
+def open_journal(path: Path) -> Journal:
+    """Open a journal for appending. Raises :class:`UsageError` if it cannot be."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock())
+    except OSError as error:
+        raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
+
+
+def make_source(settings: RunSettings, feed: HostFeed) -> HostSource:
+    """The one source of hosts that the settings name."""
+    sources = settings.sources
+    if sources.hosts_file is not None:
+        return HostsFileSource(sources.hosts_file, feed, default_slots=settings.default_slots)
+    if sources.discovery_url is not None:
+        return PushSource(sources.discovery_url, feed, user=sources.discovery_user)
+    if sources.script is not None:
+        return ScriptSource(sources.script, feed, default_slots=settings.default_slots)
+    assert sources.hosts is not None
+    return FixedSource(sources.hosts, feed)
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
+    """Read options from ``argv``, ``HVD_ELASTIC_*`` and ``--config``. Raises :class:`UsageError`."""
+    try:
+        from hvd_elastic_ext.launcher.cli import horovod_options as horovod
+    except ImportError as error:
+        raise UsageError(
+            f"Horovod cannot be imported ({error}); `hvd-elastic doctor` says what is wrong, "
+            "scripts/build-horovod builds it"
+        ) from None
+
+    def layer(parser: argparse.ArgumentParser, given: Sequence[str]) -> list[str]:
+        config, name = _config_of(parser, given)
+        return layered_argv(
+            parser, given, config=config, config_name=name, environ=environ, prefix=PREFIX, reserved=RESERVED
+        )
+
+    args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
+    _check_sample(environ)
+    problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
+    problem = problem or why_no_program(args.command)
+    if problem is not None:
+        raise UsageError(problem)
+    hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
+    return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
+
+
+def why_no_program(command: Sequence[str]) -> str | None:
+    """Why a command can be started nowhere: it is a file here, and no program. None if nothing is known against it."""
+    script = command[0] if command else ""
+    if not script.endswith(".py") or not Path(script).is_file() or shutil.which(script) is not None:
+        return None
+    return f"{script} is no program: write python {script}"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Our own options of ``run``."""
+    group = parser.add_argument_group("hvd-elastic")
+    group.add_argument("--hosts-file", metavar="PATH", help="file of host:slots lines, followed as it changes")
+    group.add_argument("--discovery", metavar="URL", help="push of hvd-discover: unix:///path or http://host:port")
+    group.add_argument(
+        "--discovery-user", type=int, metavar="UID", help="who runs hvd-discover, if neither you nor root (its number)"
+    )
+    group.add_argument(
+        "--rsh",
+        choices=("ssh", "local", "pod"),
+        help="how hosts are reached; pod is the API server's exec (default: this machine's names directly, else ssh)",
+    )
+    group.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="horovod",
+        help="what forms worlds: Horovod, within the processes; torchrun's way or mpirun, with new processes (horovod)",
+    )
+    group.add_argument("--job", metavar="NAME", help="name of the job (default: that of what it runs)")
+    group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
+    group.add_argument("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
+    group.add_argument(
+        "--settle", type=float, default=3.0, metavar="S", help="seconds additions may gather before one resize (3)"
+    )
+    group.add_argument(
+        "--standby-timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds a newcomer may take to be ready (600)",
+    )
+    group.add_argument(
+        "--heartbeat-interval", type=float, default=1.0, metavar="S", help="seconds between two heartbeats (1)"
+    )
+    group.add_argument(
+        "--heartbeat-timeout", type=float, default=10.0, metavar="S", help="seconds of silence that are a failure (10)"
+    )
+    group.add_argument(
+        "--progress-timeout",
+        type=float,
+        metavar="S",
+        help="seconds without progress, while others wait, after which a process is named stalled (default: off)",
+    )
+    group.add_argument("--restart-stalled", action="store_true", help="and restart a process that is stalled")
+    group.add_argument(
+        "--drain-stragglers", action="store_true", help="send away, once, a process that stays slower than the others"
+    )
+    group.add_argument(
+        "--notices-from",
+        choices=CLOUDS,
+        default="none",
+        help="cloud that hosts ask whether they are taken back; auto finds out which (none)",
+    )
+    group.add_argument("--metadata-url", metavar="URL", help="where they ask it (default: the cloud's usual address)")
+    group.add_argument("--allowed-sizes", metavar="N,N,…", help="sizes that a world may have (default: any)")
+    group.add_argument(
+        "--below-min",
+        choices=("wait", "sleep", "fail"),
+        default="wait",
+        help="what to do below --min-np: wait for --elastic-timeout, sleep without any process, or fail at once (wait)",
+    )
+    group.add_argument(
+        "--sleep-after",
+        type=float,
+        default=30.0,
+        metavar="S",
+        help="seconds below it before the job goes to sleep (30)",
+    )
+    group.add_argument(
+        "--max-wait-time",
+        type=float,
+        metavar="S",
+        help="seconds that it may sleep at a time; then exit code 75 (default: as long as it takes)",
+    )
+    group.add_argument(
+        "--sleep-releases",
+        choices=("none", "pods", "job"),
+        default="none",
+        help="what it lets go while it sleeps: worker pods; with job it is suspended besides at exit code 75 (none)",
+    )
+    group.add_argument("--release-job", metavar="KIND/NAME", help="what makes these pods, such as mpijob/digits")
+    group.add_argument(
+        "--wake-every", type=float, default=300.0, metavar="S", help="seconds between two tries to get them back (300)"
+    )
+    group.add_argument(
+        "--wake-timeout", type=float, default=600.0, metavar="S", help="seconds all may take to be ready then (600)"
+    )
+    group.add_argument(
+        "--job-restart-policy",
+        choices=("Never", "OnFailure"),
+        default="Never",
+        help="whether a job that failed begins again from its newest checkpoint (Never)",
+    )
+    group.add_argument(
+        "--job-backoff-limit", type=int, default=6, metavar="N", help="how often, at most, with OnFailure (6)"
+    )
+    group.add_argument(
+        "--failure-budget", type=int, default=10, metavar="N", help="faults within an hour that end the job (10)"
+    )
+    group.add_argument(
+        "--orphan-grace", type=float, default=60.0, metavar="S", help="seconds hosts wait for a lost launcher (60)"
+    )
+    group.add_argument(
+        "--commit-wait",
+        type=float,
+        default=60.0,
+        metavar="S",
+        help="seconds to wait for a host that alone holds the newest commit, before training goes on behind it (60)",
+    )
+    group.add_argument(
+        "--adopt", action="store_true", help="give plain hvd.elastic scripts our State, sampler and loop, unedited"
+    )
+    group.add_argument(
+        "--restart-from-scratch",
+        action="store_true",
+        help="begin training anew where all processes are lost and no commit was kept (default: the job fails)",
+    )
+    group.add_argument(
+        "--commit-every",
+        metavar="auto|N",
+        help="make every N-th state.commit() only, or as many as pay: what copying costs against what is lost (1: all)",
+    )
+    group.add_argument(
+        "--checkpoint-dir",
+        metavar="DIR",
+        help="where durable checkpoints go, a folder or a URL; also turns them on (default: STATE_DIR/checkpoints)",
+    )
+    group.add_argument(
+        "--checkpoint-every",
+        metavar="auto|N|Ns|notice",
+        help="how often: by itself, in steps, in seconds, or on notice only; also turns them on (auto)",
+    )
+    group.add_argument(
+        "--checkpoint-keep", type=int, default=3, metavar="N", help="how many of the newest checkpoints are left (3)"
+    )
+    group.add_argument(
+        "--train-on", action="store_true", help="train on from the last checkpoint of a job that is done"
+    )
+    group.add_argument(
+        "--resume", action="store_true", help="go on with the last run's journal and strikes, even if it has ended"
+    )
+    group.add_argument("--config", metavar="FILE", help="YAML or TOML file of any of these options by their long names")
+
+
+def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Mapping[str, Any], str]:
+    """Read the file that ``--config`` names, if it stands among our options (the command may have its own)."""
+    required = [action for action in parser._actions if action.required]
+    for action in required:
+        action.required = False  # it may be given in the very file that is looked for
+    try:
+        path = parser.parse_known_args(argv)[0].config
+    finally:
+        for action in required:
+            action.required = True
+    return ({}, "") if path is None else (read_config(Path(path)), path)
+
+
+def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, str]) -> RunSettings:
+    command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
+    job = args.job or job_name(command)
+    state_dir = Path(args.state_dir or Path(state_folder.FOLDERS) / job)
+    return RunSettings(
+        command=command,
+        sources=_sources(args, hosts),
+        num_proc=args.num_proc,
+        min_num_proc=args.min_num_proc if args.min_num_proc is not None else args.num_proc,
+        max_num_proc=args.max_num_proc,
+        default_slots=args.slots,
+        elastic_timeout_s=args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
+        reset_limit=args.reset_limit,
+        cooldown_s=DEFAULT_COOLDOWN_S
+        if args.cooldown_range is None
+        else (args.cooldown_range[0], args.cooldown_range[1]),
+        interfaces=tuple(sorted(args.nics or ())),
+        rsh=args.rsh,
+        ssh_port=args.ssh_port,
+        ssh_identity_file=args.ssh_identity_file,
+        output_dir=Path(args.output_filename) if args.output_filename else None,
+        timestamps=args.prefix_output_with_timestamp,
+        verbose=args.verbose,
+        job=job,
+        journal=Path(args.journal or state_dir / "journal.jsonl"),
+        state_dir=state_dir,
+        allowed_sizes=_sizes(args.allowed_sizes),
+        settle_s=args.settle,
+        standby_timeout_s=args.standby_timeout,
+        heartbeat_interval_s=args.heartbeat_interval,
+        heartbeat_timeout_s=args.heartbeat_timeout,
+        orphan_grace_s=args.orphan_grace,
+        commit_wait_s=args.commit_wait,
+        failure_budget=args.failure_budget,
+        adopt=args.adopt,
+        restart_from_scratch=args.restart_from_scratch,
+        engine=args.engine,
+        below_min=args.below_min,
+        sleep_after_s=args.sleep_after,
+        max_wait_s=args.max_wait_time,
+        releases=limits_of(args.sleep_releases, args.release_job, args.wake_every, args.wake_timeout),
+        restart_policy=args.job_restart_policy,
+        backoff_limit=args.job_backoff_limit,
+        progress_timeout_s=args.progress_timeout,
+        restart_stalled=args.restart_stalled,
+        drain_stragglers=args.drain_stragglers,
+        durability=_durability(args, state_dir, mark=finished_check.mark_of(command)),
+        resume=args.resume,
+        commit_every=None if args.commit_every is None else parse_commit_every(args.commit_every),
+        notices=CloudNotices(args.notices_from, args.metadata_url or None),
+        env=env,
+    )
+
+
+def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
+    named = (args.hosts_file, args.discovery, args.host_discovery_script, hosts)
+    if args.discovery:
+        try:
+            connector(args.discovery)
+        except ValueError as error:
+            raise UsageError(f"--discovery {error}") from None
+    fixed: HostSet | None = None
+    if hosts is not None:
+        fixed = parse_hosts_option(hosts, where="--hosts", default_slots=args.slots or 1)
+    elif not any(named):
+        # As horovodrun does: without any word about hosts, this machine is the one host.
+        fixed = HostSet.of({"localhost": max(1, args.num_proc)})
+    return Sources(
+        hosts_file=Path(args.hosts_file) if args.hosts_file else None,
+        discovery_url=args.discovery,
+        script=args.host_discovery_script,
+        hosts=fixed,
+        discovery_user=args.discovery_user,
+    )
+
+
+def _durability(args: argparse.Namespace, state_dir: Path, *, mark: str) -> Durability | None:
+    """Checkpoints are made where one of their options, or sleep, is asked for: they take time and room on a disk."""
+    if args.checkpoint_dir is None and args.checkpoint_every is None and args.below_min != "sleep":
+        return None
+    if args.checkpoint_keep < 1:
+        raise UsageError(f"--checkpoint-keep is {args.checkpoint_keep}; keep at least 1, or leave checkpoints off")
+    place = args.checkpoint_dir or str(state_dir / "checkpoints")
+    secret = secret_in_url(place)
+    if secret is not None:
+        raise UsageError(
+            f"--checkpoint-dir holds {'a user or password' if secret == USER else secret}, which would stand in the "
+            "journal; leave it out of the URL, and give it as the driver takes it, in the environment"
+        )
+    every = AUTO if args.checkpoint_every is None else parse_checkpoint_every(args.checkpoint_every)
+    place = place if "://" in place else str(Path(place).absolute())
+    return Durability(place, every, args.checkpoint_keep, mark, train_on=args.train_on)
+
+
+def _sizes(text: str | None) -> tuple[int, ...]:
+    words = text.split(",") if text is not None else []
+    if not all(word.strip().isdigit() and int(word) > 0 for word in words):
+        raise UsageError(f"--allowed-sizes {text!r}: write whole numbers above 0, such as 2,4,8")
+    return tuple(sorted(map(int, words)))
+
+
+def _check_sample(environ: Mapping[str, str]) -> None:
+    """Workers read it, but a wrong one should stop the job here, and once."""
+    text = environ.get(f"{PREFIX}SAMPLE", "0")
+    try:
+        wrong = not 0 <= float(text) < float("inf")
+    except ValueError:
+        wrong = True
+    if wrong:
+        raise UsageError(f"HVD_ELASTIC_SAMPLE is {text!r}; write a number of seconds, 0 for every step")
+
+
+def _elastic_timeout() -> float:
+    """Horovod's own environment variable for it, as ``horovodrun`` reads it."""
+    text = os.environ.get("HOROVOD_ELASTIC_TIMEOUT")
+    if text is None:
+        return ELASTIC_TIMEOUT_S
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"HOROVOD_ELASTIC_TIMEOUT is {text!r}; write a number of seconds") from None

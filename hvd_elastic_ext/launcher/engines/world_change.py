@@ -1,0 +1,92 @@
+"""When a world of processes that keep their places is to be ended, for another one. Pure.
+
+The same facts and limits as in any job say who ought to be in the world. Where that would have been changed with the
+processes going on, these end: in good order, each with the same commit, or at once where one is lost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.rules.membership import membership
+from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Situation, Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+
+MENDING: Final = ("worker failed", "connection lost")
+BACK_S: Final = 30.0
+"""How long the seat of a process that ended for a change may take until the next one stands by in it."""
+
+
+class Move(Enum):
+    """What is to be done about the world."""
+
+    NOTHING = "nothing"
+    """It stands, or not enough are ready for one. Next: any other."""
+    FORM = "form"
+    """Nobody is in a world; these form the next one."""
+    DRAIN = "drain"
+    """All members end at one and the same step. Next: FORM, or END if one is lost on the way."""
+    END = "end"
+    """One is lost: the others are of no use any more, and end now. Next: FORM."""
+
+
+class Verdict(NamedTuple):
+    """``decision``: for FORM the members; else cause and reason of the change, without members."""
+
+    move: Move
+    decision: Decision
+
+
+def decide(
+    now: float,
+    situation: Situation,
+    limits: Limits,
+    *,
+    done: Collection[Life] = (),
+    ended: Mapping[Seat, float] = MappingProxyType({}),
+    starting_until: float = -math.inf,
+) -> Verdict:
+    """Say what to do. ``done``: members that ended well without having been told to end.
+
+    ``ended``: when members ended for this very change (mono): their seats are being filled, and are waited for.
+    ``starting_until``: until when members may be about to begin their training: newcomers do not undo that.
+    """
+    decision = membership.decide(now, situation, limits)
+    inside = members_in(situation)
+    if not inside:
+        back_by = _back_by(now, situation, ended)
+        if decision.members is not None and back_by is not None:
+            return Verdict(Move.NOTHING, Decision(None, "", "some are about to be back", back_by))
+        return Verdict(Move.NOTHING if decision.members is None else Move.FORM, decision)
+    lost = [life for life in situation.members if life not in inside]
+    quiet = replace(decision, members=None)
+    if any(life in done for life in lost):
+        # A script without an elastic loop ends like that, one rank after the other; also where some have failed.
+        return Verdict(Move.NOTHING, Decision(None, "", "some have ended well; the others are about to"))
+    if decision.cause in MENDING:
+        return Verdict(Move.END, quiet)
+    if decision.cause == "hosts added" and now < starting_until:
+        return Verdict(Move.NOTHING, Decision(None, "", "newcomers wait for the others to start", starting_until))
+    if decision.members is not None:
+        return Verdict(Move.DRAIN, quiet)
+    return Verdict(Move.NOTHING, decision)
+
+
+def _back_by(now: float, situation: Situation, ended: Mapping[Seat, float]) -> float | None:
+    """Until when those are waited for that are about to be back; None if nobody is."""
+    parked = {seat for seat, process in situation.processes.items() if process.stage is Stage.PARKED}
+    until = [ended[seat] + BACK_S for seat in situation.wanted if seat in ended and seat not in parked]
+    return max((at for at in until if at > now), default=None)
+
+
+def members_in(situation: Situation) -> frozenset[Life]:
+    """Members of the newest world that live."""
+    found = ((life, situation.processes.get(life.seat)) for life in situation.members)
+    return frozenset(
+        life for life, each in found if each is not None and each.life == life and each.stage is Stage.LIVE
+    )

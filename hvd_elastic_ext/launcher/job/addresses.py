@@ -1,0 +1,155 @@
+"""On which address of this machine a host finds the launcher, and by which interface it finds its peers.
+
+The launcher listens where somebody is to come in, and nowhere else: a job of
+this machine alone is on loopback until the first host from elsewhere is
+started. Of the port there is one number, if it is free on every address. What
+processes use among one another, and what that asks of this machine, changes
+only when such a host has come: one that cannot be reached costs nobody anything.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.io.background_calls import Aside
+from hvd_elastic_ext.launcher.agents.environment import interface_of, unfit
+from hvd_elastic_ext.launcher.agents.server import Control
+from hvd_elastic_ext.launcher.job.interfaces import interface_addresses, interface_towards, is_this_machine
+from hvd_elastic_ext.launcher.state.roster import Agent
+
+LOOPBACK: Final = "127.0.0.1"
+ANYWHERE: Final = "192.0.2.1"
+"""Stands for all that is elsewhere (RFC 5737): the way to a host whose name only ssh understands."""
+
+PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
+"""Must be of the same version on all hosts."""
+
+
+class Way(NamedTuple):
+    """An interface of this machine (None if it is not known) and its address."""
+
+    interface: str | None
+    address: str
+
+
+class Reach:
+    """See the module's docstring. ``given``: ``--network-interfaces``; ``rsh``: ``--rsh``.
+
+    ``versions``: what hosts must have, by package.
+    """
+
+    def __init__(
+        self, control: Control, *, given: Sequence[str], rsh: str | None, versions: Mapping[str, str | None]
+    ) -> None:
+        self._control = control
+        self._given = tuple(given)
+        self._rsh = rsh
+        self._versions = versions
+        self._near: dict[str, bool] = {}
+        self._outward: dict[str, str | None] = {}
+        """By host that does not come in over loopback, the interface through which it is reached."""
+        self.outward: str | None = None
+        """Interface through which hosts elsewhere are reached, while there are some."""
+        self._inward: str | None = None
+        self._lookups = Aside()
+
+    async def begin(self, first: str) -> None:
+        """Listen where the host ``first`` comes in. Raises ``JobFailed`` if no given interface is there."""
+        own = interface_addresses()
+        if self._given and not any(name in own for name in self._given):
+            raise JobFailed(
+                f"network interface: {self._given[0]} has no IPv4 address here; name one that every host has "
+                f"with --network-interfaces (this machine has: {', '.join(sorted(own))})"
+            )
+        await self._control.start((await self._way(first)).address)
+
+    async def address(self, host: str) -> tuple[str, int]:
+        """Where ``host`` is to connect to; listened on from now on. Raises ``OSError`` if that cannot be."""
+        way = await self._way(host)
+        return way.address, self._control.listen(way.address)
+
+    def is_near(self, host: str) -> bool:
+        """Whether a host is this machine, as its name said when it was last asked for its address."""
+        return self._near.get(host, False)
+
+    def see(self, there: Iterable[str]) -> bool:
+        """Take note of who is there: see :func:`there`. True if :meth:`environment` has changed by that."""
+        before, ways = self.outward, [self._outward[host] for host in there if host in self._outward]
+        if self.outward not in ways:
+            self.outward = ways[0] if ways else None
+        return self.outward != before
+
+    def environment(self, host: str, facts: Mapping[str, Any]) -> dict[str, str]:
+        """What processes of ``host`` need to find their peers. See :meth:`see`."""
+        outward = self.outward or self._inward
+        name = interface_of(facts, here=self.is_near(host), outward=outward, given=self._given)
+        return {} if name is None else {"HOROVOD_GLOO_IFACE": name}
+
+    def peer_address(self, host: str, facts: Mapping[str, Any]) -> str:
+        """The address at which agents of other hosts reach that of ``host``: on the interface that processes use."""
+        name = self.environment(host, facts).get("HOROVOD_GLOO_IFACE") or facts.get("via")
+        known = facts.get("interfaces")
+        return str(known[name]) if isinstance(known, dict) and name in known else LOOPBACK
+
+    def unfit(self, host: str, facts: Mapping[str, Mapping[str, Any]]) -> str | None:
+        """Why ``host`` cannot take part, and what to do about it; None if it can. ``facts``: of all that are there."""
+        # If all came in over loopback, all are this machine.
+        alone = not any(name in self._outward for name in facts)
+        problem = unfit(facts.get(host, {}), self._versions, alone=alone)
+        if problem is not None or self.is_near(host):
+            return problem
+        # What did no harm as long as this machine was alone does so now.
+        ours = (unfit(each, {}, alone=alone) for name, each in facts.items() if self.is_near(name))
+        found = next(filter(None, ours), None)
+        return None if found is None else f"the launcher's own machine cannot work with others: {found}"
+
+    async def _way(self, host: str) -> Way:
+        way, named_here = await self._lookups.call(functools.partial(self._look_up, host))
+        self._near[host] = self._rsh == "local" or named_here
+        if way.address == LOOPBACK:
+            self._outward.pop(host, None)
+            self._inward = way.interface
+        else:
+            self._outward[host] = way.interface
+        return way
+
+    def _look_up(self, host: str) -> tuple[Way, bool]:
+        """The way, and whether the name is this machine's. Takes as long as the resolver does."""
+        way = way_to(host, given=self._given, local=self._rsh == "local")
+        return way, self._rsh is None and is_this_machine(host)
+
+
+def there(agents: Iterable[Agent]) -> dict[str, Mapping[str, Any]]:
+    """Of those that have come, and were not told to go again, what they said of their machines, by host. Pure.
+
+    A connection that was lost a moment ago does not matter: with it nothing has changed there.
+    """
+    return {agent.host.name: agent.facts for agent in agents if agent.heard and not agent.finishing}
+
+
+def versions_here() -> dict[str, str | None]:
+    """The version that each of :data:`PACKAGES` has on this machine; None where it is absent."""
+    return {package: _version(package) for package in PACKAGES}
+
+
+def way_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:
+    """The way from here to ``host``: a given interface, or the one that the route to it leaves through.
+
+    ``local``: every host is this machine, whatever its name.
+    """
+    own = interface_addresses()
+    name = next((name for name in given if name in own), None)
+    if name is None:
+        name = interface_towards([LOOPBACK] if local else [host]) or interface_towards([ANYWHERE])
+    return Way(name, own.get(name or "", LOOPBACK))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,176 @@
+"""Where a running launcher takes questions of its own user: a Unix socket in the job's folder.
+
+One JSON object a line, answered by one JSON object a line. Only the launcher's
+user (and root) may ask: the socket is 0600, and the kernel says who is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.io.peers import user_of
+
+LOG = logging.getLogger(__name__)
+
+MAX_LINE: Final = 64 << 10
+"""Bytes of one request."""
+MAX_ANSWER: Final = 64 << 20
+IDLE_S: Final = 10.0
+"""A client that asks nothing for so long is hung up on."""
+MAX_CLIENTS: Final = 16
+"""At a time; more are turned away, so that nobody can tie the launcher up."""
+
+Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+class Desk:
+    """Answers requests with ``handler``, which is called in the event loop and must not block.
+
+    An :class:`ElasticError` that it raises is answered as ``{"error": its line}``.
+    """
+
+    def __init__(self, path: Path, handler: Handler) -> None:
+        self._path = path
+        self._handler = handler
+        self._server: asyncio.Server | None = None
+        self._clients: set[asyncio.Task[None]] = set()
+        self._inode = -1
+
+    @property
+    def open(self) -> bool:
+        """Whether anybody may ask."""
+        return self._server is not None
+
+    async def start(self) -> bool:
+        """Listen. False, said in a line, if that is impossible: the job can do without."""
+        try:
+            listening = self._bind()
+        except OSError as error:
+            LOG.warning("%s: cannot listen (%s); `hvd-elastic hosts` will not reach this launcher", self._path, error)
+            return False
+        self._server = await asyncio.start_unix_server(self._serve, sock=listening, limit=MAX_LINE)
+        return True
+
+    async def stop(self) -> None:
+        """Hang up on everybody. May be repeated."""
+        server, self._server = self._server, None
+        if server is None:
+            return
+        server.close()
+        for task in list(self._clients):
+            task.cancel()
+        await asyncio.gather(*self._clients, return_exceptions=True)
+        await server.wait_closed()
+        with contextlib.suppress(OSError):
+            if self._path.lstat().st_ino == self._inode:  # else a newer launcher's
+                self._path.unlink()
+
+    def _bind(self) -> socket.socket:
+        fresh = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            fresh.unlink(missing_ok=True)
+            with short_name(fresh) as name:
+                listening.bind(name)
+            # Nobody can connect before it listens, so nobody comes between this and the next line.
+            fresh.chmod(0o600)
+            listening.listen(MAX_CLIENTS)
+            self._inode = fresh.lstat().st_ino
+            fresh.replace(self._path)
+        except OSError:
+            listening.close()
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise
+        listening.setblocking(False)
+        return listening
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._clients.add(task)
+        try:
+            if len(self._clients) <= MAX_CLIENTS and _may_ask(writer):
+                await self._converse(reader, writer)
+        except (OSError, TimeoutError, asyncio.TimeoutError):
+            pass  # the client is gone, or says nothing
+        except asyncio.CancelledError:
+            pass  # stop() hangs up; nobody waits for this task's result
+        finally:
+            self._clients.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                line = await asyncio.wait_for(reader.readline(), IDLE_S)
+            except ValueError:
+                line = b"too long"
+            if not line:
+                return
+            answer = self._answer(line)
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await asyncio.wait_for(writer.drain(), IDLE_S)
+            if line == b"too long":
+                return
+
+    def _answer(self, line: bytes) -> Mapping[str, Any]:
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            request = None
+        if not isinstance(request, dict):
+            return {"error": f"a request is one JSON object on one line of at most {MAX_LINE} bytes"}
+        try:
+            return self._handler(request)
+        except ElasticError as error:
+            return {"error": str(error)}
+
+
+def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> Mapping[str, Any]:
+    """Ask whoever listens at ``path``; blocks up to ``timeout`` seconds.
+
+    Raises ``ConnectionError`` or ``FileNotFoundError`` if nobody listens there, :class:`UsageError` if it is neither
+    this user nor root,
+    ``TimeoutError`` if there is no answer, ``ValueError`` if it is none.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
+        asking.settimeout(timeout)
+        with short_name(path) as name:
+            asking.connect(name)
+        if (user := user_of(asking)) not in (0, os.geteuid()):
+            raise UsageError(
+                f"{path}: user {user} answers there, not your launcher; ask as that user, if it is his job"
+            )
+        asking.sendall(json.dumps(request).encode() + b"\n")
+        with asking.makefile("rb") as answers:
+            line = answers.readline(MAX_ANSWER)
+    if not line:
+        raise ConnectionResetError("hung up without an answer")
+    answer = json.loads(line)
+    if not isinstance(answer, dict):
+        raise ValueError("the answer is no JSON object")
+    return answer
+
+
+@contextlib.contextmanager
+def short_name(path: Path) -> Iterator[str]:
+    """A name of ``path`` that fits into a socket address, however deep the folder lies."""
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
+
+
+def _may_ask(writer: asyncio.StreamWriter) -> bool:
+    return user_of(writer.get_extra_info("socket")) in (0, os.geteuid())

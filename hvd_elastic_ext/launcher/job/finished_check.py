@@ -1,0 +1,59 @@
+"""Looks whether a job's checkpoints say that it is done: by its command and scripts, from this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from hvd_elastic_ext.core.commands import module_command
+from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished, read
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 30.0
+"""How long the launcher's own look at a folder may take; hosts look there again before they load."""
+
+
+SCRIPTS: Final = (".py", ".sh", ".yaml", ".yml", ".toml", ".cfg", ".ini")
+"""Endings of files in a command that say what is trained, and that training does not write."""
+
+
+LARGEST: Final = 1 << 20
+"""Bytes of such a file that is looked at."""
+
+
+def mark_of(command: Sequence[str]) -> str:
+    """By what a checkpoint tells of which command it is the end: a longer training is another command.
+
+    So is one whose scripts or settings have changed, as far as they stand in the command and can be read here.
+    """
+    words = [word.encode("utf-8", "surrogateescape") for word in command]
+    texts = [_text(Path(word)) for word in command if word.endswith(SCRIPTS)]
+    return hashlib.blake2b(b"\0".join([*words, *texts]), digest_size=8).hexdigest()
+
+
+def _text(path: Path) -> bytes:
+    try:
+        return path.read_bytes() if path.stat().st_size <= LARGEST else b""
+    except OSError:
+        return b""
+
+
+def find(place: str, mark: str) -> Finished | None:
+    """Look from here, if ``place`` is a folder that can be seen from here; None also if that takes long, or fails."""
+    if "://" in place or not any(Path(place).glob("*/manifest.json")):
+        return None
+    request = json.dumps({"do": "held", "place": place, "sides": {}, "urgent": True})
+    command = module_command(sys.executable, "hvd_elastic_ext.checkpoint.programs.agent_requests")
+    try:
+        done = subprocess.run(command, input=request, capture_output=True, text=True, timeout=LOOK_S, check=False)
+        return read(json.loads(done.stdout), mark)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        log.info("%s cannot be looked at from here: %s", place, error)
+        return None

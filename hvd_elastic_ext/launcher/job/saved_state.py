@@ -1,0 +1,146 @@
+"""What outlives this launcher: states of the job, written one after the other in a thread that nobody waits for.
+
+The disk may be slow, or a network's that hangs: a thread for each state, as an
+executor has them, would let an older state overtake a newer one, have two
+writers at one file, and hold up the end of this process.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Final
+
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.job import runs
+from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.rules.health import ledger_json
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+
+log = logging.getLogger(__name__)
+
+LAST_S: Final = 30.0
+"""How long the end of a job waits for its last state to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """What a shift takes over from those before it.
+
+    ``had``: the last list with a host in it. ``woken``: the job has slept, or failed after it had trained.
+    ``expects``: a checkpoint that was made.
+    """
+
+    saved: Saved
+    had: HostSet = field(default_factory=HostSet)
+    woken: bool = False
+    expects: str | None = None
+
+
+def state_of(
+    driver: Driver, *, incarnation: int, ports: Mapping[str, int], now: float, wall: float, run: str | None = None
+) -> Saved:
+    """What the next launcher is to know, as of ``now`` (mono) and ``wall`` (Unix seconds). ``run``: its name."""
+    ledger = ledger_json.to_json(driver.faults.ledger, now, wall=wall)
+    agents, untold = driver.station.roster.agents.values(), driver.farewell.untold
+    there = [*driver.back.missing.values(), *untold.values(), *(agent.host for agent in agents)]
+    more = {
+        runs.RUN: run,
+        "hosts": {host.name: host.slots for host in there},
+        "finished": driver.over and not untold,
+        "ports": ports,
+        "checkpoint": driver.sealing.only_here,
+        "stored": driver.sealing.stored,
+        "resized": driver.worlds.accounts.to_json(now, wall=wall),
+        "commits": driver.custodian.noted(over=driver.over, well=driver.outcome is None),
+    }
+    return Saved(incarnation, driver.station.generation, ledger, more)
+
+
+def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:
+    """The health that was saved; an empty one if there was none."""
+    return HealthLedger() if saved.ledger is None else ledger_json.from_json(saved.ledger, now, wall=wall)
+
+
+def hosts_left(saved: Saved) -> list[Host]:
+    """Where a launcher that did not end its job may have left something running."""
+    left = saved.more.get("hosts") if not saved.more.get("finished") else None
+    return [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
+
+
+def checkpoint_of(saved: Saved, *, place: str | None) -> str | None:
+    """A checkpoint in ``place`` that only the hosts have that made it; None if there is none."""
+    path = saved.more.get("checkpoint")
+    return path if isinstance(path, str) and place is not None and path.startswith(f"{place}/") else None
+
+
+def stored_of(saved: Saved, *, place: str | None) -> Stored | None:
+    """The newest checkpoint in ``place`` that the last launcher knew of."""
+    match saved.more.get("stored"):
+        case [[int(a), int(b), int(c)], int(step), str(path)] if place is not None and path.startswith(f"{place}/"):
+            return Stored((a, b, c), step, path)
+    return None
+
+
+def commits_of(saved: Saved) -> list[Any]:
+    """What the agents' memory held, as the last launcher noted it."""
+    noted = saved.more.get("commits")
+    return noted if isinstance(noted, list) else []
+
+
+def ports_of(saved: Saved) -> dict[str, int]:
+    """Where the last launcher listened, by address."""
+    ports = saved.more.get("ports")
+    found = ports.items() if isinstance(ports, dict) else ()
+    return {str(address): port for address, port in found if type(port) is int and 0 < port < 1 << 16}
+
+
+class Saving:
+    """Gives states to ``save``, which may take its time and says itself what went wrong.
+
+    Of those that wait only the newest is kept. Leaving waits for the last one.
+    """
+
+    def __init__(self, save: Callable[[Saved], bool]) -> None:
+        self._save = save
+        self._turn = threading.Condition()
+        self._next: Saved | None = None
+        self._busy = False
+
+    def __enter__(self) -> Saving:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        with self._turn:
+            done = self._turn.wait_for(lambda: not self._busy, LAST_S)
+        if not done:
+            log.warning("the job's last state is not written after %g s: the disk does not answer", LAST_S)
+
+    def soon(self, saved: Saved) -> None:
+        """Have ``saved`` written, unless a newer one comes before its turn. Never waits."""
+        with self._turn:
+            self._next = saved
+            if not self._busy:
+                self._busy = True
+                # A daemon: what hangs must not keep this process from ending.
+                threading.Thread(target=self._work, name="hvd-elastic-saving", daemon=True).start()
+
+    def _work(self) -> None:
+        while (saved := self._taken()) is not None:
+            try:
+                self._save(saved)
+            except Exception:
+                log.exception("a defect of hvd-elastic: the job's state is not written")
+
+    def _taken(self) -> Saved | None:
+        with self._turn:
+            saved, self._next = self._next, None
+            if saved is None:
+                self._busy = False
+                self._turn.notify_all()
+            return saved

@@ -1,0 +1,421 @@
+"""One shift of an elastic job: the edges around its driver, in one asyncio loop.
+
+Events come from the control port, the list of hosts, agents being started, and from whoever began the shift. Each is
+told to the driver, which then looks once; orders go out over the control port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import Asleep, JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
+from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
+from hvd_elastic_ext.launcher.agents.transports.launches import Launches
+from hvd_elastic_ext.launcher.agents.transports.transports import ToPods, end_line, join_line, ssh_of, transport_of
+from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
+from hvd_elastic_ext.launcher.engines.restarting import Restarting
+from hvd_elastic_ext.launcher.engines.slot_program import slot_command, slot_env
+from hvd_elastic_ext.launcher.job import runs
+from hvd_elastic_ext.launcher.job.addresses import Reach, there, versions_here
+from hvd_elastic_ext.launcher.job.admin_socket import Desk
+from hvd_elastic_ext.launcher.job.console import Console, seat_of
+from hvd_elastic_ext.launcher.job.saved_state import (
+    Handover,
+    Saving,
+    commits_of,
+    hosts_left,
+    ledger_of,
+    ports_of,
+    state_of,
+    stored_of,
+)
+from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
+from hvd_elastic_ext.launcher.options.policy import JobRules
+from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.state import resize_report
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+log = logging.getLogger(__name__)
+
+LATE_S: Final = 1.0
+"""A loop that is later than this has stood still: it was stopped, its machine was, or a disk held it up."""
+JUST_AFTER_S: Final = 0.001
+WATCH_S: Final = 1.0
+"""Longest time between two looks at who is silent; a host is looked at when its time is over."""
+LAST_WORD_S: Final = 2.0
+"""How long agents that were dismissed may take from their last word to their end."""
+
+
+class Conductor:
+    """Runs one driver. ``desk`` and ``console`` are whoever's to close that made them; ``pods``: the way to those."""
+
+    def __init__(
+        self,
+        settings: RunSettings,
+        feed: HostFeed,
+        known: Handover,
+        *,
+        journal: Journal,
+        clock: Clock,
+        folder: StateDir,
+        saving: Saving,
+        desk: Desk,
+        console: Console,
+        pods: ToPods | None,
+    ) -> None:
+        self._settings, self._feed, self._clock = settings, feed, clock
+        self._folder, self._saving, self._desk, self._console = folder, saving, desk, console
+        self._pods = pods
+        self._loop = asyncio.get_running_loop()
+        self._look_soon = asyncio.Event()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._superseded = False
+        self._room_for = (0, 0)
+        self._mpi: MpiRuns | None = None
+        self._launches = Launches(console.remark)
+        self._left = HostSet(tuple(hosts_left(known.saved)))
+        self._ports = ports_of(known.saved)
+        """Where the last launcher, or the last shift, listened, by address."""
+        self.had = known.had
+        """The last list with a host in it: of a job that sleeps, where it was."""
+        self._run = known.saved.more.get(runs.RUN)
+        self._incarnation = folder.next_incarnation()
+        resize_report.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
+        self.driver = Driver(
+            JobRules.of(settings, woken=known.woken),
+            self,
+            journal=journal,
+            clock=clock,
+            ledger=ledger_of(known.saved, now=clock.mono(), wall=time.time()),
+            generation=known.saved.generation,
+            expects=known.expects,
+            commits=commits_of(known.saved),
+            stored=stored_of(known.saved, place=None if settings.durability is None else settings.durability.place),
+            changed=self._save_soon,
+        )
+
+    async def run(self) -> JobFailed | None:
+        """Run the job until it ends; how, None if training is done. Raises :class:`JobFailed` if it cannot begin."""
+        try:
+            if not self._left:
+                await self._open_desk()
+                await self._first_hosts()
+            await self._listen()
+            await self._open_desk()
+            self._take_back()
+            self.hosts_changed()
+            await self._drive()
+            if self.driver.over:  # agents that said their last word a moment ago
+                await self._launches.ended(within_s=LAST_WORD_S)
+        except Asleep as asleep:  # there was never anything to end
+            return asleep
+        finally:
+            await self._clean_up()
+        if self._superseded:
+            raise JobFailed("another launcher of this job has taken over; this one has nothing to say any more")
+        await self._save()
+        return self.driver.outcome
+
+    def end(self, why: JobFailed) -> None:
+        """End everything, with this outcome. Told again: at once."""
+        self.driver.end(why)
+        self._look_soon.set()
+
+    async def _open_desk(self) -> None:
+        if not self._desk.open:
+            await self._desk.start()
+
+    # --- the loop
+
+    async def _drive(self) -> None:
+        while not self._superseded:
+            self._look_soon.clear()
+            self._make_room()
+            if self._reach.see(there(self.driver.station.roster.agents.values())):
+                self.driver.ways_changed()
+            begun = self._clock.mono()
+            at = self.driver.look()
+            if at is None:
+                return
+            self._control.switchboard.calm = self.driver.calm
+            self._see_standstill(since=begun)
+            await self._something_new(until=at)
+
+    async def _something_new(self, *, until: float) -> None:
+        """Wait for an event, for a silence that has become too long, or until then (mono)."""
+        await asyncio.sleep(0)  # however late it is: what came in is taken in before anything is concluded from silence
+        while (left := until - self._clock.mono()) > 0:
+            begun, pause = self._clock.mono(), min(left, WATCH_S)
+            silent_at = self.driver.fleet.next_silence()
+            if silent_at is not None and silent_at > begun:
+                pause = min(pause, silent_at - begun + JUST_AFTER_S)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._look_soon.wait(), pause)
+            self._see_standstill(since=begun + pause)
+            if self._look_soon.is_set() or self.driver.fleet.too_silent():
+                return
+
+    def _see_standstill(self, *, since: float) -> None:
+        """Nobody else is to blame for a time in which this process did nothing."""
+        late = self._clock.mono() - since
+        if late > LATE_S:
+            self.driver.overslept(late)
+
+    # --- hosts
+
+    async def _first_hosts(self) -> None:
+        """Wait for the first list: where to listen depends on who is to connect."""
+        rules = JobRules.of(self._settings)
+        patience_s = rules.elastic_timeout_s if rules.sleep_after_s is None else rules.sleep_after_s
+        deadline = self._clock.mono() + patience_s
+        while not self._feed.hosts():
+            if self._feed.failure is not None:
+                raise JobFailed(str(self._feed.failure))
+            if self.driver.outcome is not None:
+                raise self.driver.outcome
+            if self._clock.mono() >= deadline:
+                why = self._feed.reason or "the list of hosts is empty, or none has come"
+                if rules.sleep_after_s is not None:
+                    raise Asleep(f"no host in --sleep-after {patience_s:g} s: {why}")
+                raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")
+            self._look_soon.clear()
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._look_soon.wait(), 1.0)
+
+    def hosts_changed(self) -> None:
+        """There may be a new list of hosts. From the loop's own thread."""
+        self._feed.changed.clear()
+        if self._feed.failure is not None:
+            self.driver.end(JobFailed(str(self._feed.failure)))
+        now, wall = self._clock.mono(), time.time()
+        departing = {
+            each.host: (each.reason, None if each.deadline is None else now + each.deadline - wall)
+            for each in self._feed.departing()
+        }
+        self.had = self._hosts or self.had
+        self.driver.hosts_changed(self._hosts, departing)
+        self._look_soon.set()
+
+    @property
+    def _hosts(self) -> HostSet:
+        """Those that were published; those of the last launcher until there is a list."""
+        return self._feed.hosts() or self._left
+
+    async def _listen(self) -> None:
+        """Open the one port, where the first host comes in."""
+        settings = self._settings
+        self._control = Control(
+            settings.job,
+            self._folder.key(),
+            incarnation=self._incarnation,
+            pace=Pace(settings.heartbeat_interval_s),
+            orphan_grace_s=settings.orphan_grace_s,
+            ports=self._ports,
+            on_event=self._event,
+        )
+        self._reach = Reach(self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions_here())
+        await self._reach.begin(self._hosts.names[0])
+        hook = str(Path(__file__).parents[2] / "worker" / "hook")
+        beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
+        adopts = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
+        lasts = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
+        tuning = {**settings.env, **beats, **settings.notices.env(), **adopts, **lasts}
+        self.environment = job_env(os.environ, tuning, hook=hook)
+        self._transport = transport_of(settings, is_near=self._reach.is_near, pods=self._pods)
+        self._begin_engine()
+
+    def _make_room(self) -> None:
+        """Have as many files, and as few heartbeats, as so many hosts need."""
+        settings = self._settings
+        most = settings.max_num_proc or sys.maxsize
+        hosts = min(len(self._hosts), most)
+        written = 0 if settings.output_dir is None else min(self._hosts.slots, most)
+        if (hosts, written) == self._room_for:
+            return
+        self._room_for = (hosts, written)
+        asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
+        progress_s = settings.progress_timeout_s
+        self._control.set_pace(pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
+        said = too_few_files(hosts, raise_file_limit(hosts, written=written), written=written)
+        if said is not None:
+            log.warning("%s", said)
+
+    def _begin_engine(self) -> None:
+        """With mpirun, have one of it for each world."""
+        engine, settings = self.driver.engine, self._settings
+        if isinstance(engine, Restarting) and settings.engine == "mpirun":
+            self._mpi = MpiRuns(
+                settings.state_dir,
+                mark=mark_of(self._control.key),
+                ssh=ssh_of(settings),
+                interfaces=settings.interfaces,
+                is_near=self._reach.is_near,
+                ended=self._mpi_ended,
+            )
+            engine.formed = self._mpi.begin
+
+    def _mpi_ended(self, generation: int, why: str) -> None:
+        if isinstance(self.driver.engine, Restarting):
+            self.driver.engine.not_begun(generation, why)
+            self._look_soon.set()
+
+    def _take_back(self) -> None:
+        """Agents of a launcher that died may live, and train."""
+        if self._left:
+            log.warning("a launcher of this job was here before and did not end it: looking for what it left running")
+            self.driver.expect(self._left, until=self._clock.mono() + self._settings.orphan_grace_s)
+
+    # --- events
+
+    def _event(self, event: ControlEvent) -> None:
+        match event:
+            case News(host, news) if news["event"] == "output":
+                life = seat_of(host, news.get("slot"), news.get("life"))
+                self.driver.news(host, news)  # a sign of life as good as any
+                if life is not None:
+                    self._console.take(life, str(news.get("stream")), str(news.get("text")))
+                return
+            case News(host, news):
+                self.driver.news(host, news)
+                if news["event"] == "beats":
+                    return
+                if news["event"] == "ended" and (life := seat_of(host, news.get("slot"), news.get("life"))):
+                    self._console.ended(life)
+            case AgentJoined(host, hello):
+                self._launches.came(host)
+                self.driver.agent_joined(host, hello)
+                self._save_soon()  # whoever comes next is to find it, also before there is a world
+                self.driver.ways_changed(host)
+            case AgentLost(host, reason):
+                self.driver.agent_lost(host, reason)
+            case Superseded():
+                self._superseded = True
+        self._look_soon.set()
+
+    def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
+        """Somebody has said how a host is; ``event`` and ``fields`` are the journal's."""
+        self.driver.faults.ledger = ledger
+        self.driver.station.record(event, **fields)
+        self._save_soon()
+        self._look_soon.set()
+
+    # --- Hands
+
+    def start_agent(self, host: Host) -> None:
+        self._launches.put(host.name, self._spawn(self._start_agent(host.name)))
+
+    async def _start_agent(self, name: str) -> None:
+        try:
+            address = await self._reach.address(name)
+        except OSError as error:
+            self.driver.launch_ended(name, SSH_FAILED, f"the launcher cannot listen where it would come in: {error}")
+            self._look_soon.set()
+            return
+        line = join_line(
+            self._settings.job,
+            name,
+            key=self._control.key,
+            launcher=address,
+            incarnation=self._incarnation,
+            orphan_grace_s=self._settings.orphan_grace_s,
+            argv=slot_command(self._settings.engine, self._settings.command),
+            env=self.environment,
+        )
+        if name in self._control.hosts:  # it has come by itself, before the way to it was known
+            self.driver.ways_changed(name)
+        ended = await self._launches.run(self._transport, name, line)
+        if ended is not None:
+            self.driver.launch_ended(name, ended.code, ended.last_words)
+            self._look_soon.set()
+
+    def stop_launch(self, host: str) -> None:
+        self._launches.drop(host)
+
+    def end_agent(self, host: Host) -> None:
+        self._launches.put(host.name, self._spawn(self._end_agent(host.name)))
+
+    async def _end_agent(self, name: str) -> None:
+        line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
+        ended = await self._launches.run(self._transport, name, line)
+        if ended is not None:
+            self.driver.agent_ended(name, ended.code, ended.last_words)
+            self._look_soon.set()
+
+    def hang_up(self, host: str, reason: str) -> None:
+        self._control.drop(host, reason)
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        return self._control.send(host, order)
+
+    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        env = seat_env(seat, place, incarnation=self._incarnation)
+        env |= slot_env(self._settings.engine, job=self._settings.job, mark=mark_of(self._control.key))
+        return {"env": env, "grace_s": self._settings.grace_s}
+
+    def go_env(self, worker: Worker) -> dict[str, str]:
+        agent = self.driver.station.roster.agents.get(worker.seat.host)
+        return self._reach.environment(worker.seat.host, agent.facts if agent is not None else {})
+
+    def peer_address(self, host: str) -> str:
+        agent = self.driver.station.roster.agents.get(host)
+        return self._reach.peer_address(host, agent.facts if agent is not None else {})
+
+    def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
+        return self._reach.unfit(host.name, there(self.driver.station.roster.agents.values()))
+
+    # --- what outlives this launcher
+
+    def _save_soon(self) -> None:
+        """When what happens now has happened: half of a change is nothing to remember."""
+        self._spawn(self._save())
+
+    async def _save(self) -> None:
+        self._saving.soon(self.saved())
+
+    def saved(self) -> Saved:
+        """What whoever comes next is to know."""
+        now, wall = self._clock.mono(), time.time()
+        ports = self._control.ports if hasattr(self, "_control") else self._ports
+        return state_of(self.driver, incarnation=self._incarnation, ports=ports, now=now, wall=wall, run=self._run)
+
+    async def _clean_up(self) -> None:
+        if self._mpi is not None:
+            await self._mpi.end(everything=self.driver.over)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._launches.close()
+        if hasattr(self, "_control"):
+            await self._control.stop()
+
+    def _spawn(self, work: Any) -> asyncio.Task[Any]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("a defect of hvd-elastic", exc_info=error)
+            self.driver.end(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}"))
+            self._look_soon.set()

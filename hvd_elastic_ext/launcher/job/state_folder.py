@@ -1,0 +1,406 @@
+"""The job's own folder: who holds it, what a restarted launcher needs to know.
+
+    lock          who holds the folder: pid and host, under flock
+    incarnation   number of the newest launcher's life
+    state.json    generation, health, budgets; state.json.bak is the one before
+    key           of the job, so that a restarted launcher can take its agents back
+    known_hosts   of ssh, where the user's configuration says nothing of hosts' keys
+    control.sock  see :mod:`hvd_elastic_ext.launcher.job.admin_socket`
+
+A disk that is full or read-only costs the memory of the next launcher, and is
+said once; it stops none that has begun. Only the number of its life has to be
+written: with one that was there before, agents would not know whom to obey.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import secrets
+import socket
+import stat
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
+from hvd_elastic_ext.launcher.job import ownership
+
+LOG = logging.getLogger(__name__)
+
+VERSION: Final = 1
+MAX_BYTES: Final = 64 << 20
+"""Larger than any state; what is larger was put there by mistake."""
+KEY_BYTES: Final = 32
+PATIENCE_S: Final = 1.0
+"""How long a held lock is waited for."""
+
+FOLDERS: Final = ".hvd-elastic"
+"""What the folders of jobs are in, where none is named."""
+LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
+BACKUP: Final = f"{STATE}.bak"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What outlives a launcher. ``ledger`` is as :mod:`ledger_json` writes it; ``more`` is the driver's own."""
+
+    incarnation: int = 0
+    generation: int = 0
+    ledger: Mapping[str, Any] | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+class InUse(UsageError):
+    """Another launcher holds the folder."""
+
+
+class StateDir:
+    """A folder that this process holds, until :meth:`close` or its end.
+
+    Raises :class:`InUse` if another process holds it, and :class:`UsageError`
+    if it cannot be made, is another's or may be written by others; one line each.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._silent: set[str] = set()
+        self._good = False
+        """Whether what stands at state.json may become the backup."""
+        self._incarnation = 0
+        """The newest of this process; 0 before the first."""
+        make(path)
+        self._lock = _hold(path)
+
+    def __enter__(self) -> StateDir:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    @property
+    def socket(self) -> Path:
+        """Where the launcher answers ``hvd-elastic hosts``."""
+        return self.path / SOCKET
+
+    def close(self) -> None:
+        """Let go of the folder. May be repeated."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def next_incarnation(self) -> int:
+        """One more than any launcher that held this folder had; written down before it is used.
+
+        Raises :class:`UsageError` if it cannot be, and this process had none before.
+        """
+        known = (saved.incarnation for saved in self._states() if saved)
+        number = max(_incarnation(self.path), self._incarnation, *known, 0) + 1
+        try:
+            _count(self.path / INCARNATION, f"{number}\n")
+        except OSError as error:
+            why = f"{self.path / INCARNATION} cannot be written ({error.strerror or error})"
+            if self._incarnation == 0:
+                raise UsageError(f"{why}; make room there, or name another folder with --state-dir") from None
+            LOG.warning("%s; the job goes on, but a restarted launcher may be taken for this one", why)
+        self._incarnation = number
+        return number
+
+    def load(self) -> Saved | None:
+        """What the last launcher saved; None if there was none. A damaged file is said, and the one before it used."""
+        found, self._good = load(self.path)
+        return found
+
+    def save(self, saved: Saved) -> bool:
+        """Put ``saved`` in the place of what was saved before, whole or not at all. False if that failed; said once.
+
+        Waits for the disk: where that may be slow, call it in a thread.
+        """
+        document: dict[str, Any] = {
+            "version": VERSION,
+            "incarnation": saved.incarnation,
+            "generation": saved.generation,
+            "ledger": saved.ledger,
+            "more": saved.more,
+        }
+        done = self._write(STATE, _text({**document, "sum": _sum(document)}) + "\n")
+        self._good = self._good or done
+        return done
+
+    def key(self) -> bytes:
+        """The job's key: the one that is there, or a new one."""
+        try:
+            found = bytes.fromhex(_read(self.path / KEY))
+        except (OSError, ValueError):
+            found = b""
+        if len(found) == KEY_BYTES:
+            return found
+        if os.path.lexists(self.path / KEY):
+            LOG.warning(
+                "%s: is no key of this job; agents of an earlier launcher will not be taken back", self.path / KEY
+            )
+        made = secrets.token_bytes(KEY_BYTES)
+        self._write(KEY, made.hex() + "\n")
+        return made
+
+    def forget_key(self) -> None:
+        """The job is over: nobody is left to be taken back."""
+        with contextlib.suppress(OSError):
+            (self.path / KEY).unlink(missing_ok=True)
+
+    def _states(self) -> list[Saved | None]:
+        return [_state_or_none(self.path / name) for name in (STATE, BACKUP)]
+
+    def _write(self, name: str, text: str) -> bool:
+        try:
+            _replace(self.path / name, text, backup=self.path / BACKUP if name == STATE and self._good else None)
+        except OSError as error:
+            if name not in self._silent:
+                LOG.warning(
+                    "%s cannot be written (%s); the job goes on, but a restarted launcher would not know of this",
+                    self.path / name,
+                    error.strerror or error,
+                )
+            self._silent.add(name)
+            return False
+        if name in self._silent:
+            self._silent.remove(name)
+            LOG.warning("%s can be written again", self.path / name)
+        return True
+
+
+def load(path: Path) -> tuple[Saved | None, bool]:
+    """What stands in a folder, held or not, and whether ``state.json`` itself is good."""
+    why = ""
+    for name in (STATE, BACKUP):
+        try:
+            saved = _parse(_read(path / name))
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            why = why or f"{path / name} is damaged ({error})"
+            continue
+        if why:
+            LOG.warning("%s; going on from %s, the state before it", why, path / name)
+        return saved, name == STATE
+    if why:
+        LOG.warning("%s and there is no good one before it; starting anew", why)
+    return None, False
+
+
+def holder(path: Path) -> str | None:
+    """Who holds a folder ("pid 7 on host a"); None if nobody does, or there is no such folder."""
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _named(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def make(path: Path) -> None:
+    """Make the folder, for its user alone, unless it is there. To be called before anything is put into it.
+
+    Raises :class:`UsageError` if it cannot be made, and as :func:`check` does.
+    """
+    try:
+        # Whoever may write to the folder above may put another one in the place of ours: for nobody else, either.
+        for above in reversed([above for above in path.parents if not above.exists()]):
+            above.mkdir(mode=0o755, exist_ok=True)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"--state-dir {path} cannot be made: {error.strerror}; name another with --state-dir"
+        ) from None
+    check(path)
+
+
+def check(path: Path) -> None:
+    """Raises :class:`UsageError` if a folder, the :data:`FOLDERS` that it is in, or a file of ours there is another's.
+
+    So it does if others may write to one of them. What is above is the user's choice: /tmp, or a project's folder.
+    """
+    try:
+        if path.parent.name == FOLDERS:
+            ownership.check_folder(path.parent)
+        ownership.check_folder(path)
+        ownership.check_files(path, (LOCK, INCARNATION, STATE, BACKUP, KEY, KNOWN_HOSTS))
+    except OSError as error:
+        raise UsageError(
+            f"--state-dir {path} cannot be looked at: {error.strerror}; name another with --state-dir"
+        ) from None
+
+
+def _hold(path: Path) -> int:
+    try:
+        descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as error:
+        raise UsageError(
+            f"--state-dir {path} cannot be written: {error.strerror}; name another with --state-dir"
+        ) from None
+    try:
+        _lock(descriptor)
+    except BlockingIOError:
+        who = _named(descriptor)
+        os.close(descriptor)
+        raise InUse(
+            f"{path} is already in use by {who}; stop that launcher, or give this one another --job or --state-dir"
+        ) from None
+    except OSError as error:
+        LOG.warning("%s: this file system knows no locks (%s); see to it that only one launcher uses it", path, error)
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without a name in it
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"pid {os.getpid()} on host {socket.gethostname()}\n".encode(), 0)
+    return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock. `hvd-elastic hosts` holds it for moments; those are waited for."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                raise
+            time.sleep(0.02)
+
+
+def _named(descriptor: int) -> str:
+    text = os.pread(descriptor, 400, 0).decode("utf-8", errors="replace")
+    return "".join(c for c in text.strip() if c.isprintable()) or "another launcher"
+
+
+def _read(path: Path) -> str:
+    """The text of a file of ours. Raises ``OSError``, or ``ValueError`` if it is not ours or no text."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("no regular file")
+        # The folder's owner, who was looked at: who root is differs on network file systems.
+        if status.st_uid not in (os.geteuid(), path.parent.stat().st_uid):
+            raise ValueError(f"owned by user {status.st_uid}")
+        if status.st_size > MAX_BYTES:
+            raise ValueError(f"{status.st_size} bytes")
+        return file.read(MAX_BYTES).decode("utf-8")
+
+
+def _parse(text: str) -> Saved:
+    try:
+        document = json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        raise ValueError("not a launcher's state of a version known here")
+    if document.pop("sum", None) != _sum(document):
+        raise ValueError("its checksum is wrong")
+    numbers = [document.get("incarnation"), document.get("generation")]
+    if any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError("without an incarnation and a generation")
+    ledger, more = document.get("ledger"), document.get("more", {})
+    if not isinstance(ledger, dict | None) or not isinstance(more, dict):
+        raise ValueError("with parts of the wrong kind")
+    return Saved(document["incarnation"], document["generation"], ledger, more)
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True, allow_nan=False)
+
+
+def _sum(document: Mapping[str, Any]) -> str:
+    """Against damage, not against malice: whoever may write here may do anything."""
+    return hashlib.sha256(_text(document).encode()).hexdigest()
+
+
+def _state_or_none(path: Path) -> Saved | None:
+    try:
+        return _parse(_read(path))
+    except (OSError, ValueError):
+        return None
+
+
+def _incarnation(path: Path) -> int:
+    try:
+        return max(0, int(_read(path / INCARNATION)))
+    except (OSError, ValueError):
+        return 0
+
+
+def _count(path: Path, text: str) -> None:
+    """Put ``text`` in the place of a number that was no longer. On a full disk there is room where that stood."""
+    try:
+        return _replace(path, text, backup=None)
+    except OSError:
+        if not path.exists():
+            raise
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if os.pwrite(descriptor, text.encode(), 0) < len(text):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(descriptor, len(text))
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, text: str, *, backup: Path | None) -> None:
+    """Write ``text`` at ``path``, whole or not at all, on the disk itself when this returns."""
+    fresh = path.with_name(path.name + ".tmp")
+    try:
+        fresh.unlink(missing_ok=True)
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        if backup is not None:
+            _keep(path, backup)
+        fresh.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):  # what is half written takes the place that is lacking
+            fresh.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _keep(path: Path, backup: Path) -> None:
+    """Let ``backup`` be what stands at ``path``, without a moment in which one of them is missing."""
+    linked = backup.with_name(backup.name + ".tmp")
+    linked.unlink(missing_ok=True)
+    try:
+        linked.hardlink_to(path)
+        linked.replace(backup)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+            raise
+        path.replace(backup)  # no hard links here: for a moment there is only the backup
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some file systems cannot sync folders
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,313 @@
+"""What ``hvd-elastic run`` was asked to do: frozen, complete, checked."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.health.ledger import DEFAULT_COOLDOWN_S
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import Limits
+
+ELASTIC_TIMEOUT_S = 600.0
+"""Horovod's default of ``--elastic-timeout``."""
+PREPARING = (".", "cd", "exec", "export", "set", "source", "ulimit", "umask")
+"""Commands of a shell's own that come before what it runs."""
+SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
+RUNNERS = ("cProfile", "coverage", "pdb", "profile", "torch.distributed.launch", "torch.distributed.run", "trace")
+"""Modules that run the script which is named behind them."""
+GRACE_S = 5.0
+"""Seconds a training process has between SIGTERM and SIGKILL; Horovod's own."""
+MAX_COOLDOWN_S = 3600
+"""Longest cooldown that Horovod accepts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """Where hosts come from; exactly one is set. See :mod:`hvd_elastic_ext.launcher.sources.sources`.
+
+    ``discovery_user``: the user, by number, who may listen at ``discovery_url``, if that is somebody else.
+    """
+
+    hosts_file: Path | None = None
+    discovery_url: str | None = None
+    script: str | None = None
+    hosts: HostSet | None = None
+    discovery_user: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [s for s in (self.hosts_file, self.discovery_url, self.script, self.hosts) if s is not None]
+        if len(given) != 1:
+            raise UsageError(
+                f"{len(given)} sources of hosts were given; give exactly one of --hosts-file, --discovery, "
+                "--host-discovery-script, --hosts or --hostfile"
+            )
+
+
+ENGINES = ("horovod", "mpirun", "torchrun")
+"""What forms worlds: Horovod within the processes, the others with new ones."""
+CLOUDS = ("none", "auto", "aws", "gcp", "azure", "alibaba")
+"""Whose word hosts may go by; ``auto`` is the one that they are in."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloudNotices:
+    """Whose metadata service each host asks whether it is taken back; ``url``: where that is, if not as usual.
+
+    Raises :class:`UsageError`.
+    """
+
+    source: str = "none"
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.source not in CLOUDS:
+            raise UsageError(f"--notices-from {self.source!r} is none of {', '.join(CLOUDS)}")
+        if self.url is not None and not re.fullmatch(r"http://[^\s/?#@]+(/[^\s?#]*)?", self.url):
+            raise UsageError(f"--metadata-url {self.url!r} is no address; write it as http://host:port")
+
+    def env(self) -> dict[str, str]:
+        """What agents learn it from; without a ``url``, each host's own environment may name one."""
+        return {"HVD_ELASTIC_NOTICES_FROM": self.source, **({"HVD_ELASTIC_METADATA_URL": self.url} if self.url else {})}
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    """A whole job. Raises :class:`UsageError`, one line, for what cannot work.
+
+    ``num_proc`` processes are needed to start, ``min_num_proc`` to go on,
+    ``max_num_proc`` are used at most (None: as many as there are slots).
+    ``max_wait_s`` is how long it may sleep at a time; None is as long as it takes. ``releases``: what is let go then.
+    ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
+    ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
+    ``resume``: go on with the last run, even if it has ended.
+    ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
+    workers get on top of their host's own environment.
+    """
+
+    command: tuple[str, ...]
+    sources: Sources
+    num_proc: int
+    min_num_proc: int
+    max_num_proc: int | None = None
+    default_slots: int | None = None
+    elastic_timeout_s: float = ELASTIC_TIMEOUT_S
+    reset_limit: int | None = None
+    cooldown_s: tuple[float, float] = DEFAULT_COOLDOWN_S
+    interfaces: tuple[str, ...] = ()
+    rsh: str | None = None
+    ssh_port: int | None = None
+    ssh_identity_file: str | None = None
+    output_dir: Path | None = None
+    timestamps: bool = False
+    verbose: bool = False
+    grace_s: float = GRACE_S
+    job: str = "job"
+    journal: Path = Path("journal.jsonl")
+    state_dir: Path = Path()
+    allowed_sizes: tuple[int, ...] = ()
+    settle_s: float = 3.0
+    standby_timeout_s: float = 600.0
+    heartbeat_interval_s: float = 1.0
+    heartbeat_timeout_s: float = 10.0
+    orphan_grace_s: float = 60.0
+    commit_wait_s: float = 60.0
+    failure_budget: int = 10
+    adopt: bool = False
+    restart_from_scratch: bool = False
+    engine: str = "horovod"
+    below_min: str = "wait"
+    sleep_after_s: float = 30.0
+    max_wait_s: float | None = None
+    releases: Limits | None = None
+    restart_policy: str = "Never"
+    backoff_limit: int = 6
+    progress_timeout_s: float | None = None
+    restart_stalled: bool = False
+    drain_stragglers: bool = False
+    durability: Durability | None = None
+    commit_every: Cadence | None = None
+    resume: bool = False
+    notices: CloudNotices = CloudNotices()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise UsageError(problem)
+
+
+def _problems(s: RunSettings) -> Iterator[str]:
+    """Everything wrong with ``s``, most basic first."""
+    for group in (_of_sizes, _of_hosts, _of_times, _of_faults, _of_engines, _of_ways):
+        yield from (message for wrong, message in group(s) if wrong)
+
+
+Checks = list[tuple[bool, str]]
+"""Whether something is wrong, and what to say then."""
+
+
+def _of_sizes(s: RunSettings) -> Checks:
+    low, most = s.min_num_proc, s.max_num_proc
+    sizes = ",".join(map(str, s.allowed_sizes))
+    return [
+        (not s.command, "no command was given; write it last: hvd-elastic run [options] python train.py"),
+        (s.num_proc < 1, f"-np is {s.num_proc}; at least 1 process is needed"),
+        (low < 1, f"--min-np is {low}; at least 1 process is needed"),
+        (
+            low > s.num_proc,
+            f"--min-np {low} is more than -np {s.num_proc}; the job would start below its own minimum",
+        ),
+        (
+            most is not None and most < s.num_proc,
+            f"--max-np {most} is less than -np {s.num_proc}; the job could never start",
+        ),
+        (
+            bool(sizes) and all(size < low for size in s.allowed_sizes),
+            f"--allowed-sizes {sizes}: all are below the minimum of {low}",
+        ),
+        (
+            bool(sizes) and most is not None and all(size > most for size in s.allowed_sizes),
+            f"--allowed-sizes {sizes}: all are above the maximum of {most}",
+        ),
+    ]
+
+
+def _of_hosts(s: RunSettings) -> Checks:
+    low, high = s.cooldown_s
+    return [
+        (
+            s.default_slots is not None and s.default_slots < 1,
+            f"--slots-per-host is {s.default_slots}; at least 1 is needed",
+        ),
+        (
+            not 1 <= low <= high <= MAX_COOLDOWN_S,
+            f"--blacklist-cooldown-range is {low:g} {high:g}; give two numbers of seconds, the first of at least 1, "
+            f"the second no smaller and at most {MAX_COOLDOWN_S}",
+        ),
+    ]
+
+
+def _of_times(s: RunSettings) -> Checks:
+    beat, silence, progress = s.heartbeat_interval_s, s.heartbeat_timeout_s, s.progress_timeout_s
+    return [
+        (s.elastic_timeout_s <= 0, f"--elastic-timeout is {s.elastic_timeout_s:g}; give a number of seconds above 0"),
+        (s.settle_s < 0, f"--settle is {s.settle_s:g}; give 0 or more seconds"),
+        (s.standby_timeout_s <= 0, f"--standby-timeout is {s.standby_timeout_s:g}; give a number of seconds above 0"),
+        (
+            not 0 < beat < silence,
+            f"--heartbeat-interval {beat:g} and --heartbeat-timeout {silence:g}: the interval must be above 0 and "
+            "shorter than the timeout",
+        ),
+        (
+            progress is not None and progress <= 0,
+            f"--progress-timeout is {progress or 0:g}; give a number of seconds above 0, or leave it out",
+        ),
+        (s.orphan_grace_s < 0, f"--orphan-grace is {s.orphan_grace_s:g}; give 0 or more seconds"),
+        (not s.commit_wait_s >= 0, f"--commit-wait is {s.commit_wait_s:g}; give 0 or more seconds"),
+    ]
+
+
+def _of_faults(s: RunSettings) -> Checks:
+    limit = s.reset_limit
+    return [
+        (limit is not None and limit < 0, f"--reset-limit is {limit}; give 0 or more, or leave it out"),
+        (
+            s.restart_stalled and s.progress_timeout_s is None,
+            "--restart-stalled needs --progress-timeout: it says when a process is stalled",
+        ),
+        (
+            s.below_min == "sleep" and s.durability is None,
+            "--below-min sleep needs checkpoints: nothing sleeps before it is on storage; name --checkpoint-dir",
+        ),
+        (not s.sleep_after_s > 0, f"--sleep-after is {s.sleep_after_s:g}; give a number of seconds above 0"),
+        (
+            s.releases is not None and s.below_min != "sleep",
+            "--sleep-releases is for jobs that sleep; give --below-min sleep, too",
+        ),
+        (
+            s.max_wait_s is not None and not s.max_wait_s >= 0,
+            f"--max-wait-time is {s.max_wait_s or 0:g}; give 0 or more seconds, or leave it out",
+        ),
+        (s.backoff_limit < 0, f"--job-backoff-limit is {s.backoff_limit}; give 0 or more"),
+        (s.failure_budget < 0, f"--failure-budget is {s.failure_budget}; give 0 or more"),
+    ]
+
+
+def _of_engines(s: RunSettings) -> Checks:
+    named, mpi = f"--engine {s.engine}", s.engine == "mpirun"
+    return [
+        (s.engine not in ENGINES, f"{named}: choose one of {', '.join(ENGINES)}"),
+        (
+            s.adopt and s.engine != "horovod",
+            f"{named} and --adopt: only Horovod's scripts can be adopted; call elastic.init() in the script instead",
+        ),
+        (mpi and s.rsh == "pod", "--engine mpirun starts its ranks over ssh, which --rsh pod does without; use ssh"),
+        (
+            mpi and " " in (s.ssh_identity_file or ""),
+            f"--ssh-identity-file {s.ssh_identity_file}: Open MPI takes no option with a space; use another path",
+        ),
+    ]
+
+
+def _of_ways(s: RunSettings) -> Checks:
+    port, key = s.ssh_port, s.ssh_identity_file
+    return [
+        (port is not None and not 1 <= port <= 65535, f"--ssh-port is {port}; ports are 1 to 65535"),
+        (key is not None and not Path(key).is_file(), f"--ssh-identity-file {key}: there is no such file"),
+        (
+            not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", s.job),
+            f"--job {s.job!r} is not a usable name; use letters, digits, '.', '_' and '-', at most 100",
+        ),
+    ]
+
+
+def job_name(command: Sequence[str]) -> str:
+    """A job's name when none is given: that of the first script or module that its command runs, else of the command.
+
+    Of ``bash -c`` it is that of what the shell runs; of ``python -c`` every program has another name.
+    """
+    return re.sub(r"[^A-Za-z0-9._-]", "-", _what_runs(command)).lstrip("._-")[:100] or "job"
+
+
+def _what_runs(words: Sequence[str]) -> str:
+    program = ""
+    for before, word in itertools.pairwise(["", *words]):
+        name = Path(word).name
+        if before == "-m" and program == "python" and word not in RUNNERS:
+            return word
+        if program in SHELLS and re.fullmatch(r"-[a-z]*c", before):
+            return _what_runs(_without_builtins(_shell_words(word)))
+        if before == "-c" and program == "python":
+            return f"python-{hashlib.blake2b(word.encode(), digest_size=4).hexdigest()}"
+        if word.endswith((".py", ".sh")) and before not in ("source", "."):
+            return Path(word).stem
+        if name in SHELLS or re.fullmatch(r"python[0-9.]*", name):
+            program = name.rstrip("0123456789.")
+    return Path(words[0]).stem if words else "job"
+
+
+def _without_builtins(words: list[str]) -> list[str]:
+    """From the first command on that does not only prepare for what follows."""
+    start = 0
+    for at, (before, word) in enumerate(itertools.pairwise(["", *words])):
+        if before and set(before) <= set(";&|()"):
+            start = at
+        if at == start and word not in PREPARING and not set(word) <= set(";&|()"):
+            break
+    return words[start:]
+
+
+def _shell_words(text: str) -> list[str]:
+    lexer = shlex.shlex(text.replace("\n", ";"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:  # a quotation that does not end: the shell will say so
+        return text.split()

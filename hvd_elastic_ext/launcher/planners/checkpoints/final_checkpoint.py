@@ -1,0 +1,87 @@
+"""The end of a job that has succeeded: what training left is made durable before the agents go, whose memory holds it.
+
+Storage that does not answer, or fails, holds the end up for a while only: training is done, whatever becomes of that.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.planners.checkpoints.before_sleep import Bedtime
+from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import Sealing
+from hvd_elastic_ext.launcher.state.context import Station
+
+log = logging.getLogger(__name__)
+
+ANSWER_S: Final = 300.0
+"""How long storage that gives no answer is waited for at least."""
+TIMES: Final = 4.0
+"""How many times as long as the last checkpoint took it is waited for."""
+FAILING_S: Final = 20.0
+"""How long it is tried again with storage that fails."""
+
+
+class Facts(NamedTuple):
+    """``since``: when the last process had ended (mono). ``answered``: nobody is at work on it just now.
+
+    ``durable_s``: how long the last checkpoint took. ``saved``: the end of training is on storage, or there is nothing
+    to save.
+    """
+
+    since: float
+    saved: bool
+    answered: bool
+    durable_s: float
+
+
+def decide(now: float, facts: Facts) -> tuple[bool, str]:
+    """Whether the agents are still needed, and why not any more; "" if all is saved. Pure."""
+    waited_s = now - facts.since
+    if facts.saved:
+        return False, ""
+    if facts.answered and waited_s >= FAILING_S:
+        return False, f"it could not be written for {waited_s:.0f} s"
+    if waited_s >= max(ANSWER_S, TIMES * facts.durable_s):
+        return False, f"storage gave no answer for {waited_s:.0f} s"
+    return True, "the end of training is made durable"
+
+
+class LastState:
+    """See the module's docstring. To be asked at every look, once all processes of a job that is done have ended."""
+
+    def __init__(self, station: Station, sealing: Sealing, bedtime: Bedtime) -> None:
+        self._station = station
+        self._sealing = sealing
+        self._bedtime = bedtime
+        self._since: float | None = None
+        self.over = station.rules.durability is None
+        """There is nothing to save, or no more."""
+
+    def needs_agents(self, now: float) -> bool:
+        """Whether there is still something to save; it is said how that ended."""
+        if self.over:
+            return False
+        if self._since is None:
+            self._since = now
+            self._bedtime.rise()
+            self._sealing.done()
+        done = self._bedtime.look(now, short="training is done", hurry=True, read_back=False)
+        facts = Facts(self._since, done is not None, not self._bedtime.waits_for_an_answer, self._sealing.durable_s)
+        waits, why = decide(now, facts)
+        if waits:
+            return True
+        self.over = True
+        if done is not None and not self._station.roster.agents:
+            why = "no agent is left that could write it"
+        if why:
+            _, step = self._sealing.newest
+            newest = "there is none" if step is None else f"the newest is of step {step}"
+            log.warning(
+                "training is done, but its end is in no checkpoint: %s; %s, and the same command goes on from there",
+                why, newest,
+            )  # fmt: skip
+            self._station.record("not_sealed", reason=f"the end of training: {why}")
+        elif done is not None and done.path is not None:
+            log.warning("training is done; step %s is in %s", done.step, done.path)
+        return False

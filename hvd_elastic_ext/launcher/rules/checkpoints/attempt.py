@@ -1,0 +1,138 @@
+"""One checkpoint on its way, when it is time for one, and which commit it is made of. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+
+AHEAD_S: Final = 0.5
+"""Commits of so many seconds lie between the newest one and the one that is named: that long it may take to say so."""
+
+Name = tuple[int, int, int]
+"""Of a commit: incarnation, generation, number."""
+
+
+class Kept(NamedTuple):
+    """What a process keeps: which commit, after how many steps, and on which side of its memory.
+
+    ``files``: what lies there was saved by a function of the user's, and all others keep is their own state; training
+    stood still for that for ``stall_s`` seconds.
+    """
+
+    commit: tuple[int, int, int, int]
+    step: int
+    side: int
+    files: bool = False
+    stall_s: float = 0.0
+
+
+class Parts(NamedTuple):
+    """What the members on one host write of a commit that goes into ``parts``: which part, or their own state alone."""
+
+    parts: int
+    of: Mapping[Life, int | None]
+
+
+Work = Mapping[str, Parts]
+"""Of each host that has something to write."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One checkpoint on its way. ``ranks``: of each member of the world whose commit it is to be."""
+
+    number: int
+    generation: int
+    ranks: Mapping[Life, int]
+    began: float
+    wanted: Name
+    stay: bool = False
+    """Nobody goes on beyond the commit: the job ends with it."""
+    at_rest: bool = False
+    """Nobody trains: it is what lies in memory, whether its process lives or not."""
+    kept: dict[Life, Kept] = field(default_factory=dict)
+    misses: int = 0
+    waits_for: set[str] = field(default_factory=set)
+    """Hosts that are at work on it."""
+    written: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    sealing: bool = False
+    answer: Mapping[str, Any] = field(default_factory=dict)
+    deadline: float = math.inf
+    kept_at: float = 0.0
+
+    @property
+    def stall_s(self) -> float:
+        """Seconds that training stood still for it, beyond the commit."""
+        return max(kept.stall_s for kept in self.kept.values())
+
+    @property
+    def measurable(self) -> bool:
+        """Whether training goes on meanwhile, and what it costs can be seen."""
+        return not (self.stay or self.at_rest)
+
+    @property
+    def hosts(self) -> dict[str, list[Life]]:
+        """The members on each host."""
+        found: dict[str, list[Life]] = {}
+        for life in self.ranks:
+            found.setdefault(life.seat.host, []).append(life)
+        return found
+
+    def work(self, *, apart: bool) -> Work:
+        """Who writes what, for hosts that share their storage, or are ``apart``: those that have something whole."""
+        giver = next((life for life, kept in self.kept.items() if kept.files), None)
+        if giver is None:
+            return {
+                host: Parts(
+                    len(lives) if apart else len(self.ranks),
+                    {life: place if apart else self.ranks[life] for place, life in enumerate(lives)},
+                )
+                for host, lives in self.hosts.items()
+            }
+        return {
+            host: Parts(1, {life: 0 if life == giver else None for life in lives})
+            for host, lives in self.hosts.items()
+            if not apart or host == giver.seat.host
+        }
+
+    @property
+    def root(self) -> str:
+        """The host that makes it exist."""
+        return min(self.ranks.items(), key=lambda item: item[1])[0].seat.host
+
+
+class Last(NamedTuple):
+    """The newest checkpoint: when it was made, or this launcher began (mono), and after how many steps."""
+
+    at: float
+    step: int
+
+
+def due(now: float, step: int, last: Last, every: Cadence, interval_s: float) -> bool:
+    """Whether another checkpoint is to be made. Pure. ``interval_s`` is what ``auto`` has come to."""
+    if every.notice_only or step <= last.step:
+        return False
+    if every.steps is not None:
+        return step - last.step >= every.steps
+    return now - last.at >= (interval_s if every.seconds is None else every.seconds)
+
+
+def ahead(newest: Name, per_s: float, misses: int, *, age_s: float = 0.0) -> Name:
+    """Name a commit that no rank has passed when it hears of it. Pure.
+
+    ``per_s``: commits a second; ``age_s``: how long ago ``newest`` was the newest. Nobody waits for a commit that lies
+    further ahead than it has to; one that was missed costs a word and another one.
+    """
+    margin = 1 + math.ceil(per_s * (age_s + AHEAD_S))
+    return (newest[0], newest[1], newest[2] + margin * 2**misses)
+
+
+def last_words(news: Mapping[str, Any]) -> str:
+    """What is known of an errand that has ended without an answer."""
+    words = str(news.get("words") or "").splitlines()
+    return words[-1] if words else f"it ended with exit code {news.get('code')}"

@@ -1,0 +1,29 @@
+"""A job whose checkpoints say that it is done: the same command has nothing more to do."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Finished(NamedTuple):
+    """The checkpoint that holds the end of training."""
+
+    path: str
+    step: int
+
+
+def said(found: Finished, place: str) -> str:
+    """What the user is told, and what they may do."""
+    return (
+        f"the job is done: step {found.step} is in {found.path}, by this very command and its scripts; "
+        "to train on from there add --train-on, "
+        f"to begin anew name another --checkpoint-dir, or remove {place}"
+    )
+
+
+def read(answer: Any, mark: str) -> Finished | None:
+    """From the answer to ``held``: the newest checkpoint, if it is the end of the command of that ``mark``."""
+    match answer:
+        case {"newest": {"path": str(path), "step": int(step), "finished": str(finished)}} if mark and finished == mark:
+            return Finished(path, step)
+    return None

@@ -1,0 +1,192 @@
+"""How often to seal a durable checkpoint, and how often to commit: ``(costs, failures) → (so often, why)``. Pure.
+
+**What a seal costs.** It is written in the background, from a commit. Training loses ``cost_s``: the stall until it
+may go on, and what the writing slows it down. Until the checkpoint is durable takes longer: ``durable_s``.
+
+**What a failure costs.** Everything since the last *durable* checkpoint, which is between ``durable_s`` and
+``durable_s + interval`` old, and the restart. Let failures come at a rate *r* that depends on nothing. Of a life of
+length X as many intervals are kept as fit into X less ``durable_s``; over all lives that is
+
+    share of the time kept = r · e^(-r · (restart + durable)) · (interval - cost) / (e^(r · interval) - 1)
+
+Restart and writing time stand in a factor of their own: *they change what is lost, and not which interval is best*.
+What remains is to solve ``x - 1 + e^-x = r · cost`` for ``x = r · interval``: Daly's exact form (by Lambert's W; his
+series expands it), with the *stall* where a checkpoint that blocks has its writing time; to first order it is Young's
+``sqrt(2 · cost / r)``. With the writing time there, as is right for one that blocks, it would be sealed too seldom.
+
+**The other form**, ``T = Ts + sqrt(2 · (Tf + Tr) · Ts + Ts²)``, is derived from availability: it is where
+``(1 - Ts / T) · Tf / (Tf + Tr + T / 2)`` is largest. In that, nothing fails while a job restarts *or does lost steps
+again*, so that a long restart makes failures rarer and long intervals cheaper. Steps that are done again take place
+on the same hosts, which fail then as ever: it does not hold here. Where failures are rare the two are the same.
+
+- J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974.
+- J. T. Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
+- N. R. Saxena et al., Optimal checkpoint interval with availability as an objective function, arXiv 2410.18124, 2024.
+
+The loss is flat around the best interval: a rate that is wrong by a factor of two costs 6 % of what seals and failures
+cost together. So a choice stands until it is off by more than ``STICK``, and the journal does not fill.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Rate
+from hvd_elastic_ext.launcher.rules.health.host_requests import duration
+
+FIRST_S: Final = 60.0
+"""When the first seal is made, of which nothing was measured: soon, since it is what is measured."""
+LATEST: Final = 9
+"""Seals (or commits) whose median counts: one slow write is chance, five are the storage."""
+STICK: Final = 1.25
+"""A choice stays while the best is no further off than by this factor, which costs 2.5 % of what is lost anyway."""
+CHEAP: Final = 0.01
+"""A share of the time that is not worth a lost step: commits that take no more are not thinned."""
+DEAR: Final = 0.05
+"""The largest share of the time that commits take, where thinning can have that."""
+LOST_S: Final = 60.0
+"""Seconds of training between two commits at most, if commits take no more than ``DEAR`` then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a seal was measured to cost.
+
+    ``stall_s``: seconds that training stood still for it, beyond what it does at a commit that is not sealed.
+    ``durable_s``: seconds from the commit until the checkpoint existed. ``slowed``: by
+    what share steps took longer meanwhile (0.05: by 5 %).
+    """
+
+    stall_s: float
+    durable_s: float
+    slowed: float = 0.0
+
+    @property
+    def cost_s(self) -> float:
+        """Seconds of training that it cost."""
+        return max(0.0, self.stall_s) + max(0.0, self.slowed) * self.durable_s
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the interval from one seal to the next.
+
+    ``writes``: it is at least so many times as long as a seal takes to be durable, and the storage is others' for the
+    rest of the time; this holds even against ``most_s``. ``least_s`` and ``most_s`` are seconds: a job that nothing
+    ever happened to loses no more than an hour to the first thing that does.
+    """
+
+    writes: float = 2.0
+    least_s: float = 10.0
+    most_s: float = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``seconds`` from the start of one seal to that of the next. ``reason`` is for journal and people."""
+
+    seconds: float
+    reason: str
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Thinning:
+    """Every how many calls of ``state.commit()`` one is done; 1 is all of them."""
+
+    steps: int
+    reason: str
+
+
+BOUNDS: Final = Bounds()
+UNMEASURED: Final = Choice(FIRST_S, "no seal has been measured yet", measured=False)
+
+
+def best_interval(cost_s: float, failures_per_s: float) -> float:
+    """Seconds from one copy's start to the next's that keep the largest share of the time; see the module's docstring.
+
+    0 for a copy that costs nothing, and endless where nothing fails.
+    """
+    load = max(0.0, cost_s) * failures_per_s
+    if failures_per_s <= 0.0:
+        return math.inf
+    # x - 1 + exp(-x) has a double zero at 0, where its difference is all rounding; the series is exact there.
+    x = math.sqrt(2.0 * load) + load / 3.0
+    if load > 1e-6:
+        for _ in range(6):  # Newton on a convex function, from near its zero: three do
+            x -= (x + math.expm1(-x) - load) / -math.expm1(-x)
+    return x / failures_per_s
+
+
+def checkpoint_interval(
+    seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None, bounds: Bounds = BOUNDS
+) -> Choice:
+    """Say how often to seal; ``before`` itself where that stands.
+
+    ``seals``: those that were measured, newest last. ``rate``: of failures that lose every commit in memory, and
+    no others (:mod:`hvd_elastic_ext.launcher.rules.checkpoints.failure_rate`).
+    """
+    if not seals:
+        return before or UNMEASURED
+    cost, durable = (median(values) for values in zip(*((s.cost_s, s.durable_s) for s in seals[-LATEST:]), strict=True))
+    best = best_interval(cost, rate.per_s)
+    floor = max(bounds.least_s, bounds.writes * durable)
+    wanted = max(floor, min(best, bounds.most_s))
+    if before is not None and before.measured and _near(before.seconds, wanted):
+        return before
+    what = f"a seal costs {cost:.3g} s and is durable after {durable:.3g} s"
+    return Choice(wanted, f"{what}; {_expected(rate)}{_bound(best, wanted, bounds)}")
+
+
+def _bound(best: float, wanted: float, bounds: Bounds) -> str:
+    """What was in the way of the best, if anything was."""
+    if wanted > best:
+        least = f"{bounds.writes:g} × that" if wanted > bounds.least_s else f"{wanted:.3g} s"
+        return f"; every {best:.3g} s would be best, and {least} is the least"
+    return f"; {wanted:.3g} s is the most" if wanted < best else ""
+
+
+def commit_every(
+    commits_s: Sequence[float], step_s: float, rate: Rate, *, before: Thinning | None = None, redo: float = 1.0
+) -> Thinning:
+    """Say how many steps to go from one commit to the next; ``before`` itself where that stands.
+
+    ``commits_s``: seconds that commits took, newest last; ``step_s``: those of a step without one. ``rate``: of
+    failures of any process. ``redo``: what a lost step costs when it is done again, in steps: more than 1 where
+    a failure made the world smaller.
+
+    The best interval by the same form, but for two things. Commits that take no more than ``CHEAP`` of the time are
+    done whatever would be best, as a lost step is worse to a user than a percent. And between two of them lies at
+    most ``LOST_S`` of training, or what keeps them at ``DEAR`` if that is longer.
+    """
+    if not commits_s or step_s <= 0.0:
+        return before or Thinning(1, "no commit has been measured yet")
+    commit = median(commits_s[-LATEST:])
+    best = _training_between(commit, rate.per_s * redo)
+    most = max(LOST_S, commit / DEAR)
+    steps = max(1, min(math.ceil(commit / CHEAP / step_s), int(min(best, most) / step_s)))
+    if before is not None and _near(before.steps, steps):
+        return before
+    what = f"a commit takes {commit:.3g} s and a step {step_s:.3g} s"
+    takes = f"{100 * commit / (commit + steps * step_s):.2g} % of the time"
+    return Thinning(steps, f"{what}; {_expected(rate)}; so commits take {takes}")
+
+
+def _training_between(cost_s: float, failures_per_s: float) -> float:
+    """Of the best interval what is not the copy: ``x - r · cost``, which is ``1 - e^-x`` at the best."""
+    interval = best_interval(cost_s, failures_per_s)
+    return interval if interval == math.inf else -math.expm1(-interval * failures_per_s) / failures_per_s
+
+
+def _near(standing: float, wanted: float) -> bool:
+    low, high = sorted((standing, wanted))
+    return high <= STICK * low
+
+
+def _expected(rate: Rate) -> str:
+    said = "as was given" if rate.seen is None else f"{rate.seen} seen" if rate.seen else "none seen yet"
+    return f"a failure is expected every {duration(rate.every_s)} ({said})"

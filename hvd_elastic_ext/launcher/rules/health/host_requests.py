@@ -1,0 +1,199 @@
+"""What ``hvd-elastic hosts`` asks and how it is answered, by a running launcher or over its saved state. Pure.
+
+Requests: ``{"do": "list"}``, ``{"do": "block", "host": H, "for": seconds or null, "reason": text}``,
+``{"do": "clear", "host": H}``. ``H`` is a host, or a node that is known. Answers: ``{"hosts": [row, …]}``,
+``{"said": line}``, ``{"error": line}``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import Host, name_error
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Record, Subject
+
+MAX_REASON: Final = 200
+NEEDED: Final = "; it trains on until others can do without it (--min-np)"
+MAX_FOR_S: Final = 10 * 365 * 86400.0
+
+
+class Answered(NamedTuple):
+    """``ledger`` is the same object if the request changed nothing."""
+
+    ledger: HealthLedger
+    answer: Mapping[str, Any]
+
+
+def answer(
+    request: Mapping[str, Any],
+    ledger: HealthLedger,
+    *,
+    hosts: Sequence[Host],
+    now: float,
+    training: Collection[str] = (),
+) -> Answered:
+    """Answer one request; ``hosts`` are those published now, ``training`` those in the world.
+
+    Raises :class:`UsageError` for one that makes no sense.
+    """
+    match request.get("do"):
+        case "list":
+            return Answered(ledger, {"hosts": rows(ledger, hosts, now, training=training)})
+        case "block":
+            return _block(request, ledger, hosts, now)
+        case "clear":
+            return _clear(checked_name(request.get("host")), ledger, hosts, now)
+        case other:
+            raise UsageError(f"there is no request {other!r}; there are: list, block, clear")
+
+
+def told(request: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The journal's event of a request that has changed something, and its fields."""
+    host = str(request.get("host"))
+    if request.get("do") == "clear":
+        return "cleared", {"host": host, "reason": "by hand"}
+    reason = request.get("reason") or ""
+    return "blocked", {"host": host, "for_s": request.get("for"), "reason": f"by hand{': ' if reason else ''}{reason}"}
+
+
+def rows(
+    ledger: HealthLedger, hosts: Sequence[Host], now: float, *, training: Collection[str] = ()
+) -> list[dict[str, Any]]:
+    """One row a published host, then one for everybody else on record. ``training``: hosts in the world."""
+    told: set[Subject] = set()
+    found = []
+    for host in hosts:
+        mine = [s for s in ledger.subjects(host) if not ledger.records[s].empty(now)]
+        told.update(s for s in mine if s.kind != "node")
+        row = _host_row(ledger, host, mine, now=now)
+        if row["state"] == "blocked" and host.name in training:
+            row["why"] += NEEDED
+        found.append(row)
+    rest = [s for s, record in ledger.records.items() if s not in told and not record.empty(now)]
+    return found + [_other_row(subject, ledger.records[subject], now) for subject in sorted(rest, key=_order)]
+
+
+def _host_row(ledger: HealthLedger, host: Host, mine: Iterable[Subject], *, now: float) -> dict[str, Any]:
+    verdict = ledger.blocked(now, host)
+    usable = ledger.usable_slots(now, host)
+    held = [(subject, ledger.records[subject]) for subject in mine]
+    # A host that works in part is told with what keeps the rest of it back.
+    missing = [ledger.blocked(now, host, slot) for slot in range(host.slots) if slot not in usable]
+    why = verdict if verdict.blocked else missing[0] if missing else None
+    return {
+        "name": host.name,
+        "kind": "host",
+        "published": True,
+        "node": host.node,
+        "slots": host.slots,
+        "usable": list(usable),
+        "state": "blocked" if verdict.blocked else "in part" if missing else "free",
+        "strikes": sum(record.strikes_left(now) for _, record in held),
+        "left_s": None if why is None or why.until is None else round(why.until - now, 3),
+        "why": why.reason if why else "",
+        "held": [{"subject": str(subject), **_facts(record, now)} for subject, record in held],
+    }
+
+
+def _other_row(subject: Subject, record: Record, now: float) -> dict[str, Any]:
+    facts = _facts(record, now)
+    return {
+        "name": subject.name if subject.kind != "slot" else f"{subject.name}[{subject.slot}]",
+        "kind": subject.kind,
+        "published": False,
+        "node": subject.name if subject.kind == "node" else "",
+        "slots": None,
+        "usable": None,
+        "state": "blocked" if facts["blocked"] else "free",
+        "strikes": facts["strikes"],
+        "left_s": facts["left_s"],
+        "why": facts["why"],
+        "held": [{"subject": str(subject), **facts}],
+    }
+
+
+def _facts(record: Record, now: float) -> dict[str, Any]:
+    blocked = record.blocked(now)
+    end = record.ends(now) if blocked else None
+    by_hand = record.held_back(now)
+    why = record.how_held if by_hand else str(record.cause or "")
+    return {
+        "blocked": blocked,
+        "by_hand": by_hand and not record.drained,
+        "strikes": record.strikes_left(now),
+        "cause": None if record.cause is None else record.cause.value,
+        "left_s": None if end is None else round(end - now, 3),
+        "why": why,
+    }
+
+
+def _order(subject: Subject) -> tuple[str, str, int]:
+    return (subject.kind, subject.name, -1 if subject.slot is None else subject.slot)
+
+
+def _block(request: Mapping[str, Any], ledger: HealthLedger, hosts: Sequence[Host], now: float) -> Answered:
+    name = checked_name(request.get("host"))
+    seconds = request.get("for")
+    if seconds is not None and (
+        isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= MAX_FOR_S
+    ):
+        raise UsageError(f"a block for {seconds!r} seconds makes no sense; give a number above 0")
+    reason = checked_reason(request.get("reason", ""))
+    known = any(host.name == name for host in hosts)
+    is_node = not known and _is_node(name, ledger, hosts)
+    subject = Subject("node" if is_node else "host", name)
+    until = None if seconds is None else now + seconds
+    said = f"{subject} is blocked " + ("until it is cleared" if seconds is None else f"for {duration(seconds)}")
+    if hosts and not known and not is_node:
+        said += "; no host of that name is published now"
+    return Answered(ledger.block(subject, until, reason), {"said": said})
+
+
+def _clear(name: str, ledger: HealthLedger, hosts: Sequence[Host], now: float) -> Answered:
+    mine = [subject for subject in ledger.records if subject.name == name]
+    faults = [fault.subject for fault in ledger.faults if fault.subject.name == name]
+    after = ledger
+    for subject in dict.fromkeys([*mine, *faults]):
+        after = after.cleared(subject)
+    if not any(not ledger.records[subject].empty(now) for subject in mine):
+        said = f"nothing was held against {name}"
+    else:
+        said = f"{name} is cleared: {', '.join(map(str, sorted(mine, key=_order)))}"
+    for host in hosts:
+        if host.name == name and (left := after.blocked(now, host)).blocked:
+            said += f"; still blocked: {left.reason}; clear {host.node} too"
+    return Answered(after if mine or faults else ledger, {"said": said})
+
+
+def _is_node(name: str, ledger: HealthLedger, hosts: Sequence[Host]) -> bool:
+    return any(host.node == name for host in hosts) or Subject("node", name) in ledger.records
+
+
+def checked_name(name: object) -> str:
+    """A name that can be a host's. Raises :class:`UsageError`."""
+    problem = name_error(name) if isinstance(name, str) else f"{name!r} is no host name"
+    if problem is not None:
+        raise UsageError(problem)
+    return str(name)
+
+
+def checked_reason(reason: object) -> str:
+    """A reason that fits on a line. Raises :class:`UsageError`."""
+    if not isinstance(reason, str) or len(reason) > MAX_REASON or not reason.isprintable():
+        raise UsageError(f"--reason {reason!r}: write one line of at most {MAX_REASON} characters")
+    return reason
+
+
+def duration(seconds: float) -> str:
+    """For people: ``9 s``, ``9m 50s``, ``2h 5m``, ``3d 4h``."""
+    whole = math.ceil(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    for high, low, size, part in (("m", "s", 60, 1), ("h", "m", 3600, 60), ("d", "h", 86400, 3600)):
+        if whole < size * (60 if high == "m" else 24) or high == "d":
+            rest = whole % size // part
+            return f"{whole // size}{high}" + (f" {rest}{low}" if rest else "")
+    raise AssertionError("days take everything")

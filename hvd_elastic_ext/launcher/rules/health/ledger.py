@@ -1,0 +1,369 @@
+"""What is held against slots, pods, hosts and nodes, and who may not work for now. Pure.
+
+All times are the launcher's monotonic seconds. In JSON they are seconds from
+the moment of saving, because the next launcher's clock may start elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.hosts import Host, is_same
+from hvd_elastic_ext.launcher.rules.health.causes import BLAME, Cause
+
+DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
+"""Cooldown range when ``--blacklist-cooldown-range`` is absent. Stock Horovod blocks for ever."""
+
+DECAY: Final = 10
+"""A strike is taken back after this many times the last cooldown without a fault.
+
+So whoever fails just too often to be forgiven is out for a tenth of the time at
+most, and whoever fails more seldom than that never climbs above MIN.
+"""
+
+SLOTS_WINDOW_S: Final = 30.0
+"""Faults of different slots of a host within this time have one cause: the host."""
+SEVERAL_SLOTS: Final = 2
+"""How many slots that takes. Two devices rarely break on their own in one half minute."""
+
+NODE_WINDOW_S: Final = 3600.0
+NODE_FAULTS: Final = 3
+"""So many faults within so long on one node, whatever pods they struck, are the node's."""
+
+MAX_FAULTS: Final = 1000
+"""Faults remembered; more than any job survives within :data:`NODE_WINDOW_S`."""
+
+Commit = tuple[int, int, int]
+"""Of a commit: incarnation, generation, number. Greater is newer."""
+
+
+def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
+    """Seconds that somebody is blocked after the ``failures``-th failure (counted from 1).
+
+    The first cooldown is the lower limit and each further one twice the one
+    before, up to the upper limit: what Horovod's documentation of
+    ``--blacklist-cooldown-range`` says. (Its code doubles once more and adds a
+    random share, so that its first cooldown is two to three times the
+    documented one.)
+    """
+    if failures < 1:
+        raise ValueError("a cooldown follows a failure")
+    low, high = limits
+    # Doubling stops mattering long before a float overflows.
+    return float(min(high, low * 2 ** min(failures - 1, 64)))
+
+
+class Subject(NamedTuple):
+    """Who is blamed. ``kind`` is ``slot``, ``pod``, ``host`` or ``node``.
+
+    ``name`` is the host's name, or the node's. A slot and a pod carry the pod's
+    ``uid`` and its ``life`` where they are known: a recreated pod is another
+    subject, and so is one whose container was started again.
+    """
+
+    kind: str
+    name: str
+    uid: str = ""
+    slot: int | None = None
+    life: str = ""
+
+    def __str__(self) -> str:
+        return f"slot {self.slot} of {self.name}" if self.kind == "slot" else f"{self.kind} {self.name}"
+
+    def bears_on(self, host: Host, slot: int | None = None) -> bool:
+        """Whether a block of this subject keeps ``slot`` of ``host`` (None: the whole host) from work."""
+        if self.kind == "node":
+            return bool(host.node) and host.node == self.name
+        same = self.name == host.name and is_same(self.uid, host.uid) and is_same(self.life, host.life)
+        return same and (self.kind != "slot" or self.slot == slot)
+
+    def whole(self) -> Subject:
+        """The pod or host that a slot is in; itself for all others."""
+        return _host_subject(self.name, self.uid, self.life) if self.kind == "slot" else self
+
+
+def _host_subject(name: str, uid: str, life: str) -> Subject:
+    return Subject("pod", name, uid, life=life) if uid else Subject("host", name)
+
+
+def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
+    """Whom ``cause`` points to, by the table :data:`BLAME`. Raises ``ValueError`` for a cause without blame."""
+    if not cause.fault:
+        raise ValueError(f"nobody is to blame when one is {cause.value}")
+    if slot is not None and BLAME[cause].points_at == "slot":
+        return Subject("slot", host.name, host.uid, slot, host.life)
+    return _host_subject(host.name, host.uid, host.life)
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One fault: whom it speaks against, why, when (mono), and on which node if that is known.
+
+    ``unproven_s``: how long it had been tried before that without doing any work:
+    a try that takes ten minutes to fail is no ten minutes of good conduct.
+    """
+
+    subject: Subject
+    cause: Cause
+    at: float
+    node: str = ""
+    unproven_s: float = 0.0
+
+    @classmethod
+    def of(cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0) -> Strike | None:
+        """The strike that ``cause`` earns; None if nobody is to blame."""
+        return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s) if cause.fault else None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What is held against one subject.
+
+    ``strikes`` earned it its last ``cooldown``, which ends at ``until``.
+    ``held`` is a block by hand, or a drain: no strikes, ends at ``held_until`` or never.
+    """
+
+    strikes: int = 0
+    cooldown: float = 0.0
+    until: float = 0.0
+    cause: Cause | None = None
+    forgiven: bool = False
+    held: bool = False
+    held_until: float | None = None
+    reason: str = ""
+    drained: bool = False
+    """The launcher held it, and may let it go where nobody else is left."""
+
+    @property
+    def how_held(self) -> str:
+        return ("drained" if self.drained else "blocked by hand") + (f": {self.reason}" if self.reason else "")
+
+    def strikes_left(self, now: float) -> int:
+        """Strikes that time has not taken back; it counts from the end of the cooldown."""
+        if not self.strikes or now <= self.until or self.cooldown <= 0:
+            return self.strikes
+        return max(0, self.strikes - int((now - self.until) / (DECAY * self.cooldown)))
+
+    def cooling(self, now: float) -> bool:
+        return self.strikes > 0 and not self.forgiven and now < self.until
+
+    def held_back(self, now: float) -> bool:
+        return self.held and (self.held_until is None or now < self.held_until)
+
+    def blocked(self, now: float) -> bool:
+        return self.cooling(now) or self.held_back(now)
+
+    def ends(self, now: float) -> float | None:
+        """When a present block ends; None is never."""
+        if self.held_back(now) and self.held_until is None:
+            return None
+        return max(
+            self.until if self.cooling(now) else now,
+            self.held_until if self.held_back(now) and self.held_until else now,
+        )
+
+    def empty(self, now: float) -> bool:
+        return not self.blocked(now) and self.strikes_left(now) == 0
+
+    def struck(self, now: float, cause: Cause, limits: tuple[float, float], *, unproven_s: float = 0.0) -> Record:
+        strikes = self.strikes_left(now - unproven_s) + 1
+        cooldown = cooldown_s(strikes, limits)
+        if cooldown >= limits[1]:
+            # Strikes beyond the longest cooldown would only take hours more to be forgiven.
+            strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
+        return replace(self, strikes=strikes, cooldown=cooldown, until=now + cooldown, cause=cause, forgiven=False)
+
+    def taken_back(self) -> Record:
+        """One strike fewer, and free: it was somebody else's fault."""
+        return replace(self, strikes=max(0, self.strikes - 1), forgiven=True)
+
+
+class Verdict(NamedTuple):
+    """``until`` is mono; None if not blocked, or blocked without an end."""
+
+    blocked: bool
+    reason: str
+    until: float | None = None
+
+
+FREE: Final = Verdict(False, "nothing is held against it")
+
+
+class Forgiven(NamedTuple):
+    """``host`` is None if there is nobody to forgive."""
+
+    ledger: HealthLedger
+    host: Host | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLedger:
+    """All records; every change returns a new ledger. ``faults`` are those that still count towards host or node."""
+
+    records: Mapping[Subject, Record] = field(default_factory=lambda: MappingProxyType({}))
+    faults: tuple[Strike, ...] = ()
+
+    # --- what happened
+
+    def struck(self, now: float, strike: Strike, limits: tuple[float, float]) -> HealthLedger:
+        """The ledger after one more fault; a cause without blame changes nothing.
+
+        Whoever is blocked already is not struck again: several processes that
+        fail together are one failure. Several slots of a host failing within
+        :data:`SLOTS_WINDOW_S` are the host's failure, and each slot gets its
+        strike back; one that has been failing on its own all along is no sign of that.
+        """
+        if not strike.cause.fault or self._covered(now, strike):
+            return self
+        faults = (*(f for f in self.faults if now - f.at <= NODE_WINDOW_S), strike)[-MAX_FAULTS:]
+        records = {subject: record for subject, record in self.records.items() if not record.empty(now)}
+        subject = strike.subject
+        # This fault does not stand in its subject's record yet; that of any other slot does.
+        known = ((each, record.strikes_left(now)) for each, record in records.items())
+        chronic = {each for each, strikes in known if strikes >= (1 if each == subject else 2)}
+        together = _together(now, [f for f in faults if f.subject not in chronic], subject)
+        if together:
+            for slot in together:
+                if (record := records.get(slot)) is not None:
+                    records[slot] = record.taken_back()
+            subject = subject.whole()
+            faults = (*(f for f in faults if f.subject not in together), replace(strike, subject=subject))
+        record = self.records.get(subject, Record()) if subject not in records else records[subject]
+        records[subject] = record.struck(now, strike.cause, limits, unproven_s=strike.unproven_s)
+        if strike.node and _node_faults(faults, strike.node) >= NODE_FAULTS:
+            node = Subject("node", strike.node)
+            records[node] = records.get(node, Record()).struck(now, strike.cause, limits)
+        return HealthLedger(MappingProxyType(records), faults)
+
+    def forgiven(self, subject: Subject) -> HealthLedger:
+        """Let somebody work before the cooldown is over. Strikes stay, and so does a block by hand."""
+        record = self.records.get(subject)
+        if record is None:
+            return self
+        return self._with(subject, replace(record, forgiven=True, held=record.held and not record.drained))
+
+    def cleared(self, subject: Subject) -> HealthLedger:
+        """Forget everything about a subject, a block by hand too, and the faults that counted towards it."""
+        records = {key: record for key, record in self.records.items() if key != subject}
+        faults = tuple(f for f in self.faults if subject not in (f.subject, f.subject.whole(), Subject("node", f.node)))
+        return HealthLedger(MappingProxyType(records), faults)
+
+    def block(self, subject: Subject, until: float | None, reason: str, *, drained: bool = False) -> HealthLedger:
+        """Block by hand, or drain, until ``until`` (mono; None: until cleared). It is no strike."""
+        record = self.records.get(subject, Record())
+        return self._with(subject, replace(record, held=True, held_until=until, reason=reason, drained=drained))
+
+    # --- what follows
+
+    def blocked(self, now: float, host: Host, slot: int | None = None) -> Verdict:
+        """Whether ``slot`` of ``host`` may work, and why not; the whole host for None.
+
+        A host is blocked, too, when every one of its slots is. Of several
+        blocks the one that ends last is told.
+        """
+        found = self._verdict(now, host, slot)
+        if found.blocked or slot is not None:
+            return found
+        slots = [self._verdict(now, host, number) for number in range(host.slots)]
+        if not all(verdict.blocked for verdict in slots):
+            return FREE
+        soonest = min(slots, key=_end)
+        return (
+            soonest if host.slots == 1 else Verdict(True, f"each of its {host.slots} slots is blocked", soonest.until)
+        )
+
+    def usable_slots(self, now: float, host: Host) -> tuple[int, ...]:
+        """Numbers of the slots that may work; they keep their numbers whoever is missing."""
+        if not any(record.blocked(now) for record in self.records.values()):
+            return tuple(range(host.slots))
+        return tuple(slot for slot in range(host.slots) if not self._verdict(now, host, slot).blocked)
+
+    def next_release(self, now: float) -> float | None:
+        """When the next block ends; None if none does by itself."""
+        ends = (record.ends(now) for record in self.records.values() if record.blocked(now))
+        return min((end for end in ends if end is not None), default=None)
+
+    def subjects(self, host: Host) -> tuple[Subject, ...]:
+        """Everybody on record who bears on a host: itself, its pod, its node, its slots."""
+        return tuple(s for s in self.records if s.bears_on(host, s.slot))
+
+    def forgive_first(self, now: float, candidates: Iterable[tuple[Host, Commit | None]]) -> Forgiven:
+        """Choose whom to forgive when nobody is left to work.
+
+        ``candidates`` are blocked hosts and the newest commit that each of them
+        holds (None: none). The newest commit goes first, then whoever has the
+        fewest strikes, then whoever would be free soonest, then the order given.
+        A block by hand is never lifted.
+        """
+        best: Host | None = None
+        best_rank: tuple[Commit, int, float] | None = None
+        for host, commit in candidates:
+            mine = self.subjects(host)
+            if any(self.records[s].held_back(now) for s in mine if s.kind != "slot"):
+                continue
+            strikes = sum(self.records[s].strikes_left(now) for s in mine)
+            rank = (commit or (-1, -1, -1), -strikes, -_end(self.blocked(now, host)))
+            if best_rank is None or rank > best_rank:
+                best, best_rank = host, rank
+        if best is None or best_rank is None:
+            return Forgiven(self, None, "whoever is left was blocked by hand")
+        ledger = self
+        for subject in self.subjects(best):
+            ledger = ledger.forgiven(subject)
+        has = "holds the newest commit" if best_rank[0] > (-1, -1, -1) else "has the fewest strikes"
+        return Forgiven(ledger, best, f"everybody is blocked; {best.name} {has}")
+
+    # --- inside
+
+    def _with(self, subject: Subject, record: Record) -> HealthLedger:
+        return replace(self, records=MappingProxyType({**self.records, subject: record}))
+
+    def _verdict(self, now: float, host: Host, slot: int | None) -> Verdict:
+        mine = [
+            _sentence(now, subject, record)
+            for subject, record in self.records.items()
+            if record.blocked(now) and subject.bears_on(host, slot) and (slot is not None or subject.kind != "slot")
+        ]
+        return max(mine, key=_end, default=FREE)
+
+    def _covered(self, now: float, strike: Strike) -> bool:
+        """Whether the blamed are blocked already, by themselves or with their host or node."""
+        covers = {strike.subject, strike.subject.whole(), Subject("node", strike.node)}
+        return any((record := self.records.get(s)) is not None and record.cooling(now) for s in covers)
+
+
+def _sentence(now: float, subject: Subject, record: Record) -> Verdict:
+    if record.held_back(now):
+        return Verdict(True, f"{subject} is {record.how_held}", record.ends(now))
+    count = record.strikes
+    often = "" if count == 1 else f" ({count} strikes)"
+    return Verdict(True, f"{subject}: {record.cause}{often}", record.ends(now))
+
+
+def _end(verdict: Verdict) -> float:
+    if not verdict.blocked:
+        return float("-inf")
+    return float("inf") if verdict.until is None else verdict.until
+
+
+def _together(now: float, faults: Iterable[Strike], subject: Subject) -> set[Subject]:
+    """The slots that failed with ``subject``, itself included; nothing if they are too few to blame the host."""
+    if subject.kind != "slot":
+        return set()
+    slots = {
+        f.subject
+        for f in faults
+        if f.subject.kind == "slot" and f.subject.whole() == subject.whole() and now - f.at <= SLOTS_WINDOW_S
+    }
+    return slots if len(slots) >= SEVERAL_SLOTS else set()
+
+
+def _node_faults(faults: Iterable[Strike], node: str) -> int:
+    """Faults that speak against the node; one slot failing again and again is one."""
+    on_node = [f for f in faults if f.node == node]
+    slots = {f.subject for f in on_node if f.subject.kind == "slot"}
+    return len(slots) + sum(f.subject.kind != "slot" for f in on_node)

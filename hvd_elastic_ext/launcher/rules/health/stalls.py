@@ -1,0 +1,112 @@
+"""Who stands still though it beats: ``(now, members, limit) → stall with its reason``. Pure.
+
+A process beats from a thread of its own, whatever its main thread does. That a
+main thread gets on shows in what it counts: steps, commits, checks and
+``elastic.heartbeat()``. One that waits for the others in a collective does not
+get on either, and is not to blame for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One process of a world; ``rank`` is -1 before it has one. ``moved_at``: when its count last grew (mono)."""
+
+    life: Life
+    rank: int
+    moved_at: float
+    waiting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """``lag``: who is waited for, empty if all wait for one another. ``since_s``: for how long the last of them has.
+
+    ``finished``: who is waited for in vain, for its training is over.
+    """
+
+    lag: tuple[Member, ...]
+    waiting: int
+    since_s: float
+    reason: str
+    finished: tuple[Member, ...] = ()
+
+
+MOST_NAMED: Final = 8
+"""How many ranks are named at most."""
+
+
+def stall(now: float, members: Sequence[Member], limit: float, *, idle: bool = True) -> Stall | None:
+    """Say who holds a world up. Without ``idle`` only if somebody waits: all may be in a very long step.
+
+    Somebody who is not waiting has not got on for ``limit`` seconds while
+    somebody waits for it; or nobody has got on, waiting or not. A rank that does
+    something else for long, and says so by ``heartbeat()``, holds nobody up.
+    """
+    late = [member for member in members if now - member.moved_at >= limit]
+    lag = tuple(member for member in late if not member.waiting)
+    # They cannot have waited for longer than the others have stood still; nor do they wait if they get on.
+    waiting = sum(member.waiting and now - member.moved_at >= limit / 2 for member in members)
+    if not late or (len(late) < len(members) and not (lag and waiting)):
+        return None
+    if lag and not waiting and not idle:
+        return None
+    since = min(now - member.moved_at for member in lag or late)
+    return Stall(lag, waiting, since, _reason(lag, waiting, of=len(members), since=since))
+
+
+def left_waiting(now: float, members: Sequence[Member], finished: Sequence[Member], limit: float) -> Stall | None:
+    """Say that ``members`` wait for those whose training is over, and that is all that they do, for ``limit`` seconds.
+
+    A rank that does more steps than another one waits for it for ever: ranks have to do the same number of steps.
+    """
+    still = min((now - member.moved_at for member in members), default=0.0)
+    if not finished or still < limit or not all(member.waiting for member in members):
+        return None
+    over, wait = _ranks(finished), _ranks(members)
+    has, it = ("has", "it") if len(finished) == 1 else ("have", "them")
+    have = "has" if len(members) == 1 else "have"
+    reason = (
+        f"{over} {has} finished training, and {wait} {have} waited for {it} for {still:.0f} s: "
+        "do all ranks do the same number of steps?"
+    )
+    return Stall((), len(members), still, reason, tuple(finished))
+
+
+def _ranks(members: Sequence[Member]) -> str:
+    """Such as "rank 2 (c[0])" or "ranks 0 and 1"."""
+    if len(members) == 1:
+        return f"rank {members[0].rank} ({members[0].life.seat})"
+    ranks = [str(rank) for rank in sorted(member.rank for member in members)]
+    shown = ranks if len(ranks) <= MOST_NAMED else [*ranks[:MOST_NAMED], f"{len(ranks) - MOST_NAMED} more"]
+    return f"ranks {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def absence(now: float, absent: Sequence[Member], limit: float, *, waiting: int) -> Stall | None:
+    """Say for whom the next world waits, of its members that have not come to it; ``waiting`` have.
+
+    Those who have not got on for ``limit`` seconds, and do not wait for somebody themselves.
+    """
+    late = tuple(member for member in absent if now - member.moved_at >= limit and not member.waiting)
+    if not late:
+        return None
+    since = min(now - member.moved_at for member in late)
+    names = ", ".join(str(member.life.seat) for member in late[:4])
+    more = f" and {len(late) - 4} more" if len(late) > 4 else ""
+    return Stall(late, waiting, since, f"the next world waits for {names}{more}, no progress for {since:.0f} s")
+
+
+def _reason(lag: Sequence[Member], waiting: int, *, of: int, since: float) -> str:
+    if not lag:
+        return f"all {of} ranks have waited for one another for {since:.0f} s"
+    names = ", ".join(f"{member.rank} on {member.life.seat}" for member in lag[:4])
+    more = f" and {len(lag) - 4} more" if len(lag) > 4 else ""
+    others = f"{waiting} of {of} wait for it" if waiting else "nobody waits for it"
+    return f"no progress for {since:.0f} s of rank {names}{more}: {others}"

@@ -1,0 +1,339 @@
+"""May a world form, and from which commit? Pure: ``(now, facts, limits) → verdict with its reason``.
+
+Commits lie in the memory of agents, one newest commit for each slot, and outlive the processes that made them. A host
+that may not work (it cools down, is blocked, drained, about to leave or no longer listed) still holds what its memory
+holds. This module is the only place that decides what follows from that:
+
+* A world forms only from the newest commit that is known, as long as somebody who holds it can be reached or may come
+  back.
+* If the holder takes no part in the world, its agent sends the commit to a member's agent.
+* A holder that cannot be reached is waited for, ``commit_wait_s`` at most, unless it is known to be gone.
+* A holder that leaves stays until somebody else holds the commit, or until its deadline.
+* What is on storage counts like a commit that somebody holds.
+* After that the world forms from what is left. The verdict says what is lost, who held it, and why it cannot be had.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+
+Commit = tuple[int, int, int]
+"""(incarnation, generation, number): of two commits of one job the greater one is the newer."""
+
+ANY_SLOT: Final = -1
+"""Slot of a holding that an earlier launcher noted: it knew the host only."""
+
+LEAST_S: Final = 0.001
+"""However short ``commit_wait_s`` is, what has not been tried has not failed."""
+ASKED_S: Final = 2.0
+"""However short it is, a holder that may end stays so long: until it was asked for its commit, if it is needed."""
+
+
+class Reach(Enum):
+    """Whether the agent that owns the memory can be asked for it."""
+
+    HERE = "connected"
+    """Next: AWAY or GONE."""
+    AWAY = "not connected"
+    """It may come back. Next: HERE, or GONE when its end is told."""
+    GONE = "gone"
+    """Its memory is no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """The newest commit in the memory of one slot.
+
+    ``step``: optimizer steps in it. ``since``: when the agent was last heard (mono), if it is not HERE. ``why``: what
+    is known of that. ``leaves_by``: when the host will be gone (mono; infinite if that is not known), None if it stays.
+    ``stale``: noted by an earlier launcher; the slot may hold a newer commit by now. ``told``: a world has formed
+    without it, and that loss was told.
+    """
+
+    seat: Seat
+    commit: Commit
+    step: int
+    reach: Reach = Reach.HERE
+    since: float = 0.0
+    why: str = ""
+    leaves_by: float | None = None
+    stale: bool = False
+    told: bool = False
+
+
+class Stored(NamedTuple):
+    """The newest checkpoint on storage. ``commit`` is None if only its step is known."""
+
+    commit: Commit | None
+    step: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All that a verdict may see.
+
+    ``members``: seats that would form the world, the preferred receiver first; empty if nobody is there to form one.
+    ``ready``: they are to form it now. ``writable``: seats whose memory may be written: they have no process, or one
+    that has not begun to train or waits for its rank. ``keepers``: seats on hosts that stay, which may take what a
+    leaving host holds. ``failing``: for how long all tries in a row to send a holder's commit have failed (seconds),
+    by seat; ``loading``: the same of loading the checkpoint; ``looked``: hosts that have
+    loaded the newest one that is whole, or found none. ``active``: seats whose process may still commit: it has not
+    ended and does not wait for its rank. ``ending``: those whose process was killed, and until when its end is waited
+    for (mono): its memory may hold a newer commit than it told of. ``sending``: the seat whose commit is on its way.
+    ``readers``: hosts that are known to have the storage on which ``stored`` is; None: all have it.
+    """
+
+    holdings: tuple[Holding, ...] = ()
+    members: tuple[Seat, ...] = ()
+    ready: bool = False
+    writable: frozenset[Seat] = frozenset()
+    keepers: tuple[Seat, ...] = ()
+    stored: Stored | None = None
+    failing: Mapping[Seat, float] = field(default_factory=dict)
+    loading: float = 0.0
+    looked: frozenset[str] = frozenset()
+    active: frozenset[Seat] = frozenset()
+    ending: Mapping[Seat, float] = field(default_factory=dict)
+    sending: Seat | None = None
+    readers: frozenset[str] | None = None
+
+    def is_stored(self, each: Holding) -> bool:
+        """Whether others than its holder have a checkpoint that is as new, as far as is known."""
+        stored = None if self.stored is None else self.stored.commit
+        others = self.readers is None or bool(self.readers - {each.seat.host})
+        return stored is not None and stored >= each.commit and others
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``commit_wait_s``: how long a holder that cannot be reached is waited for."""
+
+    commit_wait_s: float = 60.0
+
+
+class Act(Enum):
+    """What is to be done now."""
+
+    FORM = "form"
+    """The world may form (or: nothing is to be done, where none is about to)."""
+    WAIT = "wait"
+    """It may not. Next: any."""
+    SEND = "send"
+    """It may not before ``source`` has sent its commit to ``target``."""
+    LOAD = "load"
+    """It may not before ``target`` has loaded the newest checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A world forms behind a commit that was once told. ``newest``: that commit and its step; ``left``: the newest one
+    that could be had, and its step, None if there is none; ``holders``: who held it; ``why`` it cannot be had."""
+
+    newest: tuple[Commit, int]
+    left: tuple[Commit, int] | None
+    holders: tuple[str, ...]
+    why: str
+
+    @property
+    def steps(self) -> int:
+        """Steps that are to be done again."""
+        return max(0, self.newest[1] - (0 if self.left is None else self.left[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``until``: when time alone may change it (mono)."""
+
+    act: Act
+    reason: str
+    until: float | None = None
+    source: Holding | None = None
+    target: Seat | None = None
+    loss: Loss | None = None
+
+
+FORMS: Final = Verdict(Act.FORM, "the newest commit is there")
+
+
+def judge(now: float, facts: Facts, limits: Limits) -> Verdict:
+    """Say whether the members may form a world, and if not what comes first. See the module."""
+    if not facts.members:
+        return _rescue(facts, limits)
+    if not facts.holdings and facts.stored is None:
+        return FORMS
+    if facts.ready and (ending := {seat: until for seat, until in facts.ending.items() if now < until}):
+        names = ", ".join(map(str, sorted(ending)))
+        return Verdict(Act.WAIT, f"killed, and not ended yet: {names}", min(ending.values()))
+    members = frozenset(facts.members)
+    at_hand = _newest(each for each in facts.holdings if each.seat in members and each.reach is Reach.HERE)
+    better = [each for each in facts.holdings if _newer(each, at_hand)]
+    source = _newest(each for each in better if _can_send(each, facts, limits))
+    if source is not None and source.seat in facts.active:
+        return Verdict(Act.WAIT, f"{source.seat} holds the newest commit, and its process has not ended yet")
+    if _storage_is_newer(facts, at_hand, source) and _may_load(facts, limits):
+        return _load(facts)
+    if source is not None:
+        return _send(source, facts.members, facts)
+    if not facts.ready:
+        return Verdict(Act.WAIT, "the members are not ready")
+    awaited = {each: until for each in better if (until := _awaited_until(now, each, limits)) is not None}
+    if awaited:
+        return Verdict(Act.WAIT, _waiting(awaited, now), min(awaited.values()))
+    return Verdict(Act.FORM, FORMS.reason, loss=_loss(facts, at_hand, better))
+
+
+def is_needed(
+    now: float, host: str, facts: Facts, limits: Limits, *, told_at: float, heard: Container[str]
+) -> tuple[bool, str]:
+    """Say whether an agent that may end has to stay, because nobody who stays holds a commit as new as its own.
+
+    ``told_at``: since when it may end (mono). ``heard``: hosts that were heard since then; others may be gone with all
+    that they hold. It stays ``commit_wait_s`` from then on at most, or to the deadline of
+    its notice if that is later, and until a transfer that is under way has ended. (One that is there after its
+    deadline still holds what it holds.)
+    """
+    own = _newest(each for each in facts.holdings if each.seat.host == host and each.reach is Reach.HERE)
+    if own is None:
+        return False, "it holds no commit"
+    if facts.sending is not None and facts.sending.host == host:
+        return True, f"its commit, of step {own.step}, is being sent"
+    until = told_at + max(limits.commit_wait_s, ASKED_S)
+    if own.leaves_by is not None and own.leaves_by < math.inf:
+        until = max(until, own.leaves_by)
+    if now >= until:
+        return False, "its time is over"
+    elsewhere = (each for each in facts.holdings if each.seat.host != host and each.seat.host in heard)
+    others = _newest(each for each in elsewhere if _stays(each))
+    if others is not None and others.commit >= own.commit:
+        return False, f"{others.seat.host} holds a commit as new"
+    if facts.stored is not None and facts.is_stored(own):
+        return False, f"{facts.stored.path} is as new"
+    return True, f"only {host} holds the newest commit, of step {own.step}"
+
+
+def awaited(now: float, facts: Facts, limits: Limits) -> float | None:
+    """Until when a holder is waited for whose commit is newer than all that can be had (mono); None if none is."""
+    here = _newest(each for each in facts.holdings if each.reach is Reach.HERE)
+    stored = None if facts.stored is None else facts.stored.commit
+    times = [
+        until
+        for each in facts.holdings
+        if _newer(each, here) and (stored is None or each.commit > stored)
+        if (until := _awaited_until(now, each, limits)) is not None
+    ]
+    return min(times, default=None)
+
+
+def _rescue(facts: Facts, limits: Limits) -> Verdict:
+    """Nobody is there to form a world. What only a leaving host holds goes to one that stays."""
+    here = [each for each in facts.holdings if each.reach is Reach.HERE]
+    staying = _newest(each for each in here if _stays(each))
+    leaving = [each for each in here if not _stays(each) and _newer(each, staying)]
+    source = _newest(each for each in leaving if _can_send(each, facts, limits))
+    if source is None or source.seat in facts.active or not facts.keepers:
+        return FORMS
+    if facts.is_stored(source):
+        return FORMS
+    return _send(source, facts.keepers, facts)
+
+
+def _send(source: Holding, targets: tuple[Seat, ...], facts: Facts) -> Verdict:
+    """Have the commit sent to the first target that can take it; within the host if possible."""
+    what = f"the newest commit, of step {source.step}, is held by {source.seat.host} only"
+    free = [seat for seat in targets if seat in facts.writable and seat != source.seat]
+    leaving = {each.seat.host for each in facts.holdings if each.leaves_by is not None}
+    free.sort(key=lambda seat: (seat.host in leaving, seat.host != source.seat.host))
+    if not free:
+        return Verdict(Act.WAIT, f"{what}, and nobody can take it yet")
+    return Verdict(Act.SEND, f"{what}: it is sent to {free[0].host}", source=source, target=free[0])
+
+
+def _load(facts: Facts) -> Verdict:
+    assert facts.stored is not None
+    target = next((seat for seat in facts.members if seat in facts.writable and seat.host not in facts.looked), None)
+    if target is None:
+        return Verdict(Act.WAIT, f"the newest commit is in {facts.stored.path}, and nobody can load it yet")
+    return Verdict(Act.LOAD, f"the newest commit is in {facts.stored.path}: {target.host} loads it", target=target)
+
+
+def _storage_is_newer(facts: Facts, at_hand: Holding | None, source: Holding | None) -> bool:
+    """Whether the checkpoint is newer than all that can be had from memory."""
+    if facts.stored is None:
+        return False
+    best = max((each.commit for each in (at_hand, source) if each is not None), default=None)
+    return best is None or (facts.stored.commit is not None and facts.stored.commit > best)
+
+
+def _may_load(facts: Facts, limits: Limits) -> bool:
+    somebody = any(seat.host not in facts.looked for seat in facts.members)
+    return somebody and facts.loading < max(limits.commit_wait_s, LEAST_S)
+
+
+def _can_send(each: Holding, facts: Facts, limits: Limits) -> bool:
+    """Whether a holder can be asked for its commit. One that has failed for too long is not asked again."""
+    tired = facts.failing.get(each.seat, 0.0) >= max(limits.commit_wait_s, LEAST_S)
+    return each.reach is Reach.HERE and not tired
+
+
+def _awaited_until(now: float, each: Holding, limits: Limits) -> float | None:
+    """Until when a holder that cannot be asked is waited for (mono); None if it is not."""
+    if each.reach is not Reach.AWAY:
+        return None
+    until = each.since + limits.commit_wait_s
+    if each.leaves_by is not None:
+        until = min(until, each.leaves_by)
+    return until if now < until else None
+
+
+def _newer(each: Holding, than: Holding | None) -> bool:
+    return than is None or each.commit > than.commit or (each.stale and each.reach is Reach.AWAY)
+
+
+def _newest(holdings: Iterable[Holding]) -> Holding | None:
+    return max(holdings, key=lambda each: each.commit, default=None)
+
+
+def _stays(each: Holding) -> bool:
+    return each.reach is Reach.HERE and each.leaves_by is None
+
+
+def _waiting(awaited: Mapping[Holding, float], now: float) -> str:
+    names = ", ".join(sorted({each.seat.host for each in awaited}))
+    left_s = min(awaited.values()) - now
+    what = "may hold a newer commit" if all(each.stale for each in awaited) else "held the newest commit"
+    return f"not connected: {names}, which {what}; waiting {left_s:.0f} s more (--commit-wait)"
+
+
+def _loss(facts: Facts, at_hand: Holding | None, better: Iterable[Holding]) -> Loss | None:
+    """What the world forms behind; None if that is nothing, or was told when a world before formed behind it."""
+    left = None if at_hand is None else (at_hand.commit, at_hand.step)
+    better = [each for each in better if not each.told]
+    told = {each.commit: each.step for each in better}
+    stored = facts.stored
+    if stored is not None and stored.commit is not None:
+        told[stored.commit] = max(stored.step, told.get(stored.commit, 0))
+    newest = max(told, default=None)
+    if newest is None or (left is not None and newest <= left[0]):
+        return None
+    holders = {each.seat.host: each for each in better if each.commit == newest}
+    why = [f"{host} {_why_not(each)}" for host, each in sorted(holders.items())]
+    if stored is not None and stored.commit == newest:
+        why.append(f"{stored.path} could not be loaded")
+    return Loss((newest, told[newest]), left, tuple(sorted(holders)), "; ".join(why))
+
+
+def _why_not(each: Holding) -> str:
+    match each.reach:
+        case Reach.HERE:
+            return "could not send it in time"
+        case Reach.AWAY:
+            return f"did not come back in time ({each.why or 'it cannot be reached'})"
+        case Reach.GONE:
+            return f"is gone ({each.why or 'its agent has ended'})"

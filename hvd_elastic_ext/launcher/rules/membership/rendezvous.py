@@ -1,0 +1,296 @@
+"""Where the processes of a generation meet. Pure: questions in, answers out, no clock of its own.
+
+Horovod asks two kinds of question, through the door of each process:
+
+* ``GET /rank_and_size/…`` blocks until all members of the newest generation
+  have asked, who are then all alive and on their way: only then are ranks dealt
+  out. It is never answered 404 or with rank -1, which end a process.
+* ``GET`` and ``PUT /scope/key`` exchange Gloo's addresses. Each generation has
+  a key space of its own. A key that is not there *yet* is waited for. What a
+  world may keep is limited: see :func:`most_kept`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, KeysView, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.rank_info import Place
+
+HOLD_S: Final = 2.0
+"""How long a question for a key that is not set is held before the answer is 404 (Horovod then asks again)."""
+
+OK: Final = 200
+NOT_YET: Final = 404
+CANNOT_FORM: Final = 500
+TOO_LARGE: Final = 413
+"""What a value is answered with that is larger than any of Horovod's in a world of this size."""
+NO_ROOM: Final = 507
+"""And one that, with all others of the world, is more than Horovod ever stores."""
+
+_BASE: Final = 8 << 10
+_EACH_PEER: Final = 160
+_VALUES_EACH: Final = 16
+_EACH_KEY: Final = 128
+
+_RANK: Final = "rank_and_size"
+_DIGITS: Final = 4
+"""Slots have numbers below 1024."""
+
+
+class Seat(NamedTuple):
+    """A place for one training process: ``slot`` is the host's own number of it, from 0, and never changes."""
+
+    host: str
+    slot: int
+
+    def __str__(self) -> str:
+        return f"{self.host}[{self.slot}]"
+
+
+class Life(NamedTuple):
+    """One process: the ``number``-th in its seat."""
+
+    seat: Seat
+    number: int
+
+
+class Question(NamedTuple):
+    """One request at the door of ``life``; ``number`` tells those of one door apart."""
+
+    life: Life
+    number: int
+    method: str
+    path: str
+    body: bytes = b""
+
+
+class Answer(NamedTuple):
+    life: Life
+    number: int
+    status: int
+    body: bytes = b""
+
+
+def slot_number(text: str) -> int | None:
+    """The number of a slot as agents name it; None for whatever else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else None
+
+
+def seat_of(host: str, number: str) -> Seat | None:
+    """The seat of a slot that an agent names; None if it names none."""
+    slot = slot_number(number)
+    return None if slot is None else Seat(host, slot)
+
+
+def largest_value(size: int) -> int:
+    """Bytes of a key and its value in a world of so many processes.
+
+    A process stores its host's name and one address of 136 bytes for each of its peers.
+    """
+    return _BASE + _EACH_PEER * size
+
+
+def most_kept(size: int) -> int:
+    """Bytes of all keys and values of a world of so many processes, each with something on top.
+
+    A process stores two values in each of three scopes, and as many again for each process set that it is in:
+    this is enough for some fifty sets of all processes in small worlds, and for a dozen in the largest.
+    """
+    return size * _VALUES_EACH * largest_value(size)
+
+
+def places(members: Sequence[Life]) -> dict[Life, Place]:
+    """Give ranks in the order of ``members``, those of one host standing together.
+
+    Local ranks are dense: Gloo aborts otherwise. The cross rank of a process is
+    its host's number among the hosts that have its local rank.
+    """
+    by_host = [list(group) for _, group in groupby(members, key=lambda life: life.seat.host)]
+    if len({group[0].seat.host for group in by_host}) != len(by_host):
+        raise ValueError("the members of one host do not stand together")
+    crossing = [sum(len(group) > local for group in by_host) for local in range(max(map(len, by_host), default=0))]
+    found: dict[Life, Place] = {}
+    seen = [0] * len(crossing)
+    for group in by_host:
+        for local, life in enumerate(group):
+            found[life] = Place(len(found), len(members), local, len(group), seen[local], crossing[local])
+            seen[local] += 1
+    return found
+
+
+@dataclass(slots=True)
+class _World:
+    generation: int
+    members: frozenset[Life]
+    places: Mapping[Life, Place] = field(default_factory=dict)
+    formed: bool = False
+    broken: bool = False
+    keys: dict[str, bytes] = field(default_factory=dict)
+    kept: int = 0
+    """Bytes of all keys."""
+
+    def put(self, key: str, value: bytes) -> int:
+        """Keep a value, if there is room for it; the status."""
+        size, cost = len(self.members), _EACH_KEY + len(key) + len(value)
+        if cost > largest_value(size):
+            return TOO_LARGE
+        before = _EACH_KEY + len(key) + len(self.keys[key]) if key in self.keys else 0
+        if self.kept - before + cost > most_kept(size):
+            return NO_ROOM
+        self.kept += cost - before
+        self.keys[key] = value
+        return OK
+
+
+class Rendezvous:
+    """All generations that somebody may still ask about, and the questions on hold."""
+
+    def __init__(self) -> None:
+        self._newest = _World(0, frozenset(), formed=True)
+        self._worlds: dict[Life, _World] = {}
+        self._answered: dict[Life, int] = {}
+        """Number of the question that was answered with a place."""
+        self._waiting: dict[Life, Question] = {}
+        self._held: dict[tuple[Life, int], tuple[Question, float]] = {}
+
+    @property
+    def generation(self) -> int:
+        """Of the newest world."""
+        return self._newest.generation
+
+    @property
+    def members(self) -> frozenset[Life]:
+        """Of the newest world."""
+        return self._newest.members
+
+    @property
+    def formed(self) -> bool:
+        """Whether the newest world's members have been told their ranks."""
+        return self._newest.formed
+
+    @property
+    def ready(self) -> bool:
+        """Whether all members of the newest world have asked for their ranks and wait for :meth:`deal`."""
+        return not self._newest.formed and self._newest.members <= self._waiting.keys()
+
+    @property
+    def waiting(self) -> KeysView[Life]:
+        """Who has asked for a rank and not been answered; a view that changes with them."""
+        return self._waiting.keys()
+
+    def place(self, life: Life) -> Place | None:
+        """In the newest world."""
+        return self._newest.places.get(life)
+
+    def form(self, generation: int, members: Iterable[Life]) -> list[Answer]:
+        """Begin a newer generation. Answers to those who wait for keys of the one before: they never come.
+
+        Raises ``ValueError`` if ``generation`` is not newer.
+        """
+        if generation <= self._newest.generation:
+            raise ValueError(f"generation {generation} is not newer than {self._newest.generation}")
+        answers = self.give_up()
+        self._newest = _World(generation, frozenset(members))
+        return answers
+
+    def deal(self, order: Sequence[Life]) -> list[Answer]:
+        """Give ranks to the members of the newest world, all of whom are waiting, in ``order``."""
+        world = self._newest
+        if not self.ready or frozenset(order) != world.members:
+            raise ValueError("ranks are dealt to all members, once all have asked")
+        world.formed = True
+        world.places = places(order)
+        self._worlds.update(dict.fromkeys(order, world))
+        self._answered.update({life: self._waiting[life].number for life in order})
+        return [_answer(self._waiting.pop(life), OK, place.text().encode()) for life, place in world.places.items()]
+
+    def adopt(self, generation: int, members: Mapping[Life, Place]) -> None:
+        """Take over a world that formed under another launcher. Its keys are not known."""
+        self._newest = _World(generation, frozenset(members), places=dict(members), formed=True)
+        self._worlds.update(dict.fromkeys(members, self._newest))
+
+    def give_up(self) -> list[Answer]:
+        """The newest world is lost: whoever still waits for its keys is told at once, not after Gloo's 30 s."""
+        self._newest.broken = True
+        lost = [key for key, (question, _) in self._held.items() if self._worlds.get(question.life) is self._newest]
+        return [_answer(self._held.pop(key)[0], CANNOT_FORM) for key in lost]
+
+    def placed(self, life: Life) -> bool:
+        """Whether a process has been told a rank."""
+        return life in self._answered
+
+    def repeats(self, question: Question) -> bool:
+        """Whether a question for a rank has been answered already, and comes again because the answer may be lost."""
+        return _is_for_a_rank(question) and self._answered.get(question.life) == question.number
+
+    def ask(self, question: Question, now: float) -> list[Answer]:
+        """Answer a question, and those that it makes answerable; nothing if it has to wait."""
+        if question.method != "PUT":
+            question = question._replace(body=b"")  # nobody reads it, and it may wait for long
+        if self.repeats(question):
+            # Should its world be gone by now, the process finds out there, and asks anew.
+            return [_answer(question, OK, self._worlds[question.life].places[question.life].text().encode())]
+        if _is_for_a_rank(question):
+            if question.number > self._answered.get(question.life, -1):  # else it is open no more: news may come twice
+                self._waiting[question.life] = question
+            return []
+        world = self._worlds.get(question.life)
+        if world is None or world.broken:
+            return [_answer(question, CANNOT_FORM if world else NOT_YET)]
+        if question.method == "PUT":
+            status = world.put(question.path, question.body)
+            return [_answer(question, status), *(self._answer_held(world, question.path) if status == OK else ())]
+        if question.method == "GET" and question.path not in world.keys:
+            self._held[question.life, question.number] = (question, now + HOLD_S)
+            return []
+        # Deleting says that a process leaves its world. Its keys go with the generation.
+        return [_answer(question, OK, world.keys.get(question.path, b"") if question.method == "GET" else b"")]
+
+    def withdraw(self, life: Life, number: int) -> None:
+        """Whoever asked has hung up."""
+        self._held.pop((life, number), None)
+        if (question := self._waiting.get(life)) is not None and question.number == number:
+            del self._waiting[life]
+
+    def ended(self, life: Life) -> None:
+        """A process has ended, and its questions with it."""
+        for known in (self._waiting, self._worlds, self._answered):
+            known.pop(life, None)
+        for key in [key for key in self._held if key[0] == life]:
+            del self._held[key]
+
+    def due(self, now: float) -> list[Answer]:
+        """Answers to those who have been kept waiting for a key long enough."""
+        late = [key for key, (_, until) in self._held.items() if now >= until]
+        return [_answer(self._held.pop(key)[0], NOT_YET) for key in late]
+
+    def next_due(self) -> float | None:
+        """When :meth:`due` has something to say."""
+        return min((until for _, until in self._held.values()), default=None)
+
+    @property
+    def asked_again(self) -> frozenset[Life]:
+        """Who asks for a rank that it was told already: the newest world is lost."""
+        if not self._newest.formed:
+            return frozenset()
+        # Also one that was given up meanwhile, and is there again: nothing is known of its answer any more.
+        return frozenset(life for life in self._waiting if life in self._newest.members)
+
+    def _answer_held(self, world: _World, path: str) -> list[Answer]:
+        found = [
+            key
+            for key, (question, _) in self._held.items()
+            if question.path == path and self._worlds.get(question.life) is world
+        ]
+        return [_answer(self._held.pop(key)[0], OK, world.keys[path]) for key in found]
+
+
+def _is_for_a_rank(question: Question) -> bool:
+    return question.method == "GET" and question.path.lstrip("/").partition("/")[0] == _RANK
+
+
+def _answer(question: Question, status: int, body: bytes = b"") -> Answer:
+    return Answer(question.life, question.number, status, body)

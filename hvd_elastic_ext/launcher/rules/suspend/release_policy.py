@@ -1,0 +1,165 @@
+"""When a sleeping job lets its workers go, and when it asks for them again. Pure: ``(now, facts, limits) → decision``.
+
+A job that sleeps holds no machine: its workers are as few as their operator takes. Then nothing would ever come back by
+itself, so they are asked for every now and then: as many as the job needs to go on, and for no longer than
+``wake_timeout_s``, since some of them without the others are machines that nobody can use. Whether the job wakes is not
+decided here: that goes by the hosts that are published. Once it is awake it has as many workers as before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Kind, Seen, Workload, to_delete, workload
+
+PUBLISHED_S: Final = 60.0
+"""How long workers that are all ready may take to be published as hosts: they are probed first, and settle."""
+TIDY_S: Final = 5.0
+"""Pause between two looks for workers that are to be deleted."""
+PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
+"""After the first failure in a row, the second, …, and each from the last on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``wake_every_s``: how long workers stay away until they are asked for; ``wake_timeout_s``: how long all of them
+    may take to be ready then. ``suspends``: the job is suspended when it ends with exit code 75. Raises
+    :class:`UsageError`."""
+
+    job: Workload
+    wake_every_s: float = 300.0
+    wake_timeout_s: float = 600.0
+    suspends: bool = False
+
+    def __post_init__(self) -> None:
+        for option, value in (("--wake-every", self.wake_every_s), ("--wake-timeout", self.wake_timeout_s)):
+            if not 0 < value < math.inf:
+                raise UsageError(f"{option} is {value:g}; give a number of seconds above 0")
+        if self.suspends and not self.job.kind.suspends:
+            raise UsageError(f"--sleep-releases job: {self.job.kind.name} cannot be suspended; use pods")
+
+
+def limits_of(what: str, job: str | None, wake_every_s: float, wake_timeout_s: float) -> Limits | None:
+    """Read ``--sleep-releases`` and ``--release-job``; None if nobody is let go. Raises :class:`UsageError`."""
+    if what == "none":
+        if job is not None:
+            raise UsageError("--release-job is for --sleep-releases pods; give both, or none")
+        return None
+    if job is None:
+        raise UsageError(
+            f"--sleep-releases {what}: what makes the pods is not known; give --release-job KIND/NAME, "
+            "such as mpijob/digits"
+        )
+    return Limits(workload(job), wake_every_s, wake_timeout_s, suspends=what == "job")
+
+
+class Act(Enum):
+    """What is done about the workers of a job that sleeps."""
+
+    WAIT = "wait"
+    RELEASE = "let them go"
+    DELETE = "delete those that nobody else takes away"
+    ADOPT = "somebody else has asked for some"
+    ASK = "ask for as many as the job needs"
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What was done so far in one sleep. ``asked``: for how many workers, None while they are let go; ``since`` when
+    (mono), None before anything was done. ``tidy``: those that were let go are known to be on their way."""
+
+    asked: int | None = None
+    since: float | None = None
+    tidy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """``again_at``: when time alone may change it (mono); None: never."""
+
+    act: Act
+    reason: str
+    again_at: float | None = None
+
+
+def resting(now: float, night: Night, limits: Limits, *, enough: bool) -> Decision | None:
+    """Say that there is nothing to do, where that is known without a look at the cluster; else None.
+
+    ``enough``: so many hosts are published that the job is about to wake.
+    """
+    if enough:
+        return Decision(Act.WAIT, "enough hosts are published")
+    if night.since is None or not night.tidy:
+        return None
+    ends = night.since + (limits.wake_every_s if night.asked is None else limits.wake_timeout_s)
+    if now >= ends:
+        return None
+    for_what = "the workers have been let go" if night.asked is None else f"{night.asked} workers were asked for"
+    return Decision(Act.WAIT, for_what, ends)
+
+
+def decide(now: float, night: Night, seen: Seen, limits: Limits) -> Decision:
+    """Say what is to be done about what a look has shown, where :func:`resting` does not know."""
+    kind = limits.job.kind
+    if night.since is None:
+        return Decision(Act.RELEASE, "the job sleeps")
+    if night.asked is not None:
+        return _while_asked(now, night.asked, night.since, seen, limits)
+    if now < night.since + limits.wake_every_s:
+        return _until_tidy(now, night.since + limits.wake_every_s, seen, limits)
+    if seen.replicas > kind.fewest:
+        return Decision(Act.ADOPT, "somebody else has asked for them")
+    return Decision(Act.ASK, f"{limits.wake_every_s:g} s have passed without them")
+
+
+def _until_tidy(now: float, ends: float, seen: Seen, limits: Limits) -> Decision:
+    left = to_delete(limits.job, seen)
+    if left:
+        return Decision(Act.DELETE, f"{len(left)} workers are still there", min(now + TIDY_S, ends))
+    return Decision(Act.WAIT, "the workers have been let go", ends)
+
+
+def _while_asked(now: float, asked: int, since: float, seen: Seen, limits: Limits) -> Decision:
+    ends = since + limits.wake_timeout_s
+    ready = f"{seen.ready} of {asked} workers are ready"
+    if seen.ready >= asked:
+        ends += PUBLISHED_S
+        if now < ends:
+            return Decision(Act.WAIT, ready, ends)
+        return Decision(Act.RELEASE, f"all {asked} workers are ready and the job has too few hosts all the same")
+    if now < ends:
+        return Decision(Act.WAIT, ready, ends)
+    return Decision(Act.RELEASE, f"{ready} {limits.wake_timeout_s:g} s after they were asked for")
+
+
+def workers_for(slots: int, per_worker: Iterable[int], *, guess: int, before: int) -> int:
+    """How many workers have so many slots, going by what workers had; by the smallest, as any may come.
+
+    Where nothing is known of those, ``guess`` each, and not more workers than there were.
+    """
+    least = min((each for each in per_worker if each > 0), default=0)
+    if least:
+        return max(1, math.ceil(slots / least))
+    return max(1, min(math.ceil(slots / guess), before or math.ceil(slots / guess)))
+
+
+def restored(seen: Seen, before: int | None, told: int | None, kind: Kind) -> int | None:
+    """How many workers a job that is awake is to have; None to leave it at what there are.
+
+    It has what it had. Where somebody has chosen another number than was ``told`` last, that one stays; None: what was
+    told is not known.
+    """
+    if before is None or seen.replicas >= before:
+        return None
+    ours = seen.replicas <= kind.valid or told is None or seen.replicas == told
+    return before if ours else None
+
+
+def pause_s(failures: int) -> float:
+    """How long to wait after so many failures in a row, at least one."""
+    return PAUSES_S[min(failures, len(PAUSES_S)) - 1]

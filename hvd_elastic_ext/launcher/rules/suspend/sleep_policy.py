@@ -1,0 +1,75 @@
+"""A job that sleeps: when it wakes, and when it has waited long enough. Pure: ``(now, facts, limits) → decision``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+
+AGAIN_S: Final = 30.0
+"""How long hosts have to stay that have just woken a job in vain; each further time twice as long, up to
+:data:`AGAIN_MOST_S`."""
+AGAIN_MOST_S: Final = 300.0
+
+
+class Act(Enum):
+    """What a sleeping job does."""
+
+    SLEEP_ON = "sleep on"
+    WAKE = "wake"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Night:
+    """What is known of one sleep. ``since``: when it began (mono). ``told``: why it is to end, if it is.
+
+    ``slots`` may work now; ``enough_since``: since when that has been enough (mono); ``next_release``: when a block
+    ends, and there may be more.
+    """
+
+    since: float
+    slots: int
+    enough_since: float | None = None
+    told: str | None = None
+    next_release: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """A decision. ``again_at``: when time alone may change it (mono)."""
+
+    act: Act
+    reason: str
+    again_at: float | None = None
+
+
+def slots_there(now: float, hosts: HostSet, ledger: HealthLedger) -> int:
+    """Count the slots of published hosts that are not blocked."""
+    return sum(len(ledger.usable_slots(now, host)) for host in hosts)
+
+
+def settle_s(usual_s: float, in_vain: int) -> float:
+    """How long enough slots have to stay, when hosts that are still there have woken the job so often ``in_vain``."""
+    return max(usual_s, min(AGAIN_MOST_S, AGAIN_S * 2 ** (in_vain - 1))) if in_vain else usual_s
+
+
+def decide(now: float, night: Night, limits: Limits, max_wait_s: float | None) -> Rest:
+    """Say what a sleeping job does. It wakes for as many slots as it needs to go on, once they have stayed a while."""
+    if night.told is not None:
+        return Rest(Act.END, night.told)
+    ends = None if max_wait_s is None else night.since + max_wait_s
+    if limits.size(night.slots, begun=True):
+        since = now if night.enough_since is None else night.enough_since
+        there = f"slots usable: {night.slots}, needed: {limits.least}"
+        if now >= since + limits.settle_s:
+            return Rest(Act.WAKE, there)
+        return Rest(Act.SLEEP_ON, there, since + limits.settle_s)
+    if ends is not None and now >= ends:
+        return Rest(Act.END, f"slots needed: {limits.least}; in --max-wait-time {max_wait_s:g} s they never were there")
+    times = [at for at in (ends, night.next_release) if at is not None and at > now]
+    return Rest(Act.SLEEP_ON, f"slots usable: {night.slots}, needed: {limits.least}", min(times, default=None))

@@ -1,0 +1,322 @@
+"""Where the launcher learns of hosts: one class a source, all feeding one :class:`HostFeed`.
+
+Every source runs in a thread of its own, so that a script that hangs or a file
+system that stalls never holds up the driver.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Set
+from pathlib import Path
+from typing import Final, Protocol
+from urllib.parse import urlencode, urlsplit
+
+from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
+from hvd_elastic_ext.io.file_watch import MAX_BYTES, BeingWritten, FileWatch, read_text
+from hvd_elastic_ext.io.peers import user_of
+from hvd_elastic_ext.launcher.sources.feed import HostFeed
+
+SCRIPT_INTERVAL_S: Final = 1.0
+"""Pause between two runs of a discovery script; Horovod's own."""
+SCRIPT_TIMEOUT_S: Final = 30.0
+"""A discovery script that takes longer is killed and counts as failed. (Stock Horovod waits for ever.)"""
+LONG_POLL_S: Final = 30
+RETRY_S: Final = (0.2, 5.0)
+"""First and longest pause before asking a discovery URL again."""
+STOP_S: Final = 2.0
+"""How long a source's thread may take to end; what it blocks on is closed or killed first, where that can be done."""
+MAX_BODY: Final = 4 * 1024 * 1024
+MAX_OUTPUT: Final = MAX_BYTES
+"""Bytes that a discovery script may print; as many as a hosts file may have."""
+
+
+class HostSource(Protocol):
+    """Feeds host lists until stopped. ``start`` returns at once; ``stop`` is idempotent and joins."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class FixedSource:
+    """Hosts given on the command line."""
+
+    def __init__(self, hosts: HostSet, feed: HostFeed) -> None:
+        self._hosts = hosts
+        self._feed = feed
+
+    def start(self) -> None:
+        self._feed.offer(Publication("--hosts", 1, self._hosts))
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class HostsFileSource:
+    """A hosts file, read whenever it may have changed."""
+
+    def __init__(self, path: Path, feed: HostFeed, *, default_slots: int | None) -> None:
+        self._path = path
+        self._feed = feed
+        self._default_slots = default_slots
+        self._sequence = 0
+        self._watch = FileWatch(path, self._read)
+
+    def start(self) -> None:
+        self._watch.start()  # looks at the file first of all
+
+    def stop(self) -> None:
+        self._watch.stop()
+
+    def _read(self) -> None:
+        try:
+            hosts = parse_hosts_text(read_text(self._path), where=str(self._path), default_slots=self._default_slots)
+        except BeingWritten:
+            return  # the watch calls again when the writer is done
+        except ElasticError as error:
+            self._feed.refuse(error)
+            return
+        self._sequence += 1
+        self._feed.offer(Publication(str(self._path), self._sequence, hosts))
+
+
+class _Looping:
+    """A source that works in a loop: ``_once`` says how long to pause before the next time."""
+
+    def __init__(self, feed: HostFeed, *, name: str) -> None:
+        self._feed = feed
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._interrupt()
+        if self._thread.is_alive():
+            # It may be inside a connect or a name look-up, which nothing can interrupt; it is a daemon thread.
+            self._thread.join(STOP_S)
+
+    def _loop(self) -> None:
+        while not self._stopped.is_set():
+            self._stopped.wait(self._once())
+
+    def _once(self) -> float:
+        raise AssertionError("each source defines this")
+
+    def _interrupt(self) -> None:
+        """Make a blocking ``_once`` return soon."""
+
+
+class ScriptSource(_Looping):
+    """A discovery script, as ``horovodrun --host-discovery-script`` takes one.
+
+    Each output is a complete list. A first run that fails ends the job, as it
+    does with horovodrun: that is a misconfiguration. A later one that fails,
+    hangs or prints nonsense leaves the hosts as they were.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        feed: HostFeed,
+        *,
+        default_slots: int | None,
+        interval_s: float = SCRIPT_INTERVAL_S,
+        timeout_s: float = SCRIPT_TIMEOUT_S,
+    ) -> None:
+        super().__init__(feed, name="hvd-hosts-script")
+        self._command = command
+        self._default_slots = default_slots
+        self._interval_s = interval_s
+        self._timeout_s = timeout_s
+        self._sequence = 0
+        self._running: subprocess.Popen[bytes] | None = None
+
+    def _once(self) -> float:
+        try:
+            hosts = parse_hosts_text(self._run(), where=self._command, default_slots=self._default_slots)
+        except ElasticError as error:
+            if not self._stopped.is_set():
+                self._feed.refuse(error)
+                if self._sequence == 0:
+                    self._feed.fail(error)
+            return self._interval_s
+        self._sequence += 1
+        self._feed.offer(Publication(self._command, self._sequence, hosts))
+        return self._interval_s
+
+    def _run(self) -> str:
+        """Run the script once; its output. Raises :class:`SourceUnavailable`."""
+        try:
+            # The user's own command line, run by the shell exactly as horovodrun does.
+            self._running = subprocess.Popen(  # noqa: S602
+                self._command,
+                shell=True,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise SourceUnavailable(self._command, f"cannot be run ({error})") from None
+        with self._running as process:
+            if self._stopped.is_set():  # after stop() had looked for something to kill
+                self._kill(process)
+            try:
+                output = _all_of(process, deadline=time.monotonic() + self._timeout_s)
+            except TimeoutError:
+                self._kill(process)
+                why = f"gave no list within {self._timeout_s:g} s and was killed"
+                raise SourceUnavailable(self._command, why) from None
+            if len(output) > MAX_OUTPUT:
+                self._kill(process)
+                why = f"printed more than {MAX_OUTPUT} bytes and was killed; it is to print host:slots lines only"
+                raise SourceUnavailable(self._command, why)
+        if process.returncode != 0:
+            raise SourceUnavailable(self._command, f"ended with exit code {process.returncode}")
+        return output.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+
+    def _interrupt(self) -> None:
+        process = self._running
+        if process is not None and process.poll() is None:
+            self._kill(process)
+
+    @staticmethod
+    def _kill(process: subprocess.Popen[bytes]) -> None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+
+
+def _all_of(process: subprocess.Popen[bytes], *, deadline: float) -> bytes:
+    """What a process prints to its end, or a little more than :data:`MAX_OUTPUT` bytes of it.
+
+    Raises ``TimeoutError`` if it has not ended by the deadline (monotonic).
+    """
+    assert process.stdout is not None
+    readable = select.poll()
+    readable.register(process.stdout, select.POLLIN)
+    output = bytearray()
+    while len(output) <= MAX_OUTPUT:
+        if not readable.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise TimeoutError
+        piece = os.read(process.stdout.fileno(), 1 << 16)
+        if not piece:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise TimeoutError from None
+            break
+        output += piece
+    return bytes(output)
+
+
+class PushSource(_Looping):
+    """The daemon's push: ``unix:///path`` or ``http://host:port``, long-polled.
+
+    A publication arrives within a round trip of being made. While the daemon
+    cannot be reached the hosts stay as they were.
+    """
+
+    def __init__(self, url: str, feed: HostFeed, *, user: int | None = None) -> None:
+        """``user``: see :func:`connector`."""
+        super().__init__(feed, name="hvd-hosts-push")
+        self._url = url
+        self._connect = connector(url, user=user)
+        self._connection: http.client.HTTPConnection | None = None
+        self._newest: Publication | None = None
+        self._pause_s = RETRY_S[0]
+
+    def _once(self) -> float:
+        try:
+            publication = self._ask()
+        except (OSError, http.client.HTTPException) as error:
+            self._drop()
+            if not self._stopped.is_set():
+                self._feed.refuse(SourceUnavailable(self._url, str(error) or type(error).__name__))
+        except BadPublication as error:
+            self._drop()
+            self._feed.refuse(error)
+        else:
+            self._pause_s = RETRY_S[0]
+            if publication is not None:
+                self._newest = publication
+                self._feed.offer(publication)
+            return 0.0
+        pause, self._pause_s = self._pause_s, min(RETRY_S[1], self._pause_s * 2)
+        return pause
+
+    def _ask(self) -> Publication | None:
+        if self._connection is None:
+            self._connection = self._connect(LONG_POLL_S + 10)
+        query = ""
+        if self._newest is not None:
+            query = "?" + urlencode({"after": self._newest.sequence, "source": self._newest.source})
+        self._connection.request("GET", f"/hosts{query}")
+        response = self._connection.getresponse()
+        body = response.read(MAX_BODY + 1)
+        if response.status == http.client.NO_CONTENT:
+            return None
+        if response.status != http.client.OK:
+            raise http.client.HTTPException(f"answered {response.status} {response.reason}")
+        if len(body) > MAX_BODY:
+            raise BadPublication(f"{self._url}: the publication is larger than {MAX_BODY} bytes")
+        return from_json(body, where=self._url)
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _interrupt(self) -> None:
+        connection = self._connection
+        if connection is not None and connection.sock is not None:
+            try:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return
+
+
+def connector(url: str, *, user: int | None = None) -> Callable[[float], http.client.HTTPConnection]:
+    """A function from a timeout in seconds to a connection to ``url``. Raises ``ValueError`` for other schemes.
+
+    ``user``: who may listen at a UNIX socket, besides this process's own user and root.
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "unix" and parts.path and not parts.netloc:
+        return lambda timeout: _UnixConnection(parts.path, timeout, trusted={0, os.geteuid(), user})
+    host = parts.hostname
+    if parts.scheme == "http" and host and parts.port and parts.path in ("", "/"):
+        port = parts.port
+        return lambda timeout: http.client.HTTPConnection(host, port, timeout=timeout)
+    raise ValueError(f"{url!r} is neither unix:///path nor http://host:port")
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: str, timeout: float, *, trusted: Set[int | None]) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+        self._trusted = trusted
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+        if (user := user_of(self.sock)) not in self._trusted:
+            self.close()
+            raise PermissionError(
+                f"user {user} listens there, whose word on hosts is not taken; --discovery-user {user} takes it"
+            )

@@ -1,0 +1,267 @@
+"""What the launcher knows of agents and processes: facts only, kept up to date by the driver."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.membership.membership import Process, Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.state.commit_holders import Holders
+
+
+@dataclass(slots=True)
+class Agent:
+    """The agent of a host. ``heard``: when it last spoke (mono). ``facts``: what it said of its machine."""
+
+    host: Host
+    since: float
+    joined: bool = False
+    heard: float = 0.0
+    beats_at: float = 0.0
+    """When it last told of its processes' beats."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    itself: str = ""
+    """Which process it is, by its own word; empty until it has joined."""
+    inherited_at: float = -math.inf
+    """When it was last taken for the agent of its pod's successor, or of its pod's next container (mono)."""
+    unlisted_at: float = -math.inf
+    """When the newest list without its host came (mono)."""
+    finishing: bool = False
+    """It starts nothing any more: it was sent a signal, or told to end."""
+    dismissed: bool = False
+    """It was told to end."""
+    leaves_by: float | None = None
+    """When it or its host will be gone by its own account (mono; infinite if unknown); None if that is to stay."""
+    going: str | None = None
+    """Why its host is about to go, by the files that others write there; they may take it back."""
+
+
+@dataclass(slots=True)
+class Worker:
+    """One training process."""
+
+    life: Life
+    host: Host
+    stage: Stage
+    since: float
+    planned: int = 0
+    """The rank that it shows to user code until it has one."""
+    local_rank: int = 0
+    """The one that it was started with, and by which it has chosen its device."""
+    born: float = field(init=False)
+    """When it was started, or taken over."""
+    live_at: float | None = None
+    """When it first went live."""
+    generation: int = 0
+    """Of the newest world that it has entered."""
+    agreed: int = 0
+    """Of the newest world with which it has agreed on the state."""
+    started: bool = False
+    pid: int | None = None
+    silent_s: float = 0.0
+    """How long its own thread had not spoken when its agent last said so."""
+    named_at: float | None = None
+    """When its agent's beats last told of it. None: not yet, or not since its agent was asked what it has."""
+    holds: tuple[int, int, int] | None = None
+    step: int = 0
+    step_s: float | None = None
+    progress: int = 0
+    """Grows with all that its main thread does."""
+    waiting: bool = False
+    """Its main thread was waiting for other ranks when it last beat."""
+    every: int | None = None
+    """Every how many calls of ``commit()`` it commits; None if it has not said, or has no State of ours."""
+    commit_s: float | None = None
+    """Seconds that its last commit took."""
+    call_s: float | None = None
+    """Seconds from one call of ``commit()`` to the next, without what the commit takes."""
+    loops: bool = False
+    """It has begun an elastic training function."""
+    agreed_when_beating: int = 0
+    """What :attr:`agreed` was when it last beat: a commit of that world would have been told by then."""
+    done: bool = False
+    failure: tuple[str, str, str] | None = None
+    """What its training function raised: a digest, the error, the traceback."""
+    leaving: str | None = None
+    """Why it was told to leave; None if it was not."""
+    leaving_since: float = 0.0
+    """When it was told to (mono)."""
+    reclaimed: bool = False
+    """It was told that its host, or the whole job, is about to be taken away."""
+    warned: bool = False
+    """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
+    stopping_at: float | None = None
+    """When it is ended if it has not gone by itself; infinite as long as it holds nobody up."""
+    stop_again_at: float | None = None
+    """When it is told once more to end, if it is still there: orders get lost."""
+    killed: Cause | None = None
+    """Why it was killed."""
+    killed_at: float = 0.0
+    """When it was (mono)."""
+    fence_at: float | None = None
+    """When its connections are cut if it has not asked for the next world by itself."""
+    fenced_at: float | None = None
+    """When they were."""
+    told_at: float | None = None
+    """When it was last called to the newest world."""
+
+    def __post_init__(self) -> None:
+        self.born = self.since
+
+    @property
+    def seat(self) -> Seat:
+        return self.life.seat
+
+    @property
+    def keeps_nothing(self) -> bool:
+        """Whether it has trained, and tells of no commit: what it has ends with it."""
+        trained = self.agreed_when_beating > 0 or (self.generation > 0 and self.step > 0)
+        return trained and self.holds is None and self.every is None
+
+    @property
+    def has_state(self) -> bool:
+        """Whether it has what was trained: it has agreed on that with others, or has trained itself."""
+        return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))
+
+    @property
+    def calls_per_s(self) -> float:
+        """Calls of ``commit()`` a second where some of them are left out: its commits do not tell; else 0."""
+        return 1.0 / max(self.call_s, 1e-6) if self.call_s is not None and (self.every or 1) > 1 else 0.0
+
+    def tried_s(self, now: float) -> float:
+        """How long it was, or has been, getting ready."""
+        return (now if self.live_at is None else self.live_at) - self.born
+
+
+@dataclass(slots=True)
+class Roster:
+    """All agents by host, all living processes by seat."""
+
+    agents: dict[str, Agent] = field(default_factory=dict)
+    workers: dict[Seat, Worker] = field(default_factory=dict)
+    lives: dict[Seat, int] = field(default_factory=dict)
+    """The highest life of each seat so far, whatever agents it has had: the next one is one more, and nobody else's."""
+    ended: dict[Seat, int] = field(default_factory=dict)
+    """The newest life of each seat whose end this launcher has heard of."""
+    commits: Holders = field(default_factory=Holders)
+    """What lies in the agents' memory."""
+
+    def on(self, host: str) -> list[Worker]:
+        """The processes on a host."""
+        return [worker for seat, worker in self.workers.items() if seat.host == host]
+
+    def of(self, host: str, slot: Any, life: Any) -> Worker | None:
+        """The process that an agent speaks of, if it is the one that lives."""
+        worker = self.workers.get(Seat(host, slot)) if isinstance(slot, int) else None
+        return worker if worker is not None and life in (None, worker.life.number) else None
+
+    def alive(self, life: Life) -> Worker | None:
+        worker = self.workers.get(life.seat)
+        return worker if worker is not None and worker.life == life else None
+
+    def present(self, lives: Iterable[Life]) -> list[Worker]:
+        """Those of ``lives`` that are alive."""
+        find = self.workers.get
+        return [worker for life in lives if (worker := find(life.seat)) is not None and worker.life == life]
+
+    def next_life(self, seat: Seat) -> Life:
+        """A life that the seat has not had yet."""
+        self.lives[seat] = self.lives.get(seat, 0) + 1
+        return Life(seat, self.lives[seat])
+
+    def lived(self, life: Life) -> None:
+        """An agent tells of a life that the seat has had."""
+        self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
+
+    def remember(self, worker: Worker) -> None:
+        """Keep what a process holds as what its agent holds, whatever becomes of the process."""
+        agent = self.agents.get(worker.seat.host)
+        if agent is not None and agent.joined and worker.holds is not None:
+            self.commits.beat(worker.seat, worker.holds, worker.step, agent=agent.itself)
+
+    def holders(self) -> frozenset[str]:
+        """Hosts whose agent holds the newest commit of all that can be reached; empty if none holds any."""
+        return self.commits.newest_hosts()
+
+    def going(self) -> dict[str, float]:
+        """Hosts whose agent has given notice, and when that, or the host, will be gone (mono)."""
+        return {name: agent.leaves_by for name, agent in self.agents.items() if agent.leaves_by is not None}
+
+    def taken(self) -> dict[Seat, Stage]:
+        """Seats with a process that may stay, and how far that is."""
+        workers = self.workers.items()
+        return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
+
+    def processes(self, *, broken: frozenset[Life], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
+        """Those that may be planned with: not those that are on their way out."""
+        return {
+            seat: Process(
+                worker.life,
+                worker.stage,
+                worker.since,
+                self.commits.commit_of(seat),
+                bool(broken) and worker.life in broken,
+                leaves_by.get(seat.host) if leaves_by else None,
+                worker.done,
+                worker.agreed > 0,
+            )
+            for seat, worker in self.workers.items()
+            if worker.killed is None and (worker.leaving is None or worker.stage is Stage.LIVE)
+        }
+
+
+def seconds(said: object) -> float | None:
+    """A time that a process or an agent tells; None for whatever is none, or more than a float holds."""
+    try:
+        told = float(said) if isinstance(said, (int, float)) and not isinstance(said, bool) else math.nan
+    except OverflowError:
+        return None
+    return told if math.isfinite(told) else None
+
+
+def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
+    """Note what a process tells of itself from time to time."""
+    _take_commit(worker, beat)
+    step_s, progress = beat.get("step_s"), beat.get("progress")
+    worker.step_s = seconds(step_s)
+    worker.progress = progress if type(progress) is int else worker.progress
+    worker.waiting = beat.get("waiting") is True
+    every, commit_s, call_s = beat.get("every"), beat.get("commit_s"), beat.get("call_s")
+    worker.every = every if type(every) is int else None
+    worker.commit_s = seconds(commit_s)
+    worker.call_s = seconds(call_s)
+
+
+def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
+    commit, step = message.get("commit"), message.get("step")
+    if isinstance(commit, list) and len(commit) == 3 and all(type(number) is int for number in commit):
+        worker.holds = (commit[0], commit[1], commit[2])
+    elif worker.holds is not None:
+        return  # said before the first commit: a beat may be older than what was heard since
+    worker.step = step if type(step) is int else worker.step
+
+
+def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
+    """Note what a process says of itself that nothing has to be done about at once."""
+    match message.get("say"):
+        case "looping":
+            worker.loops, worker.done = True, False  # a script may train more than once
+            worker.failure = None  # of a program that ran before
+        case "synced":
+            worker.loops, worker.agreed = True, worker.generation
+            _take_commit(worker, message)
+        case "done":
+            worker.done = True
+        case "failed":
+            digest, error, traceback = (str(message.get(key, "")) for key in ("digest", "error", "traceback"))
+            worker.failure = (digest, error, traceback)
+        case "warned":
+            worker.warned = message.get("leaving") is True
+        case "beat":
+            take_beat(worker, message)
+            worker.agreed_when_beating = worker.agreed

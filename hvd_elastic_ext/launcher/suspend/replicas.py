@@ -1,0 +1,112 @@
+"""The way to the number of a job's workers in a cluster. Loads the official client, for its credentials.
+
+Everything here may wait, for as long as ``timeout`` says: it is for threads, not for the loop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import urlencode
+
+from hvd_elastic_ext.core.errors import Transient
+from hvd_elastic_ext.io.kube_access import Access, Refused, Unanswered, Unreadable, ask
+from hvd_elastic_ext.launcher.rules.suspend import workloads
+from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload
+
+TIMEOUT: Final = (3.0, 5.0)
+"""Seconds for a connection, and without a byte of the answer: a launcher that is to end waits for what is under way."""
+
+_REMEDIES: Final[Mapping[int, str]] = {
+    HTTPStatus.UNAUTHORIZED: "its token is none, or has expired",
+    HTTPStatus.FORBIDDEN: "docker/manifests/sleep.yaml gives the right",
+    HTTPStatus.NOT_FOUND: "--release-job names what makes the workers, in the namespace of the launcher",
+}
+_LONGEST_WORDS: Final = 500
+
+T = TypeVar("T")
+
+
+class _Send(Protocol):
+    def __call__(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
+
+
+class Untold(Transient):
+    """The cluster could not be asked, or told, just now; ``str()`` is the reason, in one line."""
+
+
+class Replicas:
+    """The workers of one object. For one thread at a time. Credentials are read anew with each call: tokens last for an
+    hour, and a job may sleep for days."""
+
+    def __init__(self, access: Access, job: Workload, *, timeout: tuple[float, float] = TIMEOUT) -> None:
+        self._access = access
+        self._job = job
+        self._timeout = timeout
+
+    def look(self) -> Seen:
+        """What there is. Raises :class:`Untold`."""
+
+        def act(send: _Send, space: str) -> Seen:
+            number = send("GET", self._job.number_path(space))
+            query = urlencode({"labelSelector": workloads.selector_of(self._job, number)})
+            return workloads.seen(self._job, number, send("GET", f"/api/v1/namespaces/{space}/pods?{query}"))
+
+        return self._within(act)
+
+    def tell(self, replicas: int, *, before: int | None) -> None:
+        """Ask for so many workers; ``before``: how many there were, to be noted where that is possible, and None if
+        nothing is to be remembered any more. Raises :class:`Untold`; it may have been heard all the same."""
+        body = workloads.told(self._job, replicas, before)
+        self._within(lambda send, space: send("PATCH", self._job.number_path(space), body))
+
+    def suspend(self, replicas: int) -> None:
+        """Suspend the whole job, the launcher included. Raises :class:`Untold`."""
+        body = workloads.suspended(self._job, replicas)
+        self._within(lambda send, space: send("PATCH", self._job.path(space), body))
+
+    def delete(self, pods: tuple[Pod, ...]) -> None:
+        """Delete pods, and none of the same name that has come after them. Raises :class:`Untold`."""
+
+        def act(send: _Send, space: str) -> None:
+            for pod in pods:
+                options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": pod.uid}}
+                try:
+                    send("DELETE", f"/api/v1/namespaces/{space}/pods/{pod.name}", options)
+                except Refused as error:
+                    if error.code not in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
+                        raise
+
+        self._within(act)
+
+    def _within(self, act: Callable[[_Send, str], T]) -> T:
+        try:
+            configuration, space = self._access.configuration(), self._access.namespace
+
+            def send(method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+                return ask(configuration, method, path, body, timeout=self._timeout)
+
+            return act(send, space)
+        except Refused as error:
+            raise Untold(_refusal(error)) from None
+        except Unanswered as error:
+            raise Untold(f"no answer from the API server: {error}") from None
+        except (Unreadable, ValueError) as error:
+            raise Untold(str(error)) from None
+
+
+def found(job: Workload, environ: Mapping[str, str]) -> Replicas:
+    """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to. Raises :class:`UsageError`."""
+    return Replicas(Access.found(None, environ, remedy="for --sleep-releases let KUBECONFIG name one"), job)
+
+
+def _refusal(error: Refused) -> str:
+    try:
+        status = json.loads(error.body)
+    except ValueError:
+        status = {}
+    said = status.get("message") if isinstance(status, dict) else None
+    line = f"{error}: {' '.join(said.split())[:_LONGEST_WORDS]}" if isinstance(said, str) and said else str(error)
+    return f"{line}; {_REMEDIES[error.code]}" if error.code in _REMEDIES else line

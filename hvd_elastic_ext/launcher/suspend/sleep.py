@@ -1,0 +1,162 @@
+"""The launcher of a job that sleeps: it waits for hosts, without a port, an agent or a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import gc
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.errors import Asleep
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
+from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, Night
+from hvd_elastic_ext.launcher.sources.feed import HostFeed
+
+log = logging.getLogger(__name__)
+
+LOOK_S: Final = 60.0
+"""Longest time between two looks: the clock may have stood still with the machine."""
+
+
+class Releases(Protocol):
+    """What becomes of the machines meanwhile."""
+
+    async def began(self) -> None:
+        """The launcher has started."""
+
+    async def asleep(self, hosts_before: HostSet) -> None:
+        """The job has gone to sleep; these were its hosts."""
+
+    async def look(self, now: float, *, enough: bool) -> float | None:
+        """See to it; when to look again at the latest (mono)."""
+
+    async def woke(self) -> None:
+        """The job goes on."""
+
+    async def left(self, *, code: int) -> None:
+        """The launcher ends instead, with this exit code."""
+
+
+class Keeps:
+    """They stay as they are."""
+
+    async def began(self) -> None:
+        """Nothing was let go."""
+
+    async def asleep(self, hosts_before: HostSet) -> None:
+        """Nothing is let go."""
+
+    async def look(self, now: float, *, enough: bool) -> float | None:
+        """There is nothing to see to."""
+
+    async def woke(self) -> None:
+        """Nothing has to be fetched back."""
+
+    async def left(self, *, code: int) -> None:
+        """Nothing has to be said."""
+
+
+class Dormant:
+    """One sleep. ``ledger`` tells what is known of hosts' health; that may be changed from outside meanwhile.
+
+    ``in_vain``: so often in a row the job has been woken and had to sleep again before it trained. What looks well
+    from here may be about to go by its own agent's word: the same hosts wake it ever later, others as ever.
+    """
+
+    def __init__(
+        self,
+        feed: HostFeed,
+        ledger: Callable[[], HealthLedger],
+        limits: Limits,
+        *,
+        journal: Journal,
+        clock: Clock,
+        releases: Releases,
+        max_wait_s: float | None,
+        generation: int,
+        in_vain: int = 0,
+    ) -> None:
+        self._ledger = ledger
+        self._feed, self._limits, self._max_wait_s = feed, limits, max_wait_s
+        self._journal, self._clock, self._releases = journal, clock, releases
+        self._generation, self._in_vain = generation, in_vain
+        self._known = frozenset[str]()
+        """Hosts that have been there since it began."""
+        self._soon = asyncio.Event()
+        self._since = clock.mono()
+        self._enough_since: float | None = None
+        self._told: str | None = None
+
+    def told(self, why: str) -> None:
+        """Somebody ends it. From the loop's own thread."""
+        self._told = why
+        self._soon.set()
+
+    def changed(self) -> None:
+        """There may be something new. From the loop's own thread."""
+        self._soon.set()
+
+    async def sleep(self, asleep: Asleep, hosts_before: HostSet) -> None:
+        """Wait until the job goes on. Raises :class:`Asleep` if it is not to wait any longer."""
+        held = {} if asleep.path is None else {"path": asleep.path, "step": asleep.step}
+        kept = "" if asleep.path is None else f"; step {asleep.step} is in {asleep.path}"
+        log.warning("asleep: %s%s; it goes on by itself when %d slots may work", asleep, kept, self._limits.least)
+        self._record("slept", reason=str(asleep), **held)
+        _give_memory_back()
+        self._known = frozenset(hosts_before.names)
+        await self._releases.asleep(hosts_before)
+        rest = await self._wait()
+        slept_s = round(self._clock.mono() - self._since, 3)
+        if rest.act is Act.END:
+            raise Asleep(f"stopped while asleep ({rest.reason}); the same command goes on")
+        log.warning("awake again after %.1f s: %s", slept_s, rest.reason)
+        self._record("woke", reason=rest.reason, slept_s=slept_s)
+        await self._releases.woke()
+
+    async def _wait(self) -> sleep_policy.Rest:
+        while True:
+            self._soon.clear()
+            now = self._clock.mono()
+            rest = sleep_policy.decide(now, self._night(now), self._limits_now(), self._max_wait_s)
+            if rest.act is not Act.SLEEP_ON:
+                return rest
+            again = await self._releases.look(now, enough=self._enough_since is not None)
+            at = min(time for time in (now + LOOK_S, rest.again_at, again) if time is not None)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._soon.wait(), max(0.0, at - self._clock.mono()))
+
+    def _limits_now(self) -> Limits:
+        here = frozenset(self._feed.hosts().names)
+        self._known &= here
+        in_vain = self._in_vain if here == self._known else 0
+        return replace(self._limits, settle_s=sleep_policy.settle_s(self._limits.settle_s, in_vain))
+
+    def _night(self, now: float) -> Night:
+        slots = sleep_policy.slots_there(now, self._feed.hosts(), self._ledger())
+        enough = bool(self._limits.size(slots, begun=True))
+        self._enough_since = (self._enough_since or now) if enough else None
+        told = self._told
+        if told is None and self._feed.failure is not None:
+            told = str(self._feed.failure)
+        return Night(self._since, slots, self._enough_since, told, self._ledger().next_release(now))
+
+    def _record(self, event: str, **fields: Any) -> None:
+        more: Mapping[str, Any] = {key: value for key, value in fields.items() if value is not None}
+        self._journal.record(event, generation=self._generation, **more)
+
+
+def _give_memory_back() -> None:
+    """What the job needed while it trained is not needed now: a sleeping launcher is a small one."""
+    gc.unfreeze()
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)

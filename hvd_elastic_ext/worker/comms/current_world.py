@@ -1,0 +1,56 @@
+"""This process's place in the present world, for those who deal out work.
+
+A State tells :func:`use` which ``Comms`` it works with. Before that, or without
+a State, whichever library is initialised is asked. Places are looked up when
+they are needed and never kept: the world changes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import distributed
+
+from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.comms.horovod import horovod_comms
+from hvd_elastic_ext.worker.process import standby
+
+
+class Place(NamedTuple):
+    """``rank`` counts from 0, ``size`` is the number of processes."""
+
+    rank: int
+    size: int
+
+
+ALONE = Place(0, 1)
+
+_told: list[Comms] = []
+
+
+def use(comms: Comms | None) -> None:
+    """From now on the place is the one that ``comms`` says; with None, that of the library that is initialised."""
+    _told[:] = [comms] if comms is not None else []
+
+
+def comms() -> Comms | None:
+    """Return what :func:`use` was told, or None."""
+    return _told[0] if _told else None
+
+
+def current() -> Place:
+    """Return the present place: the planned one while the process is parked, :data:`ALONE` if it is in no world yet."""
+    planned = standby.planned()
+    if planned is not None:
+        return Place(planned.rank, planned.size)
+    found = comms() or horovod_comms()
+    try:
+        return Place(found.rank(), found.size())
+    except ValueError:  # what Horovod raises before hvd.init() and after hvd.shutdown()
+        return _place_in_torch_distributed()
+
+
+def _place_in_torch_distributed() -> Place:
+    if distributed.is_available() and distributed.is_initialized():
+        return Place(distributed.get_rank(), distributed.get_world_size())
+    return ALONE

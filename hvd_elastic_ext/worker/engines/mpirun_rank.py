@@ -1,0 +1,117 @@
+"""``python -m hvd_elastic_ext.worker.engines.mpirun_rank GENERATION``: what ``mpirun`` starts, once for each rank.
+
+It gets from its slot the command to run and what to run it with, adds what ``mpirun`` has told it, and waits for its
+end: neither the slot's program nor the training process is there without the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from hvd_elastic_ext.core import slot_protocol as names
+from hvd_elastic_ext.io import process_tree
+from hvd_elastic_ext.worker.engines.descriptor_passing import Handed, address, is_ours, take_over
+from hvd_elastic_ext.worker.process.link import VARIABLE as LINK
+
+RANK: Final = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+OF_MPI: Final = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "OPAL_", "HFI_", "IPATH_")
+"""How names of variables begin by which a process finds its peers in MPI."""
+MEETING_S: Final = 60.0
+"""How long the slot of this rank may take to be there; it is, unless its host is not the one that was meant."""
+NOT_STARTED: Final = 125
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Run the rank to its end; its exit code."""
+    mark, generation = environ.get(names.MARK, ""), int(argv[0])
+    rank = next((int(environ[name]) for name in RANK if environ.get(name, "").isdigit()), 0)
+    connection = _meet(address(mark, generation, rank))
+    if connection is None:
+        sys.stderr.write(f"hvd-elastic: rank {rank} finds no slot on {socket.gethostname()}\n")
+        return NOT_STARTED
+    process_tree.become_subreaper()
+    with connection:
+        try:
+            child = _start(take_over(connection), environ)
+        except OSError as error:
+            sys.stderr.write(f"hvd-elastic: rank {rank} cannot be started: {error}\n")
+            _tell(connection, NOT_STARTED)
+            return NOT_STARTED
+        signal.signal(signal.SIGTERM, lambda number, _: child.send_signal(number))
+        threading.Thread(target=_listen, args=(connection, child), daemon=True).start()
+        status = child.wait()
+        for pid in process_tree.descendants(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        code = status if status >= 0 else 128 - status
+        _tell(connection, code)
+    return code
+
+
+def _meet(where: str) -> socket.socket | None:
+    """A connection to the slot's program, which may come a moment later."""
+    deadline = time.monotonic() + MEETING_S
+    while time.monotonic() < deadline:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connection.connect(where)
+            if is_ours(connection):
+                return connection
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+        connection.close()
+    return None
+
+
+def _start(handed: Handed, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    descriptors = dict(handed.descriptors)
+    streams = [descriptors.pop(name) for name in ("stdout", "stderr")]
+    commits = [descriptors[name] for name in sorted(descriptors, key=_order) if name.startswith(names.COMMITS)]
+    numbers = {LINK: str(descriptors[LINK]), names.COMMITS: ",".join(map(str, commits))}
+    env = {**handed.env, **{name: value for name, value in environ.items() if name.startswith(OF_MPI)}, **numbers}
+    try:
+        return subprocess.Popen(
+            handed.argv,
+            env=env,
+            cwd=handed.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=streams[0],
+            stderr=streams[1],
+            pass_fds=[descriptors[LINK], *commits],
+            preexec_fn=process_tree.die_with_parent,
+        )
+    finally:
+        for descriptor in (*streams, *descriptors.values()):
+            os.close(descriptor)
+
+
+def _order(name: str) -> int:
+    number = name.rpartition(".")[2]
+    return int(number) if number.isdigit() else -1
+
+
+def _listen(connection: socket.socket, child: subprocess.Popen[bytes]) -> None:
+    """Pass on what the slot is told by signals. Where there is no slot any more, the rank ends."""
+    with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
+        for text in lines:
+            child.send_signal(int(json.loads(text)["signal"]))
+    child.kill()
+
+
+def _tell(connection: socket.socket, code: int) -> None:
+    with contextlib.suppress(OSError):
+        connection.sendall(json.dumps({"code": code}).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

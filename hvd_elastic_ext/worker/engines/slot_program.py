@@ -1,0 +1,78 @@
+"""``python -m hvd_elastic_ext.worker.engines.slot_program COMMAND…``: an agent starts it in a slot of a restarted job.
+
+It parks, and when its world is called becomes COMMAND, or has ``mpirun`` run it. It ends with 0 when it is not needed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+
+from hvd_elastic_ext.core import slot_protocol as names
+from hvd_elastic_ext.worker.engines import torchrun_env
+from hvd_elastic_ext.worker.engines.launcher_link import Gone, Line
+from hvd_elastic_ext.worker.engines.mpirun_slot import serve
+from hvd_elastic_ext.worker.engines.standby import GivenUp, Membership, SentAway, StandingBy
+
+NOT_STARTED = 125
+"""As the agent has it for what cannot be started."""
+PLAN = "HVD_ELASTIC_PLAN"
+
+
+def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
+    """Return an exit code, unless this process becomes another program."""
+    try:
+        line = Line.of(environ)
+        way = StandingBy(line, environ)
+        membership = way.join()
+        place = membership.place
+        env = _environment(environ, membership)
+        if environ.get(names.ENGINE) == "mpirun":
+            return serve(line, argv, env, mark=environ.get(names.MARK, ""), membership=membership)
+        env = torchrun_env.torchrun_env(env, place, _meet(way, membership), job=environ.get(names.JOB, "job"))
+        line.say("entered", generation=membership.generation, rank=place.rank, size=place.size)
+    except SentAway:
+        return 0
+    except GivenUp:
+        return names.START_AGAIN
+    except Gone as error:
+        _complain(str(error))
+        return NOT_STARTED
+    try:
+        os.execvpe(argv[0], list(argv), env)  # noqa: S606 (it is the very command of the job)
+    except OSError as error:
+        _complain(f"{argv[0]} cannot be started: {error.strerror}")
+        return NOT_STARTED
+
+
+def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str, str]:
+    """What every process of such a world gets, whatever starts it."""
+    place = membership.place
+    interface = membership.env.get("HOROVOD_GLOO_IFACE")
+    ways = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
+    own = {PLAN: place.text(), names.GENERATION: str(membership.generation)}
+    return {**ways, **torchrun_env.without_horovod(environ), **own}
+
+
+def _meet(way: StandingBy, membership: Membership) -> torchrun_env.Meeting:
+    """Where rank 0 listens, and which host of how many this is: who stands first there, or in the world, tells it."""
+    place = membership.place
+    first = place.rank - place.local_rank
+    if place.local_rank == 0:
+        way.publish(f"node.{first}", f"{place.cross_rank},{place.cross_size}")
+    if place.rank == 0:
+        address = torchrun_env.address_of(membership.env.get("HOROVOD_GLOO_IFACE"))
+        way.publish("master", f"{address}:{torchrun_env.free_port(address)}")
+    node, nodes = map(int, way.learn(f"node.{first}").split(","))
+    address, _, port = way.learn("master").rpartition(":")
+    return torchrun_env.Meeting(node, nodes, address, int(port), restarts=max(0, membership.generation - 1))
+
+
+def _complain(problem: str) -> None:
+    sys.stderr.write(f"hvd-elastic: {problem}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))

@@ -1,0 +1,96 @@
+"""A learning rate that follows the number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker.comms import current_world
+from hvd_elastic_ext.worker.data.batch_sizes import Rule, lr_factor
+
+KEY: Final = "hvd_elastic_lr_factor"
+"""Where each parameter group says what its rates are multiplied with: committed, rolled back and synced with them."""
+
+_RATES: Final = ("lr", "initial_lr", "max_lr", "min_lr")
+
+
+class ScaledLearningRate:
+    """Keeps an optimizer's rates at what they were given as, times the rule's factor for the present world.
+
+    The rates given are those for ``base`` ranks. Calling it applies the rule;
+    calling it again changes nothing. It may be registered as a reset callback,
+    and should be called first thing in the training function, which also
+    covers newcomers and states of another world. Making it applies it, too.
+
+    ``scheduler``: the one that steers this optimizer, if there is one; make it
+    first. Raises :class:`UsageError` for an unknown rule or base, and for a
+    scheduler of another optimizer.
+    """
+
+    def __init__(self, optimizer: Optimizer, rule: Rule = "linear", *, base: float, scheduler: Any = None) -> None:
+        for steering in _schedulers(scheduler):
+            if getattr(steering, "optimizer", optimizer) is not optimizer:
+                # They share their groups only until the first of them loads a state.
+                raise UsageError(
+                    f"ScaledLearningRate: {type(steering).__name__} steers another optimizer object; "
+                    "wrap the optimizer first (hvd.DistributedOptimizer), then give the wrapped one to both"
+                )
+        self.optimizer = optimizer
+        self.rule = rule
+        self.base = base
+        self.scheduler = scheduler
+        # Kept by the scheduler itself and not by the groups, so remembered here, without any factor.
+        present = [group.get(KEY, 1.0) for group in optimizer.param_groups]
+        self._peaks = [
+            (peaked, [peak / factor for peak, factor in zip(peaked.max_lrs, present, strict=True)])
+            for peaked in _schedulers(scheduler)
+            if hasattr(peaked, "max_lrs")
+        ]
+        self()
+
+    def world(self) -> tuple[int, int]:
+        """This process's rank, and the number of ranks."""
+        return current_world.current()
+
+    def __call__(self) -> None:
+        wanted = lr_factor(self.rule, size=self.world()[1], base=self.base)
+        for group in self.optimizer.param_groups:
+            present = group.get(KEY, 1.0)
+            if present != wanted:
+                for name in _RATES:
+                    if name in group:
+                        group[name] = _times(group[name], wanted / present)
+                group[KEY] = wanted
+        for scheduler in _schedulers(self.scheduler):
+            _follow(scheduler, self.optimizer.param_groups)
+        for peaked, peaks in self._peaks:
+            peaked.max_lrs = [peak * wanted for peak in peaks]
+
+
+def _times(rate: Any, ratio: float) -> Any:
+    # A rate that is a tensor may be part of a captured graph: it has to stay the same one.
+    return rate.mul_(ratio) if isinstance(rate, Tensor) else rate * ratio
+
+
+def _schedulers(scheduler: Any) -> Iterator[Any]:
+    """Yield the scheduler and those that it is made of."""
+    if scheduler is not None:
+        yield scheduler
+        for inner in getattr(scheduler, "_schedulers", ()):
+            yield from _schedulers(inner)
+
+
+def _follow(scheduler: Any, groups: list[dict[str, Any]]) -> None:
+    """A scheduler's base rates are the groups' initial ones, so they need no factor of their own."""
+    if hasattr(scheduler, "base_lrs") and all("initial_lr" in group for group in groups):
+        scheduler.base_lrs = [_plain(group["initial_lr"]) for group in groups]
+    if hasattr(scheduler, "_last_lr"):
+        scheduler._last_lr = [_plain(group["lr"]) for group in groups]
+
+
+def _plain(rate: Any) -> Any:
+    return rate.clone() if isinstance(rate, Tensor) else rate

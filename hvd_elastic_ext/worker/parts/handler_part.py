@@ -1,0 +1,66 @@
+"""Handlers that the user registered with Horovod for types of their own, as parts of a State."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from torch import nn, optim
+
+from hvd_elastic_ext.worker.commits import tree_codec
+
+log = logging.getLogger(__name__)
+
+
+class HandlerPart:
+    """A handler that the user registered with Horovod for a type of their own.
+
+    A handler keeps its saved state in attributes of its own; those are committed,
+    so that it is restored from the same bytes every time, and from the newest
+    commit of any rank.
+    """
+
+    firm = False
+    borrows = False
+    reload = True
+    has_sync = True
+
+    def __init__(self, handler: Any) -> None:
+        self.handler = handler
+        self.value = handler.value
+        self._left_out: set[str] = set()
+        handler.save()
+
+    def capture(self) -> Any:
+        before = dict(vars(self.handler))
+        self.handler.save()
+        after = {key: value for key, value in vars(self.handler).items() if key != "value" and value is not self.value}
+        fresh = {key for key, value in after.items() if value is not before.get(key)}
+        saved = {key: value for key, value in after.items() if _is_saved(value, fresh=key in fresh)}
+        for key in sorted(fresh - saved.keys() - self._left_out):
+            self._left_out.add(key)
+            log.warning(
+                "%s.save keeps something in %s (%s) that cannot be committed: it rolls back as far as its restore "
+                "makes it, and does not outlive the process",
+                type(self.handler).__name__, key, type(after[key]).__name__,
+            )  # fmt: skip
+        return saved
+
+    def restore(self, tree: Any) -> None:
+        for key, value in tree.items():
+            setattr(self.handler, key, value)
+        self.handler.restore()
+
+    def settle(self) -> None:
+        """A handler has no word for it."""
+
+    def sync(self) -> None:
+        """The handler's own sync, among ranks that have been brought to one commit already."""
+        self.handler.sync()
+
+
+def _is_saved(value: object, *, fresh: bool) -> bool:
+    """Whether a handler's attribute is something saved. A model that came with the last save is a copy."""
+    if isinstance(value, nn.Module):
+        return fresh and tree_codec.is_writable(value)
+    return not callable(value) and tree_codec.is_writable(value, without=(nn.Module, optim.Optimizer))

@@ -1,0 +1,214 @@
+"""A State of the user's own, kept by what it saves.
+
+Such a State has ``save`` and ``restore`` of its own, and keeps what it saved in
+attributes that nobody can name beforehand. They are found by watching: whatever
+``save`` assigns or changes. Committed with every save and put back before every
+``restore``, they make any such pair exact, whether or not it copies deeply.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final
+
+from torch import Tensor, nn, optim
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.optim.reductions import drop_step
+
+log = logging.getLogger(__name__)
+
+LIVE = (nn.Module, optim.Optimizer)
+"""What no snapshot holds: an attribute with one of these in it is the State's own business."""
+
+PROBED: Final = 1000
+"""Of longer lists only so many items are looked at for models."""
+
+HEAVY: Final = 1 << 20
+PATIENCE: Final = 6
+"""An attribute of more bytes than :data:`HEAVY`, tensors apart, is looked at so often only: looking means copying."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What an attribute held: equal to another if nothing has been changed since."""
+
+    data: bytes
+    tensors: list[Tensor] = field(compare=False)
+    objects: list[tuple[int, int]]
+
+
+class SnapshotPart:
+    """The attributes of ``value`` in which its own ``save`` keeps things.
+
+    ``save``, ``restore`` and ``sync`` are the user's; ``sync`` is None if it is only Horovod's own.
+    ``merged`` are attributes of which ``sync`` gets to see each rank's own.
+    """
+
+    firm = False
+    borrows = False
+    reload = True
+
+    def __init__(
+        self,
+        value: Any,
+        *,
+        save: Callable[[], object],
+        restore: Callable[[], object],
+        sync: Callable[[], object] | None,
+        ignored: frozenset[str],
+        merged: Sequence[str] = (),
+    ) -> None:
+        self.value = value
+        self._merged = merged
+        self._own: dict[str, Any] = {}
+        self._save, self._restore, self._sync = save, restore, sync
+        self._ignored = ignored
+        self._names: set[str] = set()
+        self._copies: set[str] = set()
+        self._same: dict[str, int] = {}
+        self._first: dict[str, Content] = {}
+        self._left_out: set[str] = set()
+        self._assigned: set[str] | None = None
+
+    def capture(self) -> Any:
+        before = dict(vars(self.value))
+        contents = {name: _content(value) for name, value in before.items() if self._is_watched(name)}
+        assigned = self._save_watched()
+        for name, value in vars(self.value).items():
+            if name in assigned or (name in contents and contents[name] != _content(value)):
+                # A model that was put there just now is a copy; one that was there before is the State's own.
+                self._found(name, contents.get(name), fresh=name in assigned and value is not before.get(name))
+            elif name in contents:
+                self._nothing_new(name, contents[name])
+        live = self._live()
+        saved = {name: value for name, value in vars(self.value).items() if name in self._names}
+        return {name: value for name, value in saved.items() if self._is_kept(name, value, live)}
+
+    def assigned(self, name: str) -> None:
+        """``value.name`` has been assigned to; while saving, that is where things are saved."""
+        if self._assigned is not None and name not in self._ignored:
+            self._assigned.add(name)
+
+    def restore(self, tree: Any) -> None:
+        if not isinstance(tree, dict):
+            raise Permanent("the commit is of another State; build the same State on every rank")
+        self._own = {name: copy.deepcopy(getattr(self.value, name)) for name in self._merged}
+        for name in self._names - tree.keys():
+            if name in self._first:  # no save had ever changed it when this commit was taken
+                setattr(self.value, name, _copy_of(self._first[name]))
+        self._names |= tree.keys()
+        for name, value in tree.items():
+            setattr(self.value, name, value)
+        self._restore()
+
+    def settle(self) -> None:
+        for optimizer in self.optimizers().values():
+            drop_step(optimizer)
+
+    def optimizers(self) -> dict[str, optim.Optimizer]:
+        """The optimizers that the State has as attributes."""
+        return {name: value for name, value in vars(self.value).items() if isinstance(value, optim.Optimizer)}
+
+    @property
+    def has_sync(self) -> bool:
+        return self._sync is not None
+
+    def sync(self) -> None:
+        """The user's own sync, among ranks that have just been restored from one commit."""
+        for name, value in self._own.items():
+            setattr(self.value, name, value)
+        if self._sync is not None:
+            self._sync()
+
+    def _is_watched(self, name: str) -> bool:
+        """False if it is known whether things are saved in ``name``."""
+        return name not in self._ignored and name not in self._names and self._same.get(name, 0) < PATIENCE
+
+    def _save_watched(self) -> set[str]:
+        """Let the State save; the attributes it assigned to."""
+        assigned: set[str] = set()
+        self._assigned = assigned
+        try:
+            self._save()
+        finally:
+            self._assigned = None
+        return assigned
+
+    def _found(self, name: str, content: Content | None, *, fresh: bool) -> None:
+        """From now on ``name`` is known as one of those in which things are saved."""
+        if name not in self._names and content is not None:
+            self._first[name] = content
+        self._names.add(name)
+        if fresh:
+            self._copies.add(name)
+
+    def _nothing_new(self, name: str, content: Content | None) -> None:
+        if content is not None and len(content.data) > HEAVY:
+            self._same[name] = self._same.get(name, 0) + 1
+
+    def _live(self) -> frozenset[int]:
+        """The models and optimizers that are the State's own, whatever else they have been put into."""
+        found: set[int] = set()
+        for name, value in vars(self.value).items():
+            items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            for item in islice(items, PROBED) if name not in self._names else ():
+                found |= set(map(id, item.modules() if isinstance(item, nn.Module) else [item]))
+        return frozenset(found)
+
+    def _is_kept(self, name: str, value: Any, live: frozenset[int]) -> bool:
+        """Whether what is saved in ``name`` can be committed; what cannot is said once."""
+        is_copy = name in self._copies and not any(_is_live(node) and id(node) in live for node in _nodes(value))
+        if tree_codec.is_writable(value, without=() if is_copy else LIVE):
+            return True
+        if name not in self._left_out:
+            self._left_out.add(name)
+            log.warning(
+                "%s.save puts something into self.%s (%s) that cannot be committed: it rolls back as far as restore "
+                "makes it, and does not outlive the process",
+                type(self.value).__name__, name, type(value).__name__,
+            )  # fmt: skip
+        return False
+
+
+def _is_live(node: object) -> bool:
+    return isinstance(node, LIVE)
+
+
+def _content(value: Any, *, without: tuple[type, ...] = LIVE) -> Content | None:
+    """What an attribute holds, for comparison; None for what cannot be saved, or is live."""
+    tensors: list[Tensor] = []
+    try:
+        data = tree_codec.write(value, tensors, without=without)
+    except tree_codec.UNWRITABLE:
+        return None
+    return Content(data, tensors, [(id(node), _version(node)) for node in _nodes(value)])
+
+
+def _nodes(value: Any) -> Iterator[Any]:
+    """The objects that ``value`` is made of: something equal put in their place is a change, too."""
+    seen: set[int] = set()
+    waiting = [value]
+    while waiting:
+        node = waiting.pop()
+        inner = node if isinstance(node, dict | list | tuple) else getattr(node, "__dict__", None)
+        if isinstance(node, Tensor):
+            yield node
+        elif isinstance(inner, dict | list | tuple) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            waiting.extend(inner.values() if isinstance(inner, dict) else inner)
+
+
+def _version(node: Any) -> int:
+    """Grows whenever torch writes to a tensor; where that is not counted, nothing is known to have been written."""
+    return node._version if isinstance(node, Tensor) and not node.is_inference() else 0
+
+
+def _copy_of(content: Content) -> Any:
+    return tree_codec.read(content.data, lambda index, kind: content.tensors[index].clone(), admitted=None)

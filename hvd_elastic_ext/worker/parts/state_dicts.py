@@ -1,0 +1,87 @@
+"""State dicts as trees."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.commits.copying import advise_huge
+
+
+class Pairs(list[tuple[Tensor, Tensor]]):
+    """Copies still to be made: target, source. No two of them write different contents to one memory.
+
+    Live tensors may have come to share memory since the commit, with one another or with ``others``, which hold what
+    they are to hold already: those that were different then get memory of their own again.
+    """
+
+    def __init__(self, others: Iterable[Tensor] = ()) -> None:
+        super().__init__()
+        self._settled: dict[int, tuple[Tensor, Tensor]] = {}
+        self._contents = {other.data_ptr(): other for other in others if other.layout == torch.strided}
+
+    def settled(self, source: Tensor) -> Tensor | None:
+        """The target of ``source``, if it has one: what was one tensor in two places is one again."""
+        pair = self._settled.get(id(source))
+        return None if pair is None else pair[0]
+
+    def may_take(self, target: Tensor, source: Tensor) -> bool:
+        """Whether nothing else than the contents of ``source`` is to lie where ``target`` does."""
+        there = self._contents.get(target.data_ptr())
+        return there is None or not target.numel() or (there.shape == source.shape and _equal(there, source))
+
+    def add(self, target: Tensor, source: Tensor) -> None:
+        """Copy ``source`` to ``target`` when all are known."""
+        self._settled[id(source)] = target, source
+        if target.layout == torch.strided:
+            self._contents.setdefault(target.data_ptr(), source)
+        self.append((target, source))
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one.detach().cpu(), other.cpu())
+
+
+def _like(pattern: Tensor) -> Tensor:
+    return advise_huge(torch.empty_like(pattern))
+
+
+def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor] = _like) -> Any:
+    """Return ``tree`` with tensors of ``own`` in place of its own ones, where they fit, and else ``new`` ones.
+
+    The new tree shares no memory with ``tree``; what has to be copied is added to
+    ``pairs``. Dicts, lists and tuples are entered; anything else is copied through and through.
+    """
+    if isinstance(tree, Tensor):
+        target = pairs.settled(tree)
+        if target is None:
+            target = own if fits(own, tree) and pairs.may_take(own, tree) else new(tree)
+            pairs.add(target, tree)
+        return target
+    if type(tree) is dict:
+        known = own if isinstance(own, dict) else {}
+        return {key: settle(value, known.get(key), pairs, new=new) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        beside = own if type(own) is type(tree) and len(own) == len(tree) else [None] * len(tree)
+        settled = [settle(value, other, pairs, new=new) for value, other in zip(tree, beside, strict=True)]
+        if type(tree) is list:
+            return settled
+        # Kept where it can be: one tuple in two places is written once, and equal state is to be equal bytes.
+        return tree if all(map(operator.is_, settled, tree)) else tuple(settled)
+    return tree_codec.copied(tree)
+
+
+def fits(live: object, committed: Tensor) -> bool:
+    """True if ``live`` can take the contents of ``committed`` in place and be what it was."""
+    return (
+        isinstance(live, Tensor)
+        and live.layout == torch.strided
+        and live.dtype == committed.dtype
+        and live.shape == committed.shape
+        and (live.is_contiguous() == committed.is_contiguous())
+    )

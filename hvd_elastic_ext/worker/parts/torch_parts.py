@@ -1,0 +1,341 @@
+"""What a State is made of: each part says its live state, and takes one.
+
+What a part says holds its live tensors: they are copied once, by the commit
+buffer. What it is given back are tensors of the commit's own memory, or copies
+of them, as it asks for.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn, optim
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.commits.copying import copy_batch
+from hvd_elastic_ext.worker.commits.preallocated import Reserve
+from hvd_elastic_ext.worker.optim.reductions import drop_step
+from hvd_elastic_ext.worker.parts import state_dicts
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """Anything that can say and take its state: schedulers, gradient scalers, samplers, the user's own."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+class Part(Protocol):
+    """One named piece of shared state around a live ``value``."""
+
+    value: Any
+
+    firm: bool
+    """Ranks that hold the same commit hold these tensors alike, whatever the user does."""
+
+    borrows: bool
+    """:meth:`restore` only copies out of the tensors it is given; else it is given tensors to keep."""
+
+    reload: bool
+    """Load after every sync, also where nothing was received: loading does what a new world asks for."""
+
+    def capture(self) -> Any:
+        """Return the live state as a tree; its tensors may be the live ones."""
+
+    def restore(self, tree: Any) -> None:
+        """Make the live state what ``tree`` is. Raises :class:`Permanent` if it cannot be."""
+
+    def settle(self) -> None:
+        """Forget what was under way when the last world ended. Called on every rank after each roll-back and sync."""
+
+
+class _Usual:
+    """What most parts are like."""
+
+    firm = False
+    borrows = False
+    reload = False
+
+    def settle(self) -> None:
+        """Nothing is under way."""
+
+
+class StatefulPart(_Usual):
+    """An object with ``state_dict`` and ``load_state_dict``."""
+
+    reload = True
+
+    def __init__(self, value: Stateful) -> None:
+        self.value = value
+
+    def capture(self) -> Any:
+        return self.value.state_dict()
+
+    def restore(self, tree: Any) -> None:
+        self.value.load_state_dict(tree)
+
+
+class GeneratorPart(_Usual):
+    """A random generator of the user's own, as loaders are given: it stays the same object, and is shared."""
+
+    def __init__(self, value: torch.Generator) -> None:
+        self.value = value
+
+    def capture(self) -> Any:
+        return self.value.get_state()
+
+    def restore(self, tree: Any) -> None:
+        self.value.set_state(tree)
+
+
+class ScalerPart(StatefulPart):
+    """A gradient scaler. What it found out about the interrupted step's gradients is forgotten."""
+
+    value: torch.amp.GradScaler
+
+    def restore(self, tree: Any) -> None:
+        if tree or not self.value.is_enabled():  # one that is off has nothing to take
+            self.value.load_state_dict(tree)
+
+    def settle(self) -> None:
+        states = getattr(self.value, "_per_optimizer_states", None)
+        if isinstance(states, defaultdict):
+            states.clear()
+
+
+class ModelPart(_Usual):
+    """A module: parameters, buffers and extra state."""
+
+    borrows = True
+
+    def __init__(self, value: nn.Module) -> None:
+        self.value = value
+        # Uncopied parameters tell themselves from buffers; a module with a state_dict of its own may not give them.
+        self._options: dict[str, Any] = {"keep_vars": True} if _takes(value.state_dict, "keep_vars") else {}
+
+    def capture(self) -> Any:
+        return self.value.state_dict(**self._options)
+
+    def restore(self, tree: Any) -> None:
+        lent = _lendable(self.value)
+        if lent:
+            _fit_buffers(self.value, tree)
+            _demand_same_tensors(self.capture(), tree, keys=lent)
+        given = {key: value if key in lent else tree_codec.copied(value) for key, value in tree.items()}
+        try:
+            self.value.load_state_dict(given)
+        except RuntimeError as error:
+            raise Permanent(f"the commit is of another model: {' '.join(str(error).split())}") from error
+
+    def settle(self) -> None:
+        for parameter in self.value.parameters():
+            parameter.grad = None
+
+
+class OptimizerPart:
+    """An optimizer, kept whole: state, parameter groups, and what belongs to which parameter.
+
+    Groups that were added or removed since are removed or added again; a
+    newcomer gets them by the names of their parameters.
+    """
+
+    firm = True
+    borrows = True
+    reload = False
+
+    def __init__(self, value: optim.Optimizer, names: ParameterNames) -> None:
+        self.value = value
+        self._names = names
+        self._reserve = Reserve()
+        self._named: list[list[Tensor]] = []
+        self._group_names_known: list[list[str | None]] = []
+
+    def capture(self) -> Any:
+        return {"state_dict": self.value.state_dict(), "names": self._group_names()}
+
+    def restore(self, tree: Any) -> None:
+        committed = tree["state_dict"]
+        self._regroup(committed["param_groups"], tree["names"])
+        parameters = [p for group in self.value.param_groups for p in group["params"]]
+        pairs = state_dicts.Pairs(parameters)
+        own = {index: dict(self.value.state.get(p, {})) for index, p in enumerate(parameters)}
+        state = {
+            index: state_dicts.settle(entry, own.get(index), pairs, new=self._reserve.like)
+            for index, entry in committed["state"].items()
+        }
+        groups = state_dicts.settle(committed["param_groups"], None, pairs)
+        copy_batch([target for target, _ in pairs], [source for _, source in pairs])
+        self._load({**committed, "state": state, "param_groups": groups}, parameters)
+
+    def settle(self) -> None:
+        drop_step(self.value)
+        self._reserve.drop()
+
+    def expected(self) -> list[Tensor]:
+        """Parameters like which state will come with the first step, as far as that can be told; once for each tensor.
+
+        None once it is there.
+        """
+        if self.value.state:
+            return []
+        return [
+            parameter
+            for group in self.value.param_groups
+            for parameter in group["params"]
+            if parameter.requires_grad
+            for _ in range(_tensors_each(self.value, group))
+        ]
+
+    def make_ready(self) -> list[Tensor]:
+        """Have tensors for the expected state; those that were made, whose memory is still to be found."""
+        return self._reserve.stock(self.expected())
+
+    def _load(self, state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
+        self.value.load_state_dict(state_dict)
+        # Loading makes state the type of its parameter; what was committed was not necessarily of that type.
+        for index, entry in state_dict["state"].items():
+            live = self.value.state.get(parameters[index], {}) if isinstance(index, int) else {}
+            for key, value in entry.items() if isinstance(entry, dict) else ():
+                if isinstance(value, Tensor) and isinstance(live.get(key), Tensor) and live[key].dtype != value.dtype:
+                    live[key] = value.to(live[key].device)
+
+    def _group_names(self) -> list[list[str | None]]:
+        groups = [list(group["params"]) for group in self.value.param_groups]
+        if [list(map(id, group)) for group in groups] != [list(map(id, group)) for group in self._named]:
+            self._named, self._group_names_known = groups, self._names(groups)
+        return self._group_names_known
+
+    def _regroup(self, groups: list[dict[str, Any]], names: list[list[str | None]]) -> None:
+        """Give the optimizer the committed parameter groups, their options apart."""
+        live = self.value.param_groups
+        wanted, present = ([len(group["params"]) for group in some] for some in (groups, live))
+        moved = self._are_of_others(names)
+        if present == wanted and not moved:
+            return
+        if present[: len(wanted)] == wanted and not moved:
+            del live[len(wanted) :]
+        else:
+            chosen = self._chosen(names)
+            live[:] = [{**options, "params": params} for options, params in zip(groups, chosen, strict=True)]
+        kept = {id(parameter) for group in live for parameter in group["params"]}
+        for parameter in [p for p in self.value.state if id(p) not in kept]:
+            del self.value.state[parameter]
+
+    def _are_of_others(self, names: list[list[str | None]]) -> bool:
+        """Whether the first groups are of other parameters than those that were committed, as far as names tell."""
+        if self._group_names()[: len(names)] == names:
+            return False
+        known = self._names.parameters()
+        return all(name in known for group in names for name in group)
+
+    def _chosen(self, names: list[list[str | None]]) -> list[list[Tensor]]:
+        known = self._names.parameters()
+        missing = [name for group in names for name in group if name not in known]
+        if missing:
+            raise Permanent(
+                f"the optimizer's commit has other parameter groups than this one, and {missing[0] or 'a parameter'} "
+                "is in no model of this State; give the State the model, and build the same optimizer on every rank"
+            )
+        return [[known[name] for name in group if name is not None] for group in names]
+
+
+_TENSORS_EACH: Final[Mapping[str, int]] = {
+    "Adadelta": 2, "Adam": 2, "AdamW": 2, "Adamax": 2, "ASGD": 1, "NAdam": 2, "RAdam": 2, "RMSprop": 1, "Rprop": 2,
+}  # fmt: skip
+"""Tensors of its parameter's size that a torch optimizer keeps for each, options apart."""
+
+
+def _tensors_each(optimizer: optim.Optimizer, group: Mapping[str, Any]) -> int:
+    names = [kind.__name__ for kind in type(optimizer).__mro__]
+    options = sum(bool(group.get(option)) for option in ("amsgrad", "momentum", "centered"))
+    return options + next((_TENSORS_EACH[name] for name in names if name in _TENSORS_EACH), 0)
+
+
+class ParameterNames:
+    """Names of the parameters of all models of a State: "model.weight"."""
+
+    def __init__(self) -> None:
+        self.models: Callable[[], Mapping[str, nn.Module]] = dict
+        """Whoever knows the State's models puts a function here."""
+
+    def __call__(self, groups: Sequence[Sequence[Tensor]]) -> list[list[str | None]]:
+        """The names of some parameters, group by group; None for one of no model."""
+        known = {id(parameter): name for name, parameter in self.parameters().items()}
+        return [[known.get(id(parameter)) for parameter in group] for group in groups]
+
+    def parameters(self) -> dict[str | None, Tensor]:
+        """Every parameter of every model by its name."""
+        models = self.models().items()
+        return {f"{name}.{key}": parameter for name, model in models for key, parameter in model.named_parameters()}
+
+
+def part_for(value: object, names: ParameterNames) -> Part | None:
+    """Choose how ``value`` is kept, or None for a plain value."""
+    if isinstance(value, nn.Module):
+        return ModelPart(value)
+    if isinstance(value, optim.Optimizer):
+        return OptimizerPart(value, names)
+    if isinstance(value, torch.amp.GradScaler):
+        return ScalerPart(value)
+    if isinstance(value, torch.Generator):
+        return GeneratorPart(value)
+    if isinstance(value, Stateful) and not isinstance(value, type):
+        return StatefulPart(value)
+    return None
+
+
+def _lendable(model: nn.Module) -> frozenset[str]:
+    """Names of tensors that loading only copies from. A loader of the user's own may keep what it is given."""
+    if not all(map(_loads_as_torch_does, model.modules())):
+        return frozenset()
+    return frozenset(
+        key for named in (model.named_parameters, model.named_buffers) for key, _ in named(remove_duplicate=False)
+    )
+
+
+def _loads_as_torch_does(module: nn.Module) -> bool:
+    kind = type(module)
+    own = next(base for base in kind.__mro__ if "_load_from_state_dict" in vars(base))
+    hooks = getattr(module, "_load_state_dict_pre_hooks", None) or getattr(module, "_state_dict_hooks", None)
+    patched = "load_state_dict" in vars(module) or kind.load_state_dict is not nn.Module.load_state_dict
+    return not patched and own.__module__.startswith("torch.nn.") and not hooks
+
+
+def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
+    """Give buffers that have been replaced by larger or smaller ones the size that they had."""
+    for key, buffer in list(model.named_buffers()):
+        wanted = committed.get(key)
+        if isinstance(wanted, Tensor) and wanted.shape != buffer.shape:
+            owner, _, name = key.rpartition(".")
+            module = model.get_submodule(owner)
+            module._buffers[name] = torch.empty_like(wanted, device=buffer.device)
+
+
+def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], *, keys: Collection[str]) -> None:
+    """Loading would say it less clearly, or make one type of number another."""
+    for key in [key for key in (*committed, *live) if key in keys or (key in live) != (key in committed)]:
+        here, there = (_shape(tree.get(key)) for tree in (live, committed))
+        if (key in live, here) != (key in committed, there):
+            here, there = (shape if key in tree else "absent" for tree, shape in ((live, here), (committed, there)))
+            raise Permanent(f"{key!r} is {here} here and {there} in the commit; build the same model on every rank")
+
+
+def _shape(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return ""
+    return f"{'x'.join(map(str, value.shape)) or 'scalar'} {str(value.dtype).removeprefix('torch.')}"
+
+
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+    return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())

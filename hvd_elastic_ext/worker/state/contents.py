@@ -1,0 +1,267 @@
+"""What one State keeps: its parts and plain attributes, as one tree that can be written and put back."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import compress
+from typing import Any, Final, Literal
+
+import torch
+from torch import Tensor, nn
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.commits.layout import Layout
+from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
+from hvd_elastic_ext.worker.parts.snapshot_part import LIVE, SnapshotPart
+from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart, Part, Stateful
+
+log = logging.getLogger(__name__)
+
+VALUES: Final = "\0values"
+"""Where the plain values are among the parts of a written tree; no attribute can be called that."""
+
+PROBED: Final = 128
+"""Tensors that are compared to notice a change behind torch's back."""
+
+PROBES: Final = 16
+"""Elements of each: every one may be the first touch of its page for a while, and all ranks wait."""
+
+NAMED: Final = (*LIVE, Stateful)
+"""What needs a name of its own in the State: inside a container it would come back as a copy that nobody uses."""
+
+Versions = list[tuple[int, int]]
+"""Which tensor object, and how often torch has written to it."""
+
+Difference = Literal["values", "tensors"]
+
+PartFor = Callable[[object], Part | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The live state: a tree, its tensors uncopied, and which of those are the same on all ranks whatever happens."""
+
+    tree: bytes
+    tensors: list[Tensor]
+    firm: list[bool]
+
+    def versions(self) -> Versions | None:
+        """Change when any tensor is replaced or written to by torch; None where torch does not count."""
+        try:
+            return [(id(tensor), tensor._version) for tensor in self.tensors]
+        except RuntimeError:  # inference tensors
+            return None
+
+    def mark(self) -> Mark:
+        return Mark(self.tree, self.versions(), self.firm)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the live state looked like when it was equal to the last commit."""
+
+    tree: bytes
+    versions: Versions | None
+    firm: Sequence[bool]
+
+    def difference(self, written: Written, committed: Sequence[Tensor]) -> Difference | None:
+        """What has changed since, where ``committed`` is what the tensors were; None if nothing has."""
+        if self.versions is None or self.versions != written.versions():
+            return "tensors"
+        if not resembles(written.tensors, committed):
+            return "tensors"
+        return None if self.tree == written.tree else "values"
+
+    def firm_differs(self, written: Written) -> bool:
+        """Whether torch has written to a firm tensor since, or another one is in its place."""
+        before, now = self.versions, written.versions()
+        if before is None or now is None:
+            return True
+        return list(compress(before, self.firm)) != list(compress(now, written.firm))
+
+
+class Inventory:
+    """Parts by name, and names of plain values, of the object ``owner`` that has both as attributes."""
+
+    def __init__(self, owner: object, parts: Mapping[str, Part], *, names: Sequence[str], part_for: PartFor) -> None:
+        self.owner = owner
+        self.parts = dict(parts)
+        self._names = list(names)
+        self._part_for = part_for
+
+    def values(self) -> dict[str, Any]:
+        """The plain values, live."""
+        return {name: getattr(self.owner, name) for name in self._names}
+
+    def live(self) -> dict[str, Any]:
+        """Everything that is shared, as a tree of live state."""
+        return {"parts": {name: part.capture() for name, part in self.parts.items()}, "values": self.values()}
+
+    def models(self) -> dict[str, nn.Module]:
+        return {name: part.value for name, part in self.parts.items() if isinstance(part, ModelPart)}
+
+    def optimizers(self) -> dict[str, Any]:
+        own = {name: part.value for name, part in self.parts.items() if isinstance(part, OptimizerPart)}
+        for part in self.parts.values():
+            own |= part.optimizers() if isinstance(part, SnapshotPart) else {}
+        return own
+
+    def expected_bytes(self) -> int:
+        """Bytes that will be there after the first step and are not yet."""
+        return sum(tensor.nbytes for part in self._optimizer_parts() for tensor in part.expected())
+
+    def make_ready(self) -> list[Tensor]:
+        """Have tensors for what the first sync may bring; those that were made, whose memory is still to be found."""
+        return [tensor for part in self._optimizer_parts() for tensor in part.make_ready()]
+
+    def _optimizer_parts(self) -> list[OptimizerPart]:
+        return [part for part in self.parts.values() if isinstance(part, OptimizerPart)]
+
+    def write(self) -> Written:
+        """Write the live state. Raises :class:`Permanent` naming what cannot be committed."""
+        trees: dict[str, bytes] = {}
+        tensors: list[Tensor] = []
+        firm: list[bool] = []
+        for name, part in self.parts.items():
+            known = len(tensors)
+            trees[name] = tree_codec.write_one(name, part.capture(), tensors)
+            firm += [part.firm or tree_codec.is_parameter(tensor) for tensor in tensors[known:]]
+        known = len(tensors)
+        trees[VALUES] = tree_codec.write_named(self.values(), tensors, without=NAMED)
+        self._demand_no_parameters_of(tensors[:known], among=tensors[known:])
+        firm += [False] * (len(tensors) - len(firm))
+        return Written(pickle.dumps(trees, protocol=5), tensors, firm)
+
+    def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
+        """A list of a model's parameters would come back as copies, which no optimizer steps and nothing clips."""
+        held = {id(tensor) for tensor in among if tree_codec.is_parameter(tensor)}
+        if not held or held.isdisjoint(map(id, parts)):
+            return
+        lent = held.intersection(map(id, parts))
+        for name, value in self.values().items():
+            own: list[Tensor] = []
+            tree_codec.write_one(name, value, own)
+            if not lent.isdisjoint(map(id, own)):
+                raise Permanent(
+                    f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
+                    "come back as copies that nobody trains; take them from the model where they are needed"
+                )
+
+    def put_back(
+        self,
+        tree: bytes,
+        layout: Layout,
+        *,
+        views: Sequence[Tensor],
+        admitted: Collection[tree_codec.Name] | None,
+        only_reloaded: bool = False,
+    ) -> None:
+        """Make the live state what was written as ``tree``, with ``views`` for its tensors.
+
+        With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.
+        """
+        trees = tree_codec.read(tree, _no_tensor, admitted=frozenset())
+        self._demand_same_parts(trees)
+        for name, part in self.parts.items():
+            if part.reload or not only_reloaded:
+                at = _borrowed(views) if part.borrows else _copied(layout, views)
+                _restore(part, tree_codec.read(trees[name], at, admitted=admitted), name=name)
+        if not only_reloaded:
+            self._assign(tree_codec.read(trees[VALUES], _copied(layout, views), admitted=admitted))
+
+    def settle(self) -> None:
+        """Let every part forget what was under way when the last world ended."""
+        for part in self.parts.values():
+            part.settle()
+
+    def sync_users(self) -> bool:
+        """Run the syncs of the user's own handlers and State; True if there are any."""
+        parts = [part for part in self.parts.values() if isinstance(part, HandlerPart | SnapshotPart) and part.has_sync]
+        for part in parts:
+            part.sync()
+        return bool(parts)
+
+    def assigning(self, name: str, value: object) -> bool:
+        """``owner.name`` is about to be ``value``; True if what is kept under that name is another thing now."""
+        part = self.parts.get(name)
+        if part is None and name not in self._names:
+            return False
+        if part is not None and part.value is value:
+            return False
+        new = self._part_for(value)
+        if part is None and new is None:
+            return False
+        self.parts.pop(name, None)
+        if name in self._names:
+            self._names.remove(name)
+        if new is not None:
+            self.parts[name] = new
+        else:
+            self._names.append(name)
+        return True
+
+    def names_in(self, tree: bytes) -> frozenset[tree_codec.Name]:
+        """Types and functions in a tree that this process wrote."""
+        trees = tree_codec.read(tree, _no_tensor, admitted=frozenset())
+        return frozenset(name for inner in trees.values() for name in tree_codec.names_in(inner))
+
+    def _assign(self, values: Mapping[str, Any]) -> None:
+        for name, value in values.items():
+            if name not in self._names:
+                self._names.append(name)
+            setattr(self.owner, name, value)
+
+    def _demand_same_parts(self, trees: Mapping[str, bytes]) -> None:
+        different = (trees.keys() - {VALUES}) ^ self.parts.keys()
+        if different:
+            name = min(different)
+            where = "only in this process's State" if name in self.parts else "in the commit, but not in this State"
+            raise Permanent(f"state.{name} is {where}; build the same State on every rank")
+
+
+def _restore(part: Part, tree: Any, *, name: str) -> None:
+    try:
+        part.restore(tree)
+    except Permanent as error:
+        raise Permanent(f"state.{name}: {error}") from error
+
+
+def resembles(live: Sequence[Tensor], committed: Sequence[Tensor]) -> bool:
+    """False if a sample of the elements differs: for changes that torch does not count, as through ``.data``."""
+    if len(live) != len(committed):
+        return False
+    step = max(1, len(live) // PROBED)
+    return all(_same_sample(a.detach(), b) for a, b in zip(live[::step], committed[::step], strict=True))
+
+
+def _same_sample(live: Tensor, committed: Tensor) -> bool:
+    if live.shape != committed.shape or live.dtype != committed.dtype:
+        return False
+    if not live.is_contiguous() or not committed.is_contiguous() or not live.numel():
+        return True
+    step = max(1, live.numel() // PROBES)
+    mine, theirs = live.view(-1)[::step].cpu(), committed.view(-1)[::step]
+    # As bytes: a NaN is like itself here.
+    return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
+
+
+def _no_tensor(index: int, kind: str) -> Any:
+    raise Permanent("a commit's tree has a tensor where none can be; run the same code on every rank")
+
+
+def _borrowed(views: Sequence[Tensor]) -> Callable[[int, str], Tensor]:
+    return lambda index, kind: views[index]
+
+
+def _copied(layout: Layout, views: Sequence[Tensor]) -> Callable[[int, str], Tensor]:
+    def at(index: int, kind: str) -> Tensor:
+        tensor = views[index].to(layout.places[index].device, copy=True)
+        if kind in ("parameter", "frozen"):
+            return nn.Parameter(tensor, requires_grad=kind == "parameter")
+        return tensor.requires_grad_(kind == "leaf")
+
+    return at

@@ -1,0 +1,190 @@
+"""A checkpoint from before, put into a State that has not trained yet: what `torch.save` wrote, or an export of ours.
+
+Ranks need not all have it: in the first sync the lowest one that has it sends to the others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from hvd_elastic_ext.checkpoint.archive.import_torch import import_torch_save
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
+from hvd_elastic_ext.worker.parts.torch_parts import GeneratorPart, ModelPart, OptimizerPart, Part, StatefulPart
+from hvd_elastic_ext.worker.state.contents import Inventory
+
+Names = Mapping[str, str | None] | Iterable[str] | None
+"""What is to be taken: names of the State, and under which the file has it where that differs; None is all of the file.
+
+Without any, all that the State has, and the file has nothing else.
+"""
+
+Source = str | os.PathLike[str] | Mapping[str, Any]
+"""A file's path, or what would be in it."""
+
+DDP: Final = "module."
+"""What torch's DistributedDataParallel puts before every name."""
+SAID: Final = 3
+"""So many names are said at most."""
+
+
+class Importing:
+    """Of one State: what is put into it, and what ranks say of that to one another in the first sync."""
+
+    ABSENT: Final = 1
+    HELD: Final = 2
+
+    def __init__(self) -> None:
+        self.word = 0
+        self._where = ""
+
+    def take(self, source: Source, inventory: Inventory, names: Names) -> bool:
+        """Put it in; False if there is no such file here. Raises :class:`Permanent`; parts may have changed then."""
+        self._where = named(source)
+        tree: Any = source
+        if not isinstance(source, Mapping):
+            if not os.path.lexists(source):
+                self.word = self.ABSENT
+                return False
+            tree = import_torch_save(Path(source))
+        try:
+            _put(inventory, tree, names)
+        except Permanent as error:
+            raise Permanent(f"{self._where}: {error}") from error
+        self.word = self.HELD
+        return True
+
+    def settle(self, words: Sequence[int], *, begun: bool) -> None:
+        """All have said what they have. Raises :class:`Permanent` where nobody has what some looked for."""
+        word, self.word = self.word, 0
+        if not begun and self.HELD not in words and self.ABSENT in words:
+            where = self._where if word else "what other ranks look for"
+            raise Permanent(f"{where}: no rank has such a file; give its path as it is on at least one host")
+
+
+def named(source: Source) -> str:
+    """What it is called in messages."""
+    return "what was given" if isinstance(source, Mapping) else os.fspath(source)
+
+
+def _put(inventory: Inventory, tree: Any, names: Names) -> None:
+    if not isinstance(tree, Mapping):
+        raise Permanent(f"it is a {type(tree).__name__}, not a dict with names")
+    chosen = _chosen(inventory, tree, names)
+    ready = {name: _fitted(inventory.parts[name], given, name) for name, given in chosen if name in inventory.parts}
+    for name, given in ready.items():
+        try:
+            inventory.parts[name].restore(given)
+        except Exception as error:  # what a user's own load_state_dict raises is for it to choose
+            raise Permanent(f"{name}: {' '.join(str(error).split()) or type(error).__name__}") from error
+    for name, given in chosen:
+        if name not in ready:
+            setattr(inventory.owner, name, given)
+
+
+def _chosen(inventory: Inventory, tree: Mapping[str, Any], names: Names) -> list[tuple[str, Any]]:
+    """What goes where. Raises :class:`Permanent` for names that are not there, on either side."""
+    values = inventory.values()
+    known = {*inventory.parts, *values} - {""}
+    if names is None:
+        foreign = [name for name in tree if not _has(inventory, known, name)]
+        # Where there is nothing, nothing is missed: a State without an optimizer has one that is None.
+        absent = sorted(name for name in known - tree.keys() if values.get(name, name) is not None)
+        _demand(foreign, absent, "; say by names={…} what is to be taken")
+        return list(tree.items())
+    wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+    foreign = [name for name in wanted if not _has(inventory, known, name)]
+    absent = [there for there in wanted.values() if there is not None and there not in tree]
+    _demand(foreign, absent, f"; it has {_said(map(str, tree))}" if absent else "")
+    return [(name, tree if there is None else tree[there]) for name, there in wanted.items()]
+
+
+def _has(inventory: Inventory, known: set[str], name: object) -> bool:
+    """Whether a State has ``name``; that of a mixin has values that only the user's class knows of."""
+    snapshot = inventory.parts.get("")
+    if name in known or not isinstance(snapshot, SnapshotPart):
+        return name in known
+    return isinstance(name, str) and not name.startswith("_") and name in vars(inventory.owner)
+
+
+def _demand(foreign: Sequence[Any], absent: Sequence[str], what: str) -> None:
+    problems = [f"the State has no {_said(map(str, foreign))}"] if foreign else []
+    problems += [f"it has no {_said(absent)}"] if absent else []
+    if problems:
+        raise Permanent(" and ".join(problems) + what)
+
+
+def _said(names: Iterable[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - SAID} more" if len(known) > SAID else ""
+    return ", ".join(map(repr, known[:SAID])) + more
+
+
+def _fitted(part: Part, given: Any, name: str) -> Any:
+    """``given`` as the part takes it back. Raises :class:`Permanent` for what is of another one."""
+    if isinstance(part, ModelPart):
+        problems, given = _of_model(part, given)
+    elif isinstance(part, OptimizerPart):
+        problems, given = _of_optimizer(part, given)
+    elif isinstance(part, StatefulPart | GeneratorPart):
+        return given
+    else:
+        raise Permanent(f"{name} is kept in a way of your own; load it yourself, before the State is built")
+    for problem in problems:
+        raise Permanent(f"{name}: {problem}")
+    return given
+
+
+def _of_model(part: ModelPart, given: Any) -> tuple[Iterator[str], Any]:
+    live = part.capture()
+    if not isinstance(given, Mapping):
+        return iter(["it is no state_dict"]), None
+    if given and all(str(key).startswith(DDP) for key in given) and not all(key.startswith(DDP) for key in live):
+        given = {key.removeprefix(DDP): value for key, value in given.items()}
+
+    def problems() -> Iterator[str]:
+        foreign, absent = [key for key in given if key not in live], [key for key in live if key not in given]
+        if foreign:
+            yield f"the model has no {_said(map(str, foreign))}"
+        if absent:
+            yield f"there is no {_said(absent)}"
+        for key, value in live.items():
+            here, there = _kind(value), _kind(given[key])
+            if here != there and (isinstance(value, torch.nn.Parameter) or here[1:] != there[1:]):
+                yield f"{key!r} is {_text(there)}, and {_text(here)} in the model"
+
+    return problems(), given
+
+
+def _kind(value: Any) -> tuple[Any, ...]:
+    return (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else (None, None)
+
+
+def _text(kind: tuple[Any, ...]) -> str:
+    if kind[1] is None:
+        return "no tensor"
+    return f"{'x'.join(map(str, kind[0])) or 'scalar'} {str(kind[1]).removeprefix('torch.')}"
+
+
+def _of_optimizer(part: OptimizerPart, given: Any) -> tuple[Iterator[str], Any]:
+    captured = part.capture()
+    if not isinstance(given, Mapping) or not {"state", "param_groups"} <= given.keys():
+        return iter(["it is no state_dict of an optimizer"]), None
+
+    def problems() -> Iterator[str]:
+        try:
+            there = [len(group["params"]) for group in given["param_groups"]]
+        except (TypeError, KeyError):
+            yield "it is no state_dict of an optimizer"
+            return
+        here = [len(group["params"]) for group in captured["state_dict"]["param_groups"]]
+        if there != here:
+            yield f"its groups have {there} parameters, and those of the State's optimizer {here}"
+
+    return problems(), {"state_dict": given, "names": captured["names"]}

@@ -1,0 +1,477 @@
+"""Commit, roll back, sync and agree: everything a State does that is not PyTorch or Horovod."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
+from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
+from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.optim.reductions import accumulating
+from hvd_elastic_ext.worker.parts import rng
+from hvd_elastic_ext.worker.process.link import Vitals
+from hvd_elastic_ext.worker.state import rank_local, user_files
+from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Mark, Written
+from hvd_elastic_ext.worker.state.held_commit import SAID, Keeping
+from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
+from hvd_elastic_ext.worker.state.journal import Reporter, plain
+from hvd_elastic_ext.worker.state.settings import Limits
+from hvd_elastic_ext.worker.state.steps import StepCount
+from hvd_elastic_ext.worker.state.user_files import Calls, Checkpoint
+from hvd_elastic_ext.worker.sync import exchange
+from hvd_elastic_ext.worker.sync.commit_interval import Thinning
+from hvd_elastic_ext.worker.sync.election import Candidate, Election, Send, elect
+from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.interrupts import Stopping
+
+log = logging.getLogger(__name__)
+
+admitted_by_user: Final[set[tree_codec.Name]] = set()
+"""Types and functions that may come from other ranks though no State here holds one."""
+
+
+WORTH_PREPARING: Final = 16 << 20
+"""Bytes of a commit from which on its memory is asked for beforehand."""
+
+
+class Keeper:
+    """Keeps one State: its last commit, and how it follows those of other ranks.
+
+    ``buffer`` may hold a commit of an earlier process of this slot; it is taken
+    up in the first sync. A newer one that is handed over to the slot while its
+    process waits is taken up in the next. ``world``: the launcher's number of the present world, 0 without one; commits
+    of it count as newer than those of any world before, also of one that no member of this one was in.
+    """
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        *,
+        buffer: CommitBuffer,
+        comms: Comms,
+        reporter: Reporter,
+        clock: Clock,
+        limits: Limits,
+        vitals: Vitals | None = None,
+        keeping: Keeping | None = None,
+        own_files: Checkpoint | None = None,
+        thinning: Thinning | None = None,
+        world: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._inventory = inventory
+        self._buffer = buffer
+        self._comms = comms
+        self._reporter = reporter
+        self._limits = limits
+        self._incarnation = limits.incarnation
+        self._vitals = vitals if vitals is not None else Vitals()
+        self._vitals.own_step = True
+        self._keeping = keeping
+        self._own_files = own_files
+        self._calls = Calls()
+        self._world = world
+        self.seal: Callable[[], None] = self.save
+        """Commits what has not been committed: the owner's own ``save``, which a user may have extended."""
+        self.thinning = thinning if thinning is not None else Thinning()
+        self._stopping = Stopping(comms, clock, self.thinning)
+        self._importing = Importing()
+        self.inbox = self._stopping.inbox
+        self._steps = StepCount(self._stepped)
+        self._steps.watch(self._counted_optimizer())
+        self._generation = 0
+        self._mark: Mark | None = None
+        self._by_hand = False
+        self._without_own = False
+        """The last commit came from another slot, and has no part of this rank's own."""
+        self._inherited = self._has_own_commit()
+        if self._inherited:
+            self._buffer.relabel(self._identity())  # sealed by this process: what is handed over now leaves it
+        else:
+            self._begin()
+        self._prepare()
+
+    # Commit and roll back
+
+    def save(self) -> None:
+        """Take a commit. The previous one stays whole until this one is."""
+        if self._inherited:
+            return  # an earlier process's commit is newer than anything this one has
+        self._calls.demand_none()
+        self._steps.between()
+        began = self.thinning.began()
+        written, last = self._inventory.write(), self._buffer.record
+        if last is not None and last.step == self._steps.done and self._mark is not None:
+            self._by_hand |= self._mark.firm_differs(written)  # no step of a world's did that
+        self._take(self._next_identity(), written)
+        self.thinning.made(began)
+        if self._keeping is not None:
+            saves = self._own_files is not None and self._keeping.waits and self._comms.rank() == 0
+            instead = self._keep_files if saves else None
+            self._keeping.committed(self._identity(), self._steps.done, instead=instead)
+        if self._reporter.due("committed") and self._comms.rank() == 0:
+            self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
+
+    def restore(self, *, world_lost: bool) -> None:
+        """Return everything to the last commit, this rank's random generators included.
+
+        With ``world_lost`` whatever is under way in this world is dropped.
+        """
+        lost = self._steps.done - self._put_back_last()
+        self.thinning.left_out = 0
+        if world_lost:
+            self._stopping.leave()
+        self._record("rolled_back", steps_lost=lost)
+
+    def fingerprint(self) -> str:
+        """Hash everything that is shared: equal on every rank after a sync."""
+        return fingerprint({**self._inventory.live(), "step": self._steps.done})
+
+    # Agree
+
+    def hosts_changed(self) -> bool:
+        """Whether the world is to end here; the same answer on all ranks. Then everything has been committed.
+
+        Between the backward passes of one step the answer waits for the step.
+        """
+        self._calls.demand_none()
+        self._vitals.progress += 1
+        self._steps.between()  # nobody asks within a step: one that raised is over
+        if not self._stopping.due() or self._within_a_step():
+            return False
+        if self.thinning.left_out or self._difference() is not None:
+            self.seal()
+        self._stopping.wait_for_all()
+        self._stopping.leave()
+        return True
+
+    def _within_a_step(self) -> bool:
+        """True between backward passes, unless the user never asks anywhere else."""
+        within = any(map(accumulating, self._inventory.optimizers().values()))
+        return within and self._stopping.may_wait(step=self._steps.done)
+
+    def _stepped(self) -> None:
+        self._vitals.step = self._steps.done
+        self._count_a_missed_deadline()
+        self._stopping.stepped()
+        if self._reporter.due("stepped") and self._comms.rank() == 0:
+            self._record("stepped", values=plain(self._inventory.values()))
+
+    def _count_a_missed_deadline(self) -> None:
+        """Say once that a host will be gone before the next check, and what that costs: the others roll back."""
+        reason = self._stopping.newly_missed()
+        if reason is not None:
+            record = self._buffer.record
+            lost = self._steps.done - (record.step if record is not None else 0)
+            self._record("deadline_missed", steps_lost=lost, reason=reason)
+
+    # Sync
+
+    def sync(self) -> None:
+        """Bring every rank to the newest commit that any of them holds."""
+        self._stopping.drop()
+        self._steps.watch(self._counted_optimizer())
+        self._enter()
+        said = exchange.candidates(
+            self._buffer, self._comms,
+            entered=max(self._generation, self._world() - 1), by_hand=self._by_hand, imported=self._importing.word,
+        )  # fmt: skip
+        self._importing.settle([each.imported for each in said], begun=any(each.lineage for each in said))
+        election = elect(said)
+        self._generation = election.generation
+        # Processes that different launchers started must give their commits the same identity.
+        self._incarnation = max(candidate.incarnation for candidate in said)
+        self._follow(election, said)
+        self._by_hand = False
+        if self._limits.verify:
+            self._verify(election)
+        self._stopping.enter()
+        self._synced(election, said)
+
+    def _enter(self) -> None:
+        """Make live and last commit the same. Weights that differ were changed by no step of a world's."""
+        if self._buffer.catch_up():
+            self._by_hand = False
+            return self._inherit(handed_over=True)
+        if self._inherited:
+            return self._inherit()
+        difference = self._difference()
+        if difference is not None:
+            self.seal()
+        self._by_hand |= difference == "tensors"
+        return None
+
+    def _has_own_commit(self) -> bool:
+        """True if an earlier process of this very program left a commit in this memory."""
+        commit = self._buffer.last()
+        if commit is None:
+            return False
+        if commit.record.stored or not commit.local:
+            return True  # the user has named the checkpoint, or the job that it is of; or it was handed over
+        if rank_local.read(commit).program != self._limits.program:
+            log.warning("the commit in this slot is of another script, or of other arguments; training starts anew")
+            return False
+        return True
+
+    def _begin(self) -> None:
+        """The first commit of a history that no rank knows yet."""
+        self._buffer.forget()
+        self._take(Identity(0, self._limits.incarnation, 0, 0))
+
+    def _inherit(self, *, handed_over: bool = False) -> None:
+        """Go on where an earlier process of this slot ended, or one of another slot."""
+        record = self._buffer.record
+        self._without_own = record is not None and not record.local
+        try:
+            self._put_back_last()
+        except Permanent as error:
+            if record is not None and record.stored:
+                raise Permanent(
+                    f"the checkpoint is not of this program's State: {error}; "
+                    "name another --checkpoint-dir to begin anew, or resume with the code that made it"
+                ) from error
+            if handed_over or self._without_own:
+                raise Permanent(
+                    f"the job's newest commit is not of this program's State: {error}; "
+                    "build the same State on every rank"
+                ) from error
+            log.warning("the commit of this slot's last process is of no use here, training starts anew: %s", error)
+            self._begin()
+            return
+        finally:
+            self._inherited = False
+        self._generation = self._identity().generation
+        self._record("inherited", number=self._identity().number)
+
+    def _follow(self, election: Election, said: list[Candidate]) -> None:
+        mine, is_root = said[self._comms.rank()], self._comms.rank() == election.root
+        newcomer = mine.lineage == 0 and any(candidate.lineage for candidate in said)
+        if (newcomer or self._without_own) and self._limits.keep_rng:
+            rng.seed_newcomer(election.lineage, election.generation, self._comms.rank())
+        if self._without_own:
+            self._add_own()
+        if election.send is Send.ALL and is_root:
+            exchange.send_all(self._buffer, self._comms, root=election.root)
+            self._buffer.relabel(self._identity()._replace(lineage=election.lineage))
+        elif election.send is Send.ALL:
+            self._receive(election, said[election.root])
+        elif election.send is Send.LOOSE:
+            self._receive_loose(election, said[election.root])
+        if is_root or election.send is Send.NOTHING:
+            self._put_back(self._last(), only_reloaded=True)
+        self._settle_in()
+
+    def _add_own(self) -> None:
+        """A roll-back to what was handed over brings back this rank's generators as they are now."""
+        record = self._buffer.record
+        if record is not None and record.local:  # that of another process, as it was before they were seeded
+            self._take(record.identity)
+        else:
+            self._buffer.complete(self._local())
+        self._without_own = False
+
+    def _receive(self, election: Election, root: Candidate) -> None:
+        record, local = root.record, self._local()
+        try:
+            exchange.receive_all(self._buffer, self._comms, root=election.root, record=record, local=len(local))
+            self._buffer.received(record, local, lineage=election.lineage)
+        finally:
+            self._buffer.let_go()
+        self._put_back(self._last())
+        self._steps.done = record.step
+
+    def _receive_loose(self, election: Election, root: Candidate) -> None:
+        loose, tree = exchange.exchange_loose(self._buffer, self._comms, root=election.root, record=root.record)
+        if self._comms.rank() == election.root:
+            return
+        commit = self._last()
+        views = [
+            view if firm else place.view(loose)
+            for place, firm, view in zip(commit.layout.places, commit.layout.firm, commit.views, strict=True)
+        ]
+        self._inventory.put_back(tree, commit.layout, views=views, admitted=self._admitted())
+        self._take(self._identity())
+
+    def _settle_in(self) -> None:
+        """The same on every rank, the root too: what the interrupted step left behind goes."""
+        if self._inventory.sync_users():
+            self._take(self._identity())
+        self._inventory.settle()
+        self._steps.between()
+        self._set_mark(self._inventory.write())
+
+    def _verify(self, election: Election) -> None:
+        if exchange.same_everywhere(self.fingerprint(), self._comms):
+            return
+        raise Permanent(
+            f"ranks differ after a sync ({election.reason}): something changes shared state on one rank alone; "
+            "average it over the ranks, or keep it outside the State"
+        )
+
+    def _synced(self, election: Election, said: list[Candidate]) -> None:
+        self._vitals.committed(self._steps.done, self._identity())
+        if not self._reporter.active or self._comms.rank() != 0:
+            return
+        record = said[election.root].record
+        sent = {Send.ALL: record.shared, Send.LOOSE: record.loose + record.tree, Send.NOTHING: 0}[election.send]
+        self._record(
+            "synced",
+            values=plain(self._inventory.values()),
+            root=election.root, sent_bytes=sent if self._comms.size() > 1 else 0, reason=election.reason,
+        )  # fmt: skip
+
+    def returned(self) -> None:
+        """The training function has returned: what it left is committed, for the job's last checkpoint.
+
+        A commit that fails costs that checkpoint, and not the training, which is done.
+        """
+        if self._keeping is None or not self._limits.last_commit:
+            return
+        try:
+            self.seal()
+        except Exception as error:  # a user's own save may raise anything
+            log.exception("what training left is not committed; the job's last checkpoint is older than that")
+            self._record("not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:SAID])
+            return
+        if self._own_files is not None and self._comms.rank() == 0:
+            failed = self._keeping.last(self._identity(), self._steps.done, instead=self._keep_files)
+            if failed is not None:
+                self._record("not_sealed", reason=failed[:SAID])
+
+    def ended(self) -> None:
+        """Training is over: its optimizer may step on, for others."""
+        self._stopping.drop()
+
+    # Changes by the user
+
+    def load(self, source: Source, names: Names) -> bool:
+        """Begin with a checkpoint from before; False if there is something newer, or no such file here."""
+        if self._generation:
+            raise UsageError("a checkpoint from before is loaded before training: before train(state) is called")
+        if self._inherited:
+            log.warning("%s is not loaded: training goes on after step %d", named(source), self._last().record.step)
+        elif self._importing.take(source, self._inventory, names):
+            self.seal()
+            return True
+        return False
+
+    def values(self) -> dict[str, Any]:
+        """The plain values, live."""
+        return self._inventory.values()
+
+    def models(self) -> dict[str, Any]:
+        """The models, by name."""
+        return self._inventory.models()
+
+    def assigning(self, name: str, value: object) -> bool:
+        """An attribute is about to be set; True if :meth:`assigned` is to be called then."""
+        return self._inventory.assigning(name, value)
+
+    def assigned(self) -> None:
+        """Something else is kept under a name of the State: that is committed at once, as in Horovod."""
+        self._steps.watch(self._counted_optimizer())
+        self.save()
+
+    def optimizers_changed(self) -> None:
+        """The State of a mixin has got another optimizer: its steps are counted."""
+        self._steps.watch(self._counted_optimizer())
+
+    # Inside
+
+    def _prepare(self) -> None:
+        """Say if memory will not do, and have it ready: later, training or other ranks would wait for it."""
+        record = self._buffer.record
+        assert record is not None
+        expected = record.total + self._inventory.expected_bytes()
+        warning = memory_warning(commit_bytes=expected, processes=self._limits.processes)
+        if warning is not None:
+            log.warning("%s", warning)
+            self._record("memory", needed=expected, reason=warning)
+        if expected >= WORTH_PREPARING:
+            self._buffer.prepare(expected, besides=self._inventory.make_ready())
+
+    def _keep_files(self) -> int:
+        """Keep what the user's function saves in place of the commit that was just taken."""
+        assert self._own_files is not None
+        with self._calls.of("save"), user_files.written(self._own_files, self._local()) as contents:
+            return self._buffer.keep_instead(contents, self._identity(), step=self._steps.done)
+
+    def _take(self, identity: Identity, written: Written | None = None) -> None:
+        written = written or self._inventory.write()
+        contents = Contents(written.tree, written.tensors, written.firm, self._local())
+        self._buffer.take(contents, identity, step=self._steps.done)
+        self._vitals.committed(self._steps.done, self._identity())
+        self._set_mark(written)
+
+    def _local(self) -> bytes:
+        return rank_local.write(self._limits.program, keep_rng=self._limits.keep_rng)
+
+    def _set_mark(self, written: Written) -> None:
+        self._mark = written.mark()
+
+    def _difference(self) -> Difference | None:
+        """What has changed since the last commit; None if it need not be taken again."""
+        written = self._inventory.write()
+        return "tensors" if self._mark is None else self._mark.difference(written, self._last().views)
+
+    def _last(self) -> Commit:
+        commit = self._buffer.last()
+        assert commit is not None
+        return commit
+
+    def _identity(self) -> Identity:
+        record = self._buffer.record
+        assert record is not None
+        return record.identity
+
+    def _next_identity(self) -> Identity:
+        last = self._identity()
+        return Identity(last.lineage, self._incarnation, self._generation, last.number + 1)
+
+    def _put_back_last(self) -> int:
+        """Everything of the last commit; the number of steps it was taken after."""
+        commit = self._last()
+        files = commit.record.stored and user_files.are_in(commit)
+        if files:
+            with self._calls.of("load"):
+                user_files.take_back(self._own_files, commit)
+            self._by_hand = True  # what it leaves out each rank has its own of
+        else:
+            self._put_back(commit)
+        states = rank_local.read(commit).states
+        if self._limits.keep_rng and states is not None:
+            rng.restore(states)
+        self._steps.done = commit.record.step
+        self._vitals.committed(self._steps.done, self._identity())
+        self._steps.between()
+        self._inventory.settle()
+        self._set_mark(self._inventory.write())
+        if files:
+            self._take(commit.record.identity)  # from here on it is a commit like others
+        return commit.record.step
+
+    def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:
+        admitted = self._admitted() if commit.record.foreign or commit.record.stored else None
+        self._inventory.put_back(
+            commit.tree, commit.layout, views=commit.views, admitted=admitted, only_reloaded=only_reloaded
+        )
+
+    def _admitted(self) -> frozenset[tree_codec.Name]:
+        """What this process holds itself may come from others."""
+        tree = self._mark.tree if self._mark is not None else self._inventory.write().tree
+        return self._inventory.names_in(tree) | admitted_by_user
+
+    def _counted_optimizer(self) -> Any:
+        """The optimizer whose steps are the job's steps: the one called ``optimizer``, else the first."""
+        found = self._inventory.optimizers()
+        return found.get("optimizer", next(iter(found.values()), None))
+
+    def _record(self, event: str, **fields: Any) -> None:
+        if self._reporter.active:
+            where = {"rank": self._comms.rank(), "size": self._comms.size(), "world": self._generation}
+            self._reporter.record(event, step=self._steps.done, **where, **fields)

@@ -1,0 +1,6 @@
+"""What ranks agree on: who sends its commit, when all stop, which calls commit.
+
+Belongs here: elections, agreements, exchanges, the messages that lead to them.
+
+Never here: libraries for collectives: see ``comms``.
+"""

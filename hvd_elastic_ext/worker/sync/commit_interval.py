@@ -1,0 +1,102 @@
+"""Which calls of ``commit()`` commit: all of them, or every n-th, as the launcher asks for.
+
+Ranks hear of that at different times, and have to change to it at the same call:
+the answer to "is the world to end?" that they agree on after each step has
+room for it. Of several wishes the smallest n holds, and whoever has heard of none goes by those of the others.
+What was not heard by all the launcher says again: each tells by which n it goes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import torch
+
+from hvd_elastic_ext.worker.process.link import Tell, Vitals
+
+MOST: Final = 1 << 20
+"""No more calls than this lie between two commits."""
+STOP: Final = 1 << 30
+"""In the number that ranks agree on: the world is to end. Below it stands how many fewer than :data:`MOST`."""
+CALLS: Final = 8
+"""So many times between two calls are averaged: one that has an evaluation in it is not how long a step takes."""
+
+
+class Thinning:
+    """Of one State; the link's thread asks, the main thread counts. ``named``: whether a certain commit is waited for.
+
+    As long as it is, no call is left out: such a commit is named by its number, and soon to come.
+    """
+
+    def __init__(
+        self,
+        vitals: Vitals | None = None,
+        *,
+        named: Callable[[], bool] = lambda: False,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._vitals = vitals if vitals is not None else Vitals()
+        self._named = named
+        self._now = now
+        self._asked: int | None = None
+        self._every = 1
+        self._from: float | None = None
+        self._between: deque[float] = deque(maxlen=CALLS)
+        self.left_out = 0
+        """Calls since the last commit that did not commit."""
+
+    def asked(self, message: Tell) -> None:
+        """The launcher says how many calls one commit is to be. On the link's thread."""
+        every = message.get("every")
+        self._asked = min(every, MOST) if type(every) is int and every > 0 else 1
+
+    def wanted(self, *, stop: bool) -> int:
+        """What this rank has to say to the others; the largest number of all ranks is what they agree on."""
+        every = 1 if self._named() else self._asked
+        return (STOP if stop else 0) + (0 if every is None else MOST + 1 - every)
+
+    def agreed(self, number: int) -> bool:
+        """Take in what all have agreed on. Whether the world is to end."""
+        if wish := number % STOP:
+            self._goes_by(MOST + 1 - wish)
+        return number >= STOP
+
+    def due(self) -> bool:
+        """Whether this call commits; asked once at each."""
+        now = self._now()
+        if self._from is not None:
+            self._between.append(now - self._from)
+            self._vitals.call_s = round(sum(self._between) / len(self._between), 6)
+        self._from = now
+        if self.left_out + 1 < self._every:
+            self.left_out += 1
+            return False
+        return True
+
+    def began(self) -> float:
+        """A commit begins; hand what this returns to :meth:`made`.
+
+        What the device has still to do is waited for, as the copies would: it is no part of what they take.
+        """
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.current_stream().synchronize()
+        return self._now()
+
+    def made(self, began: float) -> None:
+        """A commit was made, whoever wanted it."""
+        now = self._now()
+        self._vitals.commit_s = round(now - began, 6)
+        self.left_out = 0
+        if self._from is not None:
+            self._from = now
+
+    def reset(self) -> None:
+        """The world ends, or the last commit is all there is: in the next one all begin with every call."""
+        self.left_out, self._from = 0, None
+        self._goes_by(1)
+
+    def _goes_by(self, every: int) -> None:
+        self._every = self._vitals.every = every

@@ -1,0 +1,128 @@
+"""Who sends its commit, and what of it: decided by every rank alike, from what all have said of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from enum import Enum
+
+from hvd_elastic_ext.core.commit_record import Identity, Record
+
+
+class Send(Enum):
+    """What goes from the root to the others."""
+
+    NOTHING = "nothing"
+    """All hold the same commit."""
+    LOOSE = "loose"
+    """All hold the same commit, but for what may differ: plain values, buffers, anything that is not trained."""
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What one rank says of its last commit. All fields are integers: this is one row of a table that is summed up.
+
+    ``layout_digest`` and ``loose_digest`` tell whether two commits have the same
+    tensors, and the same loose contents; ``firm_digest`` is that of the firm
+    contents where they changed outside a world's steps, else 0; ``proposal`` is the
+    lineage it would begin; ``entered`` the last generation it was part of;
+    ``imported`` whether a checkpoint from before was put into it (2), or looked for in vain (1).
+    """
+
+    lineage: int
+    incarnation: int
+    generation: int
+    number: int
+    step: int
+    loose: int
+    data: int
+    layout: int
+    tree: int
+    layout_digest: int
+    loose_digest: int
+    firm_digest: int
+    proposal: int
+    entered: int
+    imported: int = 0
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.lineage, self.incarnation, self.generation, self.number)
+
+    @property
+    def record(self) -> Record:
+        """The record of its commit, as far as it is shared."""
+        return Record(
+            self.identity, self.step, loose=self.loose, data=self.data, layout=self.layout, tree=self.tree, local=0
+        )
+
+
+WIDTH = len(fields(Candidate))
+
+
+@dataclass(frozen=True, slots=True)
+class Election:
+    """``root`` sends; the world goes on as ``lineage`` in ``generation``."""
+
+    root: int
+    send: Send
+    lineage: int
+    generation: int
+    reason: str
+
+
+def elect(candidates: Sequence[Candidate]) -> Election:
+    """Choose the holder of the newest commit, the lowest rank among equals.
+
+    Commits of a job that has not synced yet are worth nothing, however many:
+    then rank 0 sends, as scripts expect that load a checkpoint there, or one that let us load it.
+    """
+    generation = 1 + max(candidate.entered for candidate in candidates)
+    if not any(candidate.lineage for candidate in candidates):
+        words = [candidate.imported for candidate in candidates]
+        root = words.index(2) if 2 in words else 0
+        reason = f"first sync: rank {root} sends" + (", which has a checkpoint from before" if 2 in words else "")
+        return Election(root, Send.ALL, candidates[root].proposal, generation, reason)
+    newest = max(map(_commit, candidates), key=_age)
+    holders = [rank for rank, candidate in enumerate(candidates) if _commit(candidate) == newest]
+    root, where = holders[0], f"{newest[0].generation}.{newest[0].number}"
+    if len(holders) < len(candidates):
+        reason = f"rank {root} holds the newest commit, {where}"
+        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
+    if len({_shape(candidate) for candidate in candidates}) > 1:
+        reason = f"all ranks hold commit {where}, but of different tensors"
+        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
+    if len({candidate.firm_digest for candidate in candidates}) > 1:
+        # A checkpoint loaded on one rank, say: nobody stepped, so equal numbers do not mean equal weights.
+        reason = f"all ranks hold commit {where}, but weights were changed by hand"
+        return Election(root, Send.ALL, newest[0].lineage, generation, reason)
+    if len({candidate.loose_digest for candidate in candidates}) > 1:
+        reason = f"all ranks hold commit {where}, with values of their own"
+        return Election(root, Send.LOOSE, newest[0].lineage, generation, reason)
+    return Election(root, Send.NOTHING, newest[0].lineage, generation, f"all ranks hold commit {where}")
+
+
+def _commit(candidate: Candidate) -> tuple[Identity, int]:
+    """Which commit it holds. Ranks that commit by their own clocks number the same what they took after other steps."""
+    return candidate.identity, candidate.step
+
+
+def _age(commit: tuple[Identity, int]) -> tuple[int, ...]:
+    """Ordered by age. A lineage is a random number, so it only decides when two jobs' commits are equally new."""
+    identity, step = commit
+    return (identity.lineage != 0, *identity[1:], step, identity.lineage)
+
+
+def _shape(candidate: Candidate) -> tuple[int, ...]:
+    return (candidate.loose, candidate.data, candidate.layout, candidate.layout_digest)
+
+
+def row(candidate: Candidate) -> list[int]:
+    """As numbers, for the table."""
+    return list(astuple(candidate))
+
+
+def from_rows(rows: Sequence[Sequence[int]]) -> list[Candidate]:
+    """The candidates of all ranks, in their order."""
+    return [Candidate(*numbers) for numbers in rows]

@@ -1,0 +1,86 @@
+"""When this process's world is to end for a change of hosts: what this rank heard, and what all agreed."""
+
+from __future__ import annotations
+
+from hvd_elastic_ext.core.clock import Clock
+from hvd_elastic_ext.worker.comms import Comms
+from hvd_elastic_ext.worker.sync.agreement import Agreement, missed_deadline
+from hvd_elastic_ext.worker.sync.commit_interval import Thinning
+from hvd_elastic_ext.worker.sync.host_updates import Inbox
+
+
+class Stopping:
+    """Follows one State's worlds: entered by a sync, asked at each check, left when all have agreed or one is lost."""
+
+    def __init__(self, comms: Comms, clock: Clock, thinning: Thinning) -> None:
+        self.inbox = Inbox()
+        self._thinning = thinning
+        self._comms = comms
+        self._clock = clock
+        self._agreement = Agreement(comms)
+        self._in_world = False
+        self._due = False
+        self._deferred: int | None = None
+        self._next_check: float | None = None
+        self._checked_at: float | None = None
+        self._missed: float | None = None
+
+    def enter(self) -> None:
+        """A sync is done: from now on steps carry the agreement."""
+        self._in_world = True
+
+    def stepped(self) -> None:
+        """An optimizer step is done."""
+        if self._in_world:
+            self._agreement.stepped(self._wanted())
+
+    def due(self) -> bool:
+        """Whether the world is to end; the same answer on all ranks, and it stays so until the world is left."""
+        self._note_check()
+        self._due = self._thinning.agreed(self._agreement.ask(self._wanted())) or self._due
+        return self._due
+
+    def _wanted(self) -> int:
+        return self._thinning.wanted(stop=self.inbox.pending > 0)
+
+    def may_wait(self, *, step: int) -> bool:
+        """Whether to go on to the end of the step under way. Not again in a later one: then nobody asks elsewhere."""
+        if self._deferred is None:
+            self._deferred = step
+        return self._deferred == step
+
+    def newly_missed(self) -> str | None:
+        """Why a host will be gone before the next check; None if none will, or if that has been said."""
+        deadline = self.inbox.deadline
+        if deadline is None:
+            return None
+        missed, reason = missed_deadline(self._clock.mono(), deadline, next_check=self._next_check)
+        if not missed or self._missed == deadline:
+            return None
+        self._missed = deadline
+        return reason
+
+    def wait_for_all(self) -> None:
+        """Return when every rank is about to leave: whoever left first would take their step from those behind.
+
+        Raises ``HorovodInternalError`` if one is lost meanwhile.
+        """
+        self._comms.max(0, name="leaving")
+
+    def leave(self) -> None:
+        """The world ends. What was heard so far will be in the next; what is under way is dropped, never waited for."""
+        self.inbox.leave()
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget what is under way, but nothing that was heard."""
+        self._agreement.drop()
+        self._in_world = self._due = False
+        self._deferred = None
+        self._thinning.reset()
+
+    def _note_check(self) -> None:
+        now = self._clock.mono()
+        if self._checked_at is not None:
+            self._next_check = now + (now - self._checked_at)
+        self._checked_at = now

@@ -1,0 +1,87 @@
+"""Where newcomers are received, there may be nothing left to receive them with."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.agent.launcher.handover import DEAF_S, Reception
+from hvd_elastic_ext.agent.orders.orders import End, Join
+from hvd_elastic_ext.agent.system.event_loop import Act, Watches
+from hvd_elastic_ext.core.clock import ManualClock
+
+
+class Hall:
+    """As an agent has it, with a clock of its own; ``acts`` is how often there was something to do."""
+
+    def __init__(self) -> None:
+        self.acts = 0
+        self.clock = ManualClock()
+        self._watches = Watches()
+
+    def now(self) -> float:
+        return self.clock.mono()
+
+    def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None:
+        def counted() -> None:
+            self.acts += 1
+            act()
+
+        self._watches.watch(descriptor, counted, output=output)
+
+    def unwatch(self, descriptor: int) -> None:
+        self._watches.unwatch(descriptor)
+
+    def write(self, descriptor: int, act: Act | None) -> None:
+        self._watches.write(descriptor, act)
+
+    def look(self, times: int = 1) -> None:
+        for _ in range(times):
+            self._watches.look(0.0)
+
+
+def obey(order: Join | End) -> str:
+    raise AssertionError("nobody said anything")
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "sock"))
+        listener.listen()
+        listener.setblocking(False)
+        yield listener
+
+
+def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_the_time(listener: socket.socket) -> None:
+    hall = Hall()
+    reception = Reception(hall, listener, b"k" * 32, obey=obey)
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with socket.socket(socket.AF_UNIX) as guest:
+        guest.connect(listener.getsockname())
+        last = os.dup(0)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, usual[1]))
+        try:
+            hall.look(times=100)
+            assert hall.acts == 1
+            assert reception.due() == hall.now() + DEAF_S
+            hall.clock.advance(DEAF_S)
+            reception.tick()
+            hall.look(times=100)
+            assert hall.acts == 2
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+            os.close(last)
+        hall.clock.advance(DEAF_S)
+        reception.tick()
+        hall.look()
+        assert b"nonce" in guest.recv(4096)
+        hall.clock.advance(60)
+        reception.tick()  # it has said nothing
+        assert reception.due() is None
+    reception.close()

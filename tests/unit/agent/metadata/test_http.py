@@ -1,0 +1,101 @@
+"""The one edge: an answer in time and of some size, or none."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from hvd_elastic_ext.agent.metadata.http import Web
+from hvd_elastic_ext.agent.metadata.model import NoAnswer, Request
+from tests.support.metadata import GcpService, MetadataServer
+
+NAME = "/computeMetadata/v1/instance/name"
+GOOGLE = {"Metadata-Flavor": "Google"}
+
+
+@pytest.fixture
+def server() -> Iterator[MetadataServer[GcpService]]:
+    with MetadataServer(GcpService()) as server:
+        yield server
+
+
+def asked(server: MetadataServer[GcpService], within_s: float = 0.5) -> float:
+    """Ask for what is not answered; how long that took."""
+    begun = time.monotonic()
+    with pytest.raises(NoAnswer):
+        Web(server.url)(Request("GET", NAME, GOOGLE, within_s))
+    return time.monotonic() - begun
+
+
+def test_an_answer_has_status_headers_and_body(server: MetadataServer[GcpService]) -> None:
+    answer = Web(server.url)(Request("GET", f"{NAME}?alt=text", GOOGLE))
+    assert (answer.status, answer.body, answer.headers["metadata-flavor"]) == (200, "vm-1", "Google")
+    (call,) = server.calls
+    assert call.headers["host"] == f"127.0.0.1:{server.port}"
+    assert call.query == {"alt": "text"}
+
+
+def test_a_path_in_the_address_comes_before_what_is_asked(server: MetadataServer[GcpService]) -> None:
+    Web(f"{server.url}/proxied/")(Request("GET", NAME, GOOGLE))
+    assert server.calls[0].path == f"/proxied{NAME}"
+
+
+def test_a_body_may_come_in_chunks(server: MetadataServer[GcpService]) -> None:
+    server.faults.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nTR\r\n2\r\nUE\r\n0\r\n\r\n")
+    assert Web(server.url)(Request("GET", NAME, GOOGLE)).body == "TRUE"
+
+
+def test_half_an_answer_is_none_however_sensible(server: MetadataServer[GcpService]) -> None:
+    server.faults.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nvm-1")
+    with pytest.raises(NoAnswer, match="breaks off"):
+        Web(server.url)(Request("GET", NAME, GOOGLE))
+
+
+def test_who_hangs_is_given_up(server: MetadataServer[GcpService]) -> None:
+    server.faults.hang()
+    assert 0.4 < asked(server) < 5
+
+
+@pytest.mark.parametrize("data", [b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", b"x"])
+def test_who_drips_is_given_up_all_the_same(server: MetadataServer[GcpService], data: bytes) -> None:
+    server.faults.drip(data)
+    assert 0.4 < asked(server, 0.6) < 5
+
+
+def test_proxies_of_the_environment_are_not_used(
+    server: MetadataServer[GcpService], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert Web(server.url)(Request("GET", NAME, GOOGLE)).status == 200
+
+
+def test_a_clock_is_taken_for_another_when_it_is_off_by_more_than_a_header_can_tell(
+    server: MetadataServer[GcpService],
+) -> None:
+    web = Web(server.url)
+    for ahead_s, seen_s in ((2.0, 0.0), (-600.0, -600.0), (0.0, 0.0)):
+        server.ahead_s = ahead_s
+        answer = web(Request("GET", NAME, GOOGLE))
+        assert web.ahead_s == pytest.approx(seen_s, abs=2)
+        assert answer.now == pytest.approx(time.time() + seen_s, abs=3)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://169.254.169.254",
+        "169.254.169.254",
+        "http://",
+        "http://user:word@host",
+        "http://host/?a=b",
+        "http://host:port",
+        "ftp://host",
+        "",
+    ],
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        Web(url)

@@ -1,0 +1,261 @@
+"""What the agent decides and keeps count of without looking at anything but what it is given."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.agent.launcher import host_facts
+from hvd_elastic_ext.agent.launcher.backlog import MAX_NEWS, Backlog
+from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
+from hvd_elastic_ext.agent.orders.fields import OrderError
+from hvd_elastic_ext.agent.orders.orders import Answer, End, Join, Kill, Pace, Start, Tell, read, read_welcome
+from hvd_elastic_ext.agent.slots.worker_status import SAID_EACH_S, Allowance, Standing
+from hvd_elastic_ext.agent.system.cpu_activity import AtWork, used_s
+from hvd_elastic_ext.agent.system.oom import OutOfMemory
+from hvd_elastic_ext.agent.system.resolver import family, resolve
+from hvd_elastic_ext.agent.system.streams import FULL
+
+# --- the lease ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alone_s", "trains", "failed", "ends"),
+    [
+        (59.9, False, True, False),
+        (60.0, False, False, True),
+        (60.0, True, False, False),
+        (60.0, True, True, True),
+        (1e6, True, False, False),
+    ],
+)
+def test_an_orphan_ends_after_the_grace_unless_it_trains_and_nothing_failed(
+    alone_s: float, trains: bool, failed: bool, ends: bool
+) -> None:
+    ending, reason = decide(1000.0 + alone_s, Orphan(1000.0, trains, failed), 60.0)
+    assert ending is ends
+    assert reason
+
+
+# --- what a process said -----------------------------------------------------------------------------
+
+
+def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None:
+    standing = Standing(10.0)
+    nothing = {
+        "parked": False,
+        "generation": None,
+        "agreed": None,
+        "loops": False,
+        "done": False,
+        "warned": False,
+        "beat": None,
+    }
+    assert standing.status() == nothing
+    standing.heard(11.0, {"say": "beat", "step": 4})
+    standing.heard(12.0, {"say": "parked"})
+    assert (standing.age(12.5), standing.parked) == (1.5, True)
+    standing.told({"tell": "go", "generation": 3})
+    assert standing.status() == {**nothing, "beat": {"step": 4}}
+    standing.told({"tell": "world", "generation": 3})
+    standing.heard(13.0, {"say": "entered", "generation": True})  # no number
+    standing.heard(14.0, {"say": "synced"})
+    standing.heard(15.0, {"say": "done"})
+    standing.heard(15.5, {"say": "warned", "leaving": True})
+    assert standing.status() == {
+        "parked": False, "generation": 3, "agreed": 3, "loops": True, "done": True, "warned": True, "beat": {"step": 4},
+    }  # fmt: skip
+    standing.heard(15.6, {"say": "warned", "leaving": False})
+    assert not standing.warned
+    standing.heard(16.0, {"say": "looping"})  # once more
+    assert not standing.done
+
+
+def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
+    standing = Standing(10.0)
+    standing.heard(11.0, {"say": "beat", "step": 4})
+    standing.seen_at_work(13.0)
+    assert (standing.age(13.5), standing.beat) == (0.5, {"step": 4})
+
+
+def test_who_uses_the_processor_is_at_work_and_who_does_not_or_is_another_or_gone_is_not() -> None:
+    looks = [
+        (1.0, 7, 5.0),
+        (2.0, 7, 5.06),
+        (3.0, 7, 5.07),
+        (3.0, 7, 9.0),
+        (4.0, 8, 99.0),
+        (5.0, 8, None),
+        (6.0, 8, 1e3),
+    ]
+    at_work = AtWork()
+    assert [at_work.look(*look) for look in looks] == [False, True, False, False, False, False, False]
+
+
+def test_the_processor_time_of_a_processs_first_thread_is_what_the_kernel_says() -> None:
+    before = time.thread_time()
+    while time.thread_time() - before < 0.05:
+        pass
+    assert used_s(os.getpid()) == pytest.approx(time.thread_time(), abs=0.05)
+    assert used_s(1 << 30) is None
+
+
+def test_an_allowance_lets_through_bursts_and_then_its_rate_and_counts_the_rest() -> None:
+    allowance = Allowance(0.0)
+    assert sum(allowance.allows(0.0) for _ in range(1000)) == 2 * SAID_EACH_S
+    assert allowance.dropped() == 1000 - 2 * SAID_EACH_S
+    assert allowance.dropped() == 0
+    assert sum(allowance.allows(0.5) for _ in range(1000)) == SAID_EACH_S / 2
+    assert sum(allowance.allows(1000.0) for _ in range(1000)) == 2 * SAID_EACH_S
+
+
+# --- news that wait ----------------------------------------------------------------------------------
+
+
+def output(size: int) -> dict[str, object]:
+    return {"event": "output", "text": "x" * size}
+
+
+def test_without_a_launcher_output_is_bounded_and_news_are_kept() -> None:
+    backlog = Backlog()
+    for _ in range(3):
+        backlog.put(output(FULL // 2), connected=False)
+    backlog.put({"event": "exited"}, connected=False)
+    assert [backlog.pop().message["event"] for _ in range(3)] == ["output", "output", "exited"]
+    assert not backlog
+    assert backlog.dropped() == {"output": FULL // 2, "news": 0}
+    assert backlog.dropped() == {}
+
+
+def test_with_a_launcher_nothing_is_dropped_and_too_much_is_said() -> None:
+    backlog = Backlog()
+    backlog.put(output(FULL), connected=True)
+    assert not backlog.too_much_output
+    backlog.put(output(1), connected=True)
+    assert backlog.too_much_output
+    first = backlog.pop()
+    assert not backlog.too_much_output
+    backlog.put_back(first)
+    assert backlog.too_much_output
+    assert backlog.dropped() == {}
+
+
+def test_even_news_do_not_fill_all_memory() -> None:
+    backlog = Backlog()
+    for _ in range(10):
+        backlog.put({"event": "said", "message": "x" * (MAX_NEWS // 4)}, connected=True)
+    assert backlog.dropped() == {"output": 0, "news": 7}
+
+
+# --- facts -------------------------------------------------------------------------------------------
+
+
+def test_versions_are_read_from_what_installers_leave(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder, name in (
+        (first, "torch-2.13.0+cpu.dist-info"),
+        (first, "Hvd.Elastic-ext-0.1.0.dist-info"),
+        (first, "hvd_elastic_ext-0.1.0.dist-info"),
+        (second, "torch-1.0.dist-info"),  # hidden by the first
+        (second, "horovod-0.28.1-py3.11.egg-info"),
+        (second, "broken.dist-info"),
+    ):
+        (folder / name).mkdir(parents=True)
+    monkeypatch.setattr("sys.path", [str(first), str(tmp_path / "none"), str(second)])
+    versions = {"torch": "2.13.0+cpu", "hvd-elastic-ext": "0.1.0", "horovod": "0.28.1", "numpy": None}
+    assert host_facts.versions() == versions
+
+
+def test_a_connection_leaves_through_the_interface_that_has_its_address() -> None:
+    known = {"lo": "127.0.0.1", "eth0": "10.0.0.2"}
+    assert host_facts.through("10.0.0.2", known) == "eth0"
+    assert host_facts.through("127.0.0.5", known) == "lo"
+    assert host_facts.through("10.0.0.3", known) is None
+
+
+def test_names_are_told_from_addresses_and_what_does_not_resolve_says_so() -> None:
+    assert family("127.0.0.1") is not None
+    assert family("::1") is not None
+    assert family("localhost") is None
+    assert "127.0.0.1" in resolve("localhost").addresses
+    addresses, problem = resolve("no-such-host.invalid")
+    assert addresses == ()
+    assert problem is not None
+    assert problem.startswith("no-such-host.invalid does not resolve: ")
+
+
+# --- out of memory -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("own", "counter"),
+    [
+        ("0::/job/pod\n", "cgroup/job/pod/memory.events"),
+        ("0::/../elsewhere\n", "cgroup/memory.events"),
+        ("3:cpu,cpuacct:/x\n4:memory:/docker/1\n0::/\n", "cgroup/memory/docker/1/memory.oom_control"),
+        ("", "proc/vmstat"),
+    ],
+)
+def test_the_kernels_counter_is_found_wherever_it_is(tmp_path: Path, own: str, counter: str) -> None:
+    for name, text in (("proc/self/cgroup", own), (counter, "oom_kill_disable 0\noom_kill 3\n")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    memory = OutOfMemory(str(tmp_path / "proc"), str(tmp_path / "cgroup"))
+    before = memory.count()
+    assert not memory.explains(before)
+    (tmp_path / counter).write_text("oom_kill_disable 0\noom_kill 4\n")
+    assert memory.explains(before)
+    assert not memory.explains(before)  # of two that have ended since it explains one
+    assert not memory.explains(memory.count())
+
+
+def test_where_there_is_no_counter_memory_never_runs_out(tmp_path: Path) -> None:
+    assert not OutOfMemory(str(tmp_path), str(tmp_path)).explains(0)
+
+
+# --- orders of a launcher ----------------------------------------------------------------------------
+
+JOIN = {"do": "join", "job": "j", "host": "h", "key": "00", "launcher": ["10.0.0.1", 5000], "incarnation": 2}
+
+
+def test_what_only_a_launcher_over_a_connection_orders_is_read() -> None:
+    assert read({"do": "kill", "slot": 3}) == Kill(3)
+    assert read({"do": "tell", "to": {"0": 2, "7": 1}, "message": {"tell": "go"}}) == Tell({0: 2, 7: 1}, {"tell": "go"})
+    assert read({"do": "answer", "slot": 0, "id": 9, "status": 200, "body": "YWI="}) == Answer(0, 9, 200, b"ab")
+    assert read({"do": "answer", "slot": 0, "id": 9, "status": 404}) == Answer(0, 9, 404, b"")
+    started = read({"do": "start", "slot": 0, "argv": ["a"], "life": 4, "link": True})
+    assert isinstance(started, Start)
+    assert (started.life, started.link) == (4, True)
+    assert read(JOIN) == Join("j", "h", "00", ("10.0.0.1", 5000), 2, 60.0)
+    assert read({"do": "end", "job": "j", "host": "h", "key": "00"}) == End("j", "h", "00", 0.0)
+    welcome = {"do": "welcome", "incarnation": 7, "heartbeat_s": 0.5, "of a later version": 1}
+    assert read_welcome(welcome) == (7, Pace(0.5, 1), None)
+    assert read({"do": "pace", "heartbeat_s": 2, "figures_every": 4}) == Pace(2.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ({"do": "tell", "to": {"0": 1}, "message": []}, "'message' must be an object"),
+        ({"do": "tell", "to": {"first": 1}, "message": {}}, "'to' must be an object of lives by slot"),
+        ({"do": "tell", "to": {"0": "1"}, "message": {}}, "'to' must be an object of lives by slot"),
+        ({"do": "tell", "to": [0], "message": {}}, "'to' must be an object of lives by slot"),
+        ({"do": "start", "slot": 0, "argv": ["a"], "life": 0}, "'life' must be a whole number from 1"),
+        ({"do": "answer", "slot": 0, "id": 1, "status": 99}, "'status' must be a whole number from 100 to 599"),
+        ({"do": "answer", "slot": 0, "id": 1, "status": 200, "body": "a"}, "'body' must be base64"),
+        ({"do": "answer", "slot": 0, "id": 1, "status": 200, "body": 5}, "'body' must be base64"),
+        ({**JOIN, "launcher": "10.0.0.1:5000"}, "'launcher' must be an address and a port"),
+        ({**JOIN, "launcher": ["10.0.0.1", True]}, "'launcher' must be an address and a port"),
+        ({**JOIN, "launcher": ["10.0.0.1", 0]}, "'launcher' must be an address and a port"),
+        ({"do": "pace", "heartbeat_s": 1, "figures_every": 0}, "'figures_every' must be a whole number from 1"),
+        ({**JOIN, "job": ""}, "'job' must be a name"),
+        ({**JOIN, "host": "a\nb"}, "'host' must be a name"),
+    ],
+)
+def test_what_is_wrong_with_them_is_said(entry: dict[str, object], problem: str) -> None:
+    with pytest.raises(OrderError) as refusal:
+        read(entry)
+    assert problem in str(refusal.value)

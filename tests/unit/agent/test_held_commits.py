@@ -1,0 +1,97 @@
+"""What an agent tells of the commit memory of its slots."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.agent.process.member import _fitting
+from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
+from hvd_elastic_ext.agent.slots.slot import Slot
+from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.wire import MAX_FIRST
+from tests.support.processes import run_process
+from tests.unit.worker.commit_kit import buffer_over, contents
+
+
+def take(memory: CommitMemory, *identities: Identity) -> None:
+    buffer = buffer_over(memory.descriptors)
+    for each in identities:
+        buffer.take(contents(each.number), each, step=10 * each.number)
+
+
+@pytest.fixture
+def memory() -> Any:
+    one = CommitMemory(0, 3)
+    yield one
+    one.close()
+
+
+def test_memory_tells_the_commit_that_was_sealed_last(memory: CommitMemory) -> None:
+    assert memory.held() is None
+    take(memory, *(Identity(7, 2, 3, number) for number in range(1, 6)))
+    assert memory.held() == [2, 3, 5, 50]
+
+
+def test_a_commit_of_no_world_is_not_told(memory: CommitMemory) -> None:
+    take(memory, Identity(0, 2, 0, 1))
+    assert memory.held() is None
+
+
+def test_a_torn_record_is_not_told_and_the_commit_before_it_is(memory: CommitMemory) -> None:
+    take(memory, Identity(7, 2, 3, 1), Identity(7, 2, 3, 2))
+    for descriptor in memory.descriptors:
+        page = os.pread(descriptor, 4096, 0)
+        if b"hvdecmt1" in page and (2).to_bytes(8, "little") == page[12:20]:
+            os.pwrite(descriptor, b"\0", 20)
+    assert memory.held() == [2, 3, 1, 10]
+
+
+def test_memory_that_one_process_has_made_larger_cannot_be_made_smaller_by_another(memory: CommitMemory) -> None:
+    os.ftruncate(memory.descriptors[0], 1 << 20)
+    with pytest.raises(PermissionError):
+        os.ftruncate(memory.descriptors[0], 1 << 10)
+    buffer_over(memory.descriptors)  # as a process does that starts meanwhile
+
+
+def test_a_slot_that_has_memory_and_never_had_a_process_is_told_as_at_rest() -> None:
+    slot = Slot(3, desk=None)  # type: ignore[arg-type]
+    assert not slot.in_use
+    descriptors = slot.memory()
+    assert slot.in_use
+    assert "held" not in slot.status()
+    buffer_over(descriptors).take(contents(4), Identity(7, 2, 3, 4), step=40)
+    status = slot.status()
+    assert (status["life"], status["state"], status["pid"], status["held"]) == (0, "rest", None, [2, 3, 4, 40])
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def test_what_slots_hold_is_told_however_little_room_there_is() -> None:
+    beat = {"text": "x" * 2000}
+    statuses: dict[str, dict[str, object]] = {
+        str(slot): {"life": 1, "state": "rest", "code": 0, "parked": False, "beat": beat, "held": [1, 2, 3, slot]}
+        for slot in range(300)
+    }
+    fitting = _fitting(statuses)
+    assert [status["held"] for status in fitting.values()] == [[1, 2, 3, slot] for slot in range(300)]
+    assert len(str(fitting)) < MAX_FIRST
+    assert all("beat" not in status for status in fitting.values())
+
+
+def test_an_agent_loads_nothing_more_for_that_than_it_has_loaded_already() -> None:
+    code = "import sys; import hvd_elastic_ext.agent.process.member; print(*sys.modules)"
+    with run_process([sys.executable, "-c", code]) as process:
+        assert process.wait(timeout=30) == 0
+    loaded = set(process.stdout.split())
+    assert "hvd_elastic_ext.core.commit_record" in loaded
+    ours = {name for name in loaded if name.startswith("hvd_elastic_ext.")}
+    core = {"hvd_elastic_ext.core", "hvd_elastic_ext.core.commit_record", "hvd_elastic_ext.core.wire"}
+    assert {name for name in ours if f"{name}.".startswith("hvd_elastic_ext.core.")} <= {
+        *core,
+        "hvd_elastic_ext.core.commands",
+    }
+    assert not {name for name in ours if ".checkpoint" in name} | loaded & {"torch", "numpy", "psutil", "dataclasses"}

@@ -1,0 +1,138 @@
+"""Which checkpoint is taken and which may go, as tables."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.checkpoint.archive.retention import Entry, Retention, newest, newest_common, newest_first, prune
+from hvd_elastic_ext.checkpoint.format.naming import name_of
+from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.errors import UsageError
+
+
+def entry(
+    number: int, *, generation: int = 1, incarnation: int = 0, lineage: int = 7, step: int | None = None,
+    score: float | None = None, why: str = "", sealed: bool = True,
+) -> Entry:  # fmt: skip
+    identity = Identity(lineage, incarnation, generation, number)
+    step = number if step is None else step
+    return Entry(name_of(identity), identity, whole=not why, why=why, sealed=sealed, step=step, score=score)
+
+
+def names(entries: list[Entry]) -> list[str]:
+    return [one.name for one in entries]
+
+
+def test_the_newest_is_by_launcher_then_world_then_commit() -> None:
+    ordered = [
+        entry(900), entry(1, generation=2), entry(2, generation=2), entry(1, incarnation=1, generation=1),
+        entry(1, incarnation=1, generation=1, lineage=8),
+    ]  # fmt: skip
+    mixed = random.Random(3).sample(ordered, len(ordered))
+    assert names(newest_first(mixed)) == names(ordered[::-1])
+
+
+def test_a_damaged_newest_one_is_passed_over_and_told_of() -> None:
+    found = newest([entry(1), entry(2), entry(3, why="torn"), entry(4, why="never sealed", sealed=False)])
+    assert found.newest == entry(2)
+    assert [tuple(passed) for passed in found.passed_over] == [(entry(3).name, "torn")]
+
+
+def test_one_that_is_to_be_skipped_is() -> None:
+    found = newest([entry(1), entry(2)], skip=[entry(2).name])
+    assert found.newest == entry(1)
+    assert found.passed_over == ((entry(2).name, "it is to be skipped"),)
+
+
+def test_there_may_be_none() -> None:
+    assert newest([]).newest is None
+    assert newest([entry(1, why="torn")]) == (None, ((entry(1).name, "torn"),))
+
+
+def test_of_hosts_with_folders_of_their_own_the_newest_common_one_wins() -> None:
+    one, other = [entry(1), entry(2), entry(3)], [entry(1), entry(2), entry(3, why="torn")]
+    found = newest_common([one, other])
+    assert found.newest is not None
+    assert found.newest.name == entry(2).name
+    assert found.passed_over == ((entry(3).name, "1 of 2 hosts have it whole"),)
+
+
+def test_a_host_that_has_none_takes_what_the_others_have() -> None:
+    found = newest_common([[entry(1)], [], [entry(1), entry(2, why="torn")]])
+    assert found.newest == entry(1)
+
+
+def test_hosts_that_have_nothing_in_common_have_none() -> None:
+    assert newest_common([[entry(1)], [entry(2)]]).newest is None
+    assert newest_common([]).newest is None
+
+
+def test_the_last_ones_stay() -> None:
+    gone = prune([entry(number) for number in range(1, 6)], Retention(last=2))
+    assert [named.name for named in gone] == names([entry(1), entry(2), entry(3)])
+
+
+def test_one_of_every_so_many_steps_stays_and_always_the_same_one() -> None:
+    entries = [entry(number, step=number * 10) for number in range(1, 12)]
+    for count in range(1, 12):  # as a job prunes: after every save
+        there = entries[:count]
+        gone = {named.name for named in prune(there, Retention(last=1, every=40))}
+        entries[:count] = [one for one in there if one.name not in gone] + [None] * len(gone)  # type: ignore[list-item]
+        entries = [one for one in entries[:count] if one is not None] + entries[count:]
+        if len(entries) <= count:
+            break
+    kept = {one.step for one in entries}
+    assert {10, 40, 80} <= kept
+
+
+def test_the_best_stay_and_of_equals_the_newest() -> None:
+    entries = [entry(n, score=s) for n, s in enumerate([0.5, 0.9, 0.9, 0.1, None, 0.2], start=1)]
+    gone = {named.name for named in prune(entries, Retention(last=1, best=1))}
+    assert set(names(entries)) - gone == {entry(3).name, entry(6).name}
+    gone = {named.name for named in prune(entries, Retention(last=1, best=1, lowest=True))}
+    assert set(names(entries)) - gone == {entry(4).name, entry(6).name}
+
+
+def test_what_was_never_finished_goes_with_a_later_world_only() -> None:
+    litter = entry(5, why="never sealed", sealed=False)
+    assert prune([entry(4), litter, entry(6)], Retention()) == []
+    gone = prune([entry(4), litter, entry(1, generation=2)], Retention())
+    assert gone == [(litter.name, "never finished")]
+
+
+def test_what_is_being_written_stays() -> None:
+    litter = entry(5, why="never sealed", sealed=False)
+    entries = [entry(4), litter, entry(1, generation=2)]
+    assert prune(entries, Retention(last=1), active=[litter.name]) == [(entry(4).name, "kept long enough")]
+
+
+def test_as_long_as_none_is_whole_nothing_goes() -> None:
+    assert prune([entry(1, why="torn"), entry(2, generation=2, why="torn")], Retention(last=1)) == []
+
+
+entries = st.builds(
+    entry, st.integers(0, 30), generation=st.integers(1, 3), step=st.integers(0, 100),
+    score=st.none() | st.floats(0, 1), why=st.sampled_from(["", "", "torn"]), sealed=st.booleans(),
+)  # fmt: skip
+retentions = st.builds(Retention, last=st.integers(1, 4), every=st.none() | st.integers(1, 50), best=st.integers(0, 3))
+
+
+@given(st.lists(entries, unique_by=lambda one: one.name), retentions)
+def test_pruning_never_takes_the_newest_and_is_done_once(found: list[Entry], keep: Retention) -> None:
+    gone = {named.name for named in prune(found, keep)}
+    chosen = newest(found).newest
+    assert chosen is None or chosen.name not in gone
+    left = [one for one in found if one.name not in gone]
+    assert newest(left).newest == chosen
+    assert sum(one.whole for one in left) >= min(keep.last, sum(one.whole for one in found))
+    assert prune(left, keep) == []
+
+
+@pytest.mark.parametrize("wrong", [{"last": 0}, {"every": 0}, {"best": -1}])
+def test_a_retention_that_makes_no_sense_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        Retention(**wrong)

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.checkpoint.format import checksums
+from hvd_elastic_ext.checkpoint.format import manifest as manifests
+from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
+from tests.support.checkpoints import held
+
+FILES = (
+    File("layout", 0, "layout-00000-0a.json", 9, ("0123456789abcdef",)),
+    File("local", 1, "local-00001-0b.json", 0, ()),
+    File("shard", 0, "shard-00000-of-00002-0c.safetensors", checksums.BLOCK + 1, ("0" * 16, "1" * 16)),
+    File("shard", 1, "shard-00001-of-00002-0d.safetensors", 5, ("f" * 16,)),
+    File("tree", 0, "tree-00000-0e.json", 5, ("2" * 16,)),
+)
+MADE = Manifest(held().record, 2, 2, FILES, 0.25, {"job": "digits"})
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    assert manifests.decode(manifests.encode(MADE)) == MADE
+    assert MADE.bytes == checksums.BLOCK + 20
+
+
+def test_it_can_be_read_by_people() -> None:
+    told = json.loads(manifests.encode(MADE))
+    assert (told["format"], told["version"], told["world"]) == ("hvd-elastic checkpoint", 1, 2)
+    assert told["record"]["identity"] == [7, 0, 1, 1]
+    assert told["files"][0]["name"] == "layout-00000-0a.json"
+
+
+def test_half_of_it_is_none() -> None:
+    whole = manifests.encode(MADE)
+    for length in range(len(whole)):
+        with pytest.raises(ValueError, match=r"\w"):
+            manifests.decode(whole[:length])
+
+
+def test_a_changed_byte_is_found() -> None:
+    whole = manifests.encode(MADE)
+    for at, byte in enumerate(whole):
+        if chr(byte).isdigit():
+            changed = whole[:at] + (b"8" if byte != ord("8") else b"9") + whole[at + 1 :]
+            with pytest.raises(ValueError, match=r"\w"):
+                manifests.decode(changed)
+
+
+def sealed(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """A manifest with something else in it, and the right checksum of its own: made up, not damaged."""
+    told = json.loads(manifests.encode(MADE))
+    del told["seal"]
+    change(told)
+    text = json.dumps(told, sort_keys=True, separators=(",", ":"))
+    return json.dumps({**told, "seal": checksums.digest([text.encode()])}).encode()
+
+
+def test_the_seal_of_the_tests_is_the_right_one() -> None:
+    assert manifests.decode(sealed(lambda told: None)) == MADE
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
+    "a later version": lambda told: told.update(version=2),
+    "no format": lambda told: told.update(format="tar"),
+    "another checksum": lambda told: told.update(checksum="md5"),
+    "other blocks": lambda told: told.update(block=1),
+    "a path out": lambda told: told["files"][0].update(name="../../etc/passwd"),
+    "an absolute path": lambda told: told["files"][0].update(name="/etc/passwd"),
+    "no name": lambda told: told["files"][0].update(name=None),
+    "a name twice": lambda told: told["files"][0].update(name=FILES[1].name),
+    "an unknown kind": lambda told: told["files"][0].update(kind="code"),
+    "a negative length": lambda told: told["files"][0].update(bytes=-1),
+    "a length beyond its checksums": lambda told: told["files"][0].update(bytes=1 << 60),
+    "a length beyond any": lambda told: told["files"][0].update(bytes=1 << 70),
+    "a length that is none": lambda told: told["files"][0].update(bytes=True),
+    "a checksum that is none": lambda told: told["files"][0].update(checksums=[7]),
+    "checksums that are none": lambda told: told["files"][0].update(checksums=7),
+    "a part missing": lambda told: told["files"].pop(2),
+    "a part twice": lambda told: told["files"].append({**told["files"][2], "name": "again"}),
+    "a rank twice": lambda told: told["files"].append({**told["files"][1], "name": "again"}),
+    "no layout": lambda told: told["files"].pop(0),
+    "no tree": lambda told: told["files"].pop(4),
+    "no parts": lambda told: told.update(parts=0),
+    "parts without end": lambda told: told.update(parts=1 << 60),
+    "no files": lambda told: told.pop("files"),
+    "files that are none": lambda told: told.update(files=[3]),
+    "facts that are none": lambda told: told.update(facts=[]),
+    "a score that is none": lambda told: told.update(score="high"),
+    "no record": lambda told: told.update(record=None),
+    "a record without a step": lambda told: told["record"].pop("step"),
+    "an identity that is none": lambda told: told["record"].update(identity=[1, 2, 3]),
+    "more loose than there is": lambda told: told["record"].update(loose=1 << 40),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_was_made_up_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"it|there|is not there|its|the|no count"):
+        manifests.decode(sealed(WRONG[name]))
+
+
+@given(st.binary(max_size=300) | st.sampled_from([b"[" * 100_000, b"9" * 10_000, b'{"a":' * 50_000, b"NaN"]))
+def test_any_bytes_are_a_manifest_or_an_error(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        manifests.decode(data)
+
+
+def test_what_is_not_all_there_is_told() -> None:
+    assert manifests.incomplete(FILES, 2) is None
+    assert manifests.incomplete(FILES[:3] + FILES[4:], 2) == "there are the parts 0 of 2"
+    assert manifests.incomplete(FILES[1:], 2) == "the layout is not there, or twice"
+
+
+def test_facts_that_are_no_json_are_not_written() -> None:
+    for facts in ({"a": float("nan")}, {"a": object()}):
+        with pytest.raises((ValueError, TypeError)):
+            manifests.encode(replace(MADE, facts=facts))

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import deserialize
+
+from hvd_elastic_ext.checkpoint.format import partition, safetensors_header
+from hvd_elastic_ext.checkpoint.format.partition import CUT_ABOVE, share
+from hvd_elastic_ext.checkpoint.format.tensor_places import WIDTHS
+from hvd_elastic_ext.core.errors import Permanent
+from tests.unit.checkpoint.layouts import layouts, placed
+
+worlds = st.integers(1, 9)
+
+
+@given(layouts, worlds)
+def test_every_byte_of_every_tensor_is_one_writers(rows: list[Any], parts: int) -> None:
+    places = placed(rows)
+    spans = sorted(piece.span(places) for one in share(places, parts) for piece in one.pieces if piece.end)
+    whole = [(place.offset, place.offset + place.length) for place in places.all if place.length]
+    assert list(partition.joined(iter(spans))) == list(partition.joined(iter(sorted(whole))))
+    assert sum(end - start for start, end in spans) == sum(place.length for place in places.all)
+
+
+@given(layouts, worlds)
+def test_every_tensor_is_somewhere_even_if_it_is_empty(rows: list[Any], parts: int) -> None:
+    places = placed(rows)
+    assert {piece.tensor for one in share(places, parts) for piece in one.pieces} == set(range(len(rows)))
+
+
+@given(layouts, worlds)
+def test_what_may_differ_among_ranks_is_the_first_writers(rows: list[Any], parts: int) -> None:
+    places = placed(rows)
+    for one in share(places, parts)[1:]:
+        assert all(start >= places.loose for start, _ in one.runs)
+
+
+@given(layouts, worlds)
+def test_only_large_tensors_are_cut_and_only_between_elements(rows: list[Any], parts: int) -> None:
+    places = placed(rows)
+    for one in share(places, parts):
+        for piece in one.pieces:
+            place = places.all[piece.tensor]
+            if piece.end - piece.start < place.length:
+                assert place.length >= CUT_ABOVE
+                assert piece.start % WIDTHS[place.dtype] == piece.end % WIDTHS[place.dtype] == 0
+
+
+@given(st.lists(st.integers(1, 3 * CUT_ABOVE // 4), min_size=1, max_size=40), worlds)
+def test_shares_are_about_equal(sizes: list[int], parts: int) -> None:
+    places = placed([["float32", [size], [1], "cpu", 1] for size in sizes])
+    lengths = [sum(end - start for start, end in one.runs) for one in share(places, parts)]
+    assert max(lengths) - min(lengths) <= 2 * CUT_ABOVE
+
+
+def test_one_large_tensor_is_shared_by_all() -> None:
+    places = placed([["float32", [10_000_000], [1], "cpu", 1]])
+    found = share(places, 4)
+    assert [[piece.end - piece.start for piece in one.pieces] for one in found] == [[10_000_000]] * 4
+    names = [list(json.loads(one.header[8:]))[1] for one in found]
+    assert names[:2] == ["0[0:2500000]", "0[2500000:5000000]"]
+
+
+def test_the_first_writer_has_less_to_share_if_much_is_its_own() -> None:
+    rows = [["uint8", [6_000_000], [1], "cpu", 0], *([["uint8", [1_000_000], [1], "cpu", 1]] * 6)]
+    lengths = [sum(end - start for start, end in one.runs) for one in share(placed(rows), 3)]
+    assert lengths == [6_000_000, 3_000_000, 3_000_000]
+
+
+@pytest.mark.parametrize("parts", [0, -1, 100_001])
+def test_as_many_parts_make_no_sense(parts: int) -> None:
+    with pytest.raises(Permanent, match="parts"):
+        share(placed([]), parts)
+
+
+@given(layouts, worlds)
+def test_the_formats_own_reader_takes_every_shard(rows: list[Any], parts: int) -> None:
+    places = placed(rows)
+    data = random.Random(1).randbytes(places.length)
+    found: dict[int, dict[int, bytes]] = {}
+    for one in share(places, parts):
+        file = one.header + b"".join(data[start:end] for start, end in one.runs)
+        assert len(one.header) % 64 == 0
+        assert len(file) == one.length
+        for (name, told), piece in zip(sorted(deserialize(file), key=by_name(one)), one.pieces, strict=True):
+            found.setdefault(piece.tensor, {})[piece.start] = bytes(told["data"])
+            assert name.partition("[")[0] == str(piece.tensor)
+    for number, place in enumerate(places.all):
+        whole = b"".join(part for _, part in sorted(found[number].items()))
+        assert whole == data[place.offset : place.offset + place.length]
+
+
+def by_name(one: partition.Share) -> Any:
+    order = [name for name in json.loads(one.header[8:]) if name != "__metadata__"]
+    return lambda entry: order.index(entry[0])
+
+
+@given(layouts, worlds)
+def test_a_header_is_read_as_it_was_written(rows: list[Any], parts: int) -> None:
+    places = placed(rows)
+    for one in share(places, parts):
+        filled = [piece for piece in one.pieces if piece.end]
+        read = list(safetensors_header.decode(one.header[8:], places))
+        assert [piece for piece in read if piece.end] == filled
+        assert set(read) == set(one.pieces)
+
+
+def test_dimensions_are_in_the_order_of_memory_and_that_is_said() -> None:
+    places = placed([["float32", [2, 3, 4, 5], [60, 1, 15, 3], "cpu", 1], ["complex128", [3], [1], "cpu", 1]])
+    told = json.loads(share(places, 1)[0].header[8:])
+    assert told["0"]["shape"] == [2, 4, 5, 3]
+    assert json.loads(told["__metadata__"]["order"]) == {"0": [0, 2, 3, 1]}
+    assert told["1"] == {"dtype": "U8", "shape": [48], "data_offsets": [480, 528]}
+    assert json.loads(told["__metadata__"]["bytes"]) == {"1": "complex128"}
+
+
+PLACES = placed([["float32", [4], [1], "cpu", 1], ["float32", [1_000_000], [1], "cpu", 1]])
+ENTRY = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "", "[]", "null", "{", "[" * 100_000, {"0": 3}, {"0": []}, {"0": {}}, {"0": {**ENTRY, "dtype": "F64"}},
+        {"0": {**ENTRY, "shape": [5]}}, {"0": {**ENTRY, "shape": [2, 2]}}, {"0": {**ENTRY, "data_offsets": [4, 20]}},
+        {"0": {**ENTRY, "data_offsets": [0, 1 << 80]}}, {"0": {**ENTRY, "data_offsets": [0]}},
+        {"0": {**ENTRY, "data_offsets": [0, 16, 32]}}, {"0": {**ENTRY, "data_offsets": ["a", "b"]}},
+        {"0": {**ENTRY, "more": 1}}, {"2": ENTRY}, {"-1": ENTRY}, {"00": ENTRY}, {"0[0:4]": ENTRY}, {"0[0:9]": ENTRY},
+        {"0[3:1]": ENTRY}, {"weight": ENTRY}, {"9" * 30: ENTRY}, {"0": ENTRY, "1[0:4]": ENTRY},
+    ],
+)  # fmt: skip
+def test_a_header_that_was_not_written_so_is_refused(told: Any) -> None:
+    text = told if isinstance(told, str) else json.dumps(told)
+    with pytest.raises(ValueError, match="header"):
+        list(safetensors_header.decode(text.encode(), PLACES))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_header_or_none(text: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        list(safetensors_header.decode(text, PLACES))

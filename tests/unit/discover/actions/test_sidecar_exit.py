@@ -1,0 +1,87 @@
+"""When the daemon ends with the container beside it, and when it does not."""
+
+import logging
+
+import pytest
+
+from discover.actions.sidecar_exit import Companion, ending
+from discover.selection.objects import Container, Key, PodGone, PodSeen, PodsListed, PodView
+from hvd_elastic_ext.core.clock import ManualClock
+
+
+def own(finished: int | None = None, *, names: tuple[str, ...] = ("launcher", "discover")) -> PodView:
+    containers = tuple(Container(name, finished=finished if name == "launcher" else None) for name in names)
+    return PodView(Key("ns", "job-launcher-x"), "uid", "1", phase="Running", containers=containers)
+
+
+def test_it_goes_on_while_the_other_one_runs():
+    assert ending(own(), "launcher") is None
+
+
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_rule_28_it_ends_well_however_the_other_one_ended(code):
+    assert ending(own(code), "launcher") == (f"container launcher has ended with exit code {code}", 0)
+
+
+def test_a_container_that_is_not_there_is_a_mistake():
+    why, code = ending(own(names=("main", "discover")), "launcher")
+    assert code == 2
+    assert why == (
+        "--exit-with-container launcher: there is no such container in pod ns/job-launcher-x; it has main, discover"
+    )
+
+
+class NoCollection:
+    """Nothing is asked of it here."""
+
+    where = "pod ns/job-launcher-x at https://here"
+
+    def interrupt(self) -> None:
+        """No request runs."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Told:
+    def __init__(self) -> None:
+        self.ends: list[tuple[str, int]] = []
+        self.companion = Companion(
+            NoCollection(),
+            "launcher",
+            end=lambda why, code: self.ends.append((why, code)),
+            clock=ManualClock(),
+            draw=lambda: 0.0,
+            witness=None,
+        )
+        self.take = self.companion._take
+
+
+def test_it_is_told_once_whatever_tells_it():
+    told = Told()
+    told.take((PodsListed((own(),)), PodSeen(own())))
+    assert told.ends == []
+    told.take((PodSeen(own(137)), PodSeen(own(137))))
+    told.take((PodsListed((own(137),)),))
+    assert told.ends == [("container launcher has ended with exit code 137", 0)]
+
+
+def test_an_end_before_it_looked_is_an_end():
+    told = Told()
+    told.take((PodsListed((own(0),)),))
+    assert len(told.ends) == 1
+
+
+def test_a_pod_that_is_not_found_is_named_with_the_remedy_and_ends_nothing(caplog):
+    caplog.set_level(logging.WARNING)
+    told = Told()
+    told.take((PodsListed(()), PodGone(own(0))))
+    assert told.ends == []
+    assert "pod ns/job-launcher-x at https://here: not found" in caplog.text
+    assert "--own-pod" in caplog.text
+
+
+def test_it_may_be_stopped_before_it_was_started():
+    told = Told()
+    told.companion.stop()
+    told.companion.stop()

@@ -1,0 +1,101 @@
+"""What Events are about, and the look that writers are shown."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from discover.actions.events import KINDS, Regarding
+from discover.app.kube_assembly import _About, _own_pod, _Scenes
+from discover.app.settings import KubernetesSettings
+from discover.common.source import Sight
+from discover.kube.transport import RequestFailed, Trouble
+from discover.selection.damping import Held, Holding
+from discover.selection.operators import OPERATORS, JobView
+from discover.selection.selection import Selection
+from hvd_elastic_ext.core.hosts import Host, HostSet
+
+JOB = KubernetesSettings(job="digits", namespace="jobs")
+
+
+class Cluster:
+    """Knows one pod, or does not answer."""
+
+    namespace = "here"
+
+    def __init__(self, pod: dict[str, Any] | RequestFailed) -> None:
+        self._pod = pod
+
+    def pod_now(self, namespace: str, name: str) -> dict[str, Any]:
+        if isinstance(self._pod, RequestFailed):
+            raise self._pod
+        return self._pod
+
+
+def about(cluster: Cluster, *, job: JobView | None, own: str = "", settings: KubernetesSettings = JOB) -> Any:
+    source: Any = SimpleNamespace(job=job)
+    asked: Any = cluster
+    return _About(asked, source, settings, own)()
+
+
+OWN = Cluster({"metadata": {"uid": "pod-uid"}})
+
+
+def test_events_are_about_the_job_where_it_may_be_read() -> None:
+    wanted = Regarding("kubeflow.org/v2beta1", "MPIJob", "jobs", "digits", "job-uid")
+    assert about(OWN, job=JobView(uid="job-uid"), own="launcher-x") == wanted
+
+
+def test_else_about_the_daemons_own_pod() -> None:
+    assert about(OWN, job=None, own="launcher-x") == Regarding("v1", "Pod", "here", "launcher-x", "pod-uid")
+
+
+def test_else_about_nothing() -> None:
+    missing = RequestFailed(Trouble.ANSWERED, "no such pod", code=404)
+    assert about(OWN, job=None) is None
+    assert about(Cluster(missing), job=None, own="launcher-x") is None
+    assert about(Cluster({}), job=None, own="launcher-x") is None
+
+
+def test_a_server_that_does_not_answer_may_know_it_later() -> None:
+    with pytest.raises(RequestFailed):
+        about(Cluster(RequestFailed(Trouble.REFUSED, "refused")), job=None, own="launcher-x")
+
+
+def test_the_object_above_every_operators_pods_has_a_kind() -> None:
+    plurals = {operator.resource[2] for operator in OPERATORS.values() if operator.resource is not None}
+    assert plurals == set(KINDS)
+
+
+def test_a_pod_is_ones_own_only_in_a_cluster() -> None:
+    inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert _own_pod(JOB, {}) == ""
+    assert _own_pod(JOB, inside) != ""
+    assert _own_pod(JOB, {**inside, "KUBECONFIG": "/of/another"}) == ""
+    assert _own_pod(KubernetesSettings(job="digits", own_pod="x"), {}) == "x"
+
+
+def test_a_look_is_one_object_until_the_next_and_nothing_before_the_first_publication() -> None:
+    host = Host("a", 1, "uid-a")
+
+    def picture(*, begun: bool) -> Any:
+        sight = Sight(HostSet((host,))) if begun else None
+        return SimpleNamespace(selection=Selection(), holding=Holding(Held(published={"uid-a": host}), sight))
+
+    source: Any = SimpleNamespace(picture=None, nodes=None, job=None)
+    idle: list[bool] = []
+    scenes = _Scenes(source, "advice", stands_by=lambda: bool(idle))
+    assert scenes() is None
+    source.picture = picture(begun=False)
+    assert scenes() is None
+    source.picture = picture(begun=True)
+    first = scenes()
+    assert first is not None
+    assert first.published == {"uid-a": host}
+    assert scenes() is first
+    source.picture = picture(begun=True)
+    assert scenes() is not first
+    idle.append(True)
+    assert scenes() is None

@@ -1,0 +1,361 @@
+"""The reflector: what it asks for, and what it tells, whatever the server does. In virtual time, turn by turn."""
+
+import threading
+
+import pytest
+
+from discover.kube.reflector import NODES, PODS, Reflector
+from discover.kube.transport import Ask, RequestFailed, Trouble
+from discover.selection.objects import ClusterSnapshot, NodesHidden, PodsListed
+from tests.support.waiting import wait_until
+from tests.unit.discover.scripted import Counted, Scripted, bookmark, error, event, listing, node, pod
+
+REFUSED = RequestFailed(Trouble.REFUSED, "connection refused")
+FORBIDDEN = RequestFailed(Trouble.ANSWERED, "pods is forbidden", code=403, reason="Forbidden")
+TWO = listing(10, pod("a", 3), pod("b", 4))
+LIVE = 5.0
+"""Seconds that a watch of these tests lives."""
+
+
+class Rig:
+    def __init__(self, clock, *answers, resource=PODS) -> None:
+        self.clock = clock
+        self.script = Scripted(clock, *answers)
+        self.batches: list[tuple] = []
+        self.stirred = 0
+        self.witness = Counted()
+        self.reflector = Reflector(
+            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, witness=self.witness
+        )
+
+    def told(self, batch: tuple) -> None:
+        """An empty one says that something is to be looked at, and nothing of what there is."""
+        if batch:
+            self.batches.append(batch)
+        else:
+            self.stirred += 1
+
+    def turns(self, count: int) -> list[float]:
+        pauses = []
+        for _ in range(count):
+            pauses.append(self.reflector.turn())
+            self.clock.advance(pauses[-1])
+        return pauses
+
+    @property
+    def snapshot(self) -> ClusterSnapshot:
+        return ClusterSnapshot().apply(event for batch in self.batches for event in batch)
+
+    @property
+    def pods(self) -> dict[str, str]:
+        return {key.name: view.version for key, view in (self.snapshot.pods or {}).items()}
+
+    @property
+    def asked(self) -> list[tuple[str, str]]:
+        return [(request.ask.name, request.version) for request in self.script.requests]
+
+
+def test_first_a_consistent_list_in_pages_and_then_a_watch_from_its_version(manual_clock):
+    """R1, R4"""
+    pages = [listing(10, pod("a", 3), more="next"), listing(10, pod("b", 4))]
+    rig = Rig(manual_clock, *pages, [LIVE])
+    rig.turns(2)
+    assert rig.asked == [("FRESH", ""), ("FRESH", ""), ("WATCH", "10")]
+    assert [request.more for request in rig.script.requests] == ["", "next", ""]
+    assert 45 <= rig.script.requests[2].ends <= 60  # a watch that has nothing to tell is ended by a live server
+    assert rig.pods == {"a": "3", "b": "4"}
+    assert len(rig.batches) == 1  # both pages at once
+
+
+def test_rule_03_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(manual_clock):
+    gone = RequestFailed(Trouble.ANSWERED, "expired", code=410)
+    rig = Rig(manual_clock, listing(10, pod("a", 3), more="next"), gone, TWO, [LIVE])
+    rig.turns(1)
+    assert rig.batches == []
+    rig.turns(1)
+    assert rig.script.requests[2].ask is Ask.WHOLE
+    assert rig.pods == {"a": "3", "b": "4"}
+
+
+def test_changes_are_told_as_they_come_and_in_order(manual_clock):
+    changes = [event("ADDED", pod("c", 11)) + event("MODIFIED", pod("a", 12)), event("DELETED", pod("b", 13))]
+    rig = Rig(manual_clock, TWO, [*changes, LIVE])
+    rig.turns(2)
+    assert [len(batch) for batch in rig.batches] == [1, 2, 1]
+    assert rig.pods == {"a": "12", "c": "11"}
+
+
+def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
+    rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
+    rig.turns(4)
+    assert rig.asked == [("FRESH", ""), ("WATCH", "10"), ("SINCE", "10"), ("WATCH", "10")]
+    assert rig.witness.lists == 2
+    assert rig.witness.restarts == ["expired", "done"]
+    before, after = (batch[0].pods for batch in rig.batches)
+    assert [a is b for a, b in zip(before, after, strict=True)] == [True, True]  # equal is the very same
+
+
+def test_rule_02_a_watch_that_is_refused_as_expired_leads_to_one_list(manual_clock):
+    rig = Rig(manual_clock, TWO, RequestFailed(Trouble.ANSWERED, "too old", code=410), TWO, [LIVE])
+    assert rig.turns(4) == [0.0] * 4
+    assert rig.asked[2:] == [("SINCE", "10"), ("WATCH", "10")]
+
+
+@pytest.mark.parametrize(
+    "said", [error(500, reason="InternalError"), error(429), event("ERROR", {"kind": "Status"}), event("ERROR", {})]
+)
+def test_rule_04_any_other_error_within_the_stream_backs_off(manual_clock, said):
+    rig = Rig(manual_clock, TWO, [said])
+    assert rig.turns(2)[1] > 0
+    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.reflector.contact.trouble.startswith("the server says")
+
+
+def test_what_came_before_an_error_is_told(manual_clock):
+    rig = Rig(manual_clock, TWO, [event("ADDED", pod("c", 11)) + error(500)])
+    rig.turns(2)
+    assert "c" in rig.pods
+    assert rig.reflector.known()[1] == "11"
+
+
+def test_rule_06_a_server_that_is_away_for_five_minutes_is_tried_sixteen_times_and_nothing_is_told(manual_clock):
+    rig = Rig(manual_clock, TWO, [LIVE], REFUSED)
+    rig.turns(2)
+    start = manual_clock.mono()
+    told, asked = len(rig.batches), len(rig.script.requests)
+    while manual_clock.mono() - start < 300.0:
+        rig.turns(1)
+    assert len(rig.script.requests) - asked <= 16
+    assert set(rig.asked[asked:]) == {("WATCH", "10")}
+    assert len(rig.batches) == told
+    rig.script.answers.append([event("DELETED", pod("a", 30)), LIVE])
+    rig.script.answers[2:-1] = [REFUSED] * (len(rig.script.requests) - 2)
+    rig.turns(1)
+    assert rig.pods == {"b": "4"}
+    assert rig.reflector.contact.trouble == ""
+
+
+def test_rule_07_a_silent_server_is_left_and_watched_again_without_a_list(manual_clock):
+    silent = [event("MODIFIED", pod("a", 15)), 70.0, RequestFailed(Trouble.SILENT, "70 s without a byte")]
+    rig = Rig(manual_clock, TWO, silent, [LIVE])
+    assert rig.turns(3)[1] == 0.0
+    assert rig.asked == [("FRESH", ""), ("WATCH", "10"), ("WATCH", "15")]
+
+
+SILENT = RequestFailed(Trouble.SILENT, "connected, and not a byte comes")
+
+
+def loud(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_a_quiet_watch_that_its_server_ends_is_opened_again_and_nothing_is_said(manual_clock, caplog):
+    caplog.set_level("INFO")
+    rig = Rig(manual_clock, TWO, [55.0])
+    rig.turns(4)
+    assert rig.asked[1:] == [("WATCH", "10")] * 3
+    assert caplog.messages == []
+    assert rig.reflector.contact.heard == manual_clock.mono()  # only a live server ends a watch in time
+    assert (rig.reflector.contact.trouble, rig.stirred) == ("", 0)
+
+
+def test_a_watch_that_ends_as_soon_as_it_is_open_proves_nothing(manual_clock):
+    rig = Rig(manual_clock, TWO, [0.1])
+    rig.turns(1)
+    listed = manual_clock.mono()
+    rig.turns(3)
+    assert rig.reflector.contact.heard == listed
+
+
+def test_a_watch_that_falls_silent_and_has_missed_nothing_is_worth_no_warning(manual_clock, caplog):
+    caplog.set_level("INFO")
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], [20.0, event("ADDED", pod("c", 11)), LIVE])
+    rig.turns(3)
+    assert set(rig.pods) == {"a", "b", "c"}
+    assert loud(caplog) == []
+    assert "not a byte comes; watch again" in caplog.text
+
+
+def test_a_watch_that_fell_silent_and_had_missed_something_is_warned_of(manual_clock, caplog):
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], [event("ADDED", pod("c", 11)), LIVE, event("ADDED", pod("d", 12))])
+    rig.turns(3)
+    assert loud(caplog) == [
+        "pods of namespace n at https://there: the watch that fell silent had not told of all changes (1 told now)"
+    ]
+
+
+@pytest.mark.parametrize(("now", "missed"), [((pod("a", 3), pod("b", 4)), 0), ((pod("a", 20), pod("c", 21)), 3)])
+def test_what_a_list_shows_after_a_silence_is_warned_of_if_it_is_new(manual_clock, caplog, now, missed):
+    expired = RequestFailed(Trouble.ANSWERED, "too old", code=410)
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], expired, listing(30, *now), [LIVE])
+    rig.turns(4)
+    assert [f"not told of all changes ({missed} told now)" in each for each in loud(caplog)] == [True] * bool(missed)
+
+
+def test_a_list_that_fell_silent_had_told_nothing_yet(manual_clock, caplog):
+    rig = Rig(manual_clock, SILENT, TWO, [LIVE])
+    rig.turns(3)
+    assert not [each for each in loud(caplog) if "not told of all changes" in each]
+    assert rig.pods == {"a": "3", "b": "4"}
+
+
+def test_a_server_that_does_not_answer_after_a_silence_is_warned_of(manual_clock, caplog):
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Trouble.UNREACHABLE, "no connection within 5 s"))
+    rig.turns(3)
+    assert len(loud(caplog)) == 1
+    assert rig.reflector.contact.troubled == manual_clock.mono() - 0.8
+
+
+def test_rule_08_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
+    rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Trouble.CUT, "reset")], [LIVE])
+    rig.turns(3)
+    assert rig.asked[2] == ("WATCH", "500")
+    assert len(rig.batches) == 1
+    assert rig.pods == {"a": "3", "b": "4"}
+
+
+@pytest.mark.parametrize("junk", [b"}{\n", b"\xff\xfe\n", b"null\n", b'{"type":"ADDED"}\n', event("NEW", {}), b'"x"\n'])
+def test_rule_09_a_line_that_is_no_event_loses_nothing(manual_clock, junk):
+    rig = Rig(manual_clock, TWO, [LIVE, event("ADDED", pod("c", 11)), junk], [event("ADDED", pod("d", 12)), LIVE])
+    rig.turns(3)
+    assert rig.asked[2] == ("WATCH", "11")
+    assert set(rig.pods) == {"a", "b", "c", "d"}
+
+
+def test_rule_09_a_line_that_is_torn_off_loses_nothing(manual_clock):
+    added = event("ADDED", pod("ü", 11))
+    half = added.index("ü".encode()) + 1 if "ü".encode() in added else len(added) // 2
+    rig = Rig(manual_clock, TWO, [LIVE, added[:half]], [added[:half], added[half:], LIVE])
+    rig.turns(3)
+    assert rig.asked[2] == ("WATCH", "10")
+    assert set(rig.pods) == {"a", "b", "ü"}
+
+
+def test_rule_10_repeats_and_stragglers_change_nothing(manual_clock):
+    again = [event("ADDED", pod("a", 3)), event("MODIFIED", pod("a", 2)), event("DELETED", pod("b", 20, uid="old"))]
+    rig = Rig(manual_clock, TWO, [*again, LIVE], [LIVE])
+    rig.turns(3)
+    assert rig.pods == {"a": "3", "b": "4"}
+    assert rig.asked[2] == ("WATCH", "20")
+    assert set(rig.reflector.known()[0]) == set(rig.snapshot.pods)
+
+
+def test_rule_11_a_list_with_lower_versions_is_what_there_is(manual_clock):
+    restored = listing(5, pod("a", 2), pod("c", 5))
+    rig = Rig(manual_clock, TWO, [LIVE, error(410)], restored, [event("MODIFIED", pod("c", 6)), LIVE])
+    rig.turns(4)
+    assert rig.pods == {"a": "2", "c": "6"}
+    assert rig.asked[3] == ("WATCH", "5")
+
+
+def test_rule_12_a_pod_deleted_while_nobody_watched_is_gone_after_the_list(manual_clock):
+    rig = Rig(manual_clock, TWO, [LIVE, error(410)], listing(30, pod("b", 4)), [LIVE])
+    rig.turns(3)
+    assert rig.pods == {"b": "4"}
+    assert isinstance(rig.batches[-1][0], PodsListed)
+
+
+def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(manual_clock):
+    ahead = RequestFailed(Trouble.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
+    rig = Rig(manual_clock, TWO, [LIVE, error(410)], ahead, listing(8, pod("a", 3)), [LIVE])
+    assert rig.turns(5) == [0.0] * 5
+    assert rig.asked[2:] == [("SINCE", "10"), ("FRESH", ""), ("WATCH", "8")]
+
+
+def test_rule_13_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_clock):
+    denied = RequestFailed(Trouble.ANSWERED, "unauthorized", code=401)
+    rig = Rig(manual_clock, TWO, denied, [LIVE])
+    assert rig.turns(3) == [0.0] * 3
+    assert rig.script.renewed == 1
+    assert rig.asked[1:] == [("WATCH", "10")] * 2
+
+
+def test_rule_16_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clock):
+    rig = Rig(manual_clock, FORBIDDEN, FORBIDDEN, listing(5, node("x", 2)), [LIVE], resource=NODES)
+    pauses = rig.turns(2)
+    assert rig.batches == [(NodesHidden(),)]  # said once
+    assert all(50.0 <= pause <= 70.0 for pause in pauses)
+    assert rig.reflector.contact.hidden
+    rig.turns(2)
+    assert list(rig.snapshot.nodes) == ["x"]
+    assert not rig.reflector.contact.hidden
+
+
+def test_rule_16_nodes_that_may_no_longer_be_read_are_hidden(manual_clock):
+    rig = Rig(manual_clock, listing(5, node("x", 2)), [LIVE], FORBIDDEN, resource=NODES)
+    rig.turns(8)
+    assert rig.snapshot.nodes_hidden
+
+
+def test_nodes_are_not_hidden_by_a_server_that_has_just_started(manual_clock):
+    answers = [listing(5, node("x", 2)), [LIVE], REFUSED, REFUSED, REFUSED, FORBIDDEN, FORBIDDEN]
+    rig = Rig(manual_clock, *answers, listing(9, node("x", 2)), [LIVE], resource=NODES)
+    pauses = rig.turns(9)
+    assert sum(pauses[5:]) <= 2.0
+    assert (rig.snapshot.nodes_hidden, list(rig.snapshot.nodes)) == (False, ["x"])
+
+
+def test_pods_that_may_not_be_read_are_asked_for_again_and_said_so(manual_clock, caplog):
+    rig = Rig(manual_clock, FORBIDDEN, FORBIDDEN, TWO, [LIVE])
+    rig.turns(2)
+    assert not rig.reflector.contact.listed
+    assert [record.getMessage().count("pods is forbidden") for record in caplog.records] == [1]  # said once
+    rig.turns(1)
+    assert rig.pods == {"a": "3", "b": "4"}
+
+
+def test_a_watch_that_others_found_deaf_lists_anew(manual_clock, caplog):
+    rig = Rig(manual_clock, TWO)
+    rig.script.answers += [[LIVE, lambda: rig.reflector.distrust("deaf: it did not tell of pod n/c")], TWO, [LIVE]]
+    rig.turns(4)
+    assert rig.asked[2] == ("FRESH", "")
+    assert rig.witness.restarts == ["deaf", "done"]
+    assert "it did not tell of pod n/c" in loud(caplog)[0]
+
+
+def test_it_says_how_it_stands(manual_clock):
+    seen = []
+    rig = Rig(manual_clock, REFUSED, TWO)
+    rig.script.answers.append([20.0, lambda: seen.append(rig.reflector.contact), bookmark(11), REFUSED])
+    assert not rig.reflector.contact.listed
+    rig.turns(1)
+    assert rig.reflector.contact.trouble == "connection refused"
+    assert rig.stirred == 1
+    rig.turns(1)
+    listed_at = manual_clock.mono()
+    assert rig.reflector.contact.heard == listed_at
+    rig.turns(1)
+    assert seen[0].watching
+    assert seen[0].heard == listed_at
+    assert not rig.reflector.contact.watching
+    assert rig.reflector.contact.heard == listed_at + 20.0
+
+
+@pytest.fixture
+def threaded(manual_clock):
+    """A reflector in its thread, whose watch tells nothing until it is broken off."""
+    rig = Rig(manual_clock, TWO)
+    over = threading.Event()
+    rig.script.answers.append([lambda: over.wait(60)])
+    interrupt = rig.script.interrupt
+    rig.script.interrupt = lambda: (interrupt(), over.set())
+    yield rig
+    rig.reflector.stop()
+
+
+def test_a_defect_does_not_end_the_thread(threaded, caplog):
+    threaded.script.answers.insert(0, TWO)
+    fails = iter([True])
+    told = threaded.told
+    threaded.reflector._emit = lambda batch: 1 / 0 if next(fails, False) else told(batch)
+    threaded.reflector.start()
+    wait_until(lambda: threaded.clock.advance(1.0) or threaded.pods, what="the list")
+    assert threaded.pods == {"a": "3", "b": "4"}
+    assert "a defect" in caplog.text
+
+
+def test_rule_28_it_ends_at_once_though_the_server_sends_nothing(threaded):
+    threaded.reflector.start()
+    wait_until(lambda: len(threaded.script.requests) == 2, what="the watch")
+    threaded.reflector.stop()
+    assert not any(thread.name == "watch-pods" for thread in threading.enumerate())

@@ -1,0 +1,53 @@
+"""Who gives way when all places are taken, and whose a client's address is."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from discover.publishing.connections import gives_way, source_of
+
+
+@dataclass(frozen=True)
+class Place:
+    source: str
+    since: float
+
+
+@pytest.mark.parametrize(
+    ("held", "leaving"),
+    [
+        ([], None),
+        ([Place("a", 1)], Place("a", 1)),
+        ([Place("a", 2), Place("a", 1), Place("a", 3)], Place("a", 1)),
+        ([Place("b", 1), Place("a", 2), Place("a", 3)], Place("a", 2)),
+        ([Place("b", 4), Place("a", 2), Place("a", 3), Place("b", 1), Place("b", 2)], Place("b", 1)),
+        ([Place("b", 2), Place("a", 1)], Place("a", 1)),
+    ],
+    ids=["nobody", "the only one", "the oldest", "of the most", "of the most, the oldest", "as many: the oldest"],
+)
+def test_the_longest_of_whoever_has_the_most_gives_way(held, leaving):
+    assert gives_way(10.0, held) == leaving
+
+
+def test_whoever_has_just_come_stays():
+    held = [Place("a", 9.5), Place("a", 9.1), Place("b", 3.0)]
+    assert gives_way(10.0, held, after=1.0) == Place("b", 3.0)
+    assert gives_way(10.0, held[:2], after=1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "source"),
+    [
+        (("10.1.2.3", 4711), "10.1.2.3"),
+        (("127.0.0.1", 1), "loopback"),
+        (("127.9.9.9", 1), "loopback"),
+        (("::1", 1, 0, 0), "loopback"),
+        (("::ffff:127.0.0.2", 1, 0, 0), "loopback"),
+        (("::ffff:10.1.2.3", 1, 0, 0), "10.1.2.3"),
+        (("2001:db8:1:2:3:4:5:6", 1, 0, 0), "2001:db8:1:2::/64"),
+        (("fe80::1%eth0", 1, 0, 2), "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_a_source_is_what_one_host_has_to_itself(address, source):
+    assert source_of(address) == source

@@ -1,0 +1,103 @@
+"""Several publishers, each tried again in its own time."""
+
+import pytest
+
+from discover.common.metrics import Metrics
+from discover.publishing.file_lock import Taken
+from discover.publishing.files import PublishFailed
+from discover.publishing.publishers import FIRST_PAUSE, LONGEST_PAUSE, Outlets, pause_after
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import Publication
+
+NEWS = Publication("life", 1, HostSet.of({"a": 1}))
+
+
+class Way:
+    """A way out that fails for as long as it is told to."""
+
+    def __init__(self, *, failing: Exception | None = None) -> None:
+        self.failing = failing
+        self.calls = 0
+        self.closed = False
+
+    @property
+    def where(self) -> str:
+        return "way"
+
+    def publish(self, publication: Publication) -> None:
+        self.calls += 1
+        if self.failing is not None:
+            raise self.failing
+
+    def close(self) -> None:
+        self.closed = True
+
+
+FULL = PublishFailed("way", "no space left on device")
+
+
+def test_pauses_double_up_to_the_longest():
+    assert [pause_after(n) for n in (1, 2, 3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert pause_after(10_000) == LONGEST_PAUSE
+
+
+def test_one_that_fails_holds_up_no_other(manual_clock):
+    bad, good = Way(failing=FULL), Way()
+    problem = Outlets([bad, good], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
+    assert good.calls == 1
+    assert "no space left" in problem
+
+
+def test_one_that_failed_is_left_in_peace_until_its_pause_is_over(manual_clock):
+    way = Way(failing=FULL)
+    outlets = Outlets([way], Metrics(manual_clock))
+    for now in (0.0, 0.5, FIRST_PAUSE):
+        assert outlets.bring_to(NEWS, now=now)
+    assert way.calls == 2
+
+
+def test_success_forgets_the_failures(manual_clock):
+    way = Way(failing=FULL)
+    outlets = Outlets([way], Metrics(manual_clock))
+    outlets.bring_to(NEWS, now=0.0)
+    way.failing = None
+    assert outlets.bring_to(NEWS, now=1.0) == ""
+    way.failing = FULL
+    outlets.bring_to(NEWS, now=2.0)
+    outlets.bring_to(NEWS, now=2.0 + FIRST_PAUSE)
+    assert way.calls == 4
+
+
+def test_a_place_owned_by_another_ends_it(manual_clock):
+    with pytest.raises(Taken):
+        Outlets([Way(failing=Taken("x"))], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
+
+
+class Handing(Way):
+    """A way out that takes everything and brings it out elsewhere."""
+
+    problem = ""
+
+
+def test_one_that_hands_over_is_never_left_in_peace_and_its_problem_is_told(manual_clock):
+    way = Handing()
+    outlets = Outlets([way], Metrics(manual_clock))
+    assert outlets.bring_to(NEWS, now=0.0) == ""
+    way.problem = "the server is away"
+    for now in (0.1, 0.2):
+        assert outlets.bring_to(NEWS, now=now) == "the server is away"
+    assert way.calls == 3
+    way.problem = ""
+    assert outlets.bring_to(NEWS, now=0.3) == ""
+
+
+def test_closing_closes_all(manual_clock):
+    ways = [Way(), Way()]
+    Outlets(ways, Metrics(manual_clock)).close()
+    assert all(way.closed for way in ways)
+
+
+def test_failures_are_counted(manual_clock):
+    metrics = Metrics(manual_clock)
+    Outlets([Way(failing=FULL)], metrics).bring_to(NEWS, now=0.0)
+    assert b"hvd_discover_publish_failures_total 1.0" in metrics.render()

@@ -1,0 +1,199 @@
+"""The hosts file as stock Horovod 0.28.1 reads it: its own driver, our file between."""
+
+import subprocess
+import threading
+import time
+from unittest.mock import Mock
+
+import pytest
+
+from discover.common.metrics import Metrics
+from discover.publishing.files import HostsFile, Script
+from discover.publishing.publishers import Outlets
+from discover.publishing.survivor import OverlappingHostsFile
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
+from tests.support.waiting import wait_until
+
+DEADLINE = 60.0
+
+elastic_driver = pytest.importorskip("horovod.runner.elastic.driver", reason="needs Horovod: run scripts/setup")
+
+
+def of(*names: str) -> Publication:
+    return Publication("life", 1, HostSet.of(dict.fromkeys(names, 1)))
+
+
+class FromFile:
+    """What Horovod's discovery script prints, without starting a process each time."""
+
+    def __init__(self, path) -> None:
+        self.path = path
+
+    def find_available_hosts_and_slots(self) -> dict[str, int]:
+        return parse_hosts_text(self.path.read_text(), where="hosts").as_slots()
+
+
+class Job:
+    """Horovod's driver with workers that are threads, which do nothing until the job ends."""
+
+    def __init__(self, path) -> None:
+        self.ended = threading.Event()
+        self.driver = elastic_driver.ElasticDriver(Mock(), FromFile(path), min_num_proc=1, max_num_proc=8, timeout=60)
+        self.driver.start(1, self._work)
+
+    def _work(self, _slot, _events) -> tuple[int, float]:
+        self.ended.wait()
+        return 0, time.time()
+
+    def until_it_knows(self, *names: str) -> None:
+        known = self.driver._host_manager
+        wait_until(lambda: known.current_hosts.available_hosts == set(names), what=f"{names} seen", timeout=DEADLINE)
+
+    def next_world(self) -> set[str]:
+        """What workers bring about that meet again: a world of the hosts that are known now."""
+        self.driver.resume()
+        return set(self.driver.host_assignments)
+
+    def end(self) -> None:
+        self.ended.set()
+        self.driver.stop()
+        self.driver.get_results()
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    monkeypatch.setattr(elastic_driver, "DISCOVER_HOSTS_FREQUENCY_SECS", 0.02)
+    made: list[Job] = []
+
+    def start() -> Job:
+        made.append(Job(tmp_path / "hosts"))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.end()
+
+
+def test_rule_20_without_the_last_survivor_horovod_ends_the_job(job, tmp_path):
+    hosts_file = HostsFile(tmp_path / "hosts")
+    hosts_file.publish(of("a", "b"))
+    running = job()
+    hosts_file.publish(of("c"))
+    running.until_it_knows("c")
+    with pytest.raises(RuntimeError, match="No hosts from previous set remaining"):
+        running.next_world()
+    hosts_file.close()
+
+
+def test_rule_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_new(job, tmp_path):
+    clock = ManualClock()
+    hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=clock)
+    hosts_file.publish(of("a", "b"))
+    running = job()
+    clock.advance(60.0)
+    hosts_file.publish(of())
+    running.until_it_knows("a")
+    hosts_file.publish(of("c", "d"))
+    running.until_it_knows("a", "c", "d")
+    assert running.next_world() == {"a", "c", "d"}
+    clock.advance(10.0)
+    hosts_file.publish(of("c", "d"))
+    running.until_it_knows("c", "d")
+    assert running.next_world() == {"c", "d"}
+    hosts_file.close()
+
+
+def test_rule_25_whoever_reads_during_rewrites_sees_one_list_or_the_other(tmp_path):
+    lists = [of(*[f"{letter}{number:03}" for number in range(200)], "common") for letter in "ab"]
+    hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=ManualClock())
+    seen = _read_a_thousand_times_a_second(tmp_path / "hosts", hosts_file, lists, rewrites=200)
+    assert seen <= {"".join(f"{host.name}:1\n" for host in each.hosts) for each in lists}
+    assert seen
+    hosts_file.close()
+
+
+def _read_a_thousand_times_a_second(path, hosts_file, lists, *, rewrites: int) -> set[str]:
+    hosts_file.publish(lists[0])
+    seen: set[str] = set()
+    written = threading.Event()
+
+    def read() -> None:
+        while not written.wait(0.001):
+            seen.add(path.read_text())
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(rewrites):
+            hosts_file.publish(lists[number % 2])
+    finally:
+        written.set()
+        reader.join(DEADLINE)
+    return seen
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(900)
+def test_rule_25_ten_thousand_rewrites_are_never_seen_empty_or_torn_by_the_script(tmp_path):
+    lists = [of(*[f"{letter}{number:03}" for number in range(200)], "common") for letter in "ab"]
+    hosts_file = HostsFile(tmp_path / "hosts")
+    script = Script(tmp_path / "discover.sh", hosts_file=hosts_file.path)
+    for publisher in (hosts_file, script):
+        publisher.publish(lists[0])
+    (tmp_path / "go").touch()
+    loop = f"while [ -e {tmp_path}/go ]; do {tmp_path}/discover.sh | cksum || echo failed; done"
+    with subprocess.Popen(["sh", "-c", loop], stdout=subprocess.PIPE, text=True) as reader:
+        sums = _drained(reader)
+        for number in range(10_000):
+            hosts_file.publish(lists[number % 2])
+        (tmp_path / "go").unlink()
+        reader.wait(DEADLINE)
+    expected = set()
+    for each in lists:
+        hosts_file.publish(each)
+        expected.add(
+            subprocess.run(f"{tmp_path}/discover.sh | cksum", shell=True, capture_output=True, text=True).stdout
+        )
+    lines = sums()
+    assert set(lines) <= expected
+    assert len(lines) > 500
+    for publisher in (hosts_file, script):
+        publisher.close()
+
+
+def _drained(process):
+    lines: list[str] = []
+    thread = threading.Thread(target=lambda: lines.extend(process.stdout))
+    thread.start()
+
+    def finish() -> list[str]:
+        thread.join(DEADLINE)
+        return lines
+
+    return finish
+
+
+def test_rule_26_what_cannot_be_written_is_counted_and_tried_again_and_its_time_is_not_forgotten(tmp_path, monkeypatch):
+    clock = ManualClock()
+    metrics = Metrics(clock)
+    hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=clock)
+    outlets = Outlets([hosts_file], metrics)
+    assert outlets.bring_to(of("a"), now=clock.mono()) == ""
+    written = tmp_path / "hosts"
+    with monkeypatch.context() as broken:
+        broken.setattr("os.fsync", _no_space)
+        for _ in range(5):
+            clock.advance(10.0)
+            assert "no space left on device" in outlets.bring_to(of("b"), now=clock.mono())
+        assert written.read_text() == "a:1\n"
+    clock.advance(60.0)
+    assert outlets.bring_to(of("b"), now=clock.mono()) == ""
+    assert written.read_text() == "a:1\nb:1\n", "the survivor's time begins when its replacement stands there"
+    assert b"hvd_discover_publish_failures_total 5.0" in metrics.render()
+    outlets.close()
+
+
+def _no_space(_fd: int) -> None:
+    raise OSError(28, "No space left on device")

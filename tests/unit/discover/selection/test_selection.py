@@ -1,0 +1,484 @@
+"""What is true of each pod, told with a reason, and the same whatever way it came to be known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from discover.kube.views import pod_view
+from discover.selection.objects import (
+    ClusterEvent,
+    ClusterSnapshot,
+    NodeGone,
+    NodeSeen,
+    NodesListed,
+    NodeView,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    PodView,
+)
+from discover.selection.operators import CONTAINER_ANNOTATION, OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
+from discover.selection.selection import TOLERANCE, Grade, Selection, Selector, Verdict
+from discover.selection.signal_config import with_rules
+from discover.selection.signal_table import BUILT_IN
+from hvd_elastic_ext.core.hosts import Host
+from tests.support.kube import bodies
+from tests.support.kube.bodies import condition, taint
+from tests.unit.discover.pictures import NOW, node, picture, pod
+
+GOING = taint("ToBeDeletedByClusterAutoscaler", f"{NOW:.0f}")
+
+
+def selector(operator: str = "mpi", **more: Any) -> Selector:
+    return Selector(HostRules(operator=OPERATORS[operator], **more), BUILT_IN)
+
+
+def judged(a_pod: PodView, a_node: NodeView | None = None, *, job: JobView | None = None, **rules: Any) -> Verdict:
+    snapshot = picture([a_pod], [a_node or node()])
+    [verdict] = selector(**rules).select(NOW, snapshot, job=job).verdicts
+    return verdict
+
+
+def grades(selection: Selection) -> dict[str, Grade]:
+    return {verdict.pod.key.name: verdict.grade for verdict in selection.verdicts}
+
+
+def ready(status: str, *, reason: str = "", message: str = "", containers: str = "True") -> dict[str, Any]:
+    said = {**condition("Ready", status, reason=reason), "message": message}
+    return {"conditions": [condition("ContainersReady", containers), said]}
+
+
+def test_a_running_and_ready_pod_is_a_host_with_its_name_slots_uid_and_node():
+    verdict = judged(pod(limits={"nvidia.com/gpu": "4"}))
+    assert verdict.grade is Grade.USABLE
+    assert verdict.host == Host("w-0.job.default.svc", 4, "uid-w-0", "node-0", bodies.SINCE)
+    assert (verdict.reason, verdict.advisory, verdict.deadline) == ("ready", "", None)
+
+
+def with_containers(*, annotations: dict[str, str] | None = None, **lives: str) -> PodView:
+    body = bodies.pod("w-0", annotations=annotations or {})
+    body["spec"]["containers"] = [{"name": name} for name in lives]
+    body["status"]["containerStatuses"] = [
+        {"name": name, "containerID": f"containerd://{life}", "restartCount": 1}
+        for name, life in reversed(lives.items())
+    ]
+    return pod_view(body)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "rules", "life"),
+    [
+        ({}, {}, "w1"),
+        ({CONTAINER_ANNOTATION: "sidecar"}, {}, "s1"),
+        ({CONTAINER_ANNOTATION: "sidecar"}, {"container": "worker"}, "w1"),
+        ({}, {"container": "other", "slots": 1}, ""),
+    ],
+)
+def test_the_life_of_a_host_is_that_of_the_container_in_which_processes_run(
+    annotations: dict[str, str], rules: dict[str, Any], life: str
+):
+    verdict = judged(with_containers(annotations=annotations, worker="w1", sidecar="s1"), **rules)
+    assert verdict.host is not None
+    assert verdict.host.life == life
+
+
+def test_a_sidecar_that_is_started_again_changes_nothing_and_the_workers_container_does():
+    before, sidecar, worker = (
+        judged(with_containers(worker=one, sidecar=other)).host for one, other in (("1", "1"), ("1", "2"), ("2", "2"))
+    )
+    assert before == sidecar
+    assert before is not None
+    assert worker is not None
+    assert not before.same_life(worker)
+
+
+@pytest.mark.parametrize(
+    ("a_pod", "said"),
+    [
+        (pod(phase="Pending", node=""), "pod waits for a node"),
+        (
+            pod(
+                phase="Pending",
+                node="",
+                status={"conditions": [{**condition("PodScheduled", False), "message": "0/3 nodes\nfit"}]},
+            ),
+            "pod waits for a node: 0/3 nodes fit",
+        ),
+        (pod(phase="Pending"), "pod is being started"),
+        (pod(phase=""), "pod is being started"),
+        (pod(phase="Succeeded"), "pod has ended, with exit code 0"),
+        (pod(status={"conditions": []}), "pod is not ready yet"),
+        (
+            pod(status=ready("False", reason="ContainersNotReady", message="unready: [worker]", containers="False")),
+            "pod is not ready: unready: [worker]",
+        ),
+        (pod(status=ready("False", reason="ReadinessGatesNotReady")), "pod is not ready: ReadinessGatesNotReady"),
+        (
+            pod(annotations={SLOTS_ANNOTATION: "0"}),
+            f"annotation {SLOTS_ANNOTATION} is '0'; write a whole number from 1",
+        ),
+        (
+            pod(subdomain="", ip="fd00::1"),
+            "IPv6 addresses cannot be used with Horovod, give the host a name; give the pods",
+        ),
+        (pod(subdomain="", ip="fd00::1"), "a headless Service (spec.subdomain) or use --host-name TEMPLATE"),
+    ],
+)
+def test_a_pod_that_is_no_host_says_why_in_one_line(a_pod: PodView, said: str):
+    verdict = judged(a_pod)
+    assert (verdict.grade, verdict.host) == (Grade.UNFIT, None)
+    assert said in verdict.reason
+    assert "\n" not in verdict.reason
+
+
+def test_a_failed_pod_says_how_it_ended_and_what_has_to_be_done():
+    ended = {"containerStatuses": [{"name": "worker", "state": {"terminated": {"exitCode": 137}}}]}
+    failed = pod(phase="Failed", status=ended)
+    assert judged(failed).reason == (
+        "pod has failed (worker: exit code 137); MPI Operator makes no new pod of this name until this one is deleted; "
+        "--reap-failed does that"
+    )
+    assert judged(failed, operator="pytorch").reason == "pod has failed (worker: exit code 137)"
+    evicted = judged(pod(phase="Failed", status={"reason": "Evicted"}), operator="pytorch")
+    assert evicted.reason == "pod was evicted or shut down with its node"
+
+
+def test_what_a_condition_and_a_taint_both_say_is_told_once_and_with_its_detail():
+    unknown = {**condition("Ready", "Unknown", reason="NodeStatusUnknown"), "message": "Kubelet stopped posting"}
+    lost = replace(node(taints=[taint("node.kubernetes.io/unreachable")]), conditions=node_conditions(unknown))
+    assert judged(pod(), lost).reason == "node node-0 is not heard of (NodeStatusUnknown)"
+
+
+def test_pods_of_another_job_are_not_this_ones():
+    job = JobView(uid="u-job")
+    mine, other = pod(owner=("MPIJob", "j", "u-job")), pod(owner=("MPIJob", "j", "u-earlier"))
+    assert judged(mine, job=job).grade is Grade.USABLE
+    for stranger in (other, pod()):
+        assert judged(stranger, job=job).grade is Grade.UNFIT
+        assert "not this job's" in judged(stranger, job=job).reason
+        assert judged(stranger).grade is Grade.USABLE
+    evicted = pod(phase="Failed", status={"reason": "Evicted"}, owner=("MPIJob", "j", "u-earlier"))
+    assert judged(evicted, job=job).grade is Grade.UNFIT
+
+
+def test_a_deletion_is_published_with_its_own_time_as_the_deadline():
+    verdict = judged(pod(deletion="2026-01-01T00:00:30Z"))
+    assert (verdict.grade, verdict.deadline, verdict.reason) == (Grade.LEAVING, NOW + 30, "pod is being deleted")
+    assert verdict.host is not None
+
+
+def test_a_pod_that_is_deleted_before_it_has_run_is_no_departure():
+    assert judged(pod(phase="Pending", deletion="2026-01-01T00:00:30Z")).grade is Grade.UNFIT
+
+
+def test_a_pod_that_leaves_is_published_even_if_it_is_not_ready_any_more():
+    verdict = judged(pod(deletion="2026-01-01T00:00:30Z", status=ready("False", reason="ContainersNotReady")))
+    assert (verdict.grade, verdict.host and verdict.host.name) == (Grade.LEAVING, "w-0.job.default.svc")
+
+
+def test_rule_19_a_graceful_shutdown_is_seen_on_the_node_while_the_pod_is_still_ready():
+    message = "node is shutting down"
+    said = {**condition("Ready", False, reason="KubeletNotReady"), "message": f"[container runtime ok, {message}]"}
+    calm = node()
+    going = replace(node(version=2), conditions=node_conditions(said))
+    look = selector()
+    before = look.select(NOW, picture([pod()], [calm]))
+    after = look.select(NOW, picture([pod()], [calm]).apply([NodeSeen(going)]))
+    assert (grades(before), grades(after)) == ({"w-0": Grade.USABLE}, {"w-0": Grade.LEAVING})
+    assert after.verdicts[0].reason == "node node-0 is shutting down (KubeletNotReady)"
+    dying = pod(version=2, phase="Failed", status={"reason": "Terminated"})
+    last = look.select(NOW, picture([dying], [going]))
+    assert grades(last) == {"w-0": Grade.GONE}
+    assert last.verdicts[0].host is not None
+
+
+def node_conditions(said: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        each for each in node(ready=False, conditions=[said]).conditions if each.message or each.type != "Ready"
+    )
+
+
+@pytest.mark.parametrize("status", ["False", "Unknown"])
+def test_a_pod_that_the_node_controller_gave_up_is_absent_even_before_its_node_is_seen_to_be(status: str):
+    verdict = judged(pod(status=ready(status)))
+    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 is not heard of")
+    assert verdict.host is not None
+
+
+def test_an_unready_pod_on_a_silent_node_is_absent_and_not_merely_unready():
+    verdict = judged(pod(ready=False), node(ready="Unknown"))
+    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 is not heard of")
+
+
+def test_a_pod_of_which_the_server_does_not_know_the_phase_is_absent():
+    assert judged(pod(phase="Unknown")).grade is Grade.ABSENT
+
+
+def test_a_warning_is_told_with_a_host_that_stays_usable():
+    verdict = judged(pod(), node(unschedulable=True, taints=[taint("node.kubernetes.io/unschedulable")]))
+    assert (verdict.grade, verdict.advisory) == (Grade.USABLE, "node node-0 is cordoned")
+    due = node(labels={"cloud.google.com/scheduled-maintenance-time": f"{NOW + 3600:.0f}"})
+    assert judged(pod(), due).advisory == "node node-0 is due for maintenance by GKE, 2026-01-01 01:00 UTC"
+
+
+def test_properties_and_conflicts_are_told_with_the_host():
+    spot = node(labels={"karpenter.sh/capacity-type": "spot"})
+    verdict = judged(pod(limits={"nvidia.com/gpu": "8"}), spot, job=JobView(slots_per_worker=1))
+    assert verdict.reason.startswith("ready; spot node; slotsPerWorker is 1, ")
+
+
+def test_rule_23_slots_that_change_are_followed():
+    look = selector()
+    for version, (said, slots) in enumerate([("2", 2), ("4", 4), ("1", 1)], start=1):
+        seen = look.select(NOW, picture([pod(version=version, annotations={SLOTS_ANNOTATION: said})], [node()]))
+        host = seen.verdicts[0].host
+        assert host is not None
+        assert host.slots == slots
+
+
+def test_slots_of_the_job_count_once_it_may_be_read_and_follow_it():
+    look, snapshot = selector(), picture([pod()], [node()])
+    seen = [look.select(NOW, snapshot, job=job).verdicts[0].host for job in (None, JobView(slots_per_worker=3), None)]
+    assert [host.slots for host in seen if host is not None] == [1, 3, 1]
+
+
+def test_nothing_is_said_of_a_cluster_that_was_not_listed_whole():
+    for half in (
+        ClusterSnapshot(),
+        ClusterSnapshot().apply([PodsListed((pod(),))]),
+        ClusterSnapshot().apply([NodesListed(())]),
+    ):
+        with pytest.raises(ValueError, match="have not been listed yet"):
+            selector().select(NOW, half)
+
+
+def test_nodes_that_may_not_be_read_are_left_out_of_account():
+    selection = selector().select(NOW, picture([pod()]))
+    assert (grades(selection), selection.missing, selection.again_at) == ({"w-0": Grade.USABLE}, (), None)
+
+
+def test_an_unknown_node_is_waited_for_then_asked_for_and_only_then_believed_to_be_gone():
+    look, snapshot = selector(), picture([pod()], [])
+    first = look.select(NOW, snapshot)
+    assert (grades(first), first.missing, first.again_at) == ({"w-0": Grade.USABLE}, (), NOW + TOLERANCE)
+    still = look.select(NOW + TOLERANCE - 0.1, snapshot, node_exists={"node-0": False})
+    assert grades(still) == {"w-0": Grade.USABLE}
+    for answers in ({}, {"node-0": True}):
+        asked = look.select(NOW + TOLERANCE, snapshot, node_exists=answers)
+        assert (grades(asked), asked.missing, asked.again_at) == ({"w-0": Grade.USABLE}, ("node-0",), None)
+    gone = look.select(NOW + TOLERANCE, snapshot, node_exists={"node-0": False})
+    assert (grades(gone), gone.verdicts[0].reason) == ({"w-0": Grade.ABSENT}, "node node-0 does not exist any more")
+    back = look.select(NOW + TOLERANCE, picture([pod()], [node()]), node_exists={"node-0": False})
+    assert (grades(back), back.missing) == ({"w-0": Grade.USABLE}, ())
+    assert look.select(NOW + 50, snapshot).again_at == NOW + 50 + TOLERANCE
+
+
+def test_a_node_that_was_leaving_and_is_deleted_does_not_come_back_meanwhile():
+    look, there = selector(), picture([pod()], [node(taints=[GOING])])
+    seen = [look.select(NOW, there), look.select(NOW + 1, there.apply([NodeGone(node())]))]
+    assert [grades(each)["w-0"] for each in seen] == [Grade.LEAVING, Grade.LEAVING]
+    last = look.select(NOW + 11, there.apply([NodeGone(node())]), node_exists={"node-0": False})
+    assert grades(last) == {"w-0": Grade.ABSENT}
+
+
+def test_nobody_asks_for_the_node_of_a_pod_that_has_ended():
+    ended = picture([pod(phase="Failed"), pod("w-1", phase="Pending", node="")], [])
+    assert selector().select(NOW, ended).again_at is None
+
+
+def test_a_clock_that_is_set_back_does_not_make_a_node_wait_for_longer():
+    look, snapshot = selector(), picture([pod()], [])
+    look.select(NOW, snapshot)
+    assert look.select(NOW - 3600, snapshot).again_at == NOW - 3600 + TOLERANCE
+
+
+def test_of_pods_in_the_network_of_one_node_only_the_first_has_the_port():
+    shared: dict[str, Any] = {"hostNetwork": True, "subdomain": ""}
+    old = pod("w-1", **shared, status={"startTime": "2025-12-31T00:00:00Z"})
+    new = pod("w-0", **shared)
+    elsewhere = pod("w-2", **shared, status={"hostIP": "192.0.2.2"})
+    plain = pod("w-3")
+    selection = selector().select(NOW, picture([new, old, elsewhere, plain], [node()]))
+    assert grades(selection) == {"w-0": Grade.UNFIT, "w-1": Grade.USABLE, "w-2": Grade.USABLE, "w-3": Grade.USABLE}
+    assert "shares the network of node node-0 with pod w-1" in selection.verdicts[0].reason
+    assert "podAntiAffinity" in selection.verdicts[0].reason
+    going = replace(old, deleting=NOW + 30)
+    assert grades(selector().select(NOW, picture([new, going], [node()])))["w-0"] is Grade.UNFIT
+    assert grades(selector().select(NOW, picture([new], [node()])))["w-0"] is Grade.USABLE
+
+
+def test_verdicts_come_in_order_of_the_pods_names():
+    pods = [pod(name) for name in ("w-2", "w-0", "w-1")]
+    look = selector()
+    assert list(grades(look.select(NOW, picture(pods, [node()])))) == ["w-0", "w-1", "w-2"]
+    assert list(grades(look.select(NOW, picture([*pods[:2], pod("w-00")], [node()])))) == ["w-0", "w-00", "w-2"]
+
+
+def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
+    calls: Counter[str] = Counter()
+
+    def counting(a_pod: PodView, table: Any) -> tuple[()]:
+        calls[a_pod.key.name] += 1
+        return ()
+
+    monkeypatch.setattr("discover.selection.selection.judge_pod", counting)
+    pods = [pod(f"w-{number}", node=f"node-{number // 4}") for number in range(12)]
+    snapshot = picture(pods, [node(f"node-{number}") for number in range(3)])
+    look = selector()
+    looks = [
+        ("everything is new", snapshot, 12),
+        ("nothing has changed", snapshot, 0),
+        ("a list of the same", snapshot.apply([PodsListed(tuple(replace(each) for each in pods))]), 0),
+        ("a pod has changed", snapshot.apply([PodSeen(pod("w-5", node="node-1", version=2, phase="Pending"))]), 1),
+        ("a node has a new version only", snapshot.apply([NodeSeen(node("node-2", version=2))]), 1),
+        ("a node is going", snapshot.apply([NodeSeen(node("node-2", version=3, taints=[GOING]))]), 4),
+    ]
+    for what, picture_now, count in looks:
+        calls.clear()
+        look.select(NOW, picture_now)
+        assert calls.total() == count, what
+
+
+PODS = [f"w-{number}" for number in range(4)]
+NODES = ["node-0", "node-1"]
+pod_states = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from([*NODES, "node-9"]),
+        "phase": st.sampled_from(["Pending", "Running", "Running", "Running", "Failed"]),
+        "ready": st.booleans(),
+        "deletion": st.sampled_from(["", "", "2026-01-01T00:00:30Z"]),
+        "annotations": st.sampled_from([{}, {SLOTS_ANNOTATION: "2"}, {SLOTS_ANNOTATION: "0"}]),
+    }
+)
+node_states = st.fixed_dictionaries(
+    {
+        "ready": st.sampled_from([True, True, False, "Unknown"]),
+        "taints": st.sampled_from([[], [], [GOING], [taint("aws-node-termination-handler/spot-itn")]]),
+        "unschedulable": st.booleans(),
+    }
+)
+lives = st.lists(st.tuples(st.booleans(), pod_states), min_size=1, max_size=5)
+node_lives = st.lists(st.tuples(st.booleans(), node_states), min_size=1, max_size=4)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[ClusterEvent], list[PodView], list[NodeView]]:
+    """What two watches tell, and what is there at last. Some of it is told twice, or once more when it is late."""
+    version = iter(range(1, 10_000))
+    streams: list[list[ClusterEvent]] = []
+    pods: list[PodView] = []
+    nodes: list[NodeView] = []
+    for names, states, make, seen, gone, there in (
+        (PODS, lives, pod, PodSeen, PodGone, pods),
+        (NODES, node_lives, node, NodeSeen, NodeGone, nodes),
+    ):
+        for name in names:
+            told: list[ClusterEvent] = []
+            of_this_life: list[Any] = []
+            life, current = 1, None
+            for again, state in draw(states):
+                if again and current is not None:
+                    told.append(gone(replace(current, version=str(next(version)))))
+                    life, of_this_life = life + 1, []
+                    earlier = current
+                    current = make(name, uid=f"{name}/{life}", version=next(version), **state)
+                    told += [seen(current), gone(replace(earlier, version=str(next(version))))]
+                else:
+                    current = make(name, uid=f"{name}/{life}", version=next(version), **state)
+                    told.append(seen(current))
+                of_this_life.append(current)
+                told += [seen(each) for each in draw(st.lists(st.sampled_from(of_this_life), max_size=2))]
+            if draw(st.booleans()) and current is not None:
+                told += [gone(current), gone(current)]
+            elif current is not None:
+                there.append(current)
+            streams.append(told)
+    events: list[ClusterEvent] = []
+    while streams:
+        stream = draw(st.sampled_from(streams))
+        events.append(stream.pop(0))
+        streams = [each for each in streams if each]
+    return events, pods, nodes
+
+
+@settings(max_examples=60, deadline=None)
+@given(histories(), st.lists(st.integers(0, 200), max_size=4))
+def test_whatever_way_events_came_what_is_true_follows_from_the_last_state(
+    history: tuple[list[ClusterEvent], list[PodView], list[NodeView]], looks: list[int]
+):
+    events, pods, nodes = history
+    snapshot, follower = picture([], []), selector()
+    for number, event in enumerate(events):
+        snapshot = snapshot.apply([event])
+        if number in looks:
+            follower.select(NOW, snapshot)
+    final = picture(pods, nodes)
+    assert snapshot == final
+    fresh = selector().select(NOW, final)
+    assert selector().select(NOW, snapshot) == fresh
+    known = {each.key.name for each in nodes}
+    followed = follower.select(NOW, snapshot)
+    # What was last known of a node goes on to hold while it is missing; only who looked then knows it.
+    assert [v for v in followed.verdicts if v.pod.node in known] == [v for v in fresh.verdicts if v.pod.node in known]
+    assert (followed.missing, followed.again_at) == (fresh.missing, fresh.again_at)
+
+
+@pytest.mark.parametrize("what", ["pod", "node", "job"])
+def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, what):
+    """A pod that is deleted meanwhile must not stay a host because another one could not be judged."""
+    one, labels = selector(), {"job": JobView(labels={"l": "1"})}
+    there = picture([pod("a"), pod("b")], [node()])
+    assert set(grades(one.select(NOW, there))) == {"a", "b"}
+    gone = picture([pod("b", version=9, annotations={"x": "y"})], [node(version=9, unschedulable=True)])
+
+    def fails(*_: Any) -> Any:
+        raise OverflowError("too far away")
+
+    where = "node_signals" if what == "node" else "selection"
+    with monkeypatch.context() as broken:
+        broken.setattr(f"discover.selection.{where}.judge_{what}", fails)
+        for _ in range(2):  # it goes on to be seen for as long as it is there
+            with pytest.raises(OverflowError):
+                one.select(NOW, gone, job=labels["job"])
+    after = one.select(NOW, gone, job=labels["job"])
+    assert after == selector().select(NOW, gone, job=labels["job"])
+    assert (list(grades(after)), after.verdicts[0].advisory != "") == (["b"], True)
+
+
+def test_a_look_that_fails_makes_nothing_be_forgotten_that_nobody_tells_again(monkeypatch):
+    """Since when a notice is there, and what stood on a node that is gone since."""
+    spot = taint("aws-node-termination-handler/spot-itn")
+    pods = [pod("a", node="n-0"), pod("b", node="n-1"), pod("c", node="n-2")]
+    left = node("n-0", taints=[spot])
+    one = selector()
+    before = one.select(NOW, picture(pods, [left, node("n-1", taints=[GOING]), node("n-2")]))
+    assert grades(before) == {"a": Grade.LEAVING, "b": Grade.LEAVING, "c": Grade.USABLE}
+    later = picture([pods[0], pods[1], pod("d", node="n-3")], [left, node("n-3")])
+
+    def fails(*_: Any) -> Any:
+        raise OverflowError("too far away")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("discover.selection.selection.judge_pod", fails)
+        with pytest.raises(OverflowError):
+            one.select(NOW + 30.0, later)
+    after = one.select(NOW + 60.0, later)
+    assert grades(after) == {"a": Grade.LEAVING, "b": Grade.LEAVING, "d": Grade.USABLE}
+    assert after.verdicts[0].deadline == before.verdicts[0].deadline
+    assert after.missing == ("n-1",)
+    ended = one.select(NOW + 70.0, picture([pod("d", node="n-3")], [node("n-3")]))
+    assert (ended.missing, ended.again_at) == ((), None)
+
+
+def test_a_time_that_no_calendar_has_is_told_all_the_same():
+    far = taint("DeletionCandidateOfClusterAutoscaler", "1", "PreferNoSchedule")
+    rules = {"far": {"object": "node", "taint": far["key"], "class": "advisory", "deadline": "now+2592000"}}
+    one = Selector(HostRules(operator=OPERATORS["mpi"]), with_rules(BUILT_IN, rules, where="f"))
+    [verdict] = one.select(1e15, picture([pod()], [node(taints=[far])])).verdicts
+    assert verdict.advisory.endswith(", 1000000002592000 s after 1970")

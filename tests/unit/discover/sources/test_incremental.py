@@ -1,0 +1,252 @@
+"""What is brought up to date by what has changed is what it would be if all of it were looked at anew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from discover.app.decide import Standing, decide
+from discover.common.source import Sight
+from discover.selection.damping import Answers, Facts, Held, Holding, HoldLimits, hold, stands
+from discover.selection.explain import warnings
+from discover.selection.objects import (
+    ClusterSnapshot,
+    Key,
+    NodeGone,
+    NodeSeen,
+    NodesHidden,
+    NodesListed,
+    PodGone,
+    PodSeen,
+    PodsListed,
+    different,
+)
+from discover.selection.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
+from discover.selection.selection import Selection, Selector, groups_of
+from discover.selection.signal_table import BUILT_IN
+from discover.selection.verdict_index import Groups
+from hvd_elastic_ext.core.hosts import Host, HostSet, diff
+from tests.support.kube.bodies import taint
+from tests.unit.discover.pictures import NOW, node, picture, pod
+
+NAMES = [f"w-{number}" for number in range(6)]
+NODES = ["node-0", "node-1", "node-2"]
+LIMITS = HoldLimits(settle=0.5, damper=30.0, patience=3.0)
+POD_STATES = st.fixed_dictionaries(
+    {
+        "node": st.sampled_from([*NODES, "node-9"]),
+        "phase": st.sampled_from(["Pending", "Running", "Running", "Running", "Failed", "Unknown"]),
+        "ready": st.sampled_from([True, True, True, False]),
+        "deletion": st.sampled_from(["", "", "", "2026-01-01T00:00:30Z"]),
+        "annotations": st.sampled_from([{}, {}, {"touched": "1"}, {SLOTS_ANNOTATION: "2"}, {SLOTS_ANNOTATION: "0"}]),
+        "hostname": st.sampled_from(["", "", "", "", "same"]),
+    }
+)
+NODE_STATES = st.fixed_dictionaries(
+    {
+        "ready": st.sampled_from([True, True, False, "Unknown"]),
+        "taints": st.sampled_from(
+            [[], [], [taint("aws-node-termination-handler/spot-itn", added="2026-01-01T00:00:00Z")]]
+        ),
+        "unschedulable": st.sampled_from([False, False, True]),
+    }
+)
+
+
+@dataclass
+class Scratch:
+    """Looks with no memory but what is held: each look judges all there is, and holds it with nothing left out."""
+
+    selector: Selector
+    held: Held = field(default_factory=Held)
+
+    def look(self, now: float, selection: Selection, answers: Answers) -> Holding:
+        bare = Selection(selection.verdicts, selection.again_at, selection.missing)
+        holding, _ = hold(now, replace(self.held, sight=None), Facts(bare, answers), limits=LIMITS)
+        self.held = holding.held
+        return holding
+
+
+class Looking(RuleBasedStateMachine):
+    """A cluster that changes at random, followed by one who looks at what has changed, and by one who looks at all."""
+
+    @initialize(hidden=st.booleans())
+    def begin(self, hidden: bool) -> None:
+        rules = HostRules(operator=OPERATORS["mpi"])
+        self.new_selector = lambda: Selector(rules, BUILT_IN)
+        self.follower = self.new_selector()
+        self.snapshot = ClusterSnapshot().apply([PodsListed(()), NodesHidden() if hidden else NodesListed(())])
+        self.scratch = Scratch(self.new_selector())
+        self.version, self.now, self.job = 1, 100.0, None
+        self.answers: set[str] = set()
+        self.exists: dict[str, bool] = {}
+        self.last: tuple[Facts, Holding] | None = None
+        self.standing, self.plain = Standing("a"), Standing("a")
+        self.lives: dict[str, int] = {}
+
+    def _version(self) -> int:
+        self.version += 1
+        return self.version
+
+    def _pod(self, name: str, **state: Any) -> Any:
+        return pod(name, uid=f"{name}/{self.lives.get(name, 0)}", version=self._version(), **state)
+
+    @rule(name=st.sampled_from(NAMES), state=POD_STATES)
+    def a_pod_changes(self, name: str, state: dict[str, Any]) -> None:
+        self.snapshot = self.snapshot.apply([PodSeen(self._pod(name, **state))])
+
+    @rule(name=st.sampled_from(NAMES), again=st.booleans(), state=POD_STATES)
+    def a_pod_goes(self, name: str, again: bool, state: dict[str, Any]) -> None:
+        known = (self.snapshot.pods or {}).get(Key("default", name))
+        if known is not None:
+            self.snapshot = self.snapshot.apply([PodGone(replace(known, version=str(self._version())))])
+        self.lives[name] = self.lives.get(name, 0) + 1
+        if again:
+            self.a_pod_changes(name, state)
+
+    @rule(states=st.dictionaries(st.sampled_from(NAMES), POD_STATES))
+    def pods_are_listed(self, states: dict[str, dict[str, Any]]) -> None:
+        same = [replace(each) for key, each in (self.snapshot.pods or {}).items() if key.name not in states]
+        listed = (*same, *(self._pod(name, **state) for name, state in states.items()))
+        self.snapshot = self.snapshot.apply([PodsListed(listed)])
+
+    @rule(name=st.sampled_from(NODES), state=NODE_STATES)
+    def a_node_changes(self, name: str, state: dict[str, Any]) -> None:
+        self.snapshot = self.snapshot.apply([NodeSeen(node(name, version=self._version(), **state))])
+
+    @rule(name=st.sampled_from(NODES))
+    def a_node_goes(self, name: str) -> None:
+        self.snapshot = self.snapshot.apply([NodeGone(node(name))])
+
+    @rule(names=st.sets(st.sampled_from(NODES)), hidden=st.sampled_from([False, False, True]))
+    def nodes_are_listed(self, names: set[str], hidden: bool) -> None:
+        listed = NodesListed(tuple(node(name, version=self._version()) for name in sorted(names)))
+        self.snapshot = self.snapshot.apply([NodesHidden() if hidden else listed])
+
+    @rule(slots=st.sampled_from([None, 1, 3]))
+    def the_job_changes(self, slots: int | None) -> None:
+        self.job = None if slots is None else JobView(slots_per_worker=slots)
+
+    @rule(name=st.sampled_from([*NODES, "node-9"]), there=st.booleans())
+    def a_node_was_asked_for(self, name: str, there: bool) -> None:
+        self.exists = {**self.exists, name: there}
+
+    @rule(names=st.sets(st.sampled_from(NAMES)))
+    def pods_answer_the_probe(self, names: set[str]) -> None:
+        self.answers |= {f"{name}/{self.lives.get(name, 0)}" for name in names}
+
+    @rule(seconds=st.sampled_from([0.2, 0.6, 5.0, 31.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+
+    @precondition(lambda self: self.snapshot.nodes is not None)
+    @rule()
+    def nothing_happens(self) -> None:
+        self.snapshot = self.snapshot.apply([])
+
+    @invariant()
+    def both_come_to_the_same(self) -> None:
+        if not hasattr(self, "follower"):
+            return
+        wall = NOW + self.now - 100.0
+        how: dict[str, Any] = {"node_exists": self.exists, "job": self.job}
+        selection = self.follower.select(wall, self.snapshot, **how)
+        assert [each.pod.key for each in selection.verdicts] == sorted(self.snapshot.pods or {})
+        assert groups_of(selection) == Groups.of(selection.verdicts)
+        # Who looks for the first time does not know since when what is not timed is there, nor what nodes said before
+        # they were missing.
+        fresh = self.new_selector().select(wall, self.snapshot, **how)
+        known = set(self.snapshot.nodes or {}) if self.snapshot.nodes is not None else {*NODES, "node-9"}
+        assert [_timeless(each) for each in selection.verdicts if each.pod.node in known] == [
+            _timeless(each) for each in fresh.verdicts if each.pod.node in known
+        ]
+        self._held_alike(selection)
+
+    def _held_alike(self, selection: Selection) -> None:
+        facts = Facts(selection, Answers(admitted=frozenset(self.answers)))
+        plain = self.scratch.look(self.now, selection, facts.answers)
+        if self.last is not None and stands(self.now, self.last[1], of=self.last[0], facts=facts):
+            holding = self.last[1]
+        else:
+            held = Held() if self.last is None else self.last[1].held
+            holding, _ = hold(self.now, held, facts, limits=LIMITS)
+        self.last = (facts, holding)
+        assert dict(holding.held.published) == dict(plain.held.published)
+        assert (dict(holding.notes), set(holding.wanted)) == (dict(plain.notes), set(plain.wanted))
+        assert (holding.again_at, holding.held.begun) == (plain.again_at, plain.held.begun)
+        assert warnings(selection) == warnings(Selection(selection.verdicts))
+        if holding.sight is None or plain.sight is None:
+            assert holding.sight is plain.sight
+            return
+        assert set(holding.sight.hosts) == set(plain.sight.hosts)
+        assert set(holding.sight.departing) == set(plain.sight.departing)
+        self.standing = decide(self.now, self.standing, holding.sight)[0].standing
+        self.plain = decide(self.now, replace(self.plain, seen=None), plain.sight)[0].standing
+        assert self.standing.last is not None
+        assert self.plain.last is not None
+        assert (self.standing.last.hosts, self.standing.last.sequence) == (
+            self.plain.last.hosts,
+            self.plain.last.sequence,
+        )
+
+
+def _timeless(verdict: Any) -> tuple[Any, ...]:
+    return (verdict.pod.key, verdict.pod.uid, verdict.grade, verdict.reason, verdict.host, verdict.advisory)
+
+
+Looking.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestLooking = Looking.TestCase
+
+
+@given(
+    st.dictionaries(st.integers(0, 9), st.integers(1, 3).map(str)),
+    st.dictionaries(st.integers(0, 9), st.integers(1, 3).map(str)),
+)
+def test_what_is_different_is_what_is_another_object_and_what_is_gone(before: dict[int, str], after: dict[int, str]):
+    brute = {key for key in {*before, *after} if before.get(key) is not after.get(key)}
+    assert sorted(different(before, after)) == sorted(brute)
+    assert different(before, before) == []
+
+
+def test_while_no_host_changes_the_same_objects_are_handed_on():
+    """Each step after them sees at once that there is nothing to do."""
+    pods = [pod(f"w-{number}", node=f"node-{number % 2}") for number in range(20)]
+    nodes = NodesListed((node("node-0"), node("node-1")))
+    snapshot = ClusterSnapshot().apply([PodsListed(tuple(pods)), nodes])
+    selector = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN)
+    everybody = Answers(everybody=True)
+    facts = Facts(selector.select(NOW, snapshot), everybody)
+    first, _ = hold(1.0, Held(), facts, limits=LIMITS)
+    holding, _ = hold(2.0, first.held, facts, limits=LIMITS)
+    touched = snapshot.apply([PodSeen(replace(pods[3], version="2", annotations={"touched": "1"}))])
+    then = Facts(selector.select(NOW, touched), everybody)
+    assert then.selection.verdicts != facts.selection.verdicts
+    assert stands(3.0, holding, of=facts, facts=then)
+    gone = Facts(selector.select(NOW, touched.apply([PodGone(pods[3])])), everybody)
+    assert not stands(3.0, holding, of=then, facts=gone)
+
+
+@pytest.mark.parametrize("reversed_names", [False, True])
+def test_newcomers_are_sorted_and_veterans_are_not(reversed_names: bool):
+    veterans, come = HostSet.of({"z": 1, "a": 1}), HostSet.of({"z": 1, "d": 1, "c": 1, "a": 1})
+    hosts = HostSet(tuple(reversed(come.hosts))) if reversed_names else come
+    found = decide(0.0, Standing("x", seniority=veterans), Sight(hosts))[0].standing.last
+    assert found is not None
+    assert found.hosts.names == ("z", "a", "c", "d")
+    assert diff(veterans, found.hosts).added == ("c", "d")
+
+
+def test_what_is_held_for_so_many_seconds_is_told_anew_at_each_look():
+    first = Facts(Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node()])))
+    published = Held(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, begun=True)
+    silent = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node(ready=False)]))
+    calm, _ = hold(1.0, published, first, limits=LIMITS)
+    held, _ = hold(1.0, published, Facts(silent), limits=LIMITS)
+    assert held.held.damped
+    assert stands(2.0, calm, of=first, facts=first)
+    assert not stands(2.0, held, of=Facts(silent), facts=Facts(silent))

@@ -1,0 +1,392 @@
+"""The source of a cluster's hosts, on collections that answer as written. Threads are real, time is virtual."""
+
+import logging
+import threading
+from dataclasses import replace
+
+import pytest
+
+from discover.common.metrics import Metrics
+from discover.common.source import Sight, Unsettled
+from discover.kube.reflector import Contact
+from discover.kube.transport import RequestFailed, Trouble
+from discover.selection.damping import HoldLimits
+from discover.selection.objects import ClusterSnapshot
+from discover.selection.operators import HostRules, operator_named
+from discover.selection.selection import Selector
+from discover.selection.signal_table import BUILT_IN
+from discover.sources.admission_probe import Unprobed
+from discover.sources.pods import LONGEST_REST, SHARE, KubernetesSource, Wanted, _Mailbox, doubtful_at
+from hvd_elastic_ext.core.errors import SourceUnavailable
+from hvd_elastic_ext.core.hosts import HostSet
+from tests.support.waiting import wait_until
+from tests.unit.discover.scripted import Scripted, bookmark, event, listing, node, pod
+
+REFUSED = RequestFailed(Trouble.REFUSED, "connection refused")
+FORBIDDEN = RequestFailed(Trouble.ANSWERED, "nodes is forbidden", code=403)
+READY = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.0.0.1"}
+
+
+def worker(name: str, version: int, **status):
+    made = pod(name, version, **{**READY, **status})
+    made["spec"]["subdomain"] = "j"
+    return made
+
+
+def healthy(name: str = "node", version: int = 2):
+    return {**node(name, version), "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+class Held(Scripted):
+    """Its watches stay open, say what they are given, and end when they are broken off."""
+
+    def __init__(self, clock, *answers) -> None:
+        super().__init__(clock, *answers)
+        self.news: list[object] = []
+        self.over = threading.Event()
+        self.watched = threading.Event()
+        self.answers.append([])
+
+    def _pieces(self, pieces):
+        if self.requests[-1].ask.name != "WATCH":
+            yield from super()._pieces(pieces)
+            return
+        self.watched.set()
+        while not self.over.wait(0.002):
+            while self.news:
+                said = self.news.pop(0)
+                if isinstance(said, RequestFailed):
+                    raise said
+                yield said
+        raise RequestFailed(Trouble.CUT, "broken off")
+
+    def interrupt(self) -> None:
+        self.over.set()
+
+
+class FakeCluster:
+    host = "https://there"
+
+    def __init__(self, clock, pods, nodes, *, job=None) -> None:
+        self.clock = clock
+        self.of_pods, self.of_nodes, self.of_job = Held(clock, *pods), Held(clock, *nodes), job
+        self.exists: dict[str, bool] = {}
+        self.selectors: list[str] = []
+        self._first = True
+
+    def pods(self, namespace, selector):
+        if not self._first:
+            return Scripted(self.clock, REFUSED)  # the look beside the watch, which finds nothing out
+        self._first = False
+        script, opened = self.of_pods, self.of_pods.open
+        script.open = lambda request: (self.selectors.append(selector()), opened(request))[1]
+        return script
+
+    def nodes(self, selector):
+        return self.of_nodes
+
+    def job(self, resource, *, namespace, name):
+        if isinstance(self.of_job, RequestFailed):
+            raise self.of_job
+        return self.of_job or {"metadata": {"name": name}}
+
+    def node_exists(self, name):
+        return self.exists.get(name, True)
+
+
+class Rig:
+    def __init__(self, clock, *, pods, nodes=None, job=None, operator="mpi", settle=0.0) -> None:
+        self.clock = clock
+        self.cluster = FakeCluster(clock, pods, nodes or [listing(5, healthy())], job=job)
+        rules = HostRules(operator=operator_named(operator))
+        self.metrics = Metrics(clock)
+        self.changes = 0
+        self.source = KubernetesSource(
+            self.cluster,
+            Wanted(namespace="n", job="j", rules=rules),
+            selector=Selector(rules, BUILT_IN),
+            admission=Unprobed(),
+            counters=self.metrics.of_cluster(),
+            clock=clock,
+            draw=lambda: 0.0,
+            limits=HoldLimits(settle=settle),
+        )
+
+    def start(self):
+        self.source.start(self._changed)
+        return self
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def sees(self, *names: str) -> Sight:
+        def look():
+            self.clock.advance(0.01)
+            try:
+                seen = self.source.read()
+            except SourceUnavailable:
+                return None
+            return seen if isinstance(seen, Sight) and set(seen.hosts.names) == set(names) else None
+
+        return wait_until(look, what=f"exactly {names}")
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        lines = self.metrics.render().decode().splitlines()
+        return {line.rpartition(" ")[0]: float(line.rpartition(" ")[2]) for line in lines if line[0] != "#"}
+
+
+@pytest.fixture
+def rig(manual_clock):
+    made = []
+
+    def make(**how):
+        made.append(Rig(manual_clock, **how))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.source.stop()
+
+
+TWO = listing(10, worker("a", 3), worker("b", 4))
+
+
+def test_news_that_could_not_be_taken_in_are_not_lost(rig, monkeypatch):
+    one = rig(pods=[TWO]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+
+    def fails(*_):
+        raise RuntimeError("a defect")
+
+    one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
+    wait_until(lambda: one.source._pods.known()[1] == "12", what="the news")
+    wait_until(lambda: one.source._mailbox._batches, what="the news in the mailbox")
+    with monkeypatch.context() as broken:
+        broken.setattr(ClusterSnapshot, "apply", fails)
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                one.source.read()
+    one.sees("b.j.n.svc", "c.j.n.svc")
+
+
+def test_nothing_is_said_before_pods_and_nodes_were_listed(rig):
+    one = rig(pods=[TWO])
+    assert isinstance(one.source.read(), Unsettled)
+    one.start()
+    sight = one.sees("a.j.n.svc", "b.j.n.svc")
+    assert {host.uid for host in sight.hosts} == {"uid-a", "uid-b"}
+    assert {host.node for host in sight.hosts} == {"node"}
+    assert {"mpi-operator" in each for each in one.cluster.selectors} == {True}
+
+
+def test_changes_are_called_out_and_folded_in(rig):
+    one = rig(pods=[TWO]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    before = one.changes
+    one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
+    wait_until(lambda: one.clock.advance(LONGEST_REST) or one.changes > before, what="the call")
+    one.sees("b.j.n.svc", "c.j.n.svc")
+
+
+def test_rule_17_a_departure_comes_with_its_deadline(rig):
+    one = rig(pods=[TWO]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    going = worker("a", 11)
+    going["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
+    one.cluster.of_pods.news.append(event("MODIFIED", going))
+    (departure,) = one.sees("b.j.n.svc").departing
+    assert (departure.host, departure.deadline) == ("a.j.n.svc", 1893456000.0)
+
+
+def test_rule_16_nodes_that_may_not_be_read_are_done_without(rig):
+    one = rig(pods=[TWO], nodes=[FORBIDDEN, listing(5, healthy())]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    assert one.numbers["hvd_discover_node_watch_enabled"] == 0.0
+    wait_until(lambda: len(one.cluster.of_nodes.requests) > 1 or one.clock.advance(5.0), what="another try")
+    wait_until(
+        lambda: one.sees("a.j.n.svc", "b.j.n.svc") and one.numbers["hvd_discover_node_watch_enabled"] == 1.0,
+        what="the nodes",
+    )
+
+
+def test_a_server_that_never_answered_is_said_to_be_away(rig):
+    one = rig(pods=[REFUSED], nodes=[REFUSED]).start()
+
+    def said():
+        try:
+            one.source.read()
+        except SourceUnavailable as error:
+            return str(error)
+        return ""
+
+    text = wait_until(said, what="the complaint")
+    assert text == "pods of namespace n at https://there: connection refused; keeping the hosts known so far"
+
+
+def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
+    one = rig(pods=[TWO]).start()
+    assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
+    one.cluster.of_pods.watched.wait(10)
+    one.cluster.of_pods.answers = [REFUSED]
+    one.cluster.of_pods.news.append(RequestFailed(Trouble.CUT, "reset"))
+    away = "connection refused"
+    wait_until(lambda: one.clock.advance(0.1) or one.source._pods.contact.trouble == away, what="the trouble")
+    assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
+    one.clock.advance(11.0)
+    doubt = one.sees("a.j.n.svc", "b.j.n.svc").doubt
+    assert "connection refused; keeping what was known of them" in doubt
+
+
+def test_the_first_look_waits_for_the_job_and_its_slots(rig):
+    job = {"metadata": {"name": "j"}, "spec": {"slotsPerWorker": 4}}
+    one = rig(pods=[TWO], job=job).start()
+    assert {host.slots for host in one.sees("a.j.n.svc", "b.j.n.svc").hosts} == {4}
+
+
+def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
+    one = rig(pods=[TWO], job=REFUSED).start()
+    wait_until(lambda: one.source._snapshot.whole or (one.source.read() and False), what="the lists")
+    assert isinstance(one.source.read(), Unsettled)
+    one.clock.advance(6.0)
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    assert not one.source.job_settled  # hosts are published; but whose they are may still be said
+    one.cluster.of_job = {"metadata": {"name": "j", "uid": "u"}}
+    wait_until(lambda: one.source.job_settled or one.clock.advance(1.0), what="the job")
+    assert one.source.job.uid == "u"
+
+
+def test_a_job_that_may_not_be_read_is_done_without(rig):
+    one = rig(pods=[TWO], job=RequestFailed(Trouble.ANSWERED, "no", code=403)).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    assert (one.source.job_settled, one.source.job) == (True, None)
+
+
+def test_a_statefulset_says_itself_which_pods_are_its(rig):
+    job = {"metadata": {"name": "j"}, "spec": {"selector": {"matchLabels": {"app": "train"}}}}
+    one = rig(pods=[TWO], job=job, operator="statefulset").start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    assert set(one.cluster.selectors) == {"app=train"}
+
+
+def test_a_statefulset_that_may_not_be_read_needs_a_selector(rig):
+    one = rig(pods=[TWO], job=RequestFailed(Trouble.ANSWERED, "no", code=403), operator="statefulset").start()
+    wait_until(lambda: one.source._pods.contact.trouble, what="the trouble")
+    assert not one.source._pods.contact.listed
+
+
+def test_a_node_that_nobody_has_seen_is_asked_for(rig):
+    """§2.1-7"""
+    one = rig(pods=[TWO], nodes=[listing(5)])
+    one.cluster.exists["node"] = False
+    one.start()
+    wait_until(lambda: one.clock.advance(1.0) or _all(one, "silent", "unfit", "held"), what="the verdicts")
+
+
+def _all(one: Rig, *words: str) -> bool:
+    one.source.read()
+    rows = one.source.explain()
+    return bool(rows) and {row.what for row in rows} <= set(words)
+
+
+def test_what_an_earlier_life_published_is_not_waited_for(rig):
+    one = rig(pods=[TWO], settle=600.0)
+    one.source.resume(HostSet.of({"a.j.n.svc": 1}))
+    one.start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+
+
+def test_each_pod_is_explained(rig):
+    one = rig(pods=[listing(10, worker("a", 3), worker("b", 4, phase="Pending"))]).start()
+    one.sees("a.j.n.svc")
+    rows = {row.pod: row for row in one.source.explain()}
+    assert rows["n/a"].what == "usable"
+    assert rows["n/b"].what == "unfit"
+    host = one.source.read().hosts.get("a.j.n.svc")
+    assert one.source.still_there(host)
+
+
+def test_it_counts(rig):
+    one = rig(pods=[TWO]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    one.cluster.of_pods.watched.wait(10)
+    one.cluster.of_pods.news += [bookmark(20), RequestFailed(Trouble.CUT, "reset")]
+    wait_until(
+        lambda: 'hvd_discover_watch_restarts_total{reason="cut",resource="pods"}' in one.numbers, what="a restart"
+    )
+    assert one.numbers['hvd_discover_last_sync_age_seconds{resource="nodes"}'] >= 0.0
+
+
+def test_it_ends_with_all_its_threads(manual_clock, caplog):
+    caplog.set_level(logging.ERROR)
+    before = set(threading.enumerate())
+    one = Rig(manual_clock, pods=[TWO]).start()
+    one.sees("a.j.n.svc", "b.j.n.svc")
+    one.source.stop()
+    one.source.stop()
+    wait_until(lambda: set(threading.enumerate()) <= before, what="the threads to end")
+    assert caplog.text == ""
+
+
+def test_contact_is_doubted_ten_seconds_after_it_was_lost():
+    lost = Contact(heard=5.0).failed(65.0, "x", lived=60.0)
+    assert doubtful_at(Contact(heard=5.0)) is None
+    assert doubtful_at(lost) == 75.0  # the watch was open and quiet until then
+    assert doubtful_at(replace(lost, hidden=True)) is None
+    assert doubtful_at(Contact().failed(65.0, "x", lived=0.0)) is None
+
+
+def test_contact_stays_lost_while_no_watch_lives_and_nothing_is_heard():
+    lost = Contact(heard=5.0).failed(65.0, "x", lived=60.0)
+    assert doubtful_at(replace(lost, trouble="").failed(70.0, "y", lived=0.2)) == 75.0
+    assert doubtful_at(replace(lost, trouble="").failed(170.0, "y", lived=90.0)) == 180.0
+    assert doubtful_at(replace(lost, trouble="", heard=71.0).failed(72.0, "y", lived=0.2)) == 82.0
+
+
+@pytest.fixture
+def mailbox(manual_clock):
+    calls: list[float] = []
+    made = _Mailbox(manual_clock)
+    made.start(lambda: calls.append(manual_clock.mono()))
+    yield made, calls
+    made.stop()
+
+
+def test_many_news_are_one_call(mailbox, manual_clock):
+    box, calls = mailbox
+    for _ in range(5):
+        box.put(())
+    assert calls == [manual_clock.mono()]
+    batches, arrived = box.take()
+    assert (len(batches), arrived) == (5, None)  # empty ones say when nothing
+
+
+def test_looks_in_a_burst_follow_at_once_and_in_a_storm_have_their_share_of_time(mailbox, manual_clock):
+    box, calls = mailbox
+    for count in range(1, 51):
+        box.put(())
+        assert len(calls) == count  # at once
+        box.take()
+        manual_clock.advance(0.01)
+        box.looked(0.01)
+    begun, looks = manual_clock.mono(), len(calls)
+    while manual_clock.mono() < begun + 10.0:
+        box.put(())
+        wait_until(lambda: box._called or manual_clock.advance(0.005), what="the call", interval=0.0005)
+        box.take()
+        manual_clock.advance(0.01)
+        box.looked(0.01)
+    share = (len(calls) - looks) * 0.01 / 10.0
+    assert 0 < share < 1.2 * SHARE
+    manual_clock.advance(60.0)
+    box.put(())
+    assert calls[-1] == manual_clock.mono()
+
+
+def test_a_rest_is_never_long(mailbox, manual_clock):
+    box, calls = mailbox
+    box.looked(99.0)
+    box.put(())
+    assert calls == []
+    manual_clock.advance(LONGEST_REST)
+    wait_until(lambda: calls, what="the call")

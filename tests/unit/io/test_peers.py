@@ -1,0 +1,104 @@
+"""Whose connection it is, by each way in which a kernel tells; who has gone is nobody."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from hvd_elastic_ext.io import peers
+from hvd_elastic_ext.io.peers import Way, by_diag, by_proc, is_trusted, owner, way_to_tell
+
+RESET = struct.pack("ii", 1, 0)
+
+
+@pytest.fixture(params=[by_diag, by_proc])
+def way(request: pytest.FixtureRequest) -> Way:
+    way: Way = request.param
+    return way
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """Both ends of a connection: who came, and who was come to."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as came:
+        accepted, _ = listener.accept()
+        with accepted:
+            yield came, accepted
+
+
+@pytest.fixture
+def untold() -> Iterator[None]:
+    """As before anything was found out in this process."""
+    way_to_tell.cache_clear()
+    yield
+    way_to_tell.cache_clear()
+
+
+def test_a_connection_of_ours_is_ours(pair: tuple[socket.socket, socket.socket], way: Way) -> None:
+    assert owner(pair[1], way) == os.geteuid()
+
+
+def test_a_connection_of_somebody_else_is_theirs(pair: tuple[socket.socket, socket.socket], way: Way) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to be somebody else")
+    os.fchown(pair[0].fileno(), 65534, 65534)  # as the kernel has it: the owner of the socket's file
+    assert owner(pair[1], way) == 65534
+    assert not is_trusted(owner(pair[1], way))
+
+
+@pytest.mark.parametrize("how", ["reset", "closed", "half closed"])
+def test_who_has_hung_up_is_nobody(pair: tuple[socket.socket, socket.socket], way: Way, how: str) -> None:
+    came, accepted = pair
+    if how == "half closed":
+        came.shutdown(socket.SHUT_WR)
+    else:
+        if how == "reset":
+            came.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        came.close()
+    assert owner(accepted, way) is None
+    assert not is_trusted(None)
+
+
+def test_who_hangs_up_while_the_kernel_is_asked_is_nobody(pair: tuple[socket.socket, socket.socket], way: Way) -> None:
+    came, accepted = pair
+
+    def slow(theirs: peers.End, ours: peers.End) -> int | None:
+        uid = way(theirs, ours)
+        came.close()
+        return uid
+
+    assert owner(accepted, slow) is None
+
+
+def test_the_quicker_way_is_taken_and_the_other_where_it_is_barred(
+    untold: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def barred(theirs: peers.End, ours: peers.End) -> int | None:
+        raise OSError(errno.EPROTONOSUPPORT, "no such protocol")
+
+    assert way_to_tell() is by_diag
+    way_to_tell.cache_clear()
+    monkeypatch.setattr(peers, "by_diag", barred)
+    assert way_to_tell() is by_proc
+    way_to_tell.cache_clear()
+    monkeypatch.setattr(peers, "_PROC", "/proc/net/nothing")
+    assert way_to_tell() is None
+
+
+def test_with_no_descriptor_left_nothing_is_found_out_yet(untold: None) -> None:
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = os.open(os.devnull, os.O_RDONLY)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, usual[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            way_to_tell()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+        os.close(highest)
+    assert way_to_tell() is by_diag

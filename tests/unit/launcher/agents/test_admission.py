@@ -1,0 +1,66 @@
+"""Where there is no room for one more, those of the most crowded place give way, the oldest first."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.launcher.agents.admission import MOMENT_S, MOST, Strangers, Verdict, most_for
+
+NOW = 100.0
+
+
+def crowd(*sources: str, now: float = NOW) -> Strangers[int]:
+    """Numbered from 0 in the order in which they came."""
+    strangers = Strangers[int]()
+    for number, source in enumerate(sources):
+        strangers.add(number, source, now)
+    return strangers
+
+
+def test_as_long_as_there_is_room_nobody_gives_way() -> None:
+    assert crowd("a", "a", "a").room(NOW + 60, most=4) == Verdict()
+
+
+def test_what_one_place_has_beyond_its_share_gives_way_at_once_and_others_do_not() -> None:
+    strangers = crowd("b", "a", "a", "b", "a", "c", "d", "a")  # a share is 2
+    verdict = strangers.room(NOW, most=8)
+    assert (verdict.out, verdict.wait) == (1, False)
+    assert "more came from there" in verdict.reason
+    assert strangers.remove(1)
+    strangers.add(8, "e", NOW)
+    assert strangers.room(NOW, most=8).out == 2
+
+
+def test_where_all_come_from_different_places_each_has_a_moment() -> None:
+    strangers = crowd("a", "b", "c", "d")
+    assert strangers.room(NOW + MOMENT_S / 2, most=4) == Verdict(wait=True)
+    late = strangers.room(NOW + MOMENT_S, most=4)
+    assert (late.out, late.wait) == (0, False)
+
+
+def test_our_own_have_their_moment_however_many_they_are() -> None:
+    strangers = crowd("", "", "", "")
+    assert strangers.room(NOW, most=4) == Verdict(wait=True)
+    assert strangers.room(NOW + MOMENT_S, most=4).out == 0
+
+
+def test_who_is_gone_counts_no_more() -> None:
+    strangers = crowd("a", "b")
+    strangers.keep(0, 10)
+    assert strangers.remove(0)
+    assert not strangers.remove(0)
+    strangers.keep(0, 10)
+    assert (len(strangers), strangers.all, strangers.kept) == (1, (1,), 0)
+
+
+def test_of_whom_the_most_is_kept_gives_way_first() -> None:
+    strangers = crowd("a", "b", "c")
+    for who, size in ((0, 10), (1, 20), (0, 5), (2, 20)):
+        strangers.keep(who, size)
+    assert strangers.kept == 55
+    assert strangers.heaviest().out == 1
+
+
+@pytest.mark.parametrize(("files", "most"), [(256, 64), (1024, 64), (4096, 256), (1 << 20, MOST)])
+def test_strangers_may_have_one_in_sixteen_of_the_files(files: int, most: int) -> None:
+    assert most_for(files) == most

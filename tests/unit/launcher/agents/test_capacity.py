@@ -1,0 +1,98 @@
+"""What many hosts cost the launcher."""
+
+from __future__ import annotations
+
+import io
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.launcher.agents.capacity import Pace, files_for, pace, raise_file_limit, too_few_files
+from hvd_elastic_ext.launcher.job.console import Console
+from hvd_elastic_ext.launcher.job.output import Outlets
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+
+
+@pytest.mark.parametrize(
+    ("asked", "timeout", "hosts", "told"),
+    [
+        (1.0, 10.0, 1, 1.0),
+        (1.0, 10.0, 128, 1.0),
+        (1.0, 10.0, 256, 2.0),
+        (1.0, 10.0, 512, 10 / 3),  # three of them still fit into the timeout
+        (1.0, 60.0, 512, 4.0),
+        (1.0, 3.0, 4096, 1.0),
+        (5.0, 10.0, 512, 5.0),  # never more often than asked for
+    ],
+)
+def test_the_more_hosts_the_more_seldom_each_of_them_beats(
+    asked: float, timeout: float, hosts: int, told: float
+) -> None:
+    assert pace(asked, timeout_s=timeout, hosts=hosts).heartbeat_s == pytest.approx(told)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "progress", "every"),
+    [
+        (1, None, 1),
+        (48, None, 1),
+        (49, None, 2),
+        (512, None, 4),  # 154 heartbeats a second
+        (10_000, None, 5),  # never older than that
+        (512, 600.0, 4),
+        (512, 25.0, 2),  # three of them still fit into the time in which there must be progress
+        (512, 1.0, 1),
+    ],
+)
+def test_the_more_hosts_the_fewer_heartbeats_have_figures(hosts: int, progress: float | None, every: int) -> None:
+    assert pace(1.0, timeout_s=10.0, hosts=hosts, progress_timeout_s=progress).figures_every == every
+
+
+def test_a_small_job_beats_as_it_was_asked_to() -> None:
+    assert pace(1.0, timeout_s=10.0, hosts=8) == Pace(1.0, 1)
+
+
+def test_too_few_files_are_said_with_the_remedy() -> None:
+    assert too_few_files(10, 1024) is None
+    said = too_few_files(512, 1024)
+    assert said is not None
+    assert "1024 files and 512 hosts need about 3328" in said
+    assert "ulimit -Hn 3328" in said
+
+
+def test_files_that_output_goes_to_count_for_each_slot() -> None:
+    said = too_few_files(300, 4096, written=2400)
+    assert said is not None
+    assert "300 hosts and the output of 2400 slots (--output-filename) need about 11656" in said
+    assert too_few_files(300, 4096) is None
+    assert too_few_files(300, 11656, written=2400) is None
+
+
+def test_a_slots_output_by_rank_and_by_seat_is_no_more_files_than_are_counted(tmp_path: Path) -> None:
+    ranks = {Life(Seat("h", 0), 1): None}
+    outlets = Outlets(io.StringIO(), io.StringIO())
+    console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: ranks[life])
+    for rank in (None, 0):
+        ranks[Life(Seat("h", 0), 1)] = rank
+        for stream in ("stdout", "stderr"):
+            console.take(Life(Seat("h", 0), 1), stream, "x\n")
+    outlets.close()
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) == files_for(1, written=1) - files_for(1)
+
+
+@pytest.fixture
+def low_limit() -> Iterator[int]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(300, before[1]), before[1]))
+    yield before[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_the_limit_is_raised_as_far_as_the_kernel_lets_us(low_limit: int) -> None:
+    reached = raise_file_limit(512)
+    assert reached == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert reached >= min(low_limit, files_for(512))
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == low_limit

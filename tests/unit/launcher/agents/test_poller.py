@@ -1,0 +1,90 @@
+"""What is ready is served in batches, soon, and whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hvd_elastic_ext.launcher.agents.poller import Switchboard
+
+
+class Pipes:
+    """``count`` pipes at a switchboard; ``read`` is what came out of each, ``broken`` those whose act raises."""
+
+    def __init__(self, count: int) -> None:
+        self.switchboard = Switchboard()
+        self.read: dict[int, bytes] = {}
+        self.broken: set[int] = set()
+        self.ends = [os.pipe() for _ in range(count)]
+        for number, (reader, _) in enumerate(self.ends):
+            self.read[number] = b""
+            self.switchboard.plug(reader, self._act(number))
+
+    def _act(self, number: int) -> Callable[[int], None]:
+        def act(events: int) -> None:
+            self.read[number] += os.read(self.ends[number][0], 100)
+            if number in self.broken:
+                raise RuntimeError("an act went wrong")
+
+        return act
+
+    def write(self, number: int, data: bytes) -> None:
+        os.write(self.ends[number][1], data)
+
+    async def until_read(self, expected: dict[int, bytes]) -> None:
+        while {number: data for number, data in self.read.items() if data} != expected:
+            await asyncio.sleep(0.001)
+
+    def close(self) -> None:
+        for reader, _ in self.ends:
+            self.switchboard.unplug(reader)
+        self.switchboard.close()
+        self.switchboard.close()
+        for descriptor in (descriptor for pair in self.ends for descriptor in pair):
+            os.close(descriptor)
+
+
+@contextlib.contextmanager
+def pipes(count: int) -> Iterator[Pipes]:
+    made = Pipes(count)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("calm", [False, True])
+@pytest.mark.parametrize("count", [1, 30, 200])
+def test_whatever_is_ready_is_served_again_and_again(count: int, *, calm: bool) -> None:
+    async def act() -> None:
+        with pipes(count) as made:
+            made.switchboard.calm = calm
+            for turn in range(1, 4):
+                for number in range(count):
+                    made.write(number, b"x")
+                await made.until_read(dict.fromkeys(range(count), b"x" * turn))
+            await asyncio.sleep(0.06)  # longer than any pause: it has gone back to listening
+            made.write(0, b"y")
+            await made.until_read({number: b"xxxy" if number == 0 else b"xxx" for number in range(count)})
+
+    asyncio.run(asyncio.wait_for(act(), 10))
+
+
+@pytest.mark.parametrize("count", [2, 30])
+def test_an_act_that_raises_is_reported_and_the_others_are_still_served(count: int) -> None:
+    async def act() -> None:
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["exception"]))
+        with pipes(count) as made:
+            made.broken = {0}
+            for turn in range(1, 4):
+                made.write(0, b"x")
+                made.write(1, b"y")
+                await made.until_read({0: b"x" * turn, 1: b"y" * turn})
+            assert len(reported) == 3
+
+    asyncio.run(asyncio.wait_for(act(), 10))

@@ -1,0 +1,211 @@
+"""A command in a pod as a child process: with streams that do as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from queue import Queue
+
+import pytest
+
+from hvd_elastic_ext.launcher.agents.transports.child_process import LONGEST_INPUT
+from hvd_elastic_ext.launcher.agents.transports.pod_exec import KILLED, LOST, Exec, NotRun
+from hvd_elastic_ext.launcher.agents.transports.pods import ERROR, STDERR, STDOUT
+
+SECONDS = 20
+SUCCESS = (ERROR, b'{"status":"Success"}')
+
+
+class Scripted:
+    """Says what is put into ``says``: a message, an error to raise, or None for an end."""
+
+    def __init__(self) -> None:
+        self.says: Queue[tuple[int, bytes] | Exception | None] = Queue()
+        self.asked = threading.Semaphore(0)
+        self.sent = b""
+        self.closed = threading.Event()
+
+    def send(self, data: bytes) -> None:
+        self.sent += data
+
+    def hear(self) -> Iterator[tuple[int, bytes]]:
+        while True:
+            self.asked.release()
+            word = self.says.get()
+            if isinstance(word, Exception):
+                raise word
+            if word is None:
+                return
+            yield word
+
+    def cut(self) -> None:
+        self.says.put(NotRun("cut"))
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Heard:
+    """What an :class:`Exec` of this stream passed on, and itself."""
+
+    def __init__(self, stream: Scripted, *, start: Callable[[], Scripted] | None = None, line: bytes = b"x\n") -> None:
+        self.lines: list[tuple[str, str]] = []
+        self.exec = Exec(start or (lambda: stream), line, on_line=lambda *line: self.lines.append(line))
+
+
+def play(act: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(asyncio.wait_for(act(), SECONDS))
+
+
+async def until(event: threading.Event | threading.Semaphore) -> None:
+    wait = event.wait if isinstance(event, threading.Event) else event.acquire
+    assert await asyncio.to_thread(wait, timeout=SECONDS)
+
+
+def test_lines_come_whole_and_in_order_and_before_the_exit_code() -> None:
+    async def act() -> None:
+        stream = Scripted()
+        for word in ((STDOUT, b"a"), (STDOUT, b"b\nc"), (STDERR, b"e\n"), (4, b"odd"), (STDOUT, b"\nlast"), SUCCESS):
+            stream.says.put(word)
+        heard = Heard(stream)
+        assert await heard.exec.code == 0
+        assert heard.lines == [("stdout", "ab"), ("stderr", "e"), ("stdout", "c"), ("stdout", "last")]
+        assert heard.exec.why == ""
+        assert stream.sent == b"x\n"
+        await until(stream.closed)
+
+    play(act)
+
+
+@pytest.mark.parametrize(
+    ("word", "why"),
+    [
+        (None, "the connection to the pod was lost"),
+        (NotRun("the connection to the pod was lost: reset"), "the connection to the pod was lost: reset"),
+        ((ERROR, b'{"status":"Failure","message":"no container"}'), "no container"),
+    ],
+)
+def test_an_end_that_was_not_told_is_a_loss_with_a_reason(word: tuple[int, bytes] | None, why: str) -> None:
+    async def act() -> None:
+        stream = Scripted()
+        stream.says.put((STDOUT, b"half a li"))
+        stream.says.put(word)
+        heard = Heard(stream)
+        assert await heard.exec.code == LOST
+        assert heard.exec.why == why
+        assert heard.lines == [("stdout", "half a li")]
+        await until(stream.closed)
+
+    play(act)
+
+
+def test_what_cannot_be_started_says_why() -> None:
+    def start() -> Scripted:
+        raise NotRun("the API server says 403")
+
+    async def act() -> None:
+        heard = Heard(Scripted(), start=start)
+        assert (await heard.exec.code, heard.exec.why) == (LOST, "the API server says 403")
+
+    play(act)
+
+
+def test_a_thread_that_cannot_be_started_is_an_error_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def act() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(OSError, match="no thread can be started") as told:
+                Heard(Scripted())
+        assert told.value.errno == errno.EAGAIN
+
+    play(act)
+
+
+def test_no_more_is_read_while_the_loop_has_not_taken_what_was() -> None:
+    async def act() -> None:
+        stream = Scripted()
+        heard = Heard(stream)
+        await until(stream.asked)
+        stream.says.put((STDOUT, b"one\n"))
+        assert not stream.asked.acquire(timeout=0.2)  # the loop stands still meanwhile
+        assert heard.lines == []
+        await until(stream.asked)
+        assert heard.lines == [("stdout", "one")]
+        stream.says.put(SUCCESS)
+        await heard.exec.code
+
+    play(act)
+
+
+@pytest.mark.parametrize("end", ["kill", "close"])
+def test_who_is_ended_is_ended_at_once_and_heard_no_more(end: str) -> None:
+    async def act() -> None:
+        stream = Scripted()
+        heard = Heard(stream)
+        await until(stream.asked)
+        getattr(heard.exec, end)()
+        assert heard.exec.code.result() == KILLED
+        stream.says.put((STDOUT, b"late\n"))
+        await until(stream.closed)
+        await asyncio.sleep(0)
+        assert heard.lines == []
+        getattr(heard.exec, end)()
+
+    play(act)
+
+
+def test_who_is_ended_on_its_way_never_gets_its_line() -> None:
+    async def act() -> None:
+        stream, let_in = Scripted(), threading.Event()
+
+        def start() -> Scripted:
+            assert let_in.wait(SECONDS)
+            return stream
+
+        heard = Heard(stream, start=start)
+        heard.exec.kill()
+        assert await heard.exec.code == KILLED
+        let_in.set()
+        await until(stream.closed)
+        assert stream.sent == b""
+
+    play(act)
+
+
+def test_a_defect_is_an_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    async def act() -> None:
+        stream = Scripted()
+        stream.says.put(ZeroDivisionError())
+        heard = Heard(stream)
+        with caplog.at_level(logging.CRITICAL, logger="hvd_elastic_ext.launcher.agents.transports.pod_exec"):
+            assert (await heard.exec.code, heard.exec.why) == (LOST, "a defect: ZeroDivisionError")
+        await until(stream.closed)
+
+    play(act)
+
+
+def test_a_line_that_is_too_long_is_refused() -> None:
+    async def act() -> None:
+        with pytest.raises(ValueError, match="at most"):
+            Heard(Scripted(), line=b"x" * (LONGEST_INPUT + 1))
+
+    play(act)
+
+
+def test_a_loop_that_is_gone_leaves_no_thread_behind() -> None:
+    stream = Scripted()
+
+    async def act() -> None:
+        Heard(stream)
+        await until(stream.asked)
+
+    play(act)
+    stream.says.put((STDOUT, b"nobody hears\n"))
+    stream.says.put(SUCCESS)
+    assert stream.closed.wait(SECONDS)

@@ -1,0 +1,102 @@
+"""What hundreds of hosts must not cost: time for looks at which there is nothing to see, and hosts that only wait."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hvd_elastic_ext.launcher.driver import driver
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
+from hvd_elastic_ext.launcher.state import fleet
+from tests.unit.launcher.simulated import Cluster, Rules
+
+
+def running(*names: str) -> Cluster:
+    cluster = Cluster(Rules())
+    cluster.rules.limits = replace(cluster.rules.limits, start=len(names))
+    cluster.hosts(**dict.fromkeys(names, 1))
+    cluster.until(lambda: len(cluster.training) == len(names))
+    cluster.run(15.0)  # until nobody has anything to say any more but that it lives
+    return cluster
+
+
+def next_look_in(cluster: Cluster) -> float:
+    at = cluster.driver.look()
+    assert at is not None
+    return at - cluster.clock.mono()
+
+
+def test_the_larger_a_calm_job_the_rarer_the_looks_but_not_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = running("a", "b")
+    assert next_look_in(cluster) == driver.LOOK_S
+    monkeypatch.setattr(driver, "CALM_EACH_S", 2.0)
+    assert next_look_in(cluster) == 4.0
+    monkeypatch.setattr(driver, "CALM_EACH_S", 200.0)
+    assert next_look_in(cluster) == driver.CALM_S
+
+
+def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver, "CALM_EACH_S", 2.0)
+    cluster = running("a", "b")
+    cluster.kill("b")
+    cluster.until(lambda: cluster.events("exited"))
+    assert next_look_in(cluster) <= driver.LOOK_S
+
+
+def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
+    cluster = running("a", "b")
+    assert not cluster.driver.fleet.too_silent()
+    cluster.clock.advance(cluster.rules.heartbeat_timeout_s + 1.0)
+    assert cluster.driver.fleet.too_silent()
+    cluster.driver.news("a", {"event": "beats", "slots": {}})
+    cluster.driver.look()
+    assert not cluster.driver.fleet.too_silent()
+    assert {event["host"] for event in cluster.events("fenced")} == {"b"}
+
+
+@pytest.mark.parametrize(("others", "blamed"), [(0, True), (30, False)])
+def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: int, blamed: bool) -> None:
+    cluster = Cluster(Rules())
+    started: list[str] = []
+    cluster.start_agent = lambda host: started.append(host.name)  # type: ignore[method-assign]
+    cluster.hosts(**dict.fromkeys(("a", *(f"h{number}" for number in range(others))), 1))
+    cluster.driver.look()
+    assert len(started) == others + 1
+    cluster.clock.advance(fleet.JOIN_S + 20.0)
+    cluster.driver.look()
+    assert bool(cluster.events("struck")) is blamed
+
+
+def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
+    cluster = running("a")
+    meeting, (worker,) = cluster.driver.station.rendezvous, cluster.driver.station.roster.workers.values()
+    waiting = meeting.waiting
+    assert worker.life not in waiting
+    meeting.ask(Question(worker.life, 99, "GET", "/rank_and_size/a/0"), cluster.clock.mono())
+    assert worker.life in waiting
+
+
+@pytest.mark.parametrize(("part", "missed"), [(False, True), (True, False)])
+def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(part: bool, missed: bool) -> None:
+    cluster = running("a")
+    hung_up: list[str] = []
+    cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
+    for _ in range(3):
+        cluster.clock.advance(cluster.rules.heartbeat_timeout_s / 2 + 1.0)
+        cluster.driver.news("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})})
+        cluster.driver.look()
+    assert bool(hung_up) is missed  # to come back and say what has become of it
+    assert not cluster.events("fenced")
+    assert len(cluster.training) == 1
+
+
+def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> None:
+    cluster = running("a")
+    quiet = {"0": {"life": 1, "age": cluster.rules.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
+    cluster.driver.news("a", {"event": "beats", "slots": quiet, "part": True})
+    assert cluster.driver.fleet.too_silent()
+    cluster.driver.look()
+    assert [event["host"] for event in cluster.events("fenced")] == ["a"]

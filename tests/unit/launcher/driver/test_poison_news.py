@@ -1,0 +1,94 @@
+"""Whatever a process or an agent says, the launcher takes what makes sense and goes on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from tests.unit.launcher.driver.test_driver import running
+from tests.unit.launcher.simulated import Cluster
+
+POISON: tuple[Any, ...] = (
+    "²", "", "x", "99999999999", None, True, -1, 1 << 70, 10**400, 1e308, -1e308, [], [[]], [1, 2, 3], [1, 2, 3, 4],
+    ["²"], [10**400] * 3, [10**400] * 4, {}, {"²": {}}, {"0": None}, {"0": []}, {"0": {"life": 1}},
+)  # fmt: skip
+OF_AGENTS = (
+    "asked", "unasked", "started", "restarted", "restarting", "ended", "forgotten", "refused",
+    "left", "dropped", "beats", "said", "errand", "errand_ended", "held", "notice", "going", "staying", "advised",
+    "deaf", "output", "²",
+)  # fmt: skip
+FIELDS = (
+    "slot", "life", "id", "method", "path", "body", "message", "slots", "code", "signal", "oom", "held", "reason",
+    "pid", "grace_s", "in_s", "answer", "words", "output", "news", "records", "messages", "pids", "source", "stream",
+    "text",
+)  # fmt: skip
+SAID = (
+    "parked", "entered", "record", "kept", "last", "not_kept", "going_on", "looping", "synced", "done", "failed",
+    "beat", "agreed", "²",
+)  # fmt: skip
+IN_WORDS = (
+    "commit", "step", "side", "stall_s", "files", "generation", "pause_s", "fields", "event", "why", "error", "rank",
+    "step_s", "progress", "waiting", "every", "commit_s", "call_s", "steps_lost", "text", "kind", "reason", "path",
+    "warned",
+)  # fmt: skip
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return running("a", "b")
+
+
+def said(cluster: Cluster, message: Any) -> None:
+    number = cluster.agents["a"][0].life
+    cluster.driver.news("a", {"event": "said", "slot": 0, "life": number, "message": message})
+
+
+@pytest.mark.parametrize("events", [OF_AGENTS, ("exited",), ("not_started",)], ids=["news", "exited", "not started"])
+def test_no_field_of_an_agents_news_is_an_error_of_ours(cluster: Cluster, events: tuple[str, ...]) -> None:
+    for event in events:
+        usual = {"event": event, "slot": 0, "life": cluster.agents["a"][0].life}
+        for field in FIELDS:
+            for poison in POISON:
+                cluster.driver.news("a", {**usual, field: poison})
+            cluster.driver.look()
+
+
+def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -> None:
+    for word, field in itertools.product(SAID, IN_WORDS):
+        for poison in POISON:
+            said(cluster, {"say": word, field: poison})
+            said(cluster, {"say": word, "commit": [1, 1, 1, 1], "step": 1, "side": 1, field: poison})
+        cluster.driver.look()
+
+
+def test_no_field_of_a_beat_is_an_error_of_ours(cluster: Cluster) -> None:
+    for field, poison in itertools.product(IN_WORDS, POISON):
+        beat = {"life": cluster.agents["a"][0].life, "age": poison, "beat": {field: poison}}
+        cluster.driver.news("a", {"event": "beats", "slots": {"0": beat, "²": beat, "9" * 5000: beat}})
+        cluster.driver.look()
+
+
+def test_no_field_of_a_record_is_an_error_of_ours(cluster: Cluster) -> None:
+    names = ("self", "event", "generation", "at_mono", "t", "host", "²", "cls", "fields")
+    for name, poison in itertools.product(names, POISON):
+        said(cluster, {"say": "record", "event": "rolled_back", "fields": {name: poison, "steps_lost": 3}})
+    cluster.driver.look()
+    lines = [json.loads(line) for line in cluster.lines.getvalue().splitlines()]
+    assert sum(line["event"] == "rolled_back" for line in lines) == len(names) * len(POISON)
+
+
+def test_a_slot_that_is_none_is_left_out_of_an_agents_account(cluster: Cluster) -> None:
+    for number in ("²", "٣", "-1", "", "x", "9" * 5000):
+        come_back(cluster, number)
+
+
+def come_back(cluster: Cluster, number: str) -> None:
+    status = {"life": 1, "pid": 1, "state": "running", "code": None, "held": [1, 1, 1, 1], "note": number}
+    cluster.disconnect("a")
+    facts = {"event": "hello", "facts": {}, "seats": {number: status}}
+    cluster.driver.agent_joined("a", {**cluster._hello("a"), **facts})
+    cluster.driver.news("a", {"event": "held", "slots": {number: [1, 1, 1, 1]}})
+    cluster.driver.look()

@@ -1,0 +1,161 @@
+"""Lines of training processes: made whole, and written where they belong."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.io import writer_thread
+from hvd_elastic_ext.launcher.job.console import Console
+from hvd_elastic_ext.launcher.job.output import LONGEST_LINE, Assembler, Log, Outlets, Output
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine with much to do a thread may have to wait for its turn, which is no standing still."""
+    monkeypatch.setattr(writer_thread, "STANDS_S", 30.0)
+    monkeypatch.setattr(writer_thread, "CLOSE_S", 60.0)
+
+
+@pytest.fixture
+def stuck() -> Iterator[int]:
+    """Where a stream leads to that nobody reads; read in the end."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    while True:
+        try:
+            os.write(writer, b"x" * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(writer, True)
+    before = set(threading.enumerate())
+    yield writer
+    os.close(reader)
+    for thread in set(threading.enumerate()) - before:
+        thread.join(60)
+    os.close(writer)
+
+
+def test_the_terminal_gets_labels_and_the_file_does_not() -> None:
+    terminal: list[str] = []
+    file: list[str] = []
+    Output(terminal.append, file.append).write("hello\n", label="[0]<stdout>:")
+    assert terminal == ["[0]<stdout>:hello\n"]
+    assert file == ["hello\n"]
+
+
+def test_timestamps_come_before_labels() -> None:
+    terminal: list[str] = []
+    Output(terminal.append, timestamps=True).write("hello\n", label="[0]<stdout>:")
+    stamp, rest = terminal[0].split("[", 1)
+    assert rest == "0]<stdout>:hello\n"
+    assert len(stamp.split()) == 5  # day, month, date, time, year
+
+
+def test_a_stream_that_nobody_reads_holds_up_neither_the_other_nor_files_nor_who_speaks(
+    stuck: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = io.StringIO()
+    with open(stuck, "w", closefd=False) as stdout, Outlets(stdout, said) as outlets:
+        console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
+        life = Life(Seat("a", 0), 1)
+        for stream in ("stdout", "stderr"):
+            console.take(life, stream, f"to {stream}\n")
+        console.close()
+        wait_until(lambda: said.getvalue() == "[0]<stderr>:to stderr\n", what="what is said to who reads", timeout=60)
+        for stream in ("stdout", "stderr"):
+            file = tmp_path / "rank.0" / stream
+            wait_until(lambda file=file: file.exists() and file.read_text(), what=f"a line in {file}", timeout=60)
+            assert file.read_text() == f"to {stream}\n"
+        monkeypatch.setattr(writer_thread, "STANDS_S", 0.2)
+    assert [message.split(": ")[1] for message in caplog.messages] == ["the last 1 lines of output were dropped"]
+
+
+def test_what_goes_to_one_place_over_two_streams_keeps_its_order() -> None:
+    reader, writer = os.pipe()
+    with open(reader) as received, open(writer, "w") as one, open(os.dup(writer), "w") as other:
+        with Outlets(one, other) as outlets:
+            for number in range(500):
+                (outlets.stdout if number % 2 else outlets.stderr)(f"{number}\n")
+        assert [int(received.readline()) for _ in range(500)] == list(range(500))
+
+
+def test_the_launchers_own_log_goes_the_way_of_its_standard_error() -> None:
+    said = io.StringIO()
+    record = logging.LogRecord("x", logging.WARNING, "x", 1, "a %s", ("word",), None)
+    with Outlets(io.StringIO(), said) as outlets:
+        outlets.stderr("before\n")
+        Log(outlets.stderr).emit(record)
+    assert said.getvalue() == "before\na word\n"
+
+
+def test_letters_that_a_terminal_does_not_know_raise_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    with Outlets(terminal, io.StringIO()) as outlets:
+        console = Console(outlets, None, timestamps=False, rank=lambda _: 0)
+        for text in ("caf\u00e9 \u20ac\n", "caf\udce9\n"):
+            console.take(Life(Seat("a", 0), 1), "stdout", text)
+    terminal.seek(0)
+    assert terminal.read() == "[0]<stdout>:caf\u00e9 \\u20ac\n[0]<stdout>:caf\\ufffd\n"
+    assert not caplog.records
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))), st.integers(1, 5))
+def test_lines_come_out_whole_however_they_were_cut(texts: list[str], size: int) -> None:
+    data = "".join(f"{text}\n" for text in texts).encode()
+    pieces = [data[at : at + size].decode("utf-8", "surrogateescape") for at in range(0, len(data), size)]
+    assembler = Assembler()
+    assert [line for piece in pieces for line in assembler.feed(piece)] == [f"{text}\n" for text in texts]
+    assert assembler.flush() == []
+
+
+def test_a_line_that_never_ended_is_ended_at_the_end() -> None:
+    assembler = Assembler()
+    assert assembler.feed("one\nprompt> ") == ["one\n"]
+    assert assembler.flush() == ["prompt> \n"]
+    assert assembler.flush() == []
+
+
+def test_a_progress_bar_without_line_ends_is_one_line() -> None:
+    assert Assembler().feed("10%\r20%\r30%\n") == ["10%\r20%\r30%\n"]
+
+
+def test_a_line_without_end_does_not_fill_memory() -> None:
+    assembler = Assembler()
+    lines = [line for _ in range(3 * LONGEST_LINE // 65536) for line in assembler.feed("x" * 65536)]
+    lines += assembler.flush()
+    assert len(lines) in (3, 4)
+    assert sum(line.count("x") for line in lines) == 3 * LONGEST_LINE
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    assert Assembler().feed("caf\udce9\n") == ["caf\ufffd\n"]
+
+
+def test_where_no_file_can_be_made_the_terminal_still_shows_everything_and_that_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "rank.1").write_text("in the way of a folder")
+    with Outlets(sys.stdout, sys.stderr) as outlets:
+        console = Console(outlets, tmp_path, timestamps=False, rank=lambda life: life.seat.slot)
+        for slot in (0, 1, 1):
+            console.take(Life(Seat("a", slot), 1), "stdout", f"a line of {slot}\n")
+        console.close()
+    assert capsys.readouterr().out.splitlines() == [
+        "[0]<stdout>:a line of 0",
+        *["[1]<stdout>:a line of 1"] * 2,
+    ]
+    assert (tmp_path / "rank.0" / "stdout").read_text() == "a line of 0\n"
+    (said,) = caplog.messages
+    assert f": {tmp_path}/rank.1/stdout: [Errno 17] File exists" in said

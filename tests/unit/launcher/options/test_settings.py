@@ -1,0 +1,300 @@
+"""Options that cannot work are refused, one clear line each."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import BadHosts, UsageError
+from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.agents.environment import LARGEST
+from hvd_elastic_ext.launcher.cli import run
+from hvd_elastic_ext.launcher.job.finished_check import mark_of
+from hvd_elastic_ext.launcher.options.policy import JobRules
+from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
+
+COMMAND = ["python", "train.py", "--config", "model.yaml", "--np", "7"]
+
+
+def test_the_end_of_training_is_that_of_a_command_and_of_the_scripts_in_it(tmp_path: Path) -> None:
+    script, data = tmp_path / "train.py", tmp_path / "progress.json"
+    command = ["python", str(script), str(data)]
+    script.write_text("epochs = 4")
+    data.write_text("0")
+    mark = mark_of(command)
+    data.write_text("4")
+    assert mark_of(command) == mark
+    assert mark_of([*command, "--epochs", "9"]) != mark
+    script.write_text("epochs = 9")
+    assert mark_of(command) != mark
+
+
+def settings(**changes: Any) -> RunSettings:
+    given = {
+        "command": ("python", "train.py"),
+        "sources": Sources(hosts=HostSet.of({"a": 2})),
+        "num_proc": 2,
+        "min_num_proc": 1,
+    }
+    return RunSettings(**{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"command": ()}, "no command"),
+        ({"num_proc": 0}, "-np is 0"),
+        ({"min_num_proc": 0}, "--min-np is 0"),
+        ({"min_num_proc": 3}, "--min-np 3 is more than -np 2"),
+        ({"max_num_proc": 1}, "--max-np 1 is less than -np 2"),
+        ({"default_slots": 0}, "--slots-per-host is 0"),
+        ({"elastic_timeout_s": 0.0}, "--elastic-timeout is 0"),
+        ({"reset_limit": -1}, "--reset-limit is -1"),
+        ({"cooldown_s": (0.0, 10.0)}, "--blacklist-cooldown-range is 0 10"),
+        ({"cooldown_s": (20.0, 10.0)}, "--blacklist-cooldown-range is 20 10"),
+        ({"cooldown_s": (1.0, 3601.0)}, "at most 3600"),
+        ({"ssh_port": 0}, "--ssh-port is 0"),
+        ({"ssh_identity_file": "/nowhere/key"}, "no such file"),
+        ({"job": "../x"}, "--job '../x'"),
+        ({"engine": "slurm"}, "--engine slurm: choose one of horovod, mpirun, torchrun"),
+        ({"engine": "torchrun", "adopt": True}, "--engine torchrun and --adopt: only Horovod's scripts"),
+        ({"engine": "mpirun", "rsh": "pod"}, "--engine mpirun starts its ranks over ssh"),
+        ({"engine": "mpirun", "ssh_identity_file": "/a b"}, "Open MPI takes no option with a space"),
+        ({"progress_timeout_s": 0.0}, "--progress-timeout is 0"),
+        ({"restart_stalled": True}, "--restart-stalled needs --progress-timeout"),
+        ({"below_min": "sleep"}, "--below-min sleep needs checkpoints"),
+        ({"sleep_after_s": 0.0}, "--sleep-after is 0"),
+        ({"max_wait_s": -1.0}, "--max-wait-time is -1"),
+        ({"backoff_limit": -1}, "--job-backoff-limit is -1"),
+        ({"settle_s": -1.0}, "--settle is -1"),
+        ({"standby_timeout_s": 0.0}, "--standby-timeout is 0"),
+        ({"heartbeat_interval_s": 10.0}, "--heartbeat-interval 10 and --heartbeat-timeout 10: the interval must be"),
+        ({"orphan_grace_s": -1.0}, "--orphan-grace is -1"),
+        ({"failure_budget": -1}, "--failure-budget is -1"),
+        ({"allowed_sizes": (1, 2), "min_num_proc": 3, "num_proc": 4}, "--allowed-sizes 1,2: all are below"),
+        ({"allowed_sizes": (3, 4), "num_proc": 2, "max_num_proc": 2}, "--allowed-sizes 3,4: all are above"),
+        ({"command": (), "job": "../x"}, "no command"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=r".") as refused:
+        settings(**changes)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_hosts_come_from_one_source() -> None:
+    with pytest.raises(UsageError, match="2 sources"):
+        Sources(hosts_file=Path("hosts"), script="./discover.sh")
+    with pytest.raises(UsageError, match="0 sources"):
+        Sources()
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (("python", "a/train_digits.py", "--x"), "train_digits"),
+        (("bash", "run.sh"), "run"),
+        (("./worker",), "worker"),
+        (("python", "-m", "pkg"), "pkg"),
+        (("python3", "-u", "-m", "pkg.train", "--config", "x.py"), "pkg.train"),
+        (("env", "A=1", "/usr/bin/python3.11", "-m", "pkg.train"), "pkg.train"),
+        (("python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "a/digits.py"), "digits"),
+        (("bash", "-c", "cd /x && python -m pkg.train --lr 1"), "pkg.train"),
+        (("bash", "-lc", "source venv/activate.sh; exec python3 -u a/train.py"), "train"),
+        (("sh", "-c", "cd /x\n./worker --fast"), "worker"),
+        (("bash", "-c", "cd /x"), "cd"),
+        (("bash", "-c", "it's"), "it-s"),
+        (("bash", "-c", ""), "job"),
+        (("python", "-c", "print(1)"), "python-0bf46991"),
+        (("python", "-m", "x" * 300), "x" * 100),
+        (("..",), "job"),
+    ],
+)
+def test_a_job_is_named_after_its_script(command: tuple[str, ...], name: str) -> None:
+    assert job_name(command) == name
+
+
+def parse(*argv: str, env: dict[str, str] | None = None) -> RunSettings:
+    return run.parse([*argv, *COMMAND], env or {})
+
+
+def test_horovods_own_options_keep_their_names_and_meaning() -> None:
+    parsed = parse(
+        *["-np", "4", "--min-np", "2", "--max-num-proc", "8", "--slots-per-host", "2", "--reset-limit", "5"],
+        *["--blacklist-cooldown-range", "20", "200", "--elastic-timeout", "60", "--network-interfaces", "eth0,eth1"],
+        *["-p", "2222", "--fusion-threshold-mb", "32", "--gloo-timeout-seconds", "12"],
+        *["--host-discovery-script", "./discover.sh", "--output-filename", "out", "--verbose"],
+    )
+    assert (parsed.num_proc, parsed.min_num_proc, parsed.max_num_proc) == (4, 2, 8)
+    assert (parsed.default_slots, parsed.reset_limit, parsed.cooldown_s) == (2, 5, (20, 200))
+    assert (parsed.elastic_timeout_s, parsed.interfaces, parsed.ssh_port) == (60, ("eth0", "eth1"), 2222)
+    assert parsed.sources == Sources(script="./discover.sh")
+    assert (parsed.output_dir, parsed.verbose) == (Path("out"), True)
+    assert parsed.env["HOROVOD_FUSION_THRESHOLD"] == str(32 * 1024 * 1024)
+    assert parsed.env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "12"
+    assert parsed.command == tuple(COMMAND)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [([], None), (["--commit-every", "auto"], AUTO), (["--commit-every", "10"], Cadence(steps=10))],
+)
+def test_how_many_calls_one_commit_is_made_for(words: list[str], meant: Cadence | None) -> None:
+    assert parse("-np", "1", *words).commit_every == meant
+    assert JobRules.of(parse("-np", "1", *words)).commit_every == meant
+
+
+def test_a_number_of_seconds_between_commits_is_refused() -> None:
+    with pytest.raises(UsageError, match="--commit-every '10s': write auto, or a number of steps"):
+        parse("-np", "1", "--commit-every", "10s")
+
+
+def test_the_commands_own_options_are_left_to_it() -> None:
+    assert parse("-np", "1", "--").command == tuple(COMMAND)
+    assert parse("-np", "1", "--verbose").command == tuple(COMMAND)
+
+
+def test_without_a_word_about_hosts_this_machine_is_the_one_host() -> None:
+    assert parse("-np", "3").sources == Sources(hosts=HostSet.of({"localhost": 3}))
+
+
+def test_the_smallest_world_is_the_starting_world_unless_said() -> None:
+    assert parse("-np", "3").min_num_proc == 3
+
+
+def test_agents_are_told_which_cloud_to_ask_and_where() -> None:
+    assert parse("-np", "1").notices.env() == {"HVD_ELASTIC_NOTICES_FROM": "none"}
+    env = {"HVD_ELASTIC_NOTICES_FROM": "auto", "HVD_ELASTIC_METADATA_URL": "http://127.0.0.1:8080/imds"}
+    assert parse("-np", "1", env=env).notices.env() == env
+    assert parse("-np", "1", "--notices-from", "gcp", env=env).notices.source == "gcp"
+    with pytest.raises(UsageError, match="'ec2' is none of none, auto, aws"):
+        CloudNotices("ec2")
+
+
+def test_a_hostfile_is_read_as_horovod_reads_it(tmp_path: Path) -> None:
+    hostfile = tmp_path / "hostfile"
+    hostfile.write_text("a slots=2\nb slots=4\n")
+    assert parse("-np", "1", "--hostfile", str(hostfile)).sources == Sources(hosts=HostSet.of({"a": 2, "b": 4}))
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (["-np", "2", "--mpi"], "cannot be elastic"),
+        (["-np", "2", "--autotune"], "--autotune"),
+        (["-np", "2", "--hosts-file", "h", "-H", "a:1"], "2 sources"),
+        (["-np", "2", "--discovery", "ftp://x"], "neither unix:///path nor http://host:port"),
+        (["-np", "2", "--hostfile", "/nowhere/hostfile"], "/nowhere/hostfile"),
+        (["-np", "2", "--metadata-url", "https://metadata"], "write it as http://host:port"),
+        (["-np", "2", "--metadata-url", "http://me:word@metadata"], "--metadata-url"),
+        (["-np", "2", "--metadata-url", "http://metadata/?a=b"], "--metadata-url"),
+        (["-np", "2", "--config-file", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
+        (["-np", "2", "--config", "/nowhere/c.yaml"], "/nowhere/c.yaml"),
+    ],
+)
+def test_options_that_contradict_are_refused(argv: list[str], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse(*argv)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("hosts", ["a:0", "a:-1", "a:x", "a:1,a:1", "-oProxyCommand=x:1", "a b:1", "fe80::1:1", "ü:1"])
+def test_hosts_on_the_command_line_are_checked(hosts: str) -> None:
+    with pytest.raises(BadHosts):
+        parse("-np", "1", f"--hosts={hosts}")
+
+
+@pytest.mark.parametrize("name", ["HOROVOD_AUTOTUNE", "HOROVOD_DYNAMIC_PROCESS_SETS"])
+def test_what_horovod_crashes_on_at_a_resize_is_refused_up_front(name: str) -> None:
+    with pytest.raises(UsageError, match=rf"{name}=1 cannot be used in an elastic job: .*horovod#\d+.*unset {name}"):
+        parse("-np", "1", env={name: "1"})
+    assert parse("-np", "1", env={name: "0"}).num_proc == 1
+
+
+def test_an_environment_that_does_not_fit_into_one_line_to_an_agent_is_refused_up_front() -> None:
+    with pytest.raises(UsageError, match=r"^environment and command take \d+ bytes .*make the variable BIG shorter"):
+        parse("-np", "1", env={"BIG": "x" * LARGEST})
+
+
+def test_checkpoints_are_made_where_one_of_their_options_is_given(tmp_path: Path) -> None:
+    words = ["-np", "1", "--state-dir", str(tmp_path)]
+    assert run.parse([*words, *COMMAND], {}).durability is None
+    by_folder = run.parse([*words, "--checkpoint-dir", str(tmp_path / "x"), *COMMAND], {}).durability
+    mark = mark_of(COMMAND)
+    assert by_folder == Durability(str(tmp_path / "x"), AUTO, 3, mark)
+    by_pace = run.parse([*words, "--checkpoint-every", "50", "--checkpoint-keep", "7", *COMMAND], {}).durability
+    assert by_pace == Durability(str(tmp_path / "checkpoints"), Cadence(steps=50), 7, mark)
+    further = run.parse([*words, "--train-on", "--checkpoint-every", "50", *COMMAND, "--epochs", "9"], {}).durability
+    assert further is not None
+    assert further.train_on
+    assert further.mark != mark
+    for url in ("s3://bucket/job", "abfs://container@account.dfs.core.windows.net/x"):
+        by_url = run.parse([*words, "--checkpoint-dir", url, *COMMAND], {}).durability
+        assert by_url is not None
+        assert by_url.place == url
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--checkpoint-every", "5m"], "did you mean '300s'"),
+        (["--checkpoint-dir", "x", "--checkpoint-keep", "0"], "--checkpoint-keep is 0"),
+        (["--checkpoint-dir", "s3://me:hunter2@bucket/x"], "a user or password"),
+        (["--checkpoint-dir", "zip://a::https://me:hunter2@host/x"], "a user or password"),
+        (["--checkpoint-dir", "sftp://me@host/x"], "a user or password"),
+        (["--checkpoint-dir", "https://a.blob.core.windows.net/x?sp=r&sig=hunter2"], r"a secret \('sig'\)"),
+    ],
+)
+def test_checkpoint_options_that_cannot_work_are_refused(words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said) as refusal:
+        run.parse(["-np", "1", *words, *COMMAND], {})
+    assert "hunter2" not in str(refusal.value)
+
+
+def test_below_the_minimum_there_is_a_choice() -> None:
+    assert parse("-np", "1").below_min == "wait"
+    assert parse("-np", "1", "--below-min", "fail").below_min == "fail"
+
+
+def test_flag_beats_environment_beats_file(tmp_path: Path) -> None:
+    config = tmp_path / "job.yaml"
+    config.write_text("num-proc: 2\nmax-np: 20\nelastic_timeout: 100\nhosts-file: from-file\n")
+    env = {"HVD_ELASTIC_MAX_NP": "30", "HVD_ELASTIC_ELASTIC_TIMEOUT": "200", "HVD_ELASTIC_SAMPLE": "0"}
+    parsed = parse("--config", str(config), "--elastic-timeout", "300", env=env)
+    assert parsed.num_proc == 2
+    assert parsed.max_num_proc == 30
+    assert parsed.elastic_timeout_s == 300
+    assert parsed.sources == Sources(hosts_file=Path("from-file"))
+
+
+def test_toml_is_read_too_and_lists_and_switches_work(tmp_path: Path) -> None:
+    config = tmp_path / "job.toml"
+    config.write_text('num-proc = 2\nblacklist-cooldown-range = [5, 50]\nverbose = true\njob = "x"\n')
+    parsed = parse("--config", str(config))
+    assert (parsed.cooldown_s, parsed.verbose, parsed.job) == ((5, 50), True, "x")
+
+
+@pytest.mark.parametrize(
+    ("env", "text", "said"),
+    [
+        ({"HVD_ELASTIC_MIN_NPP": "2"}, "", "did you mean 'min-np'?"),
+        ({}, "reset-limt: 3\n", "did you mean 'reset-limit'?"),
+        ({}, "- 1\n- 2\n", "one table"),
+        ({}, "a: [1\n", "job.yaml"),
+    ],
+)
+def test_an_unknown_key_names_its_neighbour(tmp_path: Path, env: dict[str, str], text: str, said: str) -> None:
+    config = tmp_path / "job.yaml"
+    config.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        parse("-np", "1", "--config", str(config), env=env)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("sample", ["x", "-1", "inf", "nan", ""])
+def test_a_wrong_sample_interval_stops_the_job_here_and_not_in_each_worker(sample: str) -> None:
+    with pytest.raises(UsageError, match="HVD_ELASTIC_SAMPLE"):
+        parse("-np", "1", env={"HVD_ELASTIC_SAMPLE": sample})

@@ -1,0 +1,71 @@
+"""The end of a job that makes a last checkpoint: it is an end in good order, and says what it has not saved."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from tests.unit.launcher.storing import Storing
+
+
+class Slow(Storing):
+    """Its processes take their time to end; ``orders`` has what agents were told to do with them."""
+
+    def __init__(self) -> None:
+        super().__init__(Cadence(steps=1000))
+        self.orders: list[str] = []
+        self.answers = {("a", "load"): {}}
+        self.hosts(a=2)
+        self.until(lambda: len(self.training) == 2)
+        self.run(10.0)
+        self.ends_s["a"] = 4.0
+
+    def _obey(self, host: str, order: dict[str, Any], connection: int) -> None:
+        self.orders.append(order["do"])
+        super()._obey(host, order, connection)
+
+    def end(self) -> None:
+        self.driver.end(Interrupted(15, "stopped by SIGTERM"))
+        self.until(lambda: self.driver.over, within=60.0)
+
+
+def test_after_a_last_checkpoint_processes_have_their_grace_as_at_any_end() -> None:
+    cluster = Slow()
+    cluster.end()
+    [sealed] = cluster.events("sealed")
+    assert "kill" not in cluster.orders
+    assert all(line["mono"] > sealed["mono"] + 3.0 for line in cluster.events("exited"))
+
+
+def test_where_a_last_checkpoint_does_not_come_that_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Slow()
+    cluster.silent = {"a"}
+    cluster.end()
+    assert caplog.text.count("no last checkpoint") == 1
+    assert f"in {LAST_CHECKPOINT_S:g} s" in caplog.text
+    assert "kill" not in cluster.orders
+
+
+@pytest.mark.parametrize("first", ["the process", "the launcher"])
+def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(first: str) -> None:
+    """The commit that was named for the last checkpoint never came, and it was waited for to the end."""
+    cluster = Storing(ON_NOTICE, limits=Limits(start=2, least=1, settle_s=0.1))
+    cluster.answers = {(host, "load"): {} for host in "ab"}
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: len(cluster.training) == 2)
+    cluster.run(5.0)
+    newest = cluster.training[0].steps
+    if first == "the process":
+        cluster.kill("a")
+    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.run(0.005)
+    if first == "the launcher":
+        cluster.kill("a")
+    cluster.until(lambda: cluster.driver.over, within=60.0)
+    [sealed] = cluster.events("sealed")
+    assert sealed["step"] >= newest

@@ -1,0 +1,177 @@
+"""Every how many calls of commit() one is made, as the launcher has it: chosen, told, and told again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence
+from hvd_elastic_ext.launcher.state.roster import Worker, take_beat
+from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated_processes import Process
+from tests.unit.launcher.storing import Storing
+
+
+class Committing(Cluster):
+    """Processes that tell of commits that take ``commit_s``, of calls ``call_s`` apart, and do as they are told."""
+
+    def __init__(self, every: Cadence | None, *, commit_s: float = 0.065, call_s: float = 0.2) -> None:
+        super().__init__(Rules(commit_every=every))
+        self.commit_s, self.call_s = commit_s, call_s
+        self.goes_by: dict[tuple[str, int, int, int], int] = {}
+        self.heard: list[int] = []
+        self.hosts(a=1, b=1)
+        self.until(lambda: len(self.training) == 2)
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "thin":
+            self.heard.append(message["every"])
+            self.goes_by[self._world_of(process)] = message["every"]
+        super()._told(process, message)
+
+    def _world_of(self, process: Process) -> tuple[str, int, int, int]:
+        return process.host, process.slot, process.life, process.generation
+
+    def _train(self, process: Process) -> None:
+        super()._train(process)
+        if process.generation:
+            every = self.goes_by.get(self._world_of(process), 1)
+            commit = [1, process.generation, process.steps]
+            fields = {"every": every, "commit_s": self.commit_s, "call_s": self.call_s}
+            self.say(process, "beat", step=process.steps, commit=commit, **fields)
+
+    def _beat(self, name: str) -> None:
+        super()._beat(name)
+        for process in self.agents.get(name, {}).values():  # what agents pass on is the process's own beat
+            self._train(process)
+
+    @property
+    def now_by(self) -> set[int]:
+        return {self.goes_by.get(self._world_of(process), 1) for process in self.training}
+
+
+@pytest.mark.parametrize("every", [None, Cadence(steps=1)])
+def test_without_the_option_nothing_is_said(every: Cadence | None) -> None:
+    cluster = Committing(every)
+    cluster.run(60.0)
+    assert cluster.heard == []
+    assert cluster.events("interval") == []
+
+
+def test_a_number_of_calls_is_told_to_all_once() -> None:
+    cluster = Committing(Cadence(steps=7))
+    cluster.run(60.0)
+    assert cluster.heard == [7, 7]
+    assert cluster.events("interval") == []
+
+
+def test_who_did_not_hear_it_and_who_enters_a_new_world_is_told_again() -> None:
+    cluster = Committing(Cadence(steps=7))
+    cluster.lose["thin"] = 2
+    cluster.run(30.0)
+    assert cluster.now_by == {7}
+    cluster.hosts(a=1, b=1, c=1)
+    cluster.until(lambda: len(cluster.training) == 3)
+    assert cluster.now_by == {1}
+    cluster.run(15.0)
+    assert cluster.now_by == {7}
+
+
+def test_a_launcher_that_takes_over_without_the_option_has_all_commits_made() -> None:
+    cluster = Committing(None)
+    for process in cluster.training:
+        cluster.goes_by[cluster._world_of(process)] = 40
+    cluster.run(15.0)
+    assert cluster.now_by == {1}
+
+
+def test_auto_thins_commits_that_cost_more_than_a_hundredth_and_says_by_what() -> None:
+    cluster = Committing(AUTO)
+    cluster.run(60.0)
+    [line] = cluster.events("interval")
+    assert line["calls"] == 33
+    assert line["reason"].startswith("one in 33 calls of commit() commits: a commit takes 0.065 s and a step 0.2 s; ")
+    assert cluster.now_by == {33}
+
+
+def test_auto_says_that_cheap_commits_are_all_made() -> None:
+    cluster = Committing(AUTO, commit_s=0.001)
+    cluster.run(60.0)
+    [line] = cluster.events("interval")
+    assert line["calls"] == 1
+    assert line["reason"].startswith("all calls of commit() commit: ")
+    assert cluster.heard == []
+
+
+def test_auto_leaves_none_out_before_enough_were_measured() -> None:
+    cluster = Committing(AUTO)
+    cluster.until(lambda: cluster.events("interval"))
+    newest = max(worker.step for worker in cluster.driver.station.roster.workers.values())
+    assert newest >= 5
+
+
+def test_where_worlds_are_lost_often_fewer_are_left_out() -> None:
+    cluster = Committing(AUTO, commit_s=0.2)
+    cluster.run(60.0)
+    first = cluster.events("interval")[-1]["calls"]
+    for number in range(5):
+        cluster.lose_world("b")
+        cluster.until(lambda number=number: cluster.driver.worlds.mended == number + 1)
+        cluster.run(12.0)
+    last = cluster.events("interval")[-1]
+    assert last["calls"] < first == 100
+    assert "seen" in last["reason"]
+    assert cluster.now_by == {last["calls"]}
+
+
+class Sealed(Storing):
+    """Of the calls of commit(), five a second, one in 33 commits. ``named``: how far ahead commits to keep were."""
+
+    def __init__(self) -> None:
+        super().__init__(Cadence(steps=30))
+        self.answers = {(host, "load"): {} for host in "ab"}
+        self.named: list[int] = []
+        self.hosts(a=1, b=1)
+        self.run(60.0)
+
+    def _beat(self, name: str) -> None:
+        super()._beat(name)
+        for process in self.agents.get(name, {}).values():
+            if process.generation:
+                commit = [1, process.generation, process.steps]
+                self.say(process, "beat", step=process.steps, commit=commit, every=33, commit_s=0.1, call_s=0.2)
+
+    def _told(self, process: Process, message: Mapping[str, Any]) -> None:
+        if message["tell"] == "keep" and message["commit"] is not None:
+            self.named.append(message["commit"][2] - process.steps)
+        super()._told(process, message)
+
+
+def test_a_commit_to_keep_is_named_as_far_ahead_as_all_calls_that_commit_then() -> None:
+    cluster = Sealed()
+    assert cluster.events("sealed")
+    assert min(cluster.named) > 5 * AHEAD_S  # by the commits, one a second, it would be 2
+
+
+@pytest.mark.parametrize("text", ["33", 1.5, None, True, []])
+def test_a_beat_with_odd_numbers_is_none(text: object) -> None:
+    worker = Worker.__new__(Worker)
+    worker.step = worker.progress = 0
+    worker.holds = None
+    take_beat(worker, {"every": text, "commit_s": str(text), "call_s": None})
+    assert worker.every is None
+    assert worker.commit_s is None
+    assert worker.calls_per_s == 0.0
+
+
+def test_where_commits_are_left_out_the_pace_of_calls_says_how_far_ahead_one_is_named() -> None:
+    worker = Worker.__new__(Worker)
+    worker.step = worker.progress = 0
+    worker.holds = None
+    take_beat(worker, {"every": 33, "commit_s": 0.1, "call_s": 0.2})
+    assert worker.calls_per_s == 5.0
+    take_beat(worker, {"every": 1, "commit_s": 0.1, "call_s": 0.2})
+    assert worker.calls_per_s == 0.0

@@ -1,0 +1,99 @@
+"""The values of ``--checkpoint-every`` and ``--commit-every``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import (
+    AUTO,
+    ON_NOTICE,
+    Cadence,
+    parse_checkpoint_every,
+    parse_commit_every,
+)
+
+Parser = Callable[[str], Cadence]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("auto", AUTO),
+        (" auto ", AUTO),
+        ("notice", ON_NOTICE),
+        ("100", Cadence(steps=100)),
+        ("90s", Cadence(seconds=90.0)),
+        ("0.5s", Cadence(seconds=0.5)),
+    ],
+)
+def test_every_way_to_say_how_often_checkpoints_are_sealed(text: str, meant: Cadence) -> None:
+    assert parse_checkpoint_every(text) == meant
+    assert parse_checkpoint_every(str(meant)) == meant
+    assert meant.auto == (meant is AUTO)
+
+
+@pytest.mark.parametrize(("text", "meant"), [("auto", AUTO), ("1", Cadence(steps=1)), ("25", Cadence(steps=25))])
+def test_every_way_to_say_how_often_commits_are_done(text: str, meant: Cadence) -> None:
+    assert parse_commit_every(text) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "neighbour"),
+    [
+        ("Auto", "auto"),
+        ("atuo", "auto"),
+        ("notices", "notice"),
+        ("on-notice", "notice"),
+        ("5m", "300s"),
+        ("1.5 min", "90s"),
+        ("2h", "7200s"),
+        ("90 s", "90s"),
+        ("90S", "90s"),
+        ("90sec", "90s"),
+        ("100 steps", "100"),
+        ("100batches", "100"),
+    ],
+)
+def test_what_nearly_is_a_value_is_told_its_neighbour(text: str, neighbour: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_checkpoint_every(text)
+    assert str(refused.value) == (
+        f"--checkpoint-every {text!r}: write auto, a number of steps (100), of seconds (90s), or notice; "
+        f"did you mean {neighbour!r}?"
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0s", "0 s", "-5", "+5", "1e3", "nan", "infs", "1.5", "٣", "9" * 13, "2.5 steps"]
+)
+@pytest.mark.parametrize("parse", [parse_checkpoint_every, parse_commit_every])
+def test_what_is_no_value_is_refused(parse: Parser, text: str) -> None:
+    with pytest.raises(UsageError, match="write auto") as refused:
+        parse(text)
+    assert "did you mean" not in str(refused.value)
+
+
+@pytest.mark.parametrize("text", ["90s", "notice", "5m"])
+def test_commits_are_counted_not_timed(text: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        parse_commit_every(text)
+    assert str(refused.value) == f"--commit-every {text!r}: write auto, or a number of steps (10)"
+
+
+def test_an_error_names_where_the_value_was_given() -> None:
+    with pytest.raises(UsageError, match=r"^HVD_ELASTIC_COMMIT_EVERY 'x': "):
+        parse_commit_every("x", where="HVD_ELASTIC_COMMIT_EVERY")
+
+
+@given(st.text())
+@pytest.mark.parametrize("parse", [parse_checkpoint_every, parse_commit_every])
+def test_any_text_is_a_value_or_one_line(parse: Parser, text: str) -> None:
+    try:
+        parse(text)
+    except UsageError as refused:
+        assert "\n" not in str(refused)  # noqa: PT017

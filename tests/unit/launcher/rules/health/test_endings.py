@@ -1,0 +1,62 @@
+"""How worlds without an elastic loop end, and what is left where all are lost, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from hvd_elastic_ext.launcher.rules.health.endings import Ended, Fate, Left, Verdict, alone, begins_anew, fate
+
+WELL = Ended("rank 1 on b[0]", "left with exit code 0 before training was done", well=True)
+BAD = Ended("rank 0 on a[0]", "crashed: exit code 7", well=False)
+TRAINED = Left(trained=True, kept=False, survivors=0, loops=True, step=40, last="a[0] crashed: killed by SIGKILL")
+
+
+@pytest.mark.parametrize(
+    ("alive", "ended", "expected"),
+    [
+        (2, [], Fate.STANDS),
+        (1, [BAD], Fate.STANDS),
+        (1, [WELL], Fate.ENDING),
+        (0, [WELL, WELL], Fate.DONE),
+        (0, [BAD, BAD], Fate.LOST),
+        (0, [BAD, WELL], Fate.FAILED),
+        (0, [WELL, BAD], Fate.FAILED),
+        (0, [WELL], Fate.FAILED),
+    ],
+)
+def test_a_world_is_done_only_if_all_of_it_ended_well(alive: int, ended: list[Ended], expected: Fate) -> None:
+    assert fate(2, alive, ended).fate is expected
+
+
+def test_a_failure_names_rank_host_and_code_in_one_line() -> None:
+    assert fate(2, 0, [WELL, BAD]) == Verdict(
+        Fate.FAILED, "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
+    )
+    assert fate(4, 0, [BAD, WELL, BAD, BAD]).reason.startswith(
+        "rank 0 on a[0] crashed: exit code 7, and 2 more; 1 of 4"
+    )
+    assert fate(2, 0, [WELL]).reason == "the host of a process was lost; 1 of 2 processes ended well"
+
+
+def test_programs_that_need_no_world_have_failed_unless_as_many_as_are_wanted_ended_well() -> None:
+    assert alone([WELL, WELL], wanted=2) is None
+    assert alone([WELL, BAD], wanted=2) == "rank 0 on a[0] crashed: exit code 7; 1 of 2 processes ended well"
+    assert alone([WELL, BAD, WELL], wanted=2) is None  # another one has taken its place
+    assert alone([WELL], wanted=2) is None  # the other host never ran it
+
+
+def test_training_begins_anew_only_where_nothing_is_left_of_it() -> None:
+    assert begins_anew(TRAINED._replace(trained=False)) is None
+    assert begins_anew(TRAINED._replace(kept=True)) is None
+    assert begins_anew(TRAINED._replace(survivors=1)) is None
+
+
+def test_it_is_said_what_would_have_kept_it() -> None:
+    assert begins_anew(TRAINED) == (
+        "no process is left that has trained (a[0] crashed: killed by SIGKILL), and 40 steps were kept nowhere: "
+        "a State of hvd_elastic_ext, or --adopt, keeps commits when processes die, and --checkpoint-dir with it when "
+        "hosts do"
+    )
+    plain = begins_anew(TRAINED._replace(loops=False, step=0))
+    assert plain is not None
+    assert "what was trained was kept nowhere: the script has no elastic loop" in plain

@@ -1,0 +1,139 @@
+"""What `hvd-elastic hosts` asks of a launcher, and what it is answered."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.cli.hosts import seconds, table
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.host_requests import answer, duration
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
+
+A = Host("a", 4)
+POD = Host("w-1", 2, "u1", "n1")
+HOSTS = (A, POD)
+LIMITS = (10.0, 100.0)
+
+
+def asked(ledger: HealthLedger, **request: Any) -> tuple[HealthLedger, Any]:
+    after, told = answer(request, ledger, hosts=HOSTS, now=100.0)
+    return after, json.loads(json.dumps(told, allow_nan=False))
+
+
+def struck(cause: Cause, host: Host, slot: int | None = None, ledger: HealthLedger | None = None) -> HealthLedger:
+    strike = Strike.of(cause, host, slot, at=100.0)
+    assert strike is not None
+    return (ledger or HealthLedger()).struck(100.0, strike, LIMITS)
+
+
+def test_a_list_has_a_row_for_each_published_host_and_for_everybody_else_on_record() -> None:
+    ledger = struck(Cause.CRASHED, A, 2).block(Subject("host", "gone"), None, "bad fan")
+    after, told = asked(ledger, do="list")
+    assert after is ledger
+    rows = {row["name"]: row for row in told["hosts"]}
+    assert list(rows) == ["a", "w-1", "gone"]
+    assert (rows["a"]["state"], rows["a"]["usable"], rows["a"]["left_s"]) == ("in part", [0, 1, 3], 10.0)
+    assert rows["a"]["why"] == "slot 2 of a: crashed"
+    assert (rows["w-1"]["state"], rows["w-1"]["strikes"]) == ("free", 0)
+    assert (rows["gone"]["state"], rows["gone"]["published"], rows["gone"]["left_s"]) == ("blocked", False, None)
+
+
+def test_a_blocked_host_that_trains_on_is_said_to() -> None:
+    ledger = HealthLedger().block(Subject("host", "a"), None, "bad fan").block(Subject("host", "w-1"), None, "")
+    _, told = answer({"do": "list"}, ledger, hosts=HOSTS, now=100.0, training={"a"})
+    whys = {row["name"]: row["why"] for row in told["hosts"]}
+    assert whys["a"].endswith("bad fan; it trains on until others can do without it (--min-np)")
+    assert "trains on" not in whys["w-1"]
+
+
+def test_a_table_is_for_people() -> None:
+    ledger = struck(Cause.UNREACHABLE, A).block(Subject("host", "gone"), None, "bad fan")
+    _, told = asked(ledger, do="list")
+    assert table(told["hosts"]).splitlines() == [
+        "HOST         SLOTS  STATE    STRIKES  FOR       WHY",
+        "a            0/4    blocked  1        10 s      host a: unreachable",
+        "w-1          2/2    free",
+        "(host gone)         blocked           for good  blocked by hand: bad fan",
+    ]
+    assert table([]) == "nothing is held against anybody"
+
+
+def test_blocking_and_clearing_a_host() -> None:
+    blocked, told = asked(HealthLedger(), do="block", host="a", reason="bad fan", **{"for": 600})
+    assert told == {"said": "host a is blocked for 10m"}
+    assert blocked.blocked(699.0, A).reason == "host a is blocked by hand: bad fan"
+    cleared, told = asked(blocked, do="clear", host="a")
+    assert told == {"said": "a is cleared: host a"}
+    assert not cleared.blocked(101.0, A).blocked
+    again, told = asked(cleared, do="clear", host="a")
+    assert again is cleared
+    assert told == {"said": "nothing was held against a"}
+
+
+def test_blocking_a_host_that_nobody_publishes_is_allowed_and_said() -> None:
+    after, told = asked(HealthLedger(), do="block", host="typo")
+    assert told == {"said": "host typo is blocked until it is cleared; no host of that name is published now"}
+    assert after.blocked(100.0, Host("typo", 1)).blocked
+
+
+def test_a_node_can_be_blocked_and_cleared_by_its_name() -> None:
+    after, told = asked(HealthLedger(), do="block", host="n1")
+    assert told["said"].startswith("node n1 is blocked")
+    assert after.blocked(100.0, POD).blocked
+    assert not asked(after, do="clear", host="n1")[0].blocked(100.0, POD).blocked
+
+
+def test_clearing_a_pod_takes_its_slots_along_and_says_if_its_node_is_blocked_still() -> None:
+    ledger = struck(Cause.CRASHED, POD, 0).block(Subject("node", "n1"), None, "")
+    after, told = asked(ledger, do="clear", host="w-1")
+    assert told["said"] == "w-1 is cleared: slot 0 of w-1; still blocked: node n1 is blocked by hand; clear n1 too"
+    assert list(after.records) == [Subject("node", "n1")]
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"do": "shout"},
+        {},
+        {"do": "block", "host": "-oProxyCommand=x"},
+        {"do": "block", "host": 7},
+        {"do": "block"},
+        {"do": "clear", "host": "a b"},
+        {"do": "block", "host": "a", "for": 0},
+        {"do": "block", "host": "a", "for": True},
+        {"do": "block", "host": "a", "for": "10m"},
+        {"do": "block", "host": "a", "for": float("nan")},
+        {"do": "block", "host": "a", "for": 1e300},
+        {"do": "block", "host": "a", "reason": "two\nlines"},
+        {"do": "block", "host": "a", "reason": "\x1b[31m"},
+        {"do": "block", "host": "a", "reason": "x" * 201},
+        {"do": "block", "host": "a", "reason": None},
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_in_one_line(request_: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"^[^\n\x1b]+$"):
+        answer(request_, HealthLedger(), hosts=HOSTS, now=0.0)
+
+
+@pytest.mark.parametrize(("text", "worth"), [("30s", 30), ("10m", 600), ("2h", 7200), ("1d", 86400), ("1.5h", 5400)])
+def test_times_are_written_as_people_write_them(text: str, worth: float) -> None:
+    assert seconds(text) == worth
+
+
+@pytest.mark.parametrize("text", ["", "10", "m", "0s", "-5m", "10 m", "1e3s", "999999d", "10m5s", "nan"])
+def test_other_times_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="such as 30s, 10m or 2h"):
+        seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [(0.2, "1 s"), (59, "59 s"), (60, "1m"), (590, "9m 50s"), (3600, "1h"), (7500, "2h 5m"), (90_000, "1d 1h")],
+)
+def test_times_are_told_as_people_tell_them(length: float, text: str) -> None:
+    assert duration(length) == text

@@ -1,0 +1,157 @@
+"""When a sleeping job wakes, and when a failed one begins again."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+
+import pytest
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.publication import Departure, Publication
+from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, Night, decide, settle_s, slots_there
+from hvd_elastic_ext.launcher.sources.feed import HostFeed
+from hvd_elastic_ext.launcher.suspend.sleep import Dormant, Keeps
+
+LIMITS = Limits(start=2, least=2, settle_s=3.0)
+
+
+@pytest.mark.parametrize(
+    ("night", "max_wait_s", "act", "again_at"),
+    [
+        (Night(90.0, 1), None, Act.SLEEP_ON, None),
+        (Night(90.0, 1), 20.0, Act.SLEEP_ON, 110.0),
+        (Night(80.0, 1), 20.0, Act.END, None),
+        (Night(90.0, 1, next_release=105.0), 20.0, Act.SLEEP_ON, 105.0),
+        (Night(90.0, 2), None, Act.SLEEP_ON, 103.0),
+        (Night(90.0, 2, enough_since=98.0), None, Act.SLEEP_ON, 101.0),
+        (Night(90.0, 2, enough_since=97.0), None, Act.WAKE, None),
+        (Night(80.0, 2, enough_since=99.0), 20.0, Act.SLEEP_ON, 102.0),
+        (Night(90.0, 2, enough_since=90.0, told="stopped by SIGTERM"), None, Act.END, None),
+    ],
+)
+def test_it_wakes_for_enough_that_stay_a_while(
+    night: Night, max_wait_s: float | None, act: Act, again_at: float | None
+) -> None:
+    rest = decide(100.0, night, LIMITS, max_wait_s)
+    assert (rest.act, rest.again_at) == (act, again_at)
+
+
+def test_sizes_that_are_not_allowed_are_not_enough() -> None:
+    limits = Limits(least=2, allowed=(4, 8), settle_s=0.0)
+    assert decide(1.0, Night(0.0, 3), limits, None).act is Act.SLEEP_ON
+    assert decide(1.0, Night(0.0, 5, enough_since=0.0), limits, None).act is Act.WAKE
+
+
+def test_hosts_that_are_blocked_do_not_count() -> None:
+    hosts = HostSet((Host("a", 2), Host("c", 8)))
+    strike = Strike.of(Cause.UNREACHABLE, Host("c", 8), None, at=0.0)
+    assert strike is not None
+    ledger = HealthLedger().struck(0.0, strike, (10.0, 300.0))
+    assert slots_there(1.0, hosts, ledger) == 2
+    assert slots_there(11.0, hosts, ledger) == 10
+
+
+def test_hosts_that_wake_it_in_vain_have_to_stay_ever_longer() -> None:
+    assert [settle_s(3.0, times) for times in range(7)] == [3.0, 30.0, 60.0, 120.0, 240.0, 300.0, 300.0]
+    assert settle_s(400.0, 1) == 400.0
+
+
+def test_a_failure_is_followed_by_ever_longer_pauses_as_often_as_is_allowed() -> None:
+    def pauses(failure: JobFailed, policy: str, limit: int = 6) -> list[float | None]:
+        return [pause_before_restart(failure, number, policy=policy, limit=limit) for number in range(8)]
+
+    assert pauses(JobFailed("x"), "OnFailure") == [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, None, None]
+    assert pauses(JobFailed("x"), "OnFailure", 8)[-1] == 360.0
+    for failure in (Interrupted(15, "x"), Asleep("x")):
+        assert set(pauses(failure, "OnFailure")) == {None}
+    assert set(pauses(JobFailed("x"), "Never")) == {None}
+
+
+class Slumber:
+    """One sleep of a job with a clock of its own, and what it writes."""
+
+    def __init__(self, *, max_wait_s: float | None = None, in_vain: int = 0) -> None:
+        self.clock, self.lines = ManualClock(), io.StringIO()
+        journal = Journal(self.lines, self.clock)
+        self.feed = HostFeed(Journal(io.StringIO(), self.clock))
+        self.dormant = Dormant(
+            self.feed,
+            HealthLedger,
+            Limits(least=2, settle_s=0.0),
+            journal=journal,
+            clock=self.clock,
+            releases=Keeps(),
+            max_wait_s=max_wait_s,
+            generation=4,
+            in_vain=in_vain,
+        )
+        self.number = 0
+
+    def publish(self, *hosts: str, departing: tuple[str, ...] = ()) -> None:
+        self.number += 1
+        gone = tuple(Departure(host, "spot reclaim", None) for host in departing)
+        self.feed.offer(Publication("test", self.number, HostSet(tuple(Host(host, 1) for host in hosts)), gone))
+        self.dormant.changed()
+
+    def events(self) -> list[str]:
+        return [json.loads(line)["event"] for line in self.lines.getvalue().splitlines()]
+
+
+def test_it_sleeps_on_until_hosts_are_published_that_stay() -> None:
+    async def play() -> None:
+        night = Slumber()
+        sleep = asyncio.create_task(night.dormant.sleep(Asleep("too few", path="/store/x", step=40), HostSet()))
+        for hosts, departing in ((("a",), ()), (("a",), ("b",)), (("a", "c"), ("b",))):
+            await asyncio.sleep(0)
+            assert not sleep.done()
+            night.publish(*hosts, departing=departing)
+        await asyncio.wait_for(sleep, 30.0)
+        assert night.events() == ["slept", "woke"]
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_woken_in_vain_it_wakes_at_once_for_other_hosts_only(others: bool) -> None:
+    async def play() -> None:
+        night = Slumber(in_vain=1)
+        night.publish("a", "b")
+        sleep = asyncio.create_task(night.dormant.sleep(Asleep("too few"), night.feed.hosts()))
+        await asyncio.sleep(0)
+        assert not sleep.done()
+        night.publish("a")
+        night.publish("a", "c" if others else "b")
+        if not others:
+            night.publish("b", "a")
+            await asyncio.sleep(0)
+            assert not sleep.done()
+            night.clock.advance(30.0)
+            night.dormant.changed()
+        await asyncio.wait_for(sleep, 30.0)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_told_to_stop_or_after_the_longest_wait_it_ends_resumable(waits: bool) -> None:
+    async def play() -> None:
+        night = Slumber(max_wait_s=0.0 if waits else None)
+        sleep = asyncio.create_task(night.dormant.sleep(Asleep("too few"), HostSet()))
+        await asyncio.sleep(0)
+        if not waits:
+            night.dormant.told("stopped by SIGTERM")
+        with pytest.raises(Asleep, match="--max-wait-time 0 s" if waits else "stopped by SIGTERM") as ended:
+            await asyncio.wait_for(sleep, 30.0)
+        assert ended.value.exit_code == 75
+        assert night.events() == ["slept"]
+
+    asyncio.run(play())

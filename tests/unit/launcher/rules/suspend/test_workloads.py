@@ -1,0 +1,131 @@
+"""What is asked of a cluster about a job's workers, and what its answers mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.launcher.rules.suspend import workloads
+from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, KINDS, Pod, Seen, selector_of, told, workload
+from tests.support.kube import bodies
+
+MPI, SET, TORCH = workload("mpijob/digits"), workload("statefulset/digits-worker"), workload("pytorchjob/digits")
+NOBODY: dict[str, Any] = {"items": []}
+
+
+def job(replicas: object, **annotations: str) -> dict[str, Any]:
+    body = bodies.mpi_job("digits", slots=4)
+    body["metadata"] |= {"uid": "u-1", "annotations": annotations}
+    worker = body["spec"]["mpiReplicaSpecs"]["Worker"]
+    worker["replicas"] = replicas
+    if replicas is None:
+        del worker["replicas"]
+    return body
+
+
+def pods(*each: dict[str, Any]) -> dict[str, Any]:
+    return {"items": list(each)}
+
+
+def pod(name: str, *, owner: str = "u-1", ready: bool = True, **metadata: str) -> dict[str, Any]:
+    body = bodies.pod(name, ready=ready, owner=("MPIJob", "digits", owner))
+    body["metadata"] |= {"uid": f"of-{name}", **metadata}
+    return body
+
+
+def test_a_workload_is_named_by_its_kind_and_name() -> None:
+    assert str(MPI) == "mpijob/digits"
+    assert MPI.number_path("a") == "/apis/kubeflow.org/v2beta1/namespaces/a/mpijobs/digits"
+    assert SET.number_path("a") == "/apis/apps/v1/namespaces/a/statefulsets/digits-worker/scale"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("digits", "write KIND/NAME, such as mpijob/digits"),
+        ("mpijob/", "names no object"),
+        ("mpijob/../secrets", "names no object"),
+        ("mpijob/Digits", "names no object"),
+        ("mpijobs/digits", "did you mean 'mpijob'"),
+        ("trainingjob/digits", "the et-operator does not look at the number of workers"),
+    ],
+)
+def test_what_names_no_workload_is_told_in_one_line(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said) as error:
+        workload(text)
+    assert "\n" not in str(error.value)
+
+
+def test_an_object_says_how_many_workers_it_is_to_have_and_which_are_there() -> None:
+    there = pods(
+        pod("w-0"), pod("w-1", ready=False), pod("w-2", deletionTimestamp="2026-11-22T10:00:00Z"), pod("x", owner="u-2")
+    )
+    found = workloads.seen(MPI, job(3, **{BEFORE: "8"}), there)
+    assert (found.replicas, found.before, found.slots, found.ready) == (3, 8, 4, 1)
+    assert [each.name for each in found.pods] == ["w-0", "w-1", "w-2"]
+    assert found.pods[2] == Pod("w-2", "of-w-2", ready=True, leaving=True)
+
+
+def test_what_is_left_out_is_what_it_is_by_default() -> None:
+    assert workloads.seen(MPI, job(None), NOBODY).replicas == 0
+    assert workloads.seen(SET, {"spec": {}, "status": {"replicas": 0}}, NOBODY).replicas == 0
+
+
+@pytest.mark.parametrize("before", ["", "0", "-1", "eight", "8 ", "²", "99999999"])
+def test_a_note_that_is_none_is_not_there(before: str) -> None:
+    assert workloads.seen(MPI, job(3, **{BEFORE: before}), NOBODY).before is None
+
+
+@pytest.mark.parametrize(
+    ("number", "there"),
+    [
+        ({}, NOBODY),
+        (job("3"), NOBODY),
+        (job(True), NOBODY),
+        (job(3), {}),
+        (job(3), pods({"metadata": {"ownerReferences": [{"controller": True, "uid": "u-1"}]}})),
+    ],
+)
+def test_an_answer_that_is_none_is_told(number: dict[str, Any], there: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="is none"):
+        workloads.seen(MPI, number, there)
+
+
+def test_whose_pods_they_are_goes_by_labels_that_a_scale_may_say_itself() -> None:
+    assert selector_of(MPI, {}).startswith("training.kubeflow.org/job-name=digits,")
+    assert selector_of(SET, {"status": {"selector": "app=digits"}}) == "app=digits"
+    with pytest.raises(ValueError, match="does not say which pods"):
+        selector_of(SET, {"status": {}})
+
+
+def test_a_number_and_what_it_was_before_are_told_in_one_stroke() -> None:
+    assert told(MPI, 0, 8) == {
+        "spec": {"mpiReplicaSpecs": {"Worker": {"replicas": 0}}},
+        "metadata": {"annotations": {BEFORE: "8"}},
+    }
+    assert told(MPI, 8, None)["metadata"] == {"annotations": {BEFORE: None}}
+    assert told(SET, 0, 8) == {"spec": {"replicas": 0}}
+
+
+def test_a_job_is_suspended_with_a_number_that_its_operator_takes() -> None:
+    patch = workloads.suspended(MPI, 8)
+    assert patch["spec"] == {"mpiReplicaSpecs": {"Worker": {"replicas": 8}}, "runPolicy": {"suspend": True}}
+
+
+def test_workers_are_deleted_only_where_the_operator_would_leave_them() -> None:
+    there = (Pod("w-0", "a", True, False), Pod("w-1", "b", True, True))
+    assert workloads.to_delete(MPI, Seen(0, there)) == there[:1]
+    assert workloads.to_delete(MPI, Seen(1, there)) == ()
+    assert workloads.to_delete(SET, Seen(0, there)) == ()
+
+
+def test_each_kind_has_a_smallest_number_that_is_valid() -> None:
+    assert {name: (kind.fewest, kind.valid) for name, kind in KINDS.items()} == {
+        "mpijob": (0, 1),
+        "mpijob.v1": (0, 0),
+        "pytorchjob": (1, 1),
+        "statefulset": (0, 0),
+    }
+    assert TORCH.kind.scale

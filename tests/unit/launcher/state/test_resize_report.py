@@ -1,0 +1,135 @@
+"""What a change of the world cost stands in its line of the journal."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.state import resize_report
+from tests.unit.launcher.driver.test_driver import causes, running
+from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated_processes import Process
+
+
+def first_step(cluster: Cluster, process: Process, *, pause_s: float | None) -> None:
+    cluster.driver.news(
+        process.host,
+        {
+            "event": "said",
+            "slot": process.slot,
+            "life": process.life,
+            "message": {"say": "going_on", "pause_s": pause_s},
+        },
+    )
+
+
+def rolled_back(cluster: Cluster, process: Process, steps: Any) -> None:
+    message = {"say": "record", "event": "rolled_back", "fields": {"steps_lost": steps}}
+    cluster.driver.news(process.host, {"event": "said", "slot": process.slot, "life": process.life, "message": message})
+
+
+def training(*names: str) -> Cluster:
+    cluster = running(*names)
+    cluster.run(1.0)
+    for process in cluster.training:
+        first_step(cluster, process, pause_s=None)
+    return cluster
+
+
+def test_the_line_of_a_change_waits_for_the_first_step_and_keeps_the_time_of_the_change() -> None:
+    cluster = training("a", "b", "c")
+    cluster.run(1.0)
+    cluster.kill("c")
+    cluster.run(0.02)
+    rolled_back(cluster, cluster.agents["a"][0], 3)
+    rolled_back(cluster, cluster.agents["b"][0], 5)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(0.2)
+    formed = cluster.clock.mono()
+    assert causes(cluster) == ["start"]
+    cluster.run(1.0)
+    first_step(cluster, cluster.training[1], pause_s=0.75)
+    first_step(cluster, cluster.training[0], pause_s=0.5)
+    start, lost = cluster.events("resized")
+    assert (start["downtime_s"], start["steps_lost"]) == (None, None)
+    assert (lost["cause"], lost["downtime_s"], lost["steps_lost"]) == ("worker failed", 0.75, 5)
+    assert lost["mono"] < formed
+    assert lost["generation"] == 2
+
+
+def test_a_change_in_good_order_loses_no_steps() -> None:
+    cluster = training("a", "b")
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(0.2)
+    first_step(cluster, cluster.training[0], pause_s=0.125)
+    (_, removed) = cluster.events("resized")
+    assert (removed["downtime_s"], removed["steps_lost"]) == (0.125, 0)
+
+
+def test_a_world_that_does_no_step_is_told_in_the_end_with_what_is_known() -> None:
+    cluster = training("a", "b")
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(9.0)
+    assert causes(cluster) == ["start"]
+    cluster.run(2.0)
+    (_, lost) = cluster.events("resized")
+    assert (lost["downtime_s"], lost["steps_lost"]) == (None, 0)
+
+
+def test_the_next_change_and_the_end_write_what_is_open() -> None:
+    cluster = training("a", "b", "c")
+    cluster.hosts(a=1, b=1)
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(0.5)
+    assert causes(cluster) == ["start", "hosts removed"]
+    cluster.finish()
+    cluster.until(lambda: cluster.driver.over)
+    assert causes(cluster) == ["start", "hosts removed", "hosts removed"]
+
+
+def test_where_nobody_tells_of_steps_a_change_is_written_at_once() -> None:
+    cluster = running("a", "b")
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world == ["a"])
+    assert causes(cluster) == ["start", "hosts removed"]
+
+
+def test_a_start_says_where_it_is_planned_and_an_end_says_why() -> None:
+    cluster = running("a", "b")
+    assert [(event["host"], event["rank"]) for event in cluster.events("spawned")] == [("a", 0), ("b", 1)]
+    cluster.kill("b")
+    cluster.until(lambda: cluster.events("exited"))
+    assert cluster.events("exited")[0]["reason"] == "crashed: killed by SIGKILL"
+
+
+def test_a_line_that_a_launcher_had_not_written_when_it_ended_is_written_by_the_next_one() -> None:
+    cluster = training("a", "b")
+    cluster.run(1.0)
+    cluster.kill("b")
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.run(0.2)
+    assert causes(cluster) == ["start"]
+    noted = json.loads(json.dumps(cluster.driver.worlds.accounts.to_json(cluster.clock.mono(), wall=5000.0)))
+    cluster.run(3.0)
+    lines = io.StringIO()
+    clock = ManualClock(mono=7.0, wall=5003.5)
+    resize_report.tell(noted, journal=Journal(lines, clock), clock=clock)
+    [line] = [json.loads(each) for each in lines.getvalue().splitlines()]
+    assert (line["event"], line["generation"], line["cause"], line["size"]) == ("resized", 2, "worker failed", 1)
+    assert 5003.5 - line["t"] == pytest.approx(3.7, abs=0.1)
+
+
+@pytest.mark.parametrize("noted", [None, [], {"generation": 1}, {"generation": "x", "at": 1.0, "fields": {}}])
+def test_nothing_is_told_where_nothing_was_noted(noted: Any) -> None:
+    lines = io.StringIO()
+    resize_report.tell(noted, journal=Journal(lines, ManualClock()), clock=ManualClock())
+    assert not lines.getvalue()

@@ -1,0 +1,201 @@
+"""What one bad device, one bad host or one recreated pod costs a job, in a cluster that exists in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.rules.health.ledger import SLOTS_WINDOW_S
+from hvd_elastic_ext.launcher.rules.membership.devices import DEVICES, VISIBLE
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated_processes import Process
+
+
+class WithDevices(Cluster):
+    """Processes in ``broken`` seats end with an error before they are ready; ``started`` is what each was told."""
+
+    def __init__(self, rules: Rules | None = None, *, devices: str | None = None) -> None:
+        self.broken: set[tuple[str, int]] = set()
+        self.started: dict[tuple[str, int], list[dict[str, str]]] = {}
+        self._devices = devices
+        super().__init__(rules)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return {} if self._devices is None else {DEVICES: self._devices}
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        if order["do"] == "start":
+            self.started.setdefault((host, order["slot"]), []).append(dict(order["env"]))
+        return super().send(host, order)
+
+    def _park(self, process: Process) -> None:
+        if (process.host, process.slot) in self.broken:
+            error = "CUDA error: uncorrectable ECC error"
+            self.say(process, "failed", digest=error, error=error, traceback="")
+            self._end(process, 1)
+        else:
+            super()._park(process)
+
+    @property
+    def slots(self) -> list[int]:
+        return sorted(process.slot for process in self.training)
+
+    def local_rank(self, host: str, slot: int) -> int:
+        """What its newest process was planned to have."""
+        return int(self.started[host, slot][-1]["HVD_ELASTIC_PLAN"].split(",")[2])
+
+    def own_device(self, host: str, slot: int) -> str:
+        """What its newest process finds at its local rank."""
+        return self.started[host, slot][-1][VISIBLE].split(",")[self.local_rank(host, slot)]
+
+
+EIGHT = ",".join(f"GPU-{slot}" for slot in range(8))
+GOOD = [0, 1, 2, 4, 5, 6, 7]
+
+
+def eight_slots(**more: Any) -> WithDevices:
+    cluster = WithDevices(Rules(Limits(start=8, least=1, settle_s=0.1), **more), devices=EIGHT)
+    cluster.hosts(a=8)
+    cluster.until(lambda: len(cluster.world) == 8)
+    cluster.run(2.0)
+    return cluster
+
+
+def without_slot_3() -> WithDevices:
+    """Slot 3 has failed so often that it is out for minutes, and the last time long enough ago."""
+    cluster = eight_slots()
+    cluster.broken.add(("a", 3))
+    cluster.kill("a", 3, code=1)
+    cluster.run(200.0)
+    strikes = cluster.events("struck")
+    assert strikes[-1]["cooldown_s"] == 160.0
+    assert cluster.clock.mono() - strikes[-1]["mono"] > SLOTS_WINDOW_S
+    return cluster
+
+
+def test_one_bad_device_of_eight_costs_one_slot_for_as_long_as_it_is_bad() -> None:
+    cluster = eight_slots()
+    cluster.broken.add(("a", 3))
+    cluster.kill("a", 3, code=1)
+    cluster.until(lambda: cluster.slots == GOOD, within=1.0)
+    cluster.run(1800.0)
+    assert cluster.driver.outcome is None
+    assert cluster.slots == GOOD
+    assert {strike["subject"] for strike in cluster.events("struck")} == {"slot 3 of a"}
+    assert {event["slot"] for event in cluster.events("exited")} == {3}
+    assert [event["cause"] for event in cluster.events("resized")] == ["start", "worker failed"]
+    waits = [strike["cooldown_s"] for strike in cluster.events("struck")]
+    assert waits[:6] == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0]
+    cluster.broken.clear()
+    cluster.run(310.0)
+    assert len(cluster.world) == 8
+
+
+def test_survivors_keep_their_devices_and_who_comes_while_a_slot_is_blocked_finds_its_own() -> None:
+    cluster = without_slot_3()
+    assert all(starts[0][VISIBLE] == EIGHT for starts in cluster.started.values())
+    cluster.kill("a", 7)
+    cluster.run(1.0)
+    cluster.until(lambda: cluster.slots == GOOD, within=20.0)
+    assert cluster.local_rank("a", 7) == 3
+    assert cluster.started["a", 7][-1][VISIBLE] == "GPU-0,GPU-1,GPU-2,GPU-7,GPU-4,GPU-5,GPU-6"
+    assert cluster.own_device("a", 7) == "GPU-7"
+    assert all(len(cluster.started["a", slot]) == 1 for slot in (0, 1, 2, 4, 5, 6))
+
+
+def test_a_slot_that_is_good_again_gets_a_local_rank_that_nobody_has_and_its_own_device() -> None:
+    cluster = without_slot_3()
+    cluster.kill("a", 7)
+    cluster.run(1.0)
+    cluster.until(lambda: cluster.slots == GOOD, within=20.0)
+    cluster.broken.clear()
+    cluster.run(160.0)
+    assert len(cluster.world) == 8
+    assert cluster.own_device("a", 3) == "GPU-3"
+    assert sorted(cluster.local_rank("a", slot) for slot in range(8)) == list(range(8))
+    assert all(cluster.own_device("a", slot) == f"GPU-{slot}" for slot in range(8))
+
+
+def test_without_devices_nothing_is_said_of_them() -> None:
+    cluster = WithDevices(Rules(Limits(start=3, settle_s=0.1)))
+    cluster.hosts(a=3)
+    cluster.until(lambda: len(cluster.world) == 3)
+    assert all(env.keys() == {"HVD_ELASTIC_PLAN"} for (env,) in cluster.started.values())
+
+
+def test_the_next_launcher_goes_on_with_the_local_ranks_that_there_are() -> None:
+    cluster = WithDevices(Rules(Limits(start=2, settle_s=0.1)), devices="x,y,z")
+    host = Host("a", 3)
+    seats = {
+        str(slot): {"life": 4, "state": "running", "generation": 7, **note}
+        for slot, note in ((0, {"note": "0"}), (2, {"note": "1"}))
+    }
+    cluster.driver.expect([host], until=cluster.clock.mono() + 10.0)
+    cluster.agents["a"] = {slot: Process("a", slot, 4, "training", generation=7) for slot in (0, 2)}
+    cluster.driver.agent_joined("a", {"facts": {}, "seats": seats})
+    cluster.hosts(a=3)
+    cluster.until(lambda: ("a", 1) in cluster.started)
+    assert cluster.local_rank("a", 1) == 2
+    assert cluster.own_device("a", 1) == "y"
+
+
+def test_a_host_that_fails_its_probation_again_and_again_is_tried_ever_more_seldom() -> None:
+    cluster = WithDevices(Rules(Limits(start=1, settle_s=0.1)))
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.broken.update({("b", 0), ("b", 1)})
+    cluster.hosts(a=1, b=2)
+    cluster.run(3600.0)
+    assert cluster.driver.outcome is None
+    assert cluster.world == ["a"]
+    assert [event["cause"] for event in cluster.events("resized")] == ["start"]
+    tried = len(cluster.started["b", 0])
+    assert 8 <= tried <= 20, "an hour has room for 12 cooldowns of 300 s, and some shorter ones before"
+    cluster.broken.clear()
+    cluster.run(310.0)
+    assert sorted(cluster.world) == ["a", "b", "b"]
+
+
+def test_a_host_that_takes_long_to_fail_its_probation_is_tried_ever_more_seldom_too() -> None:
+    """Had the ten minutes of each try counted as good conduct, the next one would follow after ten seconds."""
+    cluster = WithDevices(Rules(Limits(start=1, settle_s=0.1), standby_timeout_s=600.0))
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.boot_s["b"] = 10_000.0
+    cluster.hosts(a=1, b=1)
+    cluster.run(5000.0)
+    waits = [strike["cooldown_s"] for strike in cluster.events("struck")]
+    assert waits[:6] == [10.0, 20.0, 40.0, 80.0, 160.0, 300.0]
+    assert {strike["cause"] for strike in cluster.events("struck")} == {"never ready"}
+
+
+def test_a_host_that_cannot_be_reached_is_tried_ever_more_seldom() -> None:
+    cluster = WithDevices(Rules(Limits(start=1, settle_s=0.1), cooldown_s=(0.05, 1.0)))
+    cluster.hosts(a=1)
+    cluster.until(lambda: cluster.world == ["a"])
+    cluster.dead.add("b")  # each try takes a second to fail
+    cluster.hosts(a=1, b=1)
+    cluster.run(12.0)
+    waits = [strike["cooldown_s"] for strike in cluster.events("struck")]
+    assert waits[:6] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0]
+
+
+def test_a_recreated_pod_starts_clean() -> None:
+    cluster = WithDevices(Rules(Limits(start=1, settle_s=0.1)))
+
+    def pods(uid: str) -> HostSet:
+        return HostSet((Host("a", 1, uid="uid-a"), Host("b", 1, uid=uid)))
+
+    cluster.broken.add(("b", 0))
+    cluster.publish(pods("first"))
+    cluster.run(120.0)
+    assert cluster.world == ["a"]
+    assert len(cluster.started["b", 0]) >= 3
+    cluster.broken.clear()
+    tries = len(cluster.started["b", 0])
+    cluster.publish(pods("second"))
+    cluster.until(lambda: sorted(cluster.world) == ["a", "b"], within=10.0)
+    assert len(cluster.started["b", 0]) == tries + 1

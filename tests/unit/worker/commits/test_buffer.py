@@ -1,0 +1,339 @@
+"""A commit is whole or it is not there, whatever interrupts it, and costs no memory once there is some."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from hvd_elastic_ext.core.commit_record import Identity
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents, digest_of
+from tests.support.processes import run_process
+from tests.unit.worker.commit_kit import Seen, buffer_over, contents, identity, memory_files, raw, seen
+from tests.unit.worker.interruption import every_moment, interrupted
+
+HERE = Path(__file__).parent
+Action = Callable[[CommitBuffer], object]
+
+BIG = 2000
+
+
+def take(number: int, **options: int) -> Action:
+    new = contents(number, **options)
+    return lambda buffer: buffer.take(new, identity(number), step=number)
+
+
+def receive(buffer: CommitBuffer) -> None:
+    """A commit arrives whose bytes come from another buffer."""
+    sender = buffer_over(None)
+    take(5, count=4, size=BIG)(sender)
+    arriving(buffer, sender)
+
+
+def arriving(buffer: CommitBuffer, sender: CommitBuffer) -> None:
+    record = sender.record
+    assert record is not None
+    mine = b"the receiver's own"
+    buffer.receiving(record, local=len(mine)).copy_(sender.sending())
+    buffer.received(record, mine, lineage=99)
+
+
+SENDER = buffer_over(None)
+take(5, count=4, size=BIG)(SENDER)
+
+INTERRUPTED: dict[str, Action] = {
+    "a commit of the same tensors": take(3),
+    "a commit of other tensors": take(3, count=6, size=2),
+    "a commit that needs more memory": take(3, count=6, size=BIG),
+    "receiving": lambda buffer: arriving(buffer, SENDER),
+    "relabelling": lambda buffer: buffer.relabel(Identity(99, 1, 2, 3)),
+    "preparing memory": lambda buffer: buffer.prepare(5 * BIG),
+}
+QUICK = ("a commit of the same tensors", "relabelling", "preparing memory")
+"""Few instructions: each of them is tried in every run, those of the others by `make soak`."""
+
+AFTERWARDS: dict[str, Action] = {
+    "a commit": take(8),
+    "a larger commit": take(8, count=8, size=2 * BIG),
+    "relabelling": lambda buffer: buffer.relabel(Identity(55, 1, 2, 4)),
+    "receiving": lambda buffer: arriving(buffer, SENDER),
+}
+
+
+def twice_committed(descriptors: list[int]) -> CommitBuffer:
+    """Both sides hold a commit, the last one relabelled: every record a side can have is there."""
+    buffer = buffer_over(descriptors)
+    take(1)(buffer)
+    take(2)(buffer)
+    buffer.relabel(Identity(7, 0, 2, 2))
+    return buffer
+
+
+def after(*actions: Action) -> Seen | None:
+    with memory_files() as descriptors:
+        buffer = twice_committed(descriptors)
+        for action in actions:
+            action(buffer)
+        return seen(buffer)
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("what", INTERRUPTED)
+def test_interrupted_at_any_instruction_the_last_commit_is_the_old_or_the_new_one_whole(what: str, every: bool) -> None:
+    action = INTERRUPTED[what]
+    whole = [after(), after(action)]
+    followed = {name: [after(follow), after(action, follow)] for name, follow in AFTERWARDS.items()}
+    outcomes = set()
+
+    def attempt(moment: int, name: str) -> bool:
+        with memory_files() as descriptors:
+            buffer = twice_committed(descriptors)
+            was = interrupted(lambda: action(buffer), at=moment)
+            assert seen(buffer) in whole, moment
+            restarted = seen(buffer_over(descriptors))
+            assert restarted in whole, moment
+            outcomes.add(whole.index(restarted))
+            AFTERWARDS[name](buffer)
+            assert seen(buffer) in followed[name], (moment, name)
+            assert seen(buffer_over(descriptors)) == seen(buffer), (moment, name)
+            return was
+
+    names = list(AFTERWARDS)
+    if every:
+        assert list(every_moment(lambda moment: max([attempt(moment, name) for name in names])))
+    else:  # what comes afterwards takes turns
+        stride = 1 if what in QUICK else 7
+        assert list(every_moment(lambda at: attempt(at, names[at // stride % len(names)]), stride=stride))
+    assert outcomes == ({0, 1} if whole[0] != whole[1] else {0})
+
+
+def test_a_restarted_process_goes_on_after_an_interruption_at_any_instruction() -> None:
+    whole = [after(), after(take(3))]
+
+    def attempt(moment: int) -> bool:
+        with memory_files() as descriptors:
+            first = twice_committed(descriptors)
+            was = interrupted(lambda: take(3)(first), at=moment)
+            second = buffer_over(descriptors)
+            assert seen(second) in whole
+            take(4)(second)
+            assert seen(second) == seen(buffer_over(descriptors)) == after(take(4))
+            return was
+
+    assert list(every_moment(attempt, stride=3))
+
+
+def test_forgetting_interrupted_at_any_instruction_never_brings_an_older_commit_back() -> None:
+    old = after()
+
+    def attempt(moment: int) -> bool:
+        with memory_files() as descriptors:
+            buffer = twice_committed(descriptors)
+            was = interrupted(buffer.forget, at=moment)
+            assert seen(buffer_over(descriptors)) in (old, None), moment
+            assert seen(buffer) in (old, None), moment
+            take(4)(buffer)
+            assert seen(buffer) == seen(buffer_over(descriptors)) == after(take(4))
+            return was
+
+    assert list(every_moment(attempt))
+
+
+@pytest.mark.parametrize("rounds", [40, pytest.param(1000, marks=pytest.mark.soak)])
+def test_a_process_killed_at_a_random_moment_leaves_a_whole_commit(rounds: int) -> None:
+    command = [sys.executable, "-m", "tests.unit.worker.killed", str(rounds)]
+    with run_process(command, cwd=HERE.parents[3]) as process:
+        code = process.wait(timeout=110)
+    assert (code, process.stdout.split()[:2]) == (0, ["rounds", str(rounds)]), process.output
+
+
+def test_two_hundred_commits_take_no_more_memory_than_a_few() -> None:
+    with run_process([sys.executable, "-m", "tests.unit.worker.flat"], cwd=HERE.parents[3]) as process:
+        code = process.wait(timeout=100)
+    assert code == 0, process.output
+
+
+def test_commits_alternate_between_two_places_in_memory() -> None:
+    buffer = buffer_over(None)
+    live = contents(1)
+    places = []
+    for number in range(8):
+        buffer.take(live, identity(number), step=number)
+        last = buffer.last()
+        assert last is not None
+        places.append(tuple(view.data_ptr() for view in last.views))
+    assert len({*places[:2]}) == 2
+    assert places == places[:2] * 4
+
+
+def test_views_of_a_commit_are_good_until_the_commit_after_the_next() -> None:
+    buffer = buffer_over(None)
+    take(1)(buffer)
+    last = buffer.last()
+    assert last is not None
+    before = list(map(raw, last.views))
+    take(2)(buffer)
+    assert list(map(raw, last.views)) == before
+    take(3)(buffer)
+    assert list(map(raw, last.views)) != before
+
+
+KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn]
+SHAPES = st.lists(st.integers(0, 5), max_size=3).map(tuple)
+
+
+@st.composite
+def any_contents(draw: st.DrawFn) -> Contents:
+    tensors = []
+    for shape in draw(st.lists(SHAPES, max_size=5)):
+        dtype = draw(st.sampled_from(KINDS))
+        tensor = torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(draw(st.integers(0, 99)))).to(dtype)
+        tensors.append(tensor.transpose(0, -1) if tensor.dim() > 1 and draw(st.booleans()) else tensor)
+    firm = draw(st.lists(st.booleans(), min_size=len(tensors), max_size=len(tensors)))
+    return Contents(draw(st.binary(max_size=50)), tensors, firm, draw(st.binary(max_size=50)))
+
+
+@given(st.lists(any_contents(), min_size=1, max_size=6))
+def test_whatever_is_new_resized_replaced_or_gone_each_commit_is_exact_and_the_one_before_it_whole(
+    history: list[Contents],
+) -> None:
+    with memory_files() as descriptors:
+        buffer = buffer_over(descriptors)
+        before: Any = None
+        for number, each in enumerate(history):
+            wanted = [raw(tensor) for tensor in each.tensors]
+            last = buffer.last()
+            buffer.take(each, identity(number), step=number)
+            if last is not None:
+                assert [raw(view) for view in last.views] == before
+            for restarted in (buffer, buffer_over(descriptors)):
+                commit = restarted.last()
+                assert commit is not None
+                assert (commit.tree, commit.local) == (each.tree, each.local)
+                assert [raw(view) for view in commit.views] == wanted
+                assert [view.dtype for view in commit.views] == [tensor.dtype for tensor in each.tensors]
+                assert [view.shape for view in commit.views] == [tensor.shape for tensor in each.tensors]
+                assert (commit.record.identity, commit.record.step) == (identity(number), number)
+            before = wanted
+
+
+def test_state_that_an_optimizer_makes_late_is_committed_with_the_rest() -> None:
+    buffer, net = buffer_over(None), nn.Linear(3, 2)
+    optimizer = torch.optim.Adam(net.parameters())
+
+    def commit(number: int) -> list[torch.Tensor]:
+        state = [value for entry in optimizer.state.values() for value in entry.values()]
+        tensors = [*net.parameters(), *state]
+        buffer.take(Contents(b"", tensors, [True] * len(tensors)), identity(number), step=number)
+        return tensors
+
+    assert len(commit(1)) == 2
+    net(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    live = commit(2)
+    assert len(live) == 8
+    last = buffer.last()
+    assert last is not None
+    assert all(torch.equal(a, b) for a, b in zip(last.views, live, strict=True))
+
+
+def test_a_commit_that_finds_no_memory_leaves_the_last_one_and_the_next_small_one_works() -> None:
+    import fcntl
+
+    with memory_files() as descriptors:
+        buffer = twice_committed(descriptors)
+        old = seen(buffer)
+        for descriptor in descriptors:
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)  # type: ignore[attr-defined]
+        with pytest.raises(Permanent, match=r"no memory for a commit of \d+ MB: "):
+            take(3, size=10 * BIG)(buffer)
+        assert seen(buffer) == seen(buffer_over(descriptors)) == old
+        take(3)(buffer)
+        assert seen(buffer) == after(take(3))
+
+
+def test_what_was_received_is_the_senders_commit_with_a_tree_of_ones_own() -> None:
+    sender, receiver = buffer_over(None), buffer_over(None)
+    take(5, count=4)(sender)
+    take(1)(receiver)
+    arriving(receiver, sender)
+    theirs, mine = seen(sender), seen(receiver)
+    assert theirs is not None
+    assert mine is not None
+    assert (mine.tree, mine.tensors, mine.kinds) == (theirs.tree, theirs.tensors, theirs.kinds)
+    assert mine.local == b"the receiver's own"
+    assert mine.record == theirs.record._replace(
+        identity=theirs.record.identity._replace(lineage=99), local=len(mine.local), foreign=True
+    )
+    assert receiver.layout_digest() == sender.layout_digest()
+    assert digest_of(receiver.sending()) == digest_of(sender.sending())
+
+
+def test_what_is_arriving_is_no_commit_before_it_is_sealed() -> None:
+    with memory_files() as descriptors:
+        receiver = twice_committed(descriptors)
+        old = seen(receiver)
+        record = SENDER.record
+        assert record is not None
+        receiver.receiving(record, local=3).copy_(SENDER.sending())
+        assert seen(receiver) == seen(buffer_over(descriptors)) == old
+
+
+@dataclass(frozen=True)
+class Wrong:
+    data: int = 0
+    layout: int = 0
+    loose: int = 0
+
+
+@pytest.mark.parametrize("wrong", [Wrong(data=-64), Wrong(data=64), Wrong(layout=-1), Wrong(loose=64)])
+def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused(wrong: Wrong) -> None:
+    record = SENDER.record
+    assert record is not None
+    lied = record._replace(
+        data=record.data + wrong.data, layout=record.layout + wrong.layout, loose=record.loose + wrong.loose
+    )
+    receiver = buffer_over(None)
+    arrives = receiver.receiving(lied, local=0)
+    length = min(arrives.numel(), record.shared)
+    arrives[:length].copy_(SENDER.sending()[:length])
+    receiver.received(lied, b"", lineage=1)
+    with pytest.raises(Permanent, match="layout of a commit"):
+        receiver.last()
+
+
+def test_nothing_is_there_before_the_first_commit() -> None:
+    with memory_files() as descriptors:
+        buffer = buffer_over(descriptors)
+        assert buffer.last() is None
+        assert buffer.record is None
+        assert buffer.layout_digest() == 0
+
+
+def test_a_newer_name_is_the_one_a_restarted_process_reads() -> None:
+    with memory_files() as descriptors:
+        buffer = buffer_over(descriptors)
+        take(1)(buffer)
+        for number in range(5):
+            buffer.relabel(Identity(number, 0, 0, 0))
+        restarted = seen(buffer_over(descriptors))
+        assert restarted == seen(buffer)
+        assert restarted is not None
+        assert restarted.record.identity.lineage == 4
+
+
+def test_more_than_two_memory_files_are_no_problem() -> None:
+    with memory_files(3) as descriptors:
+        buffer = buffer_over(descriptors)
+        for number in range(7):
+            take(number)(buffer)
+            assert seen(buffer_over(descriptors)) == seen(buffer)

@@ -1,0 +1,63 @@
+"""Where those who deal out work learn their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from torch import distributed
+
+from hvd_elastic_ext.worker.comms import current_world
+
+
+class Fixed:
+    def __init__(self, rank: int, size: int) -> None:
+        self._place = (rank, size)
+
+    def rank(self) -> int:
+        return self._place[0]
+
+    def size(self) -> int:
+        return self._place[1]
+
+
+class NotYet(Fixed):
+    """Horovod before ``hvd.init()``."""
+
+    def __init__(self) -> None:
+        pass
+
+    def rank(self) -> int:
+        raise ValueError("Horovod has not been initialized; use hvd.init().")
+
+
+@pytest.fixture(autouse=True)
+def nobody_told_us() -> Iterator[None]:
+    current_world.use(None)
+    yield
+    current_world.use(None)
+
+
+def test_the_place_is_that_of_the_states_library_and_follows_it() -> None:
+    current_world.use(Fixed(2, 5))  # type: ignore[arg-type]
+    assert current_world.current() == (2, 5)
+    current_world.use(Fixed(0, 3))  # type: ignore[arg-type]
+    assert current_world.current() == (0, 3)
+
+
+def test_before_there_is_a_state_horovod_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current_world, "horovod_comms", lambda: Fixed(1, 4))
+    assert current_world.current() == (1, 4)
+
+
+def test_then_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current_world, "horovod_comms", NotYet)
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(distributed, "get_rank", lambda: 3)
+    monkeypatch.setattr(distributed, "get_world_size", lambda: 7)
+    assert current_world.current() == (3, 7)
+
+
+def test_a_process_in_no_world_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(current_world, "horovod_comms", NotYet)
+    assert current_world.current() == current_world.ALONE

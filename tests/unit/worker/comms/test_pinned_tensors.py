@@ -1,0 +1,154 @@
+"""Tensors pinned from an operation's beginning until nothing of Horovod's can hold them any more."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from hvd_elastic_ext.worker.comms.pinned_tensors import Pinned
+
+UNPINNED = 1
+"""Uses of a tensor that only Python holds."""
+
+
+class Library:
+    """Begins operations without holding anything, so that whatever holds a tensor is a pin."""
+
+    version = (0, 28, 1)
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.looked_up = 0
+        self.fails = False
+
+    def horovod_torch_allreduce_async_torch_FloatTensor(self, tensor, output, name, process_set=0):
+        return self._handle()
+
+    def horovod_torch_grouped_allreduce_async_torch_FloatTensor(self, tensors, outputs, name):
+        return self._handle()
+
+    def horovod_torch_poll(self, handle):
+        return handle <= self.begun
+
+    def horovod_torch_wait_and_clear(self, handle):
+        if self.fails:
+            raise RuntimeError("a peer was lost")
+        return f"waited for {handle}"
+
+    def __getattribute__(self, name):
+        if name == "horovod_torch_poll":
+            self.looked_up += 1
+        return super().__getattribute__(name)
+
+    def _handle(self):
+        if self.fails:
+            raise ValueError("duplicate name")
+        self.begun += 1
+        return self.begun
+
+
+@pytest.fixture
+def library() -> Library:
+    return Library()
+
+
+@pytest.fixture
+def pinned(library) -> Pinned:
+    return Pinned(library)
+
+
+def uses(*tensors: Tensor) -> list[int]:
+    return [tensor._use_count() for tensor in tensors]
+
+
+def begin(pinned: Pinned, tensor: Tensor, output: Tensor) -> int:
+    return pinned.horovod_torch_allreduce_async_torch_FloatTensor(tensor, output, "gradient", 0)
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64])
+def test_tensors_of_any_type_are_pinned_until_the_operation_has_gone_well(pinned, kind):
+    tensor, output = torch.ones(2, 3).to(kind), torch.ones(()).to(kind)
+    handle = begin(pinned, tensor, output)
+    assert uses(tensor, output) == [UNPINNED + 1] * 2
+    assert pinned.horovod_torch_wait_and_clear(handle) == f"waited for {handle}"
+    assert uses(tensor, output) == [UNPINNED] * 2
+
+
+def test_an_operation_ends_its_own_pins_only(pinned):
+    first, second = torch.ones(2), torch.ones(3)
+    handles = [begin(pinned, tensor, tensor) for tensor in (first, second)]
+    pinned.horovod_torch_wait_and_clear(handles[1])
+    assert uses(first, second) == [UNPINNED + 1, UNPINNED]
+
+
+def test_each_tensor_of_a_group_is_pinned(pinned):
+    inputs, outputs = [torch.ones(2), torch.ones(3)], (torch.ones(2), torch.ones(3))
+    handle = pinned.horovod_torch_grouped_allreduce_async_torch_FloatTensor(inputs, outputs, "group")
+    assert uses(*inputs, *outputs) == [UNPINNED + 1] * 4
+    pinned.horovod_torch_wait_and_clear(handle)
+    assert uses(*inputs, *outputs) == [UNPINNED] * 4
+
+
+def test_a_tensor_that_is_input_and_output_is_pinned_once(pinned):
+    tensor = torch.ones(2)
+    begin(pinned, tensor, tensor)
+    assert uses(tensor) == [UNPINNED + 1]
+
+
+def test_tensors_stay_pinned_after_a_failure_until_the_thread_that_held_them_has_ended(pinned, library):
+    tensor, waiting = torch.ones(2), torch.ones(2)
+    handle = begin(pinned, tensor, tensor)
+    begin(pinned, waiting, waiting)
+    library.fails = True
+    for _ in range(2):  # Horovod's own loop may wait for it again
+        with pytest.raises(RuntimeError, match="a peer was lost"):
+            pinned.horovod_torch_wait_and_clear(handle)
+        assert uses(tensor, waiting) == [UNPINNED + 1] * 2
+    pinned.forget()
+    assert uses(tensor, waiting) == [UNPINNED] * 2
+
+
+def test_a_failed_operations_pins_outlast_another_with_the_same_number(pinned, library):
+    tensor, later = torch.ones(2), torch.ones(2)
+    handle = begin(pinned, tensor, tensor)
+    library.fails = True
+    with pytest.raises(RuntimeError):
+        pinned.horovod_torch_wait_and_clear(handle)
+    library.fails, library.begun = False, 0
+    assert begin(pinned, later, later) == handle
+    pinned.horovod_torch_wait_and_clear(handle)
+    assert uses(tensor, later) == [UNPINNED + 1, UNPINNED]
+
+
+def test_an_operation_that_never_began_pins_nothing(pinned, library):
+    tensor = torch.ones(2)
+    library.fails = True
+    with pytest.raises(ValueError, match="duplicate name"):
+        begin(pinned, tensor, tensor)
+    assert uses(tensor) == [UNPINNED]
+
+
+def test_a_pin_takes_no_memory_and_leaves_the_tensor_as_it_is(pinned):
+    tensor = torch.arange(6.0).view(2, 3).t().requires_grad_()
+    address, version = tensor.data_ptr(), tensor._version
+    handle = begin(pinned, tensor, tensor)
+    pinned.horovod_torch_wait_and_clear(handle)
+    assert (tensor.data_ptr(), tensor._version, tensor.grad) == (address, version, None)
+    assert tensor.tolist() == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_what_has_no_tensors_is_passed_on_and_looked_up_once(pinned, library):
+    assert pinned.version == (0, 28, 1)
+    assert not pinned.horovod_torch_poll(1)
+    begin(pinned, torch.ones(1), torch.ones(1))
+    assert pinned.horovod_torch_poll(1)
+    assert library.looked_up == 1
+    with pytest.raises(AttributeError, match="horovod_torch_no_such_thing"):
+        _ = pinned.horovod_torch_no_such_thing
+
+
+def test_an_attribute_that_is_no_function_is_read_anew_each_time(pinned, library):
+    assert pinned.begun == 0
+    begin(pinned, torch.ones(1), torch.ones(1))
+    assert pinned.begun == 1

@@ -1,0 +1,306 @@
+"""Dealing samples: each index exactly once an epoch, whatever becomes of the ranks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from horovod.torch.elastic.sampler import ElasticSampler as StockSampler
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+from hvd_elastic_ext.worker.comms import current_world as worlds
+from hvd_elastic_ext.worker.data.sampler import ElasticSampler, share
+from tests.unit.worker.histories import HISTORIES, Committed, World
+from tests.unit.worker.placed import PlacedSampler, enter
+
+# Machines with few cores are welcome to run these tests.
+pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
+
+
+def batches(samplers: list[PlacedSampler], size: int) -> Iterator[list[int]]:
+    """What all ranks together take at each step; afterwards every rank has recorded it."""
+    hands = [list(sampler) for sampler in samplers]
+    assert {len(hand) for hand in hands} == {len(sampler) for sampler in samplers}, "ranks do equally many batches"
+    for start in range(0, len(hands[0]), size):
+        taken = [hand[start : start + size] for hand in hands]
+        for sampler, part in zip(samplers, taken, strict=True):
+            sampler.record_batch(start // size, len(part))
+        yield [index for part in taken for index in part]
+
+
+def live_through(world: World, samplers: list[PlacedSampler], last: Committed, *, batch: int) -> Committed:
+    """Run one world to its end; what the job goes on from afterwards."""
+    consumed = list(last.consumed)
+    for number, taken in enumerate(batches(samplers, batch)):
+        if number == world.batches:
+            # This batch was under way when the world ended: recorded by nobody who lives on.
+            for sampler in samplers:
+                sampler.processed_num -= len(taken)
+            break
+        consumed += taken
+        if (number + 1) % world.commit_every == 0:
+            last = Committed(samplers[0].state_dict(), list(consumed))
+    return last if world.end == "loss" else Committed(samplers[0].state_dict(), consumed)
+
+
+@given(
+    count=st.integers(1, 2000),
+    history=HISTORIES,
+    batch=st.integers(1, 64),
+    drop_last=st.booleans(),
+    seed=st.integers(-(2**40), 2**40),
+    set_epoch_first=st.booleans(),
+)
+def test_each_index_is_consumed_once_an_epoch_through_any_losses_and_resizes(
+    count: int, history: list[World], batch: int, drop_last: bool, seed: int, set_epoch_first: bool
+) -> None:
+    options = {"seed": seed, "drop_last": drop_last}
+    final = World(size=history[-1].size, batches=count + 1, commit_every=1, end="resize")
+
+    def make() -> PlacedSampler:
+        return PlacedSampler((0, 1), count, **options)
+
+    state, job = Committed(make().state_dict(), []), None
+    for epoch in range(2):
+        for world in [*history, final]:
+            job = enter(world, state.progress, make, job=job)
+            if set_epoch_first:
+                for sampler in job:
+                    sampler.set_epoch(epoch)
+            state = live_through(world, job, state, batch=batch)
+
+        times = Counter(state.consumed)
+        extra = sum(times.values()) - len(times)
+        if drop_last:
+            assert extra == 0
+            assert count - len(times) < final.size, "left out is less than one round of the epoch's last world"
+        else:
+            assert set(times) == set(range(count))
+            assert extra < max(world.size for world in [*history, final]), "padding is less than one round"
+        job = enter(final, state.progress, make, job=job)
+        assert [len(sampler) for sampler in job] == [0] * final.size, "everybody sees the end alike"
+        for sampler in job:
+            sampler.set_epoch(epoch + 1)
+        state = Committed(job[0].state_dict(), [])
+
+
+def test_an_epoch_that_ends_at_a_commit_is_over_for_everybody_who_comes_back_to_it() -> None:
+    before = World(size=2, batches=99, commit_every=4, end="loss")
+
+    def make() -> PlacedSampler:
+        return PlacedSampler((0, 1), 16)
+
+    start = Committed(make().state_dict(), [])
+    state = live_through(before, enter(before, start.progress, make), start, batch=2)
+    assert sorted(state.consumed) == list(range(16))
+    for size in (1, 2, 5):
+        for sampler in enter(World(size, 1, 1, "loss"), state.progress, make):
+            assert len(sampler) == 0
+            assert list(sampler) == []
+        for sampler in enter(World(size, 1, 1, "loss"), state.progress, make):
+            assert list(DataLoader(range(16), batch_size=4, sampler=sampler)) == []
+
+
+def test_the_end_of_an_epoch_with_fewer_samples_than_ranks_is_no_error() -> None:
+    samplers = [PlacedSampler((rank, 8), 11, shuffle=False) for rank in range(8)]
+    for sampler in samplers:
+        sampler.record_batch(0, 1)
+        sampler.reset()
+    assert [list(sampler) for sampler in samplers] == [[8], [9], [10], [8], [9], [10], [8], [9]]
+
+
+def test_the_stock_sampler_ends_the_job_there() -> None:
+    class Stock(StockSampler):  # type: ignore[misc]
+        def reset(self) -> None:
+            self.rank, self.num_replicas = 0, 8
+            self.remaining_indices, self.num_samples, self.total_size = [8, 9, 10], 1, 8
+
+    with pytest.raises(AssertionError):
+        list(Stock(range(11)))
+
+
+def test_a_last_batch_recorded_with_the_full_size_does_no_harm() -> None:
+    sampler = PlacedSampler((0, 2), 10)
+    for index in range(3):
+        sampler.record_batch(index, 2)  # the last one held 1
+    sampler.reset()
+    assert (len(sampler), list(sampler.remaining_indices)) == (0, [])
+
+
+def test_drop_last_leaves_the_remainder_out() -> None:
+    sampler = PlacedSampler((0, 4), 11, shuffle=False, drop_last=True)
+    assert list(sampler) == [0, 4]
+    assert len(sampler) == 2
+
+
+def test_a_smaller_world_still_deals_what_drop_last_kept_back_from_a_larger_one() -> None:
+    sampler = PlacedSampler((0, 4), 11, shuffle=False, drop_last=True)
+    sampler.record_batch(0, 2)
+    sampler.place = (0, 1)
+    assert list(sampler) == [8, 9, 10]
+
+
+def test_iterating_again_goes_on_from_what_was_recorded() -> None:
+    sampler = PlacedSampler((1, 2), 10, shuffle=False)
+    assert list(sampler) == [1, 3, 5, 7, 9]
+    sampler.record_batch(0, 2)
+    assert len(sampler) == 5, "the length is that of the deal under way"
+    assert list(sampler) == [5, 7, 9]
+
+
+def test_the_stock_sampler_repeats_them() -> None:
+    class Stock(StockSampler):  # type: ignore[misc]
+        def reset(self) -> None:
+            self.rank, self.num_replicas = 1, 2
+            self.remaining_indices, self.num_samples, self.total_size = list(range(10)), 5, 10
+
+    sampler = Stock(range(10), shuffle=False)
+    sampler.record_batch(0, 2)
+    assert list(sampler) == [1, 3, 5, 7, 9]
+
+
+def test_a_resize_that_nobody_told_the_sampler_about_is_noticed_at_the_next_iteration() -> None:
+    sampler = PlacedSampler((0, 2), 12, shuffle=False)
+    sampler.record_batch(0, 1)
+    sampler.place = (2, 3)
+    assert len(sampler) == 4
+    assert list(sampler) == [4, 7, 10, 3]
+
+
+def after_a_graceful_removal(samplers: list[Any], *, leave: Any) -> Counter[int]:
+    """Three ranks take four batches of ten; one leaves, without a sync, and the others go on to the end."""
+    consumed: Counter[int] = Counter()
+    for steps in (4, 99):
+        hands = [list(sampler) for sampler in samplers]
+        for start in range(0, min(10 * steps, len(hands[0])), 10):
+            for sampler, hand in zip(samplers, hands, strict=True):
+                consumed.update(hand[start : start + 10])
+                sampler.record_batch(start // 10, len(hand[start : start + 10]))
+        samplers = samplers[:2]
+        leave()
+    return consumed
+
+
+def test_a_graceful_removal_neither_misses_nor_repeats_samples() -> None:
+    samplers = [PlacedSampler((rank, 3), 480) for rank in range(3)]
+
+    def leave() -> None:
+        for rank, sampler in enumerate(samplers[:2]):
+            sampler.place = (rank, 2)
+
+    assert after_a_graceful_removal(list(samplers), leave=leave) == Counter(range(480))
+
+
+def test_the_stock_sampler_misses_some_and_repeats_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horovod.torch.elastic.sampler.size", lambda: 3)
+    samplers = []
+    for rank in range(3):
+        monkeypatch.setattr("horovod.torch.elastic.sampler.rank", lambda rank=rank: rank)
+        samplers.append(StockSampler(range(480)))
+
+    def leave() -> None:
+        monkeypatch.setattr("horovod.torch.elastic.sampler.size", lambda: 2)
+
+    consumed = after_a_graceful_removal(samplers, leave=leave)  # a removal asks to skip the sync
+    assert 480 - len(consumed) > 100, "missed"
+    assert sum(times - 1 for times in consumed.values()) > 50, "repeated"
+
+
+def test_set_epoch_before_the_loop_keeps_the_progress_of_an_epoch_entered_again() -> None:
+    sampler = PlacedSampler((0, 1), 10)
+    sampler.set_epoch(1)
+    sampler.record_batch(0, 4)
+    fresh = PlacedSampler((0, 2), 10)
+    fresh.load_state_dict(sampler.state_dict())  # a resize; the training function starts again
+    fresh.set_epoch(1)
+    assert (fresh.processed_num, len(fresh)) == (4, 3)
+    fresh.set_epoch(2)
+    assert (fresh.processed_num, len(fresh)) == (0, 5)
+
+
+def test_the_stock_sampler_starts_that_epoch_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("horovod.torch.elastic.sampler.rank", lambda: 0)
+    monkeypatch.setattr("horovod.torch.elastic.sampler.size", lambda: 1)
+    sampler = StockSampler(range(10))
+    sampler.set_epoch(1)
+    sampler.record_batch(0, 4)
+    sampler.set_epoch(1)
+    assert len(sampler) == 10
+
+
+def test_the_indices_are_plain_numbers() -> None:
+    assert {type(index) for index in PlacedSampler((0, 1), 5)} == {int}
+
+
+def test_the_state_has_the_keys_of_the_stock_sampler() -> None:
+    assert set(PlacedSampler((0, 1), 5).state_dict()) == {"epoch", "processed_num"}
+
+
+def test_progress_that_an_older_horovod_recorded_is_taken_over() -> None:
+    sampler = PlacedSampler((0, 2), 10)
+    sampler.load_state_dict({"epoch": 4, "processed_indices": {1, 3, 5}})
+    assert len(sampler) == 4
+    assert sorted(sampler.remaining_indices) == [0, 2, 4, 6, 7, 8, 9]
+
+    sampler.record_batch(0, 2)
+    later = PlacedSampler((0, 1), 10)
+    later.load_state_dict(sampler.state_dict())  # commits and syncs keep it to the end of the epoch
+    assert len(later) == 3
+    assert not set(later) & {1, 3, 5}
+    later.set_epoch(5)
+    assert len(later) == 10
+    assert set(later.state_dict()) == {"epoch", "processed_num"}
+
+
+def test_a_sampler_may_be_made_before_there_is_a_world() -> None:
+    assert worlds.comms() is None
+    sampler = ElasticSampler(range(10), shuffle=False)
+    assert len(sampler) == 10
+
+    class ThirdOfFive:
+        def rank(self) -> int:
+            return 2
+
+        def size(self) -> int:
+            return 5
+
+    worlds.use(ThirdOfFive())  # type: ignore[arg-type]
+    try:
+        assert len(sampler) == 2
+        assert list(sampler) == [2, 7]
+    finally:
+        worlds.use(None)
+
+
+def test_what_loader_processes_fetched_ahead_is_not_consumed() -> None:
+    sampler = PlacedSampler((0, 2), 48)
+    loader = DataLoader(
+        range(48),  # type: ignore[arg-type]
+        batch_size=2,
+        sampler=sampler,
+        num_workers=2,
+        prefetch_factor=4,
+        persistent_workers=True,  # indices are sent from here, so one loader may serve all worlds
+    )
+    consumed: list[int] = []
+    running = iter(loader)
+    for _ in range(3):
+        consumed += next(running).tolist()
+        sampler.record_batch(0, 2)
+    commit = sampler.state_dict()
+    next(running)
+    sampler.record_batch(0, 2)
+
+    sampler.load_state_dict(commit)  # a roll-back: the fourth batch and the sixteen fetched ahead come again
+    assert consumed == share(sampler.order(), rank=0, size=2, drop_last=False).tolist()[:6]
+    left = [index for batch in loader for index in batch.tolist()]
+    assert left == share(sampler.order()[12:], rank=0, size=2, drop_last=False).tolist()
+
+    sampler.place = (1, 3)  # a resize, with the same loader
+    left = [index for batch in loader for index in batch.tolist()]
+    assert left == share(sampler.order()[12:], rank=1, size=3, drop_last=False).tolist()
+    del running, loader

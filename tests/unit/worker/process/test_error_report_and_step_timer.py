@@ -1,0 +1,155 @@
+"""What is told of a failure, and of how fast a process is by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+from hvd_elastic_ext.worker.process.error_report import LONGEST, describe, digest, is_failure, shortened
+from hvd_elastic_ext.worker.process.link import Vitals
+from hvd_elastic_ext.worker.process.step_timer import Pace
+
+
+def caught(raising: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 - whatever it is
+        raising()
+    return raised.value
+
+
+def divide(by: int) -> float:
+    return 1 / by
+
+
+def number(text: str) -> int:
+    if text.startswith("a"):
+        return int(text)
+    return int(text)
+
+
+def test_the_digest_is_that_of_the_mistake_not_of_its_message() -> None:
+    assert digest(caught(lambda: number("rank 1"))) != digest(caught(lambda: number("a rank")))  # other lines
+    one, other = (digest(caught(lambda text=text: number(text))) for text in ("rank 1", "rank 2"))
+    assert one == other
+    assert one != digest(caught(lambda: divide(0)))
+
+
+def test_an_interrupt_or_an_exit_is_no_failure() -> None:
+    assert is_failure(ValueError())
+    for other in (HorovodInternalError(), HostsUpdatedInterrupt(False), SystemExit(1), KeyboardInterrupt()):
+        assert not is_failure(other)
+
+
+def test_a_failure_is_described_within_limits() -> None:
+    found = describe(caught(lambda: number("ü" * 50_000)))
+    assert found["error"].startswith("ValueError: ")
+    assert len(found["error"]) <= 1000
+    assert len(found["traceback"]) <= LONGEST
+    assert found["traceback"].isascii()
+    assert "in number" in found["traceback"]
+
+
+def test_a_long_traceback_keeps_its_beginning_and_its_end() -> None:
+    text = shortened("first" + "x" * 100_000 + "last")
+    assert len(text) == LONGEST
+    assert text.startswith("first")
+    assert text.endswith("last")
+
+
+class Steps:
+    """An optimizer, a native library that waits, and a clock that moves while it does."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.vitals = Vitals()
+        self.said: list[tuple[str, float | None]] = []
+        self.pace = Pace(self.vitals, lambda: self.now, say=lambda what, pause_s: self.said.append((what, pause_s)))
+        self.library = self.pace.library(self)
+
+    def horovod_torch_wait_and_clear(self, seconds: float) -> None:
+        self.now += seconds
+
+    def other(self) -> str:
+        return "passed on"
+
+    def step(self, optimizer: object, *, work: float, wait: float) -> None:
+        self.now += work
+        self.pace.before_step(optimizer)
+        self.library.horovod_torch_wait_and_clear(wait)
+        self.pace.after_step(optimizer)
+
+
+def test_a_steps_time_is_without_the_wait_for_others() -> None:
+    steps, optimizer = Steps(), object()
+    steps.step(optimizer, work=1.0, wait=5.0)
+    assert steps.vitals.step_s is None
+    steps.step(optimizer, work=0.25, wait=3.0)
+    assert (steps.vitals.step, steps.vitals.step_s, steps.vitals.progress) == (2, 0.25, 2)
+    assert steps.library.other() == "passed on"
+
+
+def test_horovods_optimizer_which_calls_the_step_within_its_own_makes_one_step_of_both() -> None:
+    class Wrapped:
+        _allreduce_delay: dict[int, int] = {}  # noqa: RUF012 - only its presence matters
+
+    steps, optimizer = Steps(), Wrapped()
+    for _ in range(3):
+        steps.pace.before_step(optimizer)
+        steps.step(optimizer, work=0.1, wait=0.0)
+        steps.pace.after_step(optimizer)
+    assert steps.vitals.step == 3
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_step_that_raised_does_not_stop_the_count(wrapped: bool) -> None:
+    class Optimizer:
+        if wrapped:
+            _allreduce_delay = ()
+
+    steps, optimizer = Steps(), Optimizer()
+    steps.pace.before_step(optimizer)  # and it never ends
+    if wrapped:
+        steps.pace.before_step(optimizer)
+    steps.step(optimizer, work=0.1, wait=0.0) if not wrapped else _nested(steps, optimizer)
+    assert steps.vitals.step == 1
+
+
+def _nested(steps: Steps, optimizer: object) -> None:
+    steps.pace.before_step(optimizer)
+    steps.step(optimizer, work=0.1, wait=0.0)
+    steps.pace.after_step(optimizer)
+
+
+def test_a_state_that_counts_steps_itself_is_not_talked_over() -> None:
+    steps = Steps()
+    steps.vitals.own_step = True
+    steps.step(object(), work=0.1, wait=0.0)
+    assert (steps.vitals.step, steps.vitals.progress) == (0, 1)
+
+
+def test_the_first_step_in_a_world_tells_how_long_there_was_none() -> None:
+    steps, optimizer = Steps(), object()
+    steps.vitals.fresh = True
+    steps.step(optimizer, work=9.0, wait=1.0)  # nothing was interrupted by the first world
+    for _ in range(2):
+        steps.step(optimizer, work=0.25, wait=0.25)
+    steps.now += 3.0
+    steps.vitals.fresh = True
+    for _ in range(2):
+        steps.step(optimizer, work=0.25, wait=0.25)
+    assert steps.said == [("going_on", None), ("going_on", 3.0)]
+
+
+def test_who_waits_for_others_says_so_meanwhile() -> None:
+    seen = []
+
+    class Library:
+        def horovod_torch_wait_and_clear(self) -> None:
+            seen.append(steps.vitals.waiting)
+            raise RuntimeError("a peer is gone")
+
+    steps = Steps()
+    with pytest.raises(RuntimeError):
+        steps.pace.library(Library()).horovod_torch_wait_and_clear()
+    assert (seen, steps.vitals.waiting) == ([True], False)

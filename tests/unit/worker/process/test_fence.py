@@ -1,0 +1,267 @@
+"""Closing a world's connections and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from hvd_elastic_ext.worker.process import fence
+from hvd_elastic_ext.worker.process.fence import Fence, open_sockets
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[Pair]]:
+    made: list[Pair] = []
+    yield made
+    for pair in made:
+        for end in pair:
+            end.close()
+
+
+def closed(end: socket.socket) -> bool:
+    """True if the other end was shut down."""
+    end.setblocking(False)
+    try:
+        return end.recv(1) == b""
+    except BlockingIOError:
+        return False
+
+
+def join(pairs: list[Pair]) -> Pair:
+    """Connect two of Python's sockets, as a user's code does."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        pairs.append((one, listener.accept()[0]))
+    return pairs[-1]
+
+
+def horovods() -> tuple[int, int]:
+    """Connect as Horovod does: no Python object stands for the sockets."""
+    pairs: list[Pair] = []
+    one, other = join(pairs)
+    return one.detach(), other.detach()
+
+
+def join_world(fence: Fence, pairs: list[Pair]) -> Pair:
+    """Join a world of one connection, to this process itself."""
+    one, other = fence.watching(horovods)()
+    pairs.append((socket.socket(fileno=one), socket.socket(fileno=other)))
+    return pairs[-1]
+
+
+def test_connections_within_the_machine_that_are_no_networks_are_left_alone(pairs: list[Pair]) -> None:
+    fence = Fence()
+    pairs.append(fence.watching(socket.socketpair)())  # another thread's, opened just then
+    assert fence.cut() == 0
+    assert not closed(pairs[-1][0])
+
+
+def test_connections_opened_while_joining_are_shut_down_and_others_are_not(pairs: list[Pair]) -> None:
+    fence = Fence()
+    _, users_before = join(pairs)
+    _, peer = join_world(fence, pairs)
+    _, users_after = join(pairs)
+    assert fence.cut() == 2  # both ends of the pair are in this process
+    assert closed(peer)
+    assert not closed(users_before)
+    assert not closed(users_after)
+
+
+def test_cutting_twice_cuts_once(pairs: list[Pair]) -> None:
+    fence = Fence()
+    join_world(fence, pairs)
+    assert (fence.cut(), fence.cut()) == (2, 0)
+
+
+def test_a_descriptor_that_was_used_again_is_left_alone(pairs: list[Pair]) -> None:
+    fence = Fence()
+    ours, peer = join_world(fence, pairs)
+    numbers = {ours.fileno(), peer.fileno()}
+    ours.close()
+    peer.close()
+    mine, other = join(pairs)
+    assert {mine.fileno(), other.fileno()} == numbers  # the user's sockets have the numbers of the world's
+    assert fence.cut() == 0
+    assert not closed(other)
+
+
+def test_a_descriptor_that_is_a_file_now_is_left_alone_and_costs_none(pairs: list[Pair]) -> None:
+    fence = Fence()
+    ours, peer = join_world(fence, pairs)
+    ours.close()
+    peer.close()
+    with open(os.devnull) as one, open(os.devnull) as other:
+        before = set(os.listdir("/proc/self/fd"))
+        assert fence.cut() == 0
+        assert set(os.listdir("/proc/self/fd")) == before
+        assert not one.closed
+        assert not other.closed
+
+
+def test_a_world_that_could_not_be_joined_is_cut_too(pairs: list[Pair]) -> None:
+    fence = Fence()
+
+    def fail() -> None:
+        raise RuntimeError(*horovods())
+
+    with pytest.raises(RuntimeError) as raised:
+        fence.watching(fail)()
+    pairs.append(tuple(socket.socket(fileno=descriptor) for descriptor in raised.value.args))
+    assert fence.cut() == 2
+
+
+def test_a_users_connection_is_left_alone_even_if_another_thread_opens_it_while_a_world_forms(
+    pairs: list[Pair],
+) -> None:
+    fence = Fence()
+
+    def join_beside_a_user() -> tuple[int, int]:
+        thread = threading.Thread(target=join, args=(pairs,))
+        thread.start()
+        thread.join()
+        return horovods()
+
+    world = fence.watching(join_beside_a_user)()
+    _, users = pairs[-1]
+    pairs.append((socket.socket(fileno=world[0]), socket.socket(fileno=world[1])))
+    assert fence.cut() == 2
+    assert closed(pairs[-1][1])
+    assert not closed(users)
+
+
+def test_only_connections_to_the_peers_that_are_named_are_cut_and_the_rest_can_be_cut_later(pairs: list[Pair]) -> None:
+    fence = Fence()
+    _, peer = join_world(fence, pairs)
+    assert fence.cut(["192.0.2.1", "alpha"]) == 0
+    assert not closed(peer)
+    assert fence.cut(["192.0.2.1", "::ffff:127.0.0.1"]) == 2
+    assert closed(peer)
+
+
+def test_a_world_that_is_still_forming_can_be_cut_but_never_the_processs_own_door(pairs: list[Pair]) -> None:
+    fence = Fence()
+
+    def forming() -> tuple[int, int]:
+        descriptors = horovods()
+        with socket.socket(fileno=os.dup(descriptors[1])) as end:
+            door = end.getsockname()[1]
+        fence.spare(door)
+        # One end has the door's port as its own, not as its peer's: that one is cut.
+        assert fence.cut() == 1
+        return descriptors
+
+    one, other = fence.watching(forming)()
+    pairs.append((socket.socket(fileno=one), socket.socket(fileno=other)))
+
+
+def test_a_second_call_within_a_world_does_not_forget_its_connections(pairs: list[Pair]) -> None:
+    fence = Fence()
+    join_world(fence, pairs)
+    fence.watching(lambda: None)()  # hvd.init() where Horovod is initialised
+    assert fence.cut() == 2
+
+
+def test_listening_sockets_and_files_do_not_matter() -> None:
+    fence = Fence()
+    listener = fence.watching(socket.create_server)(("127.0.0.1", 0))
+    with listener, open(os.devnull) as file:
+        assert listener.fileno() in {descriptor for descriptor, _ in open_sockets()}
+        assert file.fileno() not in {descriptor for descriptor, _ in open_sockets()}
+        fence.cut()
+
+
+def test_hvd_init_is_watched_wherever_it_is_looked_up() -> None:
+    import horovod.torch as hvd
+
+    from hvd_elastic_ext.worker.comms.horovod import fence_horovod
+
+    fence = fence_horovod()
+    assert fence_horovod() is fence
+    assert hvd.init is hvd.elastic.init
+    assert hvd.init.hvd_elastic_fence is fence
+
+
+def test_a_connection_is_shut_for_reading_first_so_that_a_sender_meets_no_error(
+    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = Fence()
+    ours, _ = join_world(world, pairs)
+    seen: list[object] = []
+    monkeypatch.setattr(fence, "_close_down", lambda cut: seen.extend([ours.recv(1), ours.send(b"late"), len(cut)]))
+    world.cut()
+    assert seen == [b"", 4, 2]
+
+
+def test_a_world_is_cut_when_it_has_been_left_and_not_before(pairs: list[Pair]) -> None:
+    world = Fence()
+    ours, peer = join_world(world, pairs)
+
+    def leave() -> bool:
+        ours.send(b"farewell")
+        return peer.recv(8) == b"farewell"
+
+    assert world.leaving(leave)()
+    assert closed(peer)
+    assert world.cut() == 0
+
+
+def test_a_peer_in_the_middle_of_sending_is_let_through_before_its_connection_is_cut(
+    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "QUIET_S", 1.0)  # on a busy machine the sender may not be run for a while
+    monkeypatch.setattr(fence, "DRAIN_S", 30.0)
+    world = Fence()
+    ours, peer = join_world(world, pairs)
+    sent: list[int] = []
+
+    def send() -> None:
+        peer.sendall(b"x" * (32 << 20))  # more than the kernel keeps
+        sent.append(32)
+
+    sender = threading.Thread(target=send)
+
+    def leave() -> None:
+        sender.start()
+        assert select.select([ours], [], [], 30.0)[0] == [ours]
+
+    world.leaving(leave)()
+    sender.join(30)
+    assert sent == [32]
+
+
+def test_a_world_that_cannot_be_left_is_cut_under_horovods_hands(
+    pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fence, "LINGER_S", 0.05)
+    world = Fence()
+    ours, _ = join_world(world, pairs)
+    assert world.leaving(lambda: ours.recv(1))() == b""
+
+
+def test_what_leaves_may_fail_and_the_connections_are_cut_all_the_same(pairs: list[Pair]) -> None:
+    world = Fence()
+    _, peer = join_world(world, pairs)
+
+    def leave() -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        world.leaving(leave)()
+    assert closed(peer)
+
+
+def test_hvd_shutdown_is_watched_wherever_it_is_looked_up() -> None:
+    import horovod.torch as hvd
+
+    from hvd_elastic_ext.worker.comms.horovod import fence_horovod
+
+    fence_horovod()
+    assert hvd.shutdown is hvd.elastic.shutdown
+    assert hvd.shutdown.__wrapped__ is hvd.mpi_ops.shutdown

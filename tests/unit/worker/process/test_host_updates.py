@@ -1,0 +1,118 @@
+"""Host updates that come over the link, as States hear of them."""
+
+from __future__ import annotations
+
+import json
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+from horovod.common.elastic import State
+from horovod.runner.elastic.worker import HostUpdateResult
+
+from hvd_elastic_ext.core.messages import HostsUpdate
+from hvd_elastic_ext.worker.patches.horovod_hook import Updates
+from hvd_elastic_ext.worker.process.link import Link
+from hvd_elastic_ext.worker.process.standby import Standby
+
+
+class Ours:
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def on_hosts_update(self, update: HostsUpdate) -> None:
+        self.heard.append((update.generation, update.reason, update.deadline is not None))
+
+    def on_hosts_updated(self, timestamp: float, result: object) -> None:
+        self.heard.append("now")
+
+
+def listening(*listeners: Any, generation: int | None = 1) -> Updates:
+    way = Standby(Link(), environ={})
+    way.generation = generation
+    return Updates(SimpleNamespace(_listeners=set(listeners)), way)
+
+
+def update(generation: int, *, leave: bool = False, in_s: float | None = None) -> dict[str, Any]:
+    return {"tell": "update", "generation": generation, "leave": leave, "in_s": in_s, "reason": "more hosts"}
+
+
+def test_our_state_hears_each_update_once_and_none_of_a_world_that_has_formed() -> None:
+    ours = Ours()
+    updates = listening(ours)
+    for generation in (1, 2, 2, 1, 3):
+        updates(update(generation, in_s=5.0 if generation == 3 else None))
+    assert ours.heard == [(2, "more hosts", False), (3, "more hosts", True)]
+
+
+def test_whoever_is_to_leave_is_told_though_the_number_is_known() -> None:
+    ours = Ours()
+    updates = listening(ours)
+    updates(update(2))
+    updates(update(2, leave=True))
+    assert ours.heard == [(2, "more hosts", False), "now"]
+
+
+def test_a_stock_state_never_skips_the_sync_and_takes_no_update_for_an_old_one() -> None:
+    state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
+    state._last_updated_timestamp = 9e12  # another host's clock, which was rank 0's, is years ahead
+    updates = listening(state)
+    updates(update(2))
+    timestamp, result = state._host_messages.get_nowait()
+    assert timestamp > state._last_updated_timestamp
+    assert result == HostUpdateResult.mixed  # only "removed" alone makes the stock loop skip it
+
+
+def test_what_is_pending_is_told_again_after_a_reset_and_what_has_formed_is_not() -> None:
+    updates = listening(generation=None)
+    assert not updates.pending
+    updates(update(1))
+    assert updates.pending
+    updates._way.generation = 1
+    assert not updates.pending
+
+
+def test_how_to_find_peers_changes_with_the_next_world_and_not_before() -> None:
+    environ = {"HOROVOD_GLOO_IFACE": "lo", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
+    ours, theirs = socket.socketpair()
+    way = Standby(Link(theirs), environ=environ)
+    with ours:
+        way.link.told({"tell": "env", "env": {"HOROVOD_GLOO_IFACE": "eth0"}})
+        assert environ["HOROVOD_GLOO_IFACE"] == "lo"
+        way.link.start()
+        seen: list[str] = []
+        way.generation, way.planned = 1, None
+        ours.sendall(b'{"tell": "world", "generation": 2}\n')
+        way.init(lambda: seen.append(environ["HOROVOD_GLOO_IFACE"]), lambda: None, later=False)
+        assert seen == ["eth0"]
+    way.link.close()
+
+
+def test_a_script_sees_that_it_is_to_leave_and_the_launcher_hears_of_what_it_saw_once() -> None:
+    ours, theirs = socket.socketpair()
+    way = Standby(Link(theirs), environ={})
+    seen: list[bool] = []
+    for told in (
+        {"tell": "reclaim", "leaving": True},
+        {"tell": "reclaim", "leaving": True},
+        {"tell": "reclaim", "leaving": False},
+        update(2),
+        update(2, leave=True),
+        {"tell": "reclaim", "leaving": True},
+        update(3),  # the reclaim stands
+    ):
+        way.link.told(told)
+        seen.append(way.alive())
+    assert seen == [False, False, True, True, False, False, False]
+    with ours, ours.makefile("rb") as said:
+        way.link.close()
+        lines = [json.loads(line) for line in said]
+    assert [line["leaving"] for line in lines if line["say"] == "warned"] == [True, False, True]
+    assert way.link.vitals.progress == 7
+
+
+def test_what_was_told_and_taken_back_between_two_batches_is_nobodys_concern() -> None:
+    way = Standby(Link(), environ={})
+    way._told({"tell": "reclaim", "leaving": True})
+    way._told({"tell": "reclaim", "leaving": False})
+    assert way.alive()

@@ -1,0 +1,197 @@
+"""What a State keeps, as one tree: written, put back, replaced."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from hvd_elastic_ext.core.errors import Permanent
+from hvd_elastic_ext.worker.commits.buffer import Contents
+from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
+from hvd_elastic_ext.worker.state.contents import Inventory, Written, resembles
+from tests.unit.worker.commit_kit import buffer_over, identity
+
+
+class Odd:
+    """Cannot be written, and has no state_dict."""
+
+    def __reduce__(self) -> Any:
+        raise TypeError("not me")
+
+
+def inventory(owner: SimpleNamespace) -> Inventory:
+    names = ParameterNames()
+    parts = {name: part for name, value in vars(owner).items() if (part := part_for(value, names)) is not None}
+    values = [name for name in vars(owner) if name not in parts]
+    made = Inventory(owner, parts, names=values, part_for=lambda value: part_for(value, names))
+    names.models = made.models
+    return made
+
+
+def a_state() -> SimpleNamespace:
+    net = nn.Linear(2, 1)
+    return SimpleNamespace(
+        net=net, optimizer=torch.optim.Adam(net.parameters()), batch=1, best=[torch.ones(2), {"a": 1}]
+    )
+
+
+def commit(of: Inventory) -> Any:
+    written = of.write()
+    buffer = buffer_over(None)
+    buffer.take(Contents(written.tree, written.tensors, written.firm), identity(1), step=0)
+    last = buffer.last()
+    assert last is not None
+    return buffer, last
+
+
+def put_back(of: Inventory, commit: Any, **options: Any) -> None:
+    of.put_back(commit.tree, commit.layout, views=commit.views, admitted=frozenset(), **options)
+
+
+def test_everything_that_changed_is_put_back_and_written_again_as_it_was() -> None:
+    owner = a_state()
+    kept = inventory(owner)
+    before = kept.write().tree
+    _, last = commit(kept)
+    with torch.no_grad():
+        owner.net.weight.add_(1)
+    owner.batch, owner.best[1]["a"] = 7, 9
+    owner.best[0].zero_()
+    put_back(kept, last)
+    assert (owner.batch, owner.best[1], owner.best[0].tolist()) == (1, {"a": 1}, [1, 1])
+    assert kept.write().tree == before
+    assert torch.equal(owner.net.weight, last.views[0])
+
+
+def test_a_value_that_is_put_back_shares_no_memory_with_the_commit() -> None:
+    owner = a_state()
+    kept = inventory(owner)
+    _, last = commit(kept)
+    for _ in range(2):
+        put_back(kept, last)
+        owner.best[0].add_(5)
+        owner.best.append(1)
+    put_back(kept, last)
+    assert owner.best[0].tolist() == [1, 1]
+    assert len(owner.best) == 2
+
+
+def test_parameters_and_optimizer_state_are_firm_and_buffers_and_values_are_not() -> None:
+    net = nn.BatchNorm1d(2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    net(torch.randn(4, 2)).sum().backward()
+    optimizer.step()
+    written = inventory(SimpleNamespace(net=net, optimizer=optimizer, best=torch.ones(1))).write()
+    parameters = {id(parameter) for parameter in net.parameters()}
+    state = {id(value) for entry in optimizer.state.values() for value in entry.values()}
+    assert list(written.firm) == [id(tensor) in parameters | state for tensor in written.tensors]
+    assert sum(written.firm) == 4
+    assert len(written.firm) == 4 + 3 + 1
+
+
+def test_what_cannot_be_written_is_named() -> None:
+    owner = SimpleNamespace(batch=1, odd=Odd())
+    with pytest.raises(Permanent, match=r"state\.odd \(Odd\) cannot be committed: not me; give it state_dict"):
+        inventory(owner).write()
+
+
+def test_a_commit_of_another_state_is_refused_before_anything_is_changed() -> None:
+    owner, other = a_state(), a_state()
+    del other.optimizer
+    _, last = commit(inventory(owner))
+    other.batch = 5
+    with pytest.raises(Permanent, match=r"state\.optimizer is in the commit, but not in this State; build the same"):
+        put_back(inventory(other), last)
+    assert other.batch == 5
+    _, last = commit(inventory(other))
+    with pytest.raises(Permanent, match=r"state\.optimizer is only in this process's State; build the same"):
+        put_back(inventory(owner), last)
+
+
+def test_a_value_that_only_the_commit_holds_is_made_here() -> None:
+    owner, newcomer = a_state(), a_state()
+    owner.epoch = 3
+    _, last = commit(inventory(owner))
+    fresh = inventory(newcomer)
+    put_back(fresh, last)
+    assert newcomer.epoch == 3
+    assert "epoch" in fresh.values()
+
+
+def test_with_a_new_world_only_what_has_to_be_loaded_again_is() -> None:
+    class Loads:
+        loaded = 0
+
+        def state_dict(self) -> dict[str, int]:
+            return {}
+
+        def load_state_dict(self, state: dict[str, int]) -> None:
+            self.loaded += 1
+
+    owner = a_state()
+    owner.sampler = Loads()
+    kept = inventory(owner)
+    _, last = commit(kept)
+    owner.batch = 9
+    put_back(kept, last, only_reloaded=True)
+    assert (owner.batch, owner.sampler.loaded) == (9, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "changes"),
+    [
+        ("batch", 2, False),
+        ("elsewhere", nn.Linear(1, 1), False),
+        ("net", nn.Linear(5, 5), True),
+        ("net", None, True),
+        ("batch", nn.Linear(1, 1), True),
+    ],
+)
+def test_another_kind_of_thing_under_a_name_is_kept_as_what_it_is(name: str, value: Any, changes: bool) -> None:
+    owner = a_state()
+    kept = inventory(owner)
+    assert kept.assigning(name, value) is changes
+    setattr(owner, name, value)
+    if name == "elsewhere":
+        assert name not in kept.parts
+        return
+    assert (name in kept.parts) is isinstance(value, nn.Module)
+    assert (name in kept.values()) is not isinstance(value, nn.Module)
+
+
+def test_the_same_model_again_changes_nothing() -> None:
+    owner = a_state()
+    assert not inventory(owner).assigning("net", owner.net)
+
+
+def test_a_write_to_any_tensor_shows_in_its_versions_and_replacing_it_too() -> None:
+    weight = torch.ones(3)
+    before = Written(b"", [weight], [True]).versions()
+    assert Written(b"", [weight], [True]).versions() == before
+    other = torch.ones(3)
+    assert Written(b"", [other], [True]).versions() != before
+    weight.add_(1)
+    assert Written(b"", [weight], [True]).versions() != before
+
+
+def test_tensors_whose_writes_torch_does_not_count_have_no_versions() -> None:
+    with torch.inference_mode():
+        uncounted = torch.ones(2)
+    assert Written(b"", [uncounted], [True]).versions() is None
+
+
+def test_a_change_behind_torchs_back_is_noticed_and_a_nan_is_like_itself() -> None:
+    live = [torch.tensor([1.0, float("nan")]), torch.ones(10_000), torch.eye(3).t()]
+    committed = [tensor.clone() for tensor in live]
+    assert resembles(live, committed)
+    live[0].data[0] = 2
+    assert not resembles(live, committed)
+    assert not resembles(live, committed[:2])
+    assert not resembles([torch.ones(2)], [torch.ones(3)])
+    assert not resembles([torch.ones(2)], [torch.ones(2, dtype=torch.float64)])
+    assert resembles([torch.ones(0)], [torch.ones(0)])
+    assert resembles([], [])

@@ -1,0 +1,257 @@
+"""Commits that stay where they are while training commits on, for whoever makes them durable."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, newest
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
+from hvd_elastic_ext.worker.commits.memory import open_sides
+from hvd_elastic_ext.worker.process.link import Link
+from hvd_elastic_ext.worker.state.held_commit import Keeping
+from tests.support.waiting import wait_until
+from tests.unit.worker.commit_kit import contents, identity, memory_files
+
+
+def lies_on(descriptor: int) -> tuple[int, bytes] | None:
+    """Number and bytes of the commit that an owner of the memory finds there."""
+    size = os.fstat(descriptor).st_size
+    page = os.pread(descriptor, PAGE, 0)
+    found = newest(page, size - PAGE) if size >= PAGE else None
+    return None if found is None else (found.record.identity.number, os.pread(descriptor, found.record.total, PAGE))
+
+
+def commit(buffer: CommitBuffer, *numbers: int) -> None:
+    for number in numbers:
+        buffer.take(contents(number), identity(number), step=number)
+
+
+def release(descriptors: Sequence[int]) -> None:
+    for descriptor in descriptors:
+        os.pwrite(descriptor, b"\0", KEPT_AT)
+
+
+class Said(Link):
+    """A link that remembers what was said."""
+
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        super().__init__(connection)
+        self.heard: list[tuple[str, dict[str, Any]]] = []
+
+    def say(self, what: str, **fields: Any) -> None:
+        self.heard.append((what, fields))
+
+
+def test_a_kept_commit_stays_whole_while_training_commits_on() -> None:
+    with memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        commit(buffer, 1, 2)
+        kept = descriptors[buffer.keep()]
+        before = lies_on(kept)
+        for number in range(3, 12):
+            commit(buffer, number)
+            assert lies_on(kept) == before
+            last = buffer.record
+            assert last is not None
+            assert last.identity.number == number
+        assert before is not None
+        assert before[0] == 2
+
+
+def test_once_released_its_side_is_used_again() -> None:
+    with memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        commit(buffer, 1)
+        kept = descriptors[buffer.keep()]
+        commit(buffer, 2, 3)
+        release(descriptors)
+        commit(buffer, 4, 5)
+        assert lies_on(kept) in [(number, lies_on(kept)[1]) for number in (4, 5)]  # type: ignore[index]
+
+
+def test_another_one_kept_lets_go_of_the_one_before() -> None:
+    with memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        commit(buffer, 1)
+        first = buffer.keep()
+        commit(buffer, 2, 3)
+        second = buffer.keep()
+        assert first != second
+        assert [os.pread(each, 1, KEPT_AT) for each in descriptors].count(b"\1") == 1
+        commit(buffer, 4, 5, 6)
+        assert lies_on(descriptors[second]) is not None
+        assert lies_on(descriptors[second])[0] == 3  # type: ignore[index]
+
+
+def test_who_follows_in_the_slot_leaves_a_kept_commit_alone() -> None:
+    with memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        commit(buffer, 1)
+        kept = descriptors[buffer.keep()]
+        commit(buffer, 2)
+        after = CommitBuffer(open_sides(descriptors))
+        assert after.record is not None
+        assert after.record.identity.number == 2
+        commit(after, 3, 4, 5)
+        assert lies_on(kept) is not None
+        assert lies_on(kept)[0] == 1  # type: ignore[index]
+
+
+def test_memory_for_a_kept_commit_is_there_before_it_is_needed() -> None:
+    with memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        commit(buffer, 1, 2)
+        assert os.fstat(descriptors[2]).st_size == 0
+        buffer.prepare_to_keep()
+        assert os.fstat(descriptors[2]).st_size > PAGE
+
+
+@pytest.mark.parametrize("late", [0, 1, 2])
+def test_the_commit_that_was_named_is_kept_and_what_was_missed_is_said(late: int) -> None:
+    with memory_files(3) as descriptors:
+        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
+        keeping = Keeping(buffer, link)
+        commit(buffer, 1)
+        commit(buffer, *range(2, 2 + late))
+        keeping.asked({"tell": "keep", "commit": [0, 1, 2]})
+        for number in (2 + late, 3 + late):
+            commit(buffer, number)
+            keeping.committed(identity(number), number)
+        if late:
+            assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2 + late)})]
+            return
+        assert [what for what, _ in link.heard] == ["kept"]
+        said = link.heard[0][1]
+        assert (said["commit"], said["step"]) == (identity(2), 2)
+        found = lies_on(descriptors[said["side"]])
+        assert found is not None
+        assert found[0] == 2
+
+
+@pytest.mark.parametrize("stay", [False, True])
+def test_a_commit_that_was_passed_before_it_was_named_is_said_to_be_at_once(*, stay: bool) -> None:
+    """The next commit may never come: others have kept it, and stay there."""
+    with memory_files(3) as descriptors:
+        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
+        keeping = Keeping(buffer, link)
+        for number in (1, 2):
+            commit(buffer, number)
+            keeping.committed(identity(number), number)
+        keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": stay})
+        assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2)})]
+        keeping.asked({"tell": "keep", "commit": [0, 1, 3]})
+        commit(buffer, 3)
+        keeping.committed(identity(3), 3)
+        assert [what for what, _ in link.heard] == ["not_kept", "kept"]
+
+
+def test_a_commit_that_no_world_has_agreed_on_is_not_kept() -> None:
+    with memory_files(3) as descriptors:
+        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
+        keeping = Keeping(buffer, link)
+        commit(buffer, 1)
+        keeping.asked({"tell": "keep", "commit": [0, 1, 2]})
+        alone = identity(2)._replace(lineage=0)
+        buffer.take(contents(2), alone, step=2)
+        keeping.committed(alone, 2)
+        assert [what for what, _ in link.heard] == ["not_kept"]
+
+
+def staying(link: Link) -> Iterator[tuple[Keeping, threading.Thread]]:
+    """A process that keeps the commit it was asked for, in a thread of its own."""
+    with memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        commit(buffer, 1)
+        keeping = Keeping(buffer, link)
+        keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": True})
+        commit(buffer, 2)
+        thread = threading.Thread(target=keeping.committed, args=(identity(2), 2))
+        thread.start()
+        try:
+            yield keeping, thread
+        finally:
+            keeping.asked({"tell": "keep", "commit": None})
+            thread.join(10)
+
+
+@pytest.mark.parametrize("word", [None, [0, 1, 9]], ids=["given up", "another is named"])
+def test_who_is_told_to_stay_goes_no_further_until_it_hears_otherwise(word: list[int] | None) -> None:
+    ours, theirs = socket.socketpair()
+    link = Said(ours)
+    with theirs, contextlib.contextmanager(staying)(link) as (keeping, thread):
+        wait_until(lambda: link.vitals.waiting, what="the process that stays")
+        thread.join(0.2)
+        assert thread.is_alive()
+        keeping.asked({"tell": "keep", "commit": word})
+        thread.join(10)
+        assert not thread.is_alive()
+        assert not link.vitals.waiting
+    link.close()
+
+
+def test_a_word_that_comes_just_before_it_stays_is_heard() -> None:
+    class Answered(Said):
+        """Another rank has passed the commit, and the next name is here at once."""
+
+        def say(self, what: str, **fields: Any) -> None:
+            super().say(what, **fields)
+            if what == "kept":
+                keeping.asked({"tell": "keep", "commit": [0, 1, 9], "stay": True})
+
+    ours, theirs = socket.socketpair()
+    link = Answered(ours)
+    with theirs, memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        keeping = Keeping(buffer, link)
+        commit(buffer, 1)
+        keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": True})
+        commit(buffer, 2)
+        thread = threading.Thread(target=keeping.committed, args=(identity(2), 2))
+        thread.start()
+        thread.join(10)
+        stays = thread.is_alive()
+        keeping.asked({"tell": "keep", "commit": None})
+        thread.join(10)
+        assert not stays
+    link.close()
+
+
+def test_nothing_is_kept_while_memory_for_another_one_is_made_ready() -> None:
+    with memory_files(3) as descriptors:
+        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
+        keeping = Keeping(buffer, link)
+        commit(buffer, 1, 2)
+        keeping.asked({"tell": "keep", "commit": [0, 1, 2]})
+
+        def in_between() -> None:
+            keeping.committed(identity(2), 2)
+
+        buffer.prepare_to_keep = in_between  # type: ignore[method-assign]
+        keeping.asked({"tell": "keep", "commit": [0, 1, 3]})
+        assert link.heard == []
+        assert not any(os.pread(each, 1, KEPT_AT) == b"\1" for each in descriptors)
+
+
+def test_who_stays_goes_on_if_its_agent_is_gone() -> None:
+    ours, theirs = socket.socketpair()
+    link = Said(ours)
+    with theirs, contextlib.contextmanager(staying)(link) as (_, thread):
+        wait_until(lambda: link.vitals.waiting, what="the process that stays")
+        link.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_without_a_third_side_nothing_is_kept_and_that_is_said() -> None:
+    with memory_files() as descriptors:
+        buffer, link = CommitBuffer(open_sides(descriptors)), Said()
+        commit(buffer, 1)
+        Keeping(buffer, link).asked({"tell": "keep", "commit": [0, 1, 2]})
+        assert link.heard == [("not_kept", {"wanted": [0, 1, 2], "newest": None})]

@@ -1,0 +1,135 @@
+"""The loop: every interrupt ends in a new world and a sync, and a failing start of it is tried again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.worker.state.loop import Loop, Patience, elastic
+
+
+class Impatient(ManualClock):
+    """Time passes as soon as somebody waits for it; the waits are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits: list[float | None] = []
+
+    def wait(self, event: threading.Event, timeout: float | None) -> bool:
+        self.waits.append(timeout)
+        return False
+
+
+class Story:
+    """A State, a reset and a training function that raise what they are told, in that order."""
+
+    def __init__(self, **raises: list[Exception | None]) -> None:
+        self.raises = raises
+        self.told: list[str] = []
+        self.clock = Impatient()
+
+    def act(self, what: str) -> str:
+        self.told.append(what)
+        queue = self.raises.get(what, [])
+        error = queue.pop(0) if queue else None
+        if error is not None:
+            raise error
+        return what
+
+    def sync(self) -> None:
+        self.act("sync")
+
+    def restore(self) -> None:
+        self.act("restore")
+
+    def on_reset(self) -> None:
+        self.act("on_reset")
+
+    def run(self) -> Any:
+        loop = Loop(lambda: self.act("reset") and None, clock=self.clock, patience=Patience(attempts=3))
+        return loop.run(self, lambda: self.act("train"))
+
+
+def lost() -> Exception:
+    return HorovodInternalError("a peer is gone")
+
+
+@pytest.mark.parametrize("skip_sync", [True, False])
+def test_changed_hosts_lead_to_a_new_world_and_a_sync_whatever_they_say(skip_sync: bool) -> None:
+    story = Story(train=[HostsUpdatedInterrupt(skip_sync)])
+    assert story.run() == "train"
+    assert story.told == ["sync", "train", "reset", "on_reset", "sync", "train"]
+
+
+def test_a_lost_peer_leads_to_a_roll_back_first() -> None:
+    story = Story(train=[lost()])
+    story.run()
+    assert story.told == ["sync", "train", "restore", "reset", "on_reset", "sync", "train"]
+
+
+def test_a_peer_lost_during_the_sync_is_no_different() -> None:
+    story = Story(sync=[lost()])
+    story.run()
+    assert story.told == ["sync", "restore", "reset", "on_reset", "sync", "train"]
+
+
+@pytest.mark.parametrize("where", ["reset", "on_reset"])
+def test_a_peer_lost_while_the_next_world_forms_leads_to_another_attempt(where: str) -> None:
+    story = Story(train=[HostsUpdatedInterrupt(False)], **{where: [lost(), lost()]})
+    assert story.run() == "train"
+    assert story.told.count("reset") == 3
+    assert story.told.count("restore") == 0
+    assert story.clock.waits == [0.5, 1.0]
+
+
+def test_a_world_that_never_forms_ends_in_its_error() -> None:
+    story = Story(train=[lost()], reset=[lost(), lost(), lost()])
+    with pytest.raises(HorovodInternalError, match="a peer is gone"):
+        story.run()
+
+
+def test_attempts_are_counted_anew_once_a_world_has_formed() -> None:
+    story = Story(train=[lost(), lost()], reset=[lost(), lost(), None, lost(), lost(), None])
+    assert story.run() == "train"
+
+
+def test_pauses_grow_up_to_the_longest() -> None:
+    patience = Patience(first_pause=0.5, longest_pause=3.0)
+    assert [patience.pause(failures) for failures in (1, 2, 3, 4, 50)] == [0.5, 1.0, 2.0, 3.0, 3.0]
+
+
+def test_the_users_own_error_comes_through_and_the_listener_goes() -> None:
+    class Notifications:
+        listeners: list[object] = []  # noqa: RUF012
+
+        def init(self) -> None: ...
+
+        def register_listener(self, listener: object) -> None:
+            self.listeners.append(listener)
+
+        def remove_listener(self, listener: object) -> None:
+            self.listeners.remove(listener)
+
+    def train(state: Story, factor: int) -> None:
+        assert Notifications.listeners == [state]
+        raise KeyError(factor)
+
+    wrapped: Callable[..., Any] = elastic(train, reset=lambda: None, notifications=Notifications(), clock=ManualClock())
+    with pytest.raises(KeyError, match="7"):
+        wrapped(Story(), 7)
+    assert Notifications.listeners == []
+
+
+@pytest.mark.parametrize("given", [None, object(), {"batch": 0}])
+def test_a_training_function_called_without_a_state_is_told_so_in_one_line(given: object) -> None:
+    def train(state: object) -> None: ...
+
+    wrapped: Callable[..., Any] = elastic(train, reset=lambda: None, notifications=cast(Any, None), clock=ManualClock())
+    with pytest.raises(UsageError, match=f"train was called with {type(given).__name__} as its first argument; it"):
+        wrapped(given)

@@ -1,0 +1,97 @@
+"""Inbox, fingerprints, settings and the journal's sink."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from hvd_elastic_ext.core.clock import ManualClock
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.journal import Journal, read
+from hvd_elastic_ext.io.append_file import AppendFile
+from hvd_elastic_ext.worker.state.journal import Reporter, plain
+from hvd_elastic_ext.worker.state.settings import WorkerSettings
+from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
+from hvd_elastic_ext.worker.sync.host_updates import Inbox
+
+
+def test_a_notice_before_leaving_is_covered_by_the_next_world_and_a_later_one_is_not() -> None:
+    inbox = Inbox()
+    inbox.put()
+    inbox.leave()
+    inbox.put()
+    assert inbox.pending == 2
+    inbox.entered()
+    assert inbox.pending == 1
+
+
+def test_a_roll_back_by_hand_forgets_no_notice() -> None:
+    inbox = Inbox()
+    inbox.put()
+    inbox.leave()
+    assert inbox.pending == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"w": torch.zeros(2), "n": 2},
+        {"w": torch.zeros(2, dtype=torch.float64), "n": 1},
+        {"w": torch.zeros(1, 2), "n": 1},
+        {"w": torch.tensor([0.0, -0.0]), "n": 1},
+        {"w": torch.zeros(2), "n": True},
+        {"w": torch.zeros(2)},
+    ],
+)
+def test_fingerprints_tell_different_states_apart(other: object) -> None:
+    assert fingerprint({"n": 1, "w": torch.zeros(2)}) == fingerprint({"w": torch.zeros(2), "n": 1})
+    assert fingerprint({"w": torch.zeros(2), "n": 1}) != fingerprint(other)
+
+
+def test_sparse_bfloat16_and_turned_tensors_have_fingerprints() -> None:
+    turned = torch.arange(6).view(2, 3).t()
+    assert fingerprint(turned) == fingerprint(turned.contiguous())
+    assert fingerprint(torch.ones(2, dtype=torch.bfloat16)) != fingerprint(torch.ones(2, dtype=torch.float16))
+    assert fingerprint(torch.eye(2).to_sparse()) == fingerprint(torch.eye(2))
+    assert fingerprint(torch.arange(2.0)[::2]) == fingerprint(torch.zeros(1))
+    assert fingerprint(torch.tensor([1j]).conj()) == fingerprint(torch.tensor([complex(0, -1)]))
+
+
+@pytest.mark.parametrize("text", ["soon", "-1", "nan", "inf"])
+def test_a_sample_interval_that_is_none_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match=r"HVD_ELASTIC_SAMPLE is .*; write seconds"):
+        WorkerSettings.from_environ({"HVD_ELASTIC_SAMPLE": text})
+
+
+def test_settings_have_defaults() -> None:
+    settings = WorkerSettings.from_environ({"HOROVOD_HOSTNAME": "h2"})
+    assert settings == WorkerSettings(host="h2", journal=None, sample=1.0)
+
+
+def test_frequent_events_are_due_once_an_interval_each_kind_by_itself(tmp_path: Path) -> None:
+    (tmp_path / "journal").touch()
+    clock = ManualClock()
+    reporter = Reporter(Journal(AppendFile(tmp_path / "journal", create=False), clock), clock, sample=1.0, host="h1")
+    assert [reporter.due("stepped"), reporter.due("stepped"), reporter.due("committed")] == [True, False, True]
+    clock.advance(1.0)
+    assert reporter.due("stepped")
+
+
+def test_only_what_a_line_can_hold_is_journalled() -> None:
+    values = {"epoch": 1, "loss": float("nan"), "name": "x", "long": "x" * 999, "list": [1], "on": True}
+    assert plain(values) == {"epoch": 1, "loss": "nan", "name": "x", "on": True}
+
+
+def test_a_line_cut_short_by_a_full_disk_does_not_swallow_the_next(tmp_path: Path) -> None:
+    journal = tmp_path / "journal"
+    journal.touch()
+    sink = AppendFile(journal, create=False)
+    fd = os.open(journal, os.O_WRONLY | os.O_APPEND)
+    os.write(fd, b'{"t": 1, "mono"')
+    os.close(fd)
+    sink._torn = True  # what a short write leaves
+    Journal(sink, ManualClock()).record("finished", generation=0, code=0)
+    assert [record.event for record in read(journal.read_text().splitlines())] == ["finished"]

@@ -1,0 +1,434 @@
+"""Files of the user's own in place of a commit: into memory, onto storage, back into memory, and out again."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hvd_elastic_ext.checkpoint.archive import export
+from hvd_elastic_ext.checkpoint.format.user_files import FILES, is_inside
+from hvd_elastic_ext.checkpoint.programs import agent_requests
+from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.core.commit_record import PAGE
+from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
+from hvd_elastic_ext.worker.commits.memory import open_sides
+from hvd_elastic_ext.worker.state import rank_local, user_files
+from hvd_elastic_ext.worker.state.held_commit import Keeping
+from hvd_elastic_ext.worker.state.user_files import Checkpoint
+from tests.unit.worker.commit_kit import contents, identity, memory_files, seen
+from tests.unit.worker.state.test_held_commit import Said, commit, lies_on, release
+
+TREE = {"weights.bin": os.urandom(100_000), "deep/er/empty": b"", "zażółć ę.txt": b"text"}
+LOCAL = tree_codec.write_one("rng", {"program": "x", "rng": None}, [])
+
+
+def nothing(_: Path) -> None: ...
+
+
+def writes(tree: dict[str, bytes]) -> Checkpoint:
+    def save(folder: Path) -> None:
+        assert list(folder.iterdir()) == []
+        for name, data in tree.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+
+    return Checkpoint(save, nothing)
+
+
+class Reads(Checkpoint):
+    """Remembers what was in the folder, and which it was."""
+
+    def __init__(self) -> None:
+        super().__init__(nothing, self.read)
+
+    def read(self, folder: Path) -> None:
+        paths = [path for path in folder.rglob("*") if path.is_file()]
+        found.append({str(path.relative_to(folder)): path.read_bytes() for path in paths})
+        folders.append(folder)
+
+
+found: list[dict[str, bytes]] = []
+folders: list[Path] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_found() -> None:
+    found.clear()
+    folders.clear()
+
+
+@pytest.fixture
+def memory() -> Iterator[list[int]]:
+    with memory_files(3) as descriptors:
+        yield list(descriptors)
+
+
+def kept(memory: list[int], tree: dict[str, bytes], *, before: int = 1) -> int:
+    """A process commits, and keeps files in place of the last commit; on which side."""
+    buffer = CommitBuffer(open_sides(memory))
+    commit(buffer, *range(1, before + 1))
+    with user_files.written(writes(tree), LOCAL) as files:
+        return buffer.keep_instead(files, identity(before), step=before)
+
+
+def stored(place: Path, memory: list[int], tree: dict[str, bytes]) -> None:
+    """Two ranks of one host: the files of the first, and of the other its own state alone."""
+    side = kept(memory, tree)
+    with memory_files(3) as others:
+        buffer = CommitBuffer(open_sides(others))
+        buffer.take(Contents(*_plain(1), local=LOCAL), identity(1), step=1)
+        whole = {"place": str(place), "commit": list(identity(1)), "parts": 1}
+        shares = {"0": [0, 0, side], "1": [None, 1, buffer.keep()]}
+        request = {"do": "write", **whole, "shares": shares, "sides": {"0": memory, "1": list(others)}}
+        written = agent_requests.answered(request)
+    assert "failed" not in written
+    sealed = agent_requests.answered({"do": "seal", **whole, "world": 2, "written": [written], "keep": 3})
+    assert "failed" not in sealed
+
+
+def _plain(number: int) -> tuple[bytes, list[torch.Tensor], list[bool]]:
+    made = contents(number)
+    return made.tree, list(made.tensors), list(made.firm)
+
+
+def loaded(place: Path, ranks: dict[str, int], sides: dict[str, list[int]]) -> dict[str, Any]:
+    return agent_requests.answered({"do": "load", "place": str(place), "ranks": ranks, "sides": sides})
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_files_come_back_to_every_rank_as_they_were_with_its_own_state(
+    tmp_path: Path, memory: list[int], ranks: int
+) -> None:
+    stored(tmp_path, memory, TREE)
+    for rank in range(ranks):
+        with memory_files(3) as fresh:
+            answer = loaded(tmp_path, {"5": rank}, {"5": list(fresh)})
+            assert (answer["slots"], answer["step"]) == ([5], 1)
+            last = CommitBuffer(open_sides(fresh)).last()
+            assert last is not None
+            assert user_files.are_in(last)
+            assert rank_local.read(last) == rank_local.Own("x", None)
+            user_files.take_back(Reads(), last)
+    assert found == ranks * [TREE]
+    assert not any(folder.exists() for folder in folders)
+
+
+def test_a_state_is_not_taken_for_files() -> None:
+    with memory_files(3) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        tree = pickle.dumps({"\0values": tree_codec.write_one("epoch", {"epoch": 3}, [])}, protocol=5)
+        buffer.take(Contents(tree, [], []), identity(1), step=1)
+        last = buffer.last()
+        assert last is not None
+        assert not user_files.are_in(last)
+
+
+def test_they_lie_beside_the_last_commit_until_they_are_let_go_and_no_process_takes_them_for_it(
+    memory: list[int],
+) -> None:
+    side = kept(memory, TREE, before=2)
+    before = lies_on(memory[side])
+    assert before is not None
+    buffer = CommitBuffer(open_sides(memory))
+    last = seen(buffer)
+    assert last is not None
+    assert last.tensors == seen_of(2)
+    for number in range(3, 12):
+        commit(buffer, number)
+        assert lies_on(memory[side]) == before
+    release(memory)
+    commit(buffer, 12, 13, 14)
+    assert lies_on(memory[side]) != before
+
+
+def seen_of(number: int) -> tuple[bytes, ...]:
+    with memory_files(2) as descriptors:
+        buffer = CommitBuffer(open_sides(descriptors))
+        commit(buffer, number)
+        whole = seen(buffer)
+        assert whole is not None
+        return whole.tensors
+
+
+def test_what_save_leaves_is_read_as_it_was_written_and_its_folder_goes() -> None:
+    where: list[Path] = []
+
+    def save(folder: Path) -> None:
+        where.append(folder)
+        (folder / "file").write_bytes(b"abc")
+
+    with user_files.written(Checkpoint(save, nothing), b"") as made:
+        assert [bytes(tensor.numpy()) for tensor in made.tensors] == [b"abc"]
+    assert not where[0].exists()
+
+
+def test_random_generators_are_after_save_what_they_were_before() -> None:
+    def draws(folder: Path) -> None:
+        torch.rand(7)
+        (folder / "file").write_bytes(b"abc")
+
+    before = torch.get_rng_state()
+    with user_files.written(Checkpoint(draws, nothing), b""):
+        assert bool((torch.get_rng_state() == before).all())
+
+
+def test_no_small_file_is_mapped_and_no_large_one_any_more_when_the_folder_goes() -> None:
+    where: list[str] = []
+
+    def save(folder: Path) -> None:
+        where.append(str(folder))
+        (folder / "large").write_bytes(bytes(user_files.MAPPED))
+        for number in range(9):
+            (folder / f"small {number}").write_bytes(b"abc")
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(where[0])
+
+    with user_files.written(Checkpoint(save, nothing), b"") as made:
+        assert len(made.tensors) == 10
+        assert mapped() == 1
+    assert mapped() == 0
+
+
+def test_a_name_that_is_not_utf_8_is_refused() -> None:
+    def save(folder: Path) -> None:
+        Path(os.fsdecode(bytes(folder) + b"/odd\xff")).write_bytes(b"abc")
+
+    with (
+        pytest.raises(Permanent, match=r"'odd\\udcff', a name that is not UTF-8"),
+        user_files.written(Checkpoint(save, nothing), b""),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(("left", "stays"), [("dead", False), ("held", True), ("new", True)])
+def test_the_folder_of_a_process_that_was_killed_goes_with_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str, stays: bool
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder = tmp_path / f"{user_files.PREFIX}abc"
+    folder.mkdir()
+    (folder / "large").write_bytes(b"abc")
+    if left != "new":
+        long_ago = time.time() - 2 * user_files.LEFT_S
+        os.utime(folder, (long_ago, long_ago))
+    held = os.open(folder, os.O_RDONLY)
+    if left == "held":
+        fcntl.flock(held, fcntl.LOCK_EX)
+    with user_files.written(writes(TREE), b""):
+        assert folder.exists() == stays
+    os.close(held)
+    assert folder.exists() == stays
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling", "fifo", "none"])
+def test_what_is_no_file_is_refused_by_its_name(kind: str) -> None:
+    def save(folder: Path) -> None:
+        if kind == "link":
+            (folder / "odd").symlink_to("/etc/passwd")
+        elif kind == "dangling":
+            (folder / "odd").symlink_to("nowhere")
+        elif kind == "fifo":
+            os.mkfifo(folder / "odd")
+
+    why = "no file into its folder" if kind == "none" else "odd, which is no file"
+    with pytest.raises(Permanent, match=why), user_files.written(Checkpoint(save, nothing), b""):
+        pass
+
+
+@pytest.mark.parametrize("name", ["../up", "/etc/x", "a/../../b", "", ".", "a//b", "./a", "a\0b", 7, "a/", "a\udcff"])
+def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], tmp_path: Path, name: Any) -> None:
+    assert not is_inside(name)
+    tensors: list[torch.Tensor] = []
+    tree = tree_codec.write_one(FILES, {name: torch.zeros(3, dtype=torch.uint8)}, tensors)
+    buffer = CommitBuffer(open_sides(memory))
+    buffer.take(Contents(pickle.dumps({FILES: tree}, protocol=5), tensors, [True]), identity(1), step=1)
+    last = buffer.last()
+    assert last is not None
+    with pytest.raises(Permanent, match="no file of a folder"):
+        user_files.take_back(Reads(), last)
+    assert found == []
+
+
+@pytest.mark.parametrize("content", [{"a": 3}, {"a": torch.zeros(2)}, [1], None])
+def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
+    tensors: list[torch.Tensor] = []
+    tree = pickle.dumps({FILES: tree_codec.write_one(FILES, content, tensors)}, protocol=5)
+    buffer = CommitBuffer(open_sides(memory))
+    buffer.take(Contents(tree, tensors, [True] * len(tensors)), identity(1), step=1)
+    last = buffer.last()
+    assert last is not None
+    with pytest.raises(Permanent, match="no file"):
+        user_files.take_back(Reads(), last)
+
+
+def test_a_load_that_fails_is_told_in_one_line_and_a_state_without_one_says_what_is_missing(memory: list[int]) -> None:
+    side = kept(memory, TREE)
+    last = CommitBuffer([open_sides(memory)[side]]).last()
+    assert last is not None
+
+    def fails(folder: Path) -> None:
+        raise KeyError("optimizer")
+
+    with pytest.raises(Permanent, match="load of checkpoint= raised KeyError: 'optimizer'"):
+        user_files.take_back(Checkpoint(nothing, fails), last)
+    with pytest.raises(Permanent, match="this State has none"):
+        user_files.take_back(None, last)
+
+
+def test_no_room_for_the_files_is_told_in_one_line(
+    memory: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    side = kept(memory, TREE)
+    last = CommitBuffer([open_sides(memory)[side]]).last()
+    assert last is not None
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(Permanent, match=r"its files cannot be written for load of checkpoint=: .*No such file"):
+        user_files.take_back(Reads(), last)
+
+
+@pytest.mark.parametrize("then", [None, [0, 1, 9]])
+def test_what_is_not_wanted_any_more_when_save_has_done_is_neither_kept_nor_said(
+    memory: list[int], then: list[int] | None
+) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    keeping = Keeping(buffer, link)
+    keeping.asked({"tell": "keep", "commit": [0, 1, 1]})
+    commit(buffer, 1)
+
+    def instead() -> int:
+        keeping.asked({"tell": "keep", "commit": then})
+        release(memory)
+        with user_files.written(writes(TREE), LOCAL) as files:
+            return buffer.keep_instead(files, identity(1), step=1)
+
+    keeping.committed(identity(1), 1, instead=instead)
+    assert link.heard == []
+    assert [os.pread(each, 1, PAGE // 4) for each in memory].count(b"\1") == 0
+    assert keeping.waits == (then is not None)
+
+
+def test_what_save_raises_costs_that_checkpoint_and_is_said(memory: list[int]) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    keeping = Keeping(buffer, link)
+    keeping.asked({"tell": "keep", "commit": [0, 1, 1]})
+
+    def instead() -> int:
+        raise ZeroDivisionError("division\nby zero")
+
+    commit(buffer, 1)
+    keeping.committed(identity(1), 1, instead=instead)
+    [(what, said)] = link.heard
+    assert what == "not_kept"
+    assert said["failed"] == "save of checkpoint= failed: ZeroDivisionError: division by zero"
+    assert [os.pread(each, 1, PAGE // 4) for each in memory].count(b"\1") == 0
+
+
+def test_where_nobody_goes_on_beyond_it_the_commit_itself_is_kept_if_save_fails(memory: list[int]) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()  # whose connection is none: nobody stays for long
+    keeping = Keeping(buffer, link)
+    keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": True})
+
+    def instead() -> int:
+        raise ZeroDivisionError
+
+    commit(buffer, 1, 2)
+    keeping.committed(identity(2), 2, instead=instead)
+    [(what, said)] = link.heard
+    assert (what, said["files"], said["step"]) == ("kept", False, 2)
+    assert lies_on(memory[said["side"]]) == lies_on_of(buffer)
+
+
+def lies_on_of(buffer: CommitBuffer) -> tuple[int, bytes]:
+    last = seen(buffer)
+    assert last is not None
+    with memory_files(2) as descriptors:
+        other = CommitBuffer(open_sides(descriptors))
+        commit(other, last.record.identity.number)
+        whole = lies_on(descriptors[0])
+        assert whole is not None
+        return whole
+
+
+def test_a_commit_that_was_not_named_has_nothing_saved(memory: list[int]) -> None:
+    buffer, link = CommitBuffer(open_sides(memory)), Said()
+    keeping = Keeping(buffer, link)
+    keeping.asked({"tell": "keep", "commit": [0, 1, 5]})
+    saved: list[int] = []
+    for number in (3, 4, 6):
+        commit(buffer, number)
+        keeping.committed(identity(number), number, instead=lambda: saved.append(1) or 0)
+    assert saved == []
+    assert [what for what, _ in link.heard] == ["not_kept"]
+
+
+@pytest.mark.parametrize("functions", [(nothing, nothing), {"save": nothing}, nothing, [nothing]])
+def test_functions_that_are_given_in_another_way_are_no_value_of_a_state_by_mistake(functions: Any) -> None:
+    with pytest.raises(UsageError, match=r"elastic\.Checkpoint\(save=…, load=…\)"):
+        user_files.chosen(functions)
+
+
+@pytest.mark.parametrize("value", [None, 3, "a/path", [1, 2], {"name": 3}])
+def test_any_other_value_of_that_name_is_a_value_like_others(value: Any) -> None:
+    assert user_files.chosen(value) is None
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"save='model\.pt' cannot be called"):
+        Checkpoint("model.pt", nothing)  # type: ignore[arg-type]
+
+
+def test_files_whose_names_are_those_of_a_parts_content_are_exported_as_any(tmp_path: Path, memory: list[int]) -> None:
+    """An optimizer is kept as a dict of just these two."""
+    tree = {"state_dict": b"abc", "names": b"def"}
+    stored(tmp_path / "store", memory, tree)
+    store = open_store(str(tmp_path / "store"))
+    [name] = store.folders()
+    assert export.export(store, name, tmp_path / "out") == 2
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == tree
+
+
+@pytest.mark.parametrize("content", [{"a": 3}, {"../a": "tensor"}, [1], 7])
+def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
+    tmp_path: Path, memory: list[int], content: Any
+) -> None:
+    tensors: list[torch.Tensor] = []
+    if isinstance(content, dict) and "../a" in content:
+        content = {"../a": torch.zeros(3, dtype=torch.uint8)}
+    tree = pickle.dumps({FILES: tree_codec.write_one(FILES, content, tensors)}, protocol=5)
+    buffer = CommitBuffer(open_sides(memory))
+    buffer.take(Contents(tree, tensors, [True] * len(tensors), LOCAL), identity(1), step=1)
+    whole = {"place": str(tmp_path / "store"), "commit": list(identity(1)), "parts": 1}
+    request = {"do": "write", **whole, "shares": {"0": [0, 0, buffer.keep()]}, "sides": {"0": memory}}
+    sealed = agent_requests.answered(
+        {"do": "seal", **whole, "world": 1, "written": [agent_requests.answered(request)], "keep": 3}
+    )
+    assert "failed" not in sealed
+    store = open_store(str(tmp_path / "store"))
+    with pytest.raises(Permanent):
+        export.export(store, store.folders()[0], tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_they_are_exported_to_a_new_folder_and_nowhere_else(tmp_path: Path, memory: list[int]) -> None:
+    place, to = tmp_path / "store", tmp_path / "out"
+    stored(place, memory, TREE)
+    store = open_store(str(place))
+    [name] = store.folders()
+    assert export.export(store, name, to) == len(TREE)
+    assert {str(path.relative_to(to)): path.read_bytes() for path in to.rglob("*") if path.is_file()} == TREE
+    for taken in (to, tmp_path / "model.pt"):
+        with pytest.raises(UsageError, match="give it a new folder"):
+            export.export(store, name, taken)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "store"]
