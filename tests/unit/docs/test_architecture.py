@@ -5,34 +5,45 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[3]
-PACKAGES = ("discover", *(f"hvd_elastic_ext/{name}" for name in ("launcher", "worker", "report", "demo", "checkpoint")))
+TEXT = (ROOT / "docs/architecture.md").read_text()
+MOST = 14
+"""Modules in a folder."""
 
 
-def modules(package: str) -> set[str]:
-    folder = ROOT / package
-    found = {path.stem for path in folder.glob("*.py")} | {path.parent.name for path in folder.glob("*/__init__.py")}
-    return found - {"__init__"}
+def folders() -> set[str]:
+    """Every folder of the product."""
+    found = (path.parent for top in ("hvd_elastic_ext", "discover") for path in (ROOT / top).rglob("__init__.py"))
+    return {str(path.relative_to(ROOT)) for path in found}
 
 
-def drawn(package: str) -> str:
-    """The lines of the drawing that begin with the package's name, to the next blank one."""
-    arrows = (ROOT / "docs/architecture.md").read_text().partition("## Arrows")[2]
-    found = re.search(rf"^   {Path(package).name}: .*?(?=^   \w+: |^\s*$|^```)", arrows, re.MULTILINE | re.DOTALL)
-    assert found, f"{package} is not drawn"
-    return found[0]
+def drawn() -> set[str]:
+    """The folders of the tree, by how far each is indented."""
+    tree = TEXT.partition("## The tree")[2].partition("```")[2].partition("```")[0]
+    found, above = set(), []
+    for indent, name in re.findall(r"^( *)(\w+)/", tree, re.MULTILINE):
+        above = [one for one in above if len(one[0]) < len(indent)] + [(indent, name)]
+        found.add("/".join(name for _, name in above))
+    return found
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_every_module_is_drawn(package: str) -> None:
-    assert modules(package) - set(re.findall(r"\w+", drawn(package))) == set()
+def test_every_folder_is_drawn_and_nothing_else() -> None:
+    assert drawn() == folders()
+
+
+def test_no_folder_holds_more_than_can_be_looked_over() -> None:
+    sizes = {folder: len({*(ROOT / folder).glob("*.py")} - {ROOT / folder / "__init__.py"}) for folder in folders()}
+    assert {folder: size for folder, size in sizes.items() if size > MOST} == {}
+
+
+def test_every_folder_says_what_belongs_there() -> None:
+    silent = {folder for folder in folders() if not (ROOT / folder / "__init__.py").read_text().startswith('"""')}
+    assert silent == set()
 
 
 def test_every_file_that_is_named_is_there() -> None:
-    text = (ROOT / "docs/architecture.md").read_text()
-    named = set(re.findall(r"`((?:core|edges|discover|launcher|worker|report|checkpoint)/[\w/]+(?:\.py|/))`", text))
+    parts = "core|io|discover|launcher|agent|worker|report|checkpoint"
+    named = set(re.findall(rf"`((?:{parts})/[\w/]+(?:\.py|/))`", TEXT))
     roots = (ROOT, ROOT / "hvd_elastic_ext")
     assert len(named) > 40
     assert {name for name in named if not any((root / name).exists() for root in roots)} == set()
