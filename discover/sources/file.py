@@ -14,8 +14,8 @@ from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.edges.filewatch import STOP_S, BeingWritten, FileWatch, read_text
 
 PATIENCE_S: Final = 0.3
-"""How long a look waits for a read (seconds). Most reads take milliseconds, that of an empty file one second. A read from
-a file system that stalls may never end: meanwhile the daemon's loop has to go on, and to react to signals."""
+"""How long a look waits for a read (seconds). Most reads take milliseconds, that of an empty file one second. A read
+from a file system that stalls may never end: meanwhile the daemon's loop has to go on, and to react to signals."""
 
 
 class FileSource:
