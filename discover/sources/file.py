@@ -14,8 +14,8 @@ from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
 
 PATIENCE_S: Final = 0.3
-"""How long a look waits for a read. Most take some milliseconds, one of an empty file a second, and where a file system
-stalls it may be for ever: who waits for that hears no signal, and turns no loop."""
+"""How long a look waits for a read (seconds). Most reads take milliseconds, that of an empty file one second. A read
+from a file system that stalls may never end: meanwhile the daemon's loop has to go on, and to react to signals."""
 
 
 class FileSource:
@@ -113,7 +113,7 @@ class _Reading:
     def _run(self) -> None:
         try:
             self._seen = self._read()
-        except Exception as error:  # noqa: BLE001 - it is whoever looks who is told
+        except Exception as error:  # noqa: BLE001 - outcome() raises it
             self._seen = error
         with self._lock:
             self._over.set()

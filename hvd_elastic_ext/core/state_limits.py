@@ -81,8 +81,9 @@ class Allowance:
     def hashed(self, values: Iterable[Any], *, into: Any = None) -> None:
         """Each of these is about to be hashed: what is in it several times is looked at as often.
 
-        So is each that is ``into`` the same container already, the same call's without one, with the same hash: what
-        numbers have, and all that is made of them, can be chosen.
+        Values of one hash in one container are compared with each other, and whoever writes the data can choose the
+        hash of a number, and of what holds numbers. So each also costs the others of its hash that are there already:
+        in the container ``into``, or, without one, in this call.
         """
         here: collections.Counter[int] = collections.Counter()
         for value in values:

@@ -17,18 +17,9 @@ state = elastic.TorchState(model=model, optimizer=optimizer, step=0)
 
 
 def compute(seconds: float) -> float:
-    """One call into C that never lets go of the interpreter; the seconds that it took."""
-    # The shortest of several: what else the machine does now it may not do then.
-    once = min(_timed(10_000_000) for _ in range(5))
+    """One call into C that works so long and never lets go of the interpreter; the seconds that it took."""
     since = time.monotonic()
-    sum(range(int(10_000_000 * seconds / once)))
-    return time.monotonic() - since
-
-
-def _timed(numbers: int) -> float:
-    since = time.monotonic()
-    sum(range(numbers))
-    return time.monotonic() - since
+    return next(filter((since + seconds).__lt__, iter(time.monotonic, None))) - since
 
 
 @elastic.run

@@ -23,7 +23,7 @@ def test_an_evaluation_six_times_as_long_as_the_heartbeat_timeout_is_nobodys_dea
     with launched.run(*options, sys.executable, EVALUATING, "18") as process:
         assert process.wait(timeout=120) == 0, process.output
     took = re.findall(r"has evaluated for ([\d.]+)", process.stdout)
-    assert [float(seconds) > 9 for seconds in took] == [True]
+    assert [float(seconds) >= 18 for seconds in took] == [True]
     assert process.stdout.count("trained 10 size 2") == 2
     assert [record.get("cause") for record in launched.events("resized")] == ["start"]
     assert not launched.events("fenced") + launched.events("struck") + launched.events("rolled_back")
