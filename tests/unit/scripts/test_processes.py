@@ -20,7 +20,7 @@ def test_a_failure_shows_the_last_forty_lines_and_the_log(tmp_path: Path) -> Non
         run_logged(command, label="Building", log=log, environment=os.environ)
     message = str(caught.value)
     assert message.startswith("Building failed (exit status 3)")
-    assert message.endswith(f"The whole log: {log}")
+    assert message.endswith(f"The complete log: {log}")
     assert "line 59\n" not in message
     assert "line 60\n" in message
     assert log.read_text().count("line") == 100
