@@ -163,7 +163,7 @@ def check_alive() -> bool:
 
 def heartbeat() -> None:
     """Say that work goes on, in code that is long without a step, a commit or a check (evaluation, compilation)."""
-    _WAY.link.vitals.progress += 1
+    _WAY.link.status.progress += 1
 
 
 def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
@@ -202,9 +202,9 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
 @contextmanager
 def _whole(state: Any) -> Iterator[None]:
     with _WAY.training():
-        horovod_hook.begin(state, _next_world)
+        horovod_hook.enter_training(state, _next_world)
         yield
-        horovod_hook.returned(state)
+        horovod_hook.leave_training(state)
 
 
 def _next_world() -> None:

@@ -16,7 +16,7 @@ PeerLost: Final = HorovodInternalError
 
 
 class Pending(Protocol):
-    """A number on its way. It may be dropped at any time, also across a reset: nobody has to wait for it."""
+    """A number on its process. It may be dropped at any time, also across a reset: nobody has to wait for it."""
 
     def wait(self) -> int:
         """Return the result; again, if called again.

@@ -90,7 +90,7 @@ def comms_for(wanted: str = "auto") -> World:
     for a world of one where there should be more.
     """
     library, _ = decide(wanted, look(os.environ))
-    standby.current().begun_in_world()
+    standby.current().start_fixed_world()
     if library == "torch":
         return _torch_world()
     return _mpi_world() if library == "mpi" else _horovod_world()
@@ -115,7 +115,7 @@ def _mpi_world() -> World:
     except (ImportError, RuntimeError) as error:
         why = " ".join(str(error).split())
         raise UsageError(f"MPI cannot be used: {why}; {HOW_TO_GET_MPI}") from error
-    with_mpi.end_together()
+    with_mpi.abort_job_on_error()
     return with_mpi.MPIComms()
 
 

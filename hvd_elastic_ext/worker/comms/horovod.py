@@ -12,9 +12,9 @@ from horovod.torch import mpi_ops
 from torch import Tensor
 
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
-from hvd_elastic_ext.worker.comms.pinned_tensors import Pinned
-from hvd_elastic_ext.worker.process.fence import HOROVODS, Fence
+from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
+from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 
 _PREFIX: Final = "hvd_elastic_ext"
 
@@ -53,28 +53,28 @@ class HorovodComms(Comms):
             hvd.synchronize(hvd.broadcast_async_(piece, root, f"{_PREFIX}.{name}.{index}"))
 
     def sum(self, data: Tensor, *, name: str) -> None:
-        carried = carrier(data, _NATIVE, device="cuda" if data.is_cuda and hvd.nccl_built() else "cpu")
+        carried = reducible(data, _NATIVE, device="cuda" if data.is_cuda and hvd.nccl_built() else "cpu")
         if self.size() == 1 or data.numel() == 0:
             return
         hvd.synchronize(hvd.allreduce_async_(carried, op=hvd.Sum, name=f"{_PREFIX}.{name}"))
-        unload(carried, data)
+        copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:
-            return Known(number)
-        earlier = _on_their_way.pop(name, None)
+            return Finished(number)
+        earlier = _pending.pop(name, None)
         if earlier is not None and earlier.alive:
             earlier.wait()  # Horovod refuses a name that is in use
-        flight = _on_their_way[name] = _Flight(number, name)
+        flight = _pending[name] = _PendingMax(number, name)
         return flight
 
     def reset(self) -> None:
-        _on_their_way.clear()
+        _pending.clear()
         hvd.shutdown()
         join_world()
 
 
-class _Flight:
+class _PendingMax:
     """A maximum on its way, bound to the world in which it began.
 
     Horovod counts handles from the start again in each world: a handle of an
@@ -100,7 +100,7 @@ class _Flight:
         return self._result
 
 
-_on_their_way: Final[dict[str, _Flight]] = {}
+_pending: Final[dict[str, _PendingMax]] = {}
 """The last maximum begun under each name. One that was dropped is taken out of Horovod's map by the next one."""
 
 
@@ -133,8 +133,8 @@ def fence_horovod() -> Fence:
     known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
     if known is not None:
         return known
-    fence, pins = HOROVODS, Pinned(mpi_ops.mpi_lib)
-    join = fence.watching(hvd.init)
+    fence, pins = HOROVOD_FENCE, PinnedLibrary(mpi_ops.mpi_lib)
+    join = fence.tracking(hvd.init)
 
     @functools.wraps(join)
     def watched(*args: Any, **options: Any) -> Any:
@@ -145,7 +145,7 @@ def fence_horovod() -> Fence:
     cast(Any, watched).hvd_elastic_fence = fence
     mpi_ops.mpi_lib = pins
     hvd.init = hvd.elastic.init = watched
-    hvd.shutdown = hvd.elastic.shutdown = fence.leaving(hvd.shutdown)
+    hvd.shutdown = hvd.elastic.shutdown = fence.closing(hvd.shutdown)
     return fence
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hvd_elastic_ext.core.slot_protocol import START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process import standby
 
 _PIECE: Final = 1 << 30
@@ -36,8 +36,8 @@ class MPIComms(Comms):
 
     def __init__(self) -> None:
         self._comm = _own_communicator()
-        self._on_their_way: dict[str, _Flight] = {}
-        self._torn = False
+        self._pending: dict[str, _PendingMax] = {}
+        self._peer_lost = False
 
     def rank(self) -> int:
         return int(self._comm.Get_rank())
@@ -58,22 +58,22 @@ class MPIComms(Comms):
                 self._comm.Bcast(piece.numpy(), root=root)
 
     def sum(self, data: Tensor, *, name: str) -> None:
-        carried = carrier(data, _NATIVE)
+        carried = reducible(data, _NATIVE)
         if self.size() == 1 or data.numel() == 0:
             return
         with self._lost_peers(name):
             for piece in torch.split(carried.view(-1), _PIECE):
                 self._comm.Allreduce(MPI.IN_PLACE, piece.numpy(), op=MPI.SUM)
-        unload(carried, data)
+        copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:
-            return Known(number)
-        earlier = self._on_their_way.pop(name, None)
+            return Finished(number)
+        earlier = self._pending.pop(name, None)
         if earlier is not None:
             earlier.wait()  # one that was dropped: its memory may go only when MPI is done with it
         with self._lost_peers(name):
-            flight = self._on_their_way[name] = _Flight(self, number, name)
+            flight = self._pending[name] = _PendingMax(self, number, name)
         return flight
 
     def reset(self) -> None:
@@ -82,18 +82,18 @@ class MPIComms(Comms):
         After a lost peer there is none: ends all processes of the job with exit code 1, saying so.
         Where ``hvd-elastic run`` starts others in their place, all end, in either case.
         """
-        standby.current().end_of_world()
-        if self._torn and standby.current().restarts:
+        standby.current().end_fixed_world()
+        if self._peer_lost and standby.current().fixed_world:
             self._comm.Abort(START_AGAIN)
-        if self._torn:
+        if self._peer_lost:
             sys.stderr.write("hvd-elastic: a peer was lost; an MPI world cannot be formed anew, so the job ends\n")
             sys.stderr.flush()
             self._comm.Abort(1)
-        for name in list(self._on_their_way):
-            self._on_their_way.pop(name).wait()
+        for name in list(self._pending):
+            self._pending.pop(name).wait()
         with self._lost_peers("reset"):
             self._comm.Barrier()
-        if standby.current().restarts:
+        if standby.current().fixed_world:
             raise SystemExit(0)  # mpirun ends all as soon as one ends otherwise
 
     @contextlib.contextmanager
@@ -101,11 +101,11 @@ class MPIComms(Comms):
         try:
             yield
         except MPI.Exception as error:
-            self._torn = True
+            self._peer_lost = True
             raise HorovodInternalError(f"{name}: {error}") from error
 
 
-class _Flight:
+class _PendingMax:
     """A maximum on its way, with the memory that MPI reads and writes meanwhile."""
 
     def __init__(self, comms: MPIComms, number: int, name: str) -> None:
@@ -136,18 +136,18 @@ def _local_rank() -> int:
         neighbours.Free()
 
 
-def end_together() -> None:
+def abort_job_on_error() -> None:
     """From now on an exception that ends this process ends the job.
 
     MPI waits at the end of a process for all others, and those would wait for this one.
     """
     earlier = sys.excepthook
-    if getattr(earlier, "hvd_elastic_ends_together", False):
+    if getattr(earlier, "hvd_elastic_aborts_job", False):
         return
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         earlier(kind, value, trace)
         set_abort_status(1)
 
-    hook.hvd_elastic_ends_together = True  # type: ignore[attr-defined]
+    hook.hvd_elastic_aborts_job = True  # type: ignore[attr-defined]
     sys.excepthook = hook

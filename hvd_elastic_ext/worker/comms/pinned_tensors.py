@@ -23,7 +23,7 @@ from torch import Tensor
 _WAIT = "horovod_torch_wait_and_clear"
 
 
-class Pinned:
+class PinnedLibrary:
     """Horovod's native library, with the tensors of operations on their way pinned. All else is passed on.
 
     An operation that went well lets go of its tensors; one that failed does

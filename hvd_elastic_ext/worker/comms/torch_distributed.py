@@ -18,11 +18,11 @@ from torch import Tensor
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.slot_protocol import ENGINE, START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.meeting import meet
-from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
 from hvd_elastic_ext.worker.process import standby
 
-_MEETING_S: Final = 120.0
+_TOKEN_S: Final = 120.0
 """How long workers of one round wait for one another: torchrun starts them together, disks may be slow."""
 
 _PIECE: Final = 1 << 30
@@ -61,21 +61,21 @@ class TorchDistributedComms(Comms):
 
     def sum(self, data: Tensor, *, name: str) -> None:
         on_device = data.is_cuda and "nccl" in str(dist.get_backend_config())
-        carried = carrier(data, _NATIVE_CUDA if on_device else _NATIVE, device="cuda" if on_device else "cpu")
+        carried = reducible(data, _NATIVE_CUDA if on_device else _NATIVE, device="cuda" if on_device else "cpu")
         if self.size() == 1 or data.numel() == 0:
             return
         with _lost_peers(name):
             dist.all_reduce(carried, group=None if on_device else self._host)
-        unload(carried, data)
+        copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:
-            return Known(number)
+            return Finished(number)
         data = torch.tensor([number])
         with _lost_peers(name):
             work = dist.all_reduce(data, dist.ReduceOp.MAX, group=self._host, async_op=True)
         assert work is not None  # this process is in the group
-        return _Flight(work, data, name)
+        return _PendingMax(work, data, name)
 
     def reset(self) -> None:
         """End this process: a process group cannot be formed anew within it.
@@ -87,8 +87,8 @@ class TorchDistributedComms(Comms):
         _leave("this world is over")
 
 
-class _Flight:
-    """A maximum on its way. torch itself keeps the operation and its memory until it has ended."""
+class _PendingMax:
+    """A maximum on its process. torch itself keeps the operation and its memory until it has ended."""
 
     def __init__(self, work: dist.Work, data: Tensor, name: str) -> None:
         self._work = work
@@ -101,7 +101,7 @@ class _Flight:
         return int(self._data.item())
 
 
-def farewell(reason: str, environ: Mapping[str, str]) -> str:
+def exit_message(reason: str, environ: Mapping[str, str]) -> str:
     """Say in one line why this process ends and what will follow; torchrun tells of its restarts in ``environ``."""
     count, most = (environ.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
     if ENGINE in environ:
@@ -116,8 +116,8 @@ def farewell(reason: str, environ: Mapping[str, str]) -> str:
 
 
 def _leave(reason: str) -> NoReturn:
-    standby.current().end_of_world()
-    sys.stderr.write(farewell(reason, os.environ))
+    standby.current().end_fixed_world()
+    sys.stderr.write(exit_message(reason, os.environ))
     sys.stderr.flush()
     if dist.is_initialized():
         _never_destroy(dist.group.WORLD)
@@ -172,7 +172,7 @@ def join_world() -> None:
     try:
         with _lost_peers("joining the world"):
             if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-                _join_afresh(backend)
+                _join_with_token(backend)
             else:
                 dist.init_process_group(backend)
     except HorovodInternalError as error:
@@ -181,12 +181,12 @@ def join_world() -> None:
         _leave(" ".join(str(error).split()))
 
 
-def _join_afresh(backend: str) -> None:
-    rank, size, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=_MEETING_S)
+def _join_with_token(backend: str) -> None:
+    rank, size, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=_TOKEN_S)
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
     try:
-        token = meet(_within(store, "meeting"), rank, size, patience_s=_MEETING_S, clock=SystemClock())
+        token = agree_on_token(_within(store, "meeting"), rank, size, patience_s=_TOKEN_S, clock=SystemClock())
     except (RuntimeError, TimeoutError) as error:
         raise TimeoutError(
             f"{error} (torchrun may have told workers different stores; "

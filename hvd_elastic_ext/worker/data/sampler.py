@@ -146,12 +146,12 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.reset()
 
     def reset(self) -> None:
-        """Deal the samples not yet processed, for a training function that is entered again."""
+        """Assign the samples not yet processed, for a training function that is entered again."""
         self._looped = False
         self.deal()
 
     def deal(self) -> None:
-        """Deal the samples not yet processed among the ranks of the present world."""
+        """Assign the samples not yet processed among the ranks of the present world."""
         place = self.world()
         if place != (self.rank, self.num_replicas):
             self._looped = False  # a loop that began in another world did not come to its end
@@ -207,7 +207,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return self._order
 
     def __iter__(self) -> Iterator[int]:
-        """Deal anew, from what is recorded by now and for the world as it is now."""
+        """Assign again, from what is recorded by now and for the world as it is now."""
         self.deal()
         left_out = self._run_out and self.num_samples < self._batch  # by a loader with drop_last=True
         self.begin_loop(nothing_left=left_out or self.num_samples == 0)

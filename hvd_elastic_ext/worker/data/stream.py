@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.worker.comms import current_world
-from hvd_elastic_ext.worker.data.dealing import Deal, Range, Ranges, Taken, joined
+from hvd_elastic_ext.worker.data.assignment import Assignment, Consumed, Range, Ranges, joined
 from hvd_elastic_ext.worker.data.sampler import shuffled
 
 _UNKNOWN: Final = "?"
@@ -74,8 +74,8 @@ class ElasticStream(IterableDataset[Any]):
         self._counted: dict[int, int] = {}
         self._left: Ranges | None = None
         """What was left when last dealt; None: the whole epoch."""
-        self._deal: Deal | None = None
-        self._taken = Taken(())
+        self._deal: Assignment | None = None
+        self._taken = Consumed(())
         self._rank = 0
         self._loading = False
 
@@ -166,17 +166,17 @@ class ElasticStream(IterableDataset[Any]):
                 behind += length
         return Leases(*map(joined, groups))
 
-    def deal(self, workers: int) -> Deal:
-        """Deal what is left to the present world, for so many loader processes a rank; 0 reads in this process."""
+    def deal(self, workers: int) -> Assignment:
+        """Assign what is left to the present world, for so many loader processes a rank; 0 reads in this process."""
         self._measure_alone()
         self._left = self._remaining()
         self._rank, size = self.world()
         ranges = self._whole_epoch() if self._left is None else self._left
-        self._deal = Deal(ranges, size, max(1, workers), self.drop_last)
-        self._taken = self._deal.nothing_taken()
+        self._deal = Assignment(ranges, size, max(1, workers), self.drop_last)
+        self._taken = self._deal.nothing_consumed()
         return self._deal
 
-    def dealt(self, workers: int) -> Deal:
+    def dealt(self, workers: int) -> Assignment:
         """Return the present deal; a new one if there is none that fits."""
         deal = self._deal
         fits = deal is not None and (deal.size, deal.workers) == (self.world()[1], max(1, workers))
@@ -195,7 +195,7 @@ class ElasticStream(IterableDataset[Any]):
         """Records that this rank got when they were last dealt; 0 when nothing is left."""
         return self._dealt().each
 
-    def _dealt(self) -> Deal:
+    def _dealt(self) -> Assignment:
         return self.dealt(self._deal.workers if self._deal else 0)
 
     def _read(self, ranges: Ranges) -> Iterator[Any]:

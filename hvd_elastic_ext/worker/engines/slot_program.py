@@ -24,13 +24,13 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     """Return an exit code, unless this process becomes another program."""
     try:
         line = Line.of(environ)
-        way = StandingBy(line, environ)
-        membership = way.join()
+        process = StandingBy(line, environ)
+        membership = process.join()
         place = membership.place
         env = _environment(environ, membership)
         if environ.get(names.ENGINE) == "mpirun":
             return serve(line, argv, env, mark=environ.get(names.MARK, ""), membership=membership)
-        env = torchrun_env.torchrun_env(env, place, _meet(way, membership), job=environ.get(names.JOB, "job"))
+        env = torchrun_env.torchrun_env(env, place, _meet(process, membership), job=environ.get(names.JOB, "job"))
         line.say("entered", generation=membership.generation, rank=place.rank, size=place.size)
     except SentAway:
         return 0
@@ -55,17 +55,17 @@ def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str
     return {**ways, **torchrun_env.without_horovod(environ), **own}
 
 
-def _meet(way: StandingBy, membership: Membership) -> torchrun_env.Meeting:
+def _meet(process: StandingBy, membership: Membership) -> torchrun_env.Meeting:
     """Where rank 0 listens, and which host of how many this is: who stands first there, or in the world, tells it."""
     place = membership.place
     first = place.rank - place.local_rank
     if place.local_rank == 0:
-        way.publish(f"node.{first}", f"{place.cross_rank},{place.cross_size}")
+        process.publish(f"node.{first}", f"{place.cross_rank},{place.cross_size}")
     if place.rank == 0:
         address = torchrun_env.address_of(membership.env.get("HOROVOD_GLOO_IFACE"))
-        way.publish("master", f"{address}:{torchrun_env.free_port(address)}")
-    node, nodes = map(int, way.learn(f"node.{first}").split(","))
-    address, _, port = way.learn("master").rpartition(":")
+        process.publish("master", f"{address}:{torchrun_env.free_port(address)}")
+    node, nodes = map(int, process.learn(f"node.{first}").split(","))
+    address, _, port = process.learn("master").rpartition(":")
     return torchrun_env.Meeting(node, nodes, address, int(port), restarts=max(0, membership.generation - 1))
 
 

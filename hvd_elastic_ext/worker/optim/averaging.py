@@ -65,7 +65,7 @@ class Averaged(Optimizer):
         self._averaging.forget()
 
     def forget_reductions(self) -> None:
-        """Forget what was under way: a world has ended in the middle of a step."""
+        """Forget what was under process: a world has ended in the middle of a step."""
         self._averaging.forget()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:

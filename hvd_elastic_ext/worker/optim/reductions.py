@@ -1,4 +1,4 @@
-"""What a wrapped optimizer knows of the step under way: Horovod's ``DistributedOptimizer``, and ours.
+"""What a wrapped optimizer knows of the step under process: Horovod's ``DistributedOptimizer``, and ours.
 
 Horovod has no public word for it. This is the only place that looks into its bookkeeping.
 """
@@ -21,7 +21,7 @@ def accumulating(optimizer: Any) -> bool:
 
 
 def drop_step(optimizer: optim.Optimizer) -> None:
-    """Drop gradients, and reductions that were under way: their handles mean nothing in another world."""
+    """Drop gradients, and reductions that were under process: their handles mean nothing in another world."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None

@@ -14,7 +14,7 @@ from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.reductions import accumulating
 from hvd_elastic_ext.worker.parts import rng
-from hvd_elastic_ext.worker.process.link import Vitals
+from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.state import rank_local, user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Mark, Written
 from hvd_elastic_ext.worker.state.held_commit import SAID, Keeping
@@ -53,7 +53,7 @@ class Keeper:
         reporter: Reporter,
         clock: Clock,
         limits: Limits,
-        vitals: Vitals | None = None,
+        status: Status | None = None,
         keeping: Keeping | None = None,
         own_files: Checkpoint | None = None,
         thinning: Thinning | None = None,
@@ -65,8 +65,8 @@ class Keeper:
         self._reporter = reporter
         self._limits = limits
         self._incarnation = limits.incarnation
-        self._vitals = vitals if vitals is not None else Vitals()
-        self._vitals.own_step = True
+        self._status = status if status is not None else Status()
+        self._status.own_step = True
         self._keeping = keeping
         self._own_files = own_files
         self._calls = Calls()
@@ -135,7 +135,7 @@ class Keeper:
         Between the backward passes of one step the answer waits for the step.
         """
         self._calls.demand_none()
-        self._vitals.progress += 1
+        self._status.progress += 1
         self._steps.between()  # nobody asks within a step: one that raised is over
         if not self._stopping.due() or self._within_a_step():
             return False
@@ -151,7 +151,7 @@ class Keeper:
         return within and self._stopping.may_wait(step=self._steps.done)
 
     def _stepped(self) -> None:
-        self._vitals.step = self._steps.done
+        self._status.step = self._steps.done
         self._count_a_missed_deadline()
         self._stopping.stepped()
         if self._reporter.due("stepped") and self._comms.rank() == 0:
@@ -309,7 +309,7 @@ class Keeper:
         )
 
     def _synced(self, election: Election, said: list[Candidate]) -> None:
-        self._vitals.committed(self._steps.done, self._identity())
+        self._status.committed(self._steps.done, self._identity())
         if not self._reporter.active or self._comms.rank() != 0:
             return
         record = said[election.root].record
@@ -400,7 +400,7 @@ class Keeper:
         written = written or self._inventory.write()
         contents = Contents(written.tree, written.tensors, written.firm, self._local())
         self._buffer.take(contents, identity, step=self._steps.done)
-        self._vitals.committed(self._steps.done, self._identity())
+        self._status.committed(self._steps.done, self._identity())
         self._set_mark(written)
 
     def _local(self) -> bytes:
@@ -442,7 +442,7 @@ class Keeper:
         if self._limits.keep_rng and states is not None:
             rng.restore(states)
         self._steps.done = commit.record.step
-        self._vitals.committed(self._steps.done, self._identity())
+        self._status.committed(self._steps.done, self._identity())
         self._steps.between()
         self._inventory.settle()
         self._set_mark(self._inventory.write())

@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.worker.data.dealing import Deal
+from hvd_elastic_ext.worker.data.assignment import Assignment
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 
 Record = tuple[int, int]
@@ -49,7 +49,7 @@ def records(ranges: Any) -> list[Record]:
     return [(shard, index) for shard, start, stop in ranges for index in range(start, stop)]
 
 
-def as_loaded(deal: Deal, rank: int, batch: int) -> Iterator[list[Record]]:
+def as_loaded(deal: Assignment, rank: int, batch: int) -> Iterator[list[Record]]:
     """The batches of one rank in the order in which torch's loader processes deliver them."""
     hands = [records(deal.hand(rank, worker)) for worker in range(deal.workers)]
     while any(hands):

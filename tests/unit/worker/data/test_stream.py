@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.worker.comms import current_world as worlds
-from hvd_elastic_ext.worker.data.dealing import Range
+from hvd_elastic_ext.worker.data.assignment import Range
 from hvd_elastic_ext.worker.data.stream import ElasticStream
 from tests.unit.worker.histories import HISTORIES, Committed, World
 from tests.unit.worker.placed import enter

@@ -201,7 +201,8 @@ def test_a_command_that_is_not_there_is_named(agent: Agent, started: Any) -> Non
 
 def rank(mark: str, number: int) -> subprocess.Popen[str]:
     """What mpirun starts, with what mpirun tells it."""
-    env = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on", MARK: mark}
+    env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    env |= {"OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on", MARK: mark}
     return subprocess.Popen([sys.executable, "-m", RANK, "4"], env=env, cwd="/", text=True)
 
 
@@ -322,18 +323,18 @@ def test_settings_of_the_user_go_above_torchruns_thread_count_and_nothing_else_o
 def test_a_process_that_was_started_for_one_world_knows_its_number_and_does_not_park() -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        way = Standby(Link(theirs), environ={ENGINE: "torchrun", GENERATION: "4"})
-        way.begun_in_world()
-        assert way.restarts
-        assert not way.parks
-        assert way.generation == 4
-        assert way.link.vitals.fresh
+        process = Standby(Link(theirs), environ={ENGINE: "torchrun", GENERATION: "4"})
+        process.start_fixed_world()
+        assert process.fixed_world
+        assert not process.parks
+        assert process.generation == 4
+        assert process.link.status.fresh
         assert json.loads(ours.makefile("rb").readline())["say"] == "beat"
-        way.link.close()
+        process.link.close()
 
 
 def test_without_a_link_a_process_is_nobody_s_to_start_again() -> None:
-    assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).restarts
+    assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).fixed_world
 
 
 TAKE = """

@@ -26,7 +26,7 @@ from hvd_elastic_ext.core.clock import Clock
 PAUSE_S: Final = 0.01
 
 
-def meet(store: Store, rank: int, size: int, *, patience_s: float, clock: Clock) -> str:
+def agree_on_token(store: Store, rank: int, size: int, *, patience_s: float, clock: Clock) -> str:
     """Return the token that all ranks of this round, and no other, agree on.
 
     Raises ``TimeoutError`` or torch's own error if they are not there after ``patience_s`` seconds.

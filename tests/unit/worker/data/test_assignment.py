@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.worker.data.dealing import Deal, Range, at, joined, total
+from hvd_elastic_ext.worker.data.assignment import Assignment, Range, at, joined, total
 from tests.unit.worker.shards import LENGTHS, Files, PlacedStream, records
 
 
@@ -22,13 +22,13 @@ def test_a_deal_gives_every_record_to_one_lane_and_knows_what_is_left(
     lengths: list[int], size: int, workers: int, drop_last: bool, batches: list[int]
 ) -> None:
     ranges = joined(Range(shard, 0, length) for shard, length in enumerate(lengths))
-    deal = Deal(ranges, size, workers, drop_last)
+    deal = Assignment(ranges, size, workers, drop_last)
     hands = [records(deal.hand(rank, worker)) for rank in range(size) for worker in range(workers)]
     assert [len(hand) for hand in hands] == [*deal.lengths] * size
     assert sum(deal.lengths) == deal.each
-    assert records(deal.left(deal.nothing_taken())) == records(ranges)
+    assert records(deal.left(deal.nothing_consumed())) == records(ranges)
 
-    taken = deal.nothing_taken()
+    taken = deal.nothing_consumed()
     for count in batches:
         taken = deal.take(taken, count)
     left = records(deal.left(taken))

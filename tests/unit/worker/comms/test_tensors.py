@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
-from hvd_elastic_ext.worker.comms.torch_distributed import farewell
+from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms.torch_distributed import exit_message
 from hvd_elastic_ext.worker.optim.averaging import buckets
 
 NATIVE = (torch.float32, torch.int64)
@@ -36,7 +36,7 @@ def test_what_is_not_flat_bytes_is_refused(data):
 
 def test_a_tensor_that_can_be_added_up_as_it_is_is_not_copied():
     data = torch.ones(4, requires_grad=True)
-    assert carrier(data, NATIVE).data_ptr() == data.data_ptr()
+    assert reducible(data, NATIVE).data_ptr() == data.data_ptr()
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_a_tensor_that_can_be_added_up_as_it_is_is_not_copied():
 )
 def test_other_types_are_carried_in_a_wider_one_and_come_back(kind, carried):
     data = torch.tensor([[1, 2], [3, 4]]).to(kind).t()
-    load = carrier(data, NATIVE)
+    load = reducible(data, NATIVE)
     assert load.dtype == carried
     assert load.is_contiguous()
     load.mul_(3)
-    unload(load, data)
+    copy_back(load, data)
     assert data.equal(torch.tensor([[3, 9], [6, 12]]).to(kind))
 
 
 def test_a_known_number_is_there_at_once():
-    assert Known(7).wait() == 7
+    assert Finished(7).wait() == 7
 
 
 def test_buckets_keep_types_apart_and_large_ones_alone():
@@ -89,7 +89,7 @@ def test_every_gradient_is_in_one_bucket_that_is_not_too_large(shapes, limit):
 )
 def test_leaving_a_world_of_torch_says_what_follows_in_one_line(count, most, says):
     given = {"TORCHELASTIC_RESTART_COUNT": count, "TORCHELASTIC_MAX_RESTARTS": most} if count else {}
-    line = farewell("this world is over", given)
+    line = exit_message("this world is over", given)
     assert line.startswith("hvd-elastic: this world is over; ")
     assert says in line
     assert line.count("\n") == 1

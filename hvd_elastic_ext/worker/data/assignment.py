@@ -62,7 +62,7 @@ def at(ranges: Sequence[Range], spans: Sequence[Span]) -> Iterator[Range]:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class Consumed:
     """Records that every rank has consumed from each of its sub-lanes, and whose turn is next."""
 
     counts: tuple[int, ...]
@@ -70,7 +70,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Deal:
+class Assignment:
     """``ranges`` dealt to ``size`` ranks with ``workers`` loader processes each.
 
     What does not divide is padded: a lane that is one record short ends in a
@@ -97,10 +97,10 @@ class Deal:
         base, more = divmod(self.each, self.workers)
         return tuple(base + (worker < more) for worker in range(self.workers))
 
-    def nothing_taken(self) -> Taken:
-        return Taken((0,) * self.workers)
+    def nothing_consumed(self) -> Consumed:
+        return Consumed((0,) * self.workers)
 
-    def take(self, taken: Taken, count: int) -> Taken:
+    def take(self, taken: Consumed, count: int) -> Consumed:
         """Return ``taken`` after one more batch of ``count`` records on every rank.
 
         Loader processes deliver in turn; those at their end are passed over.
@@ -110,7 +110,7 @@ class Deal:
             worker = (taken.turn + step) % self.workers
             if counts[worker] < self.lengths[worker]:
                 counts[worker] = min(self.lengths[worker], counts[worker] + count)
-                return Taken(tuple(counts), (worker + 1) % self.workers)
+                return Consumed(tuple(counts), (worker + 1) % self.workers)
         return taken
 
     def hand(self, rank: int, worker: int, *, taken: int = 0) -> Ranges:
@@ -123,7 +123,7 @@ class Deal:
         position = rank % self.records
         return (*own, *at(self.ranges, [(position, position + 1)]))
 
-    def left(self, taken: Taken) -> Ranges:
+    def left(self, taken: Consumed) -> Ranges:
         """What nobody has consumed, in the order in which it will be dealt next."""
         spans = [
             (min(start + count, stop), stop)

@@ -8,13 +8,16 @@ import pytest
 from torch.distributed import HashStore
 
 from hvd_elastic_ext.core.clock import SystemClock
-from hvd_elastic_ext.worker.comms.meeting import meet
+from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
 
 
 def round_of(store, size):
     with ThreadPoolExecutor(size) as pool:
         return list(
-            pool.map(lambda rank: meet(store, rank, size, patience_s=20, clock=SystemClock()), reversed(range(size)))
+            pool.map(
+                lambda rank: agree_on_token(store, rank, size, patience_s=20, clock=SystemClock()),
+                reversed(range(size)),
+            )
         )
 
 
@@ -37,9 +40,9 @@ def test_words_of_workers_that_are_gone_do_not_count():
 
 def test_who_did_not_come_is_named():
     with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] of 3"):
-        meet(HashStore(), 0, 3, patience_s=0.05, clock=SystemClock())
+        agree_on_token(HashStore(), 0, 3, patience_s=0.05, clock=SystemClock())
 
 
 def test_a_rank_that_nobody_answers_gives_up():
     with pytest.raises(RuntimeError, match=r"(?i)time"):
-        meet(HashStore(), 1, 2, patience_s=0.05, clock=SystemClock())
+        agree_on_token(HashStore(), 1, 2, patience_s=0.05, clock=SystemClock())

@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Finished:
     """A result that is there already."""
 
     number: int
@@ -36,7 +36,7 @@ def pieces(data: Tensor, longest: int) -> Iterator[Tensor]:
         yield data[start : start + longest]
 
 
-def carrier(data: Tensor, native: Collection[torch.dtype], *, device: str = "cpu") -> Tensor:
+def reducible(data: Tensor, native: Collection[torch.dtype], *, device: str = "cpu") -> Tensor:
     """Return what to add up in place of ``data``: itself, or a copy on such a device in a type of at least that range.
 
     Raises :class:`UsageError` for a sparse tensor.
@@ -51,8 +51,8 @@ def carrier(data: Tensor, native: Collection[torch.dtype], *, device: str = "cpu
     return detached.to(where, kind).contiguous()
 
 
-def unload(carried: Tensor, data: Tensor) -> None:
-    """Copy a carrier's result back, unless it is ``data`` itself."""
+def copy_back(carried: Tensor, data: Tensor) -> None:
+    """Copy a reducible's result back, unless it is ``data`` itself."""
     with torch.no_grad():
         if data.is_complex():
             carried = torch.view_as_complex(carried)
