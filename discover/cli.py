@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from discover.app import assembly
-from discover.app.daemon import Inbox
+from discover.app.daemon import EventQueue
 from discover.app.settings import SETTLE, FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.publishing.addresses import parse_listen
 from discover.selection.operators import GPUS, OPERATORS
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(settings: Settings, life: str) -> int:
-    inbox = Inbox()
+    inbox = EventQueue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, inbox.signalled)
     return assembly.serve(settings, life=life, inbox=inbox)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from discover.actions.picture import Scene
-from discover.selection.selection import Grade, Verdict
+from discover.actions.picture import ClusterView
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 
-class Kind(Enum):
+class Reason(Enum):
     """The reasons of Events. LEAVING: hosts removed after a notice. LOST: without one. EXCLUDED: pods that have run
     for long and are no hosts. REAPED: pods that ``--reap-failed`` deleted."""
 
@@ -26,11 +26,11 @@ class Kind(Enum):
 
     @property
     def type(self) -> str:
-        return "Warning" if self in (Kind.LOST, Kind.EXCLUDED) else "Normal"
+        return "Warning" if self in (Reason.LOST, Reason.EXCLUDED) else "Normal"
 
 
 @dataclass(frozen=True, slots=True)
-class TellLimits:
+class EventLimits:
     """In seconds, but for ``names``: how many pods a message names.
 
     ``gather``: how long what happens is gathered before it is told. ``pause``: between two messages of one kind.
@@ -44,7 +44,7 @@ class TellLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PodNote:
     """One pod, and what became of it."""
 
     uid: str
@@ -54,12 +54,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    kind: Kind
+    kind: Reason
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventState:
     """What is remembered from look to look; times in monotonic seconds.
 
     ``published``: of the last look, by UID; None before the first. ``waiting``: what is to be told, and ``since``
@@ -68,25 +68,30 @@ class Told:
     """
 
     published: Mapping[str, Host] | None = None
-    waiting: Mapping[Kind, tuple[Item, ...]] = field(default_factory=dict)
-    since: Mapping[Kind, float] = field(default_factory=dict)
-    at: Mapping[Kind, float] = field(default_factory=dict)
+    waiting: Mapping[Reason, tuple[PodNote, ...]] = field(default_factory=dict)
+    since: Mapping[Reason, float] = field(default_factory=dict)
+    at: Mapping[Reason, float] = field(default_factory=dict)
     idle: Mapping[str, float] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
 
 
-def tell(
-    now: float, told: Told, scene: Scene, *, reaped: Iterable[Item] = (), limits: TellLimits = TellLimits()
-) -> tuple[Told, tuple[Message, ...], float | None]:
+def decide_events(
+    now: float,
+    told: EventState,
+    scene: ClusterView,
+    *,
+    reaped: Iterable[PodNote] = (),
+    limits: EventLimits = EventLimits(),
+) -> tuple[EventState, tuple[Message, ...], float | None]:
     """Say what is to be told of a look: ``(memory, messages, when time alone changes that)``.
 
     The first look tells nothing: what was there before is no news. ``reaped`` are told with the rest.
     """
     gone = _gone(told.published or {}, scene)
     idle, excluded = _excluded(now, told, scene, limits)
-    news = {**gone, Kind.EXCLUDED: excluded, Kind.REAPED: tuple(reaped)}
-    waiting = {kind: _again(told.waiting.get(kind, ()), scene, kind) + news[kind] for kind in Kind}
-    since = {kind: told.since.get(kind, now) for kind in Kind if waiting[kind]}
+    news = {**gone, Reason.EXCLUDED: excluded, Reason.REAPED: tuple(reaped)}
+    waiting = {kind: _again(told.waiting.get(kind, ()), scene, kind) + news[kind] for kind in Reason}
+    since = {kind: told.since.get(kind, now) for kind in Reason if waiting[kind]}
     due = {
         kind: max(start + limits.gather, told.at.get(kind, -limits.pause) + limits.pause)
         for kind, start in since.items()
@@ -94,7 +99,7 @@ def tell(
     ripe = [kind for kind, moment in due.items() if now >= moment]
     messages = tuple(Message(kind, _text(kind, waiting[kind], len(scene.published), limits)) for kind in ripe)
     known = frozenset(uid for uid in told.known if uid in idle).union(item.uid for item in excluded)
-    after = Told(
+    after = EventState(
         published=scene.published,
         waiting={kind: items for kind, items in waiting.items() if items and kind not in ripe},
         since={kind: start for kind, start in since.items() if kind not in ripe},
@@ -107,22 +112,24 @@ def tell(
     return after, messages, min(ends, default=None)
 
 
-def _gone(before: Mapping[str, Host], scene: Scene) -> dict[Kind, tuple[Item, ...]]:
+def _gone(before: Mapping[str, Host], scene: ClusterView) -> dict[Reason, tuple[PodNote, ...]]:
     missing = {} if before is scene.published else {uid: before[uid] for uid in before if uid not in scene.published}
-    found: dict[Kind, list[Item]] = {Kind.LEAVING: [], Kind.LOST: []}
+    found: dict[Reason, list[PodNote]] = {Reason.LEAVING: [], Reason.LOST: []}
     if missing:
         seen = {verdict.pod.uid: verdict for verdict in scene.verdicts if verdict.pod.uid in missing}
         for uid, host in missing.items():
             verdict = seen.get(uid)
             if verdict is None:
-                found[Kind.LOST].append(Item(uid, host.name, "its pod is gone"))
+                found[Reason.LOST].append(PodNote(uid, host.name, "its pod is gone"))
             else:
-                kind = Kind.LEAVING if verdict.grade is Grade.LEAVING else Kind.LOST
-                found[kind].append(Item(uid, verdict.pod.key.name, scene.reason(verdict)))
+                kind = Reason.LEAVING if verdict.grade is Grade.LEAVING else Reason.LOST
+                found[kind].append(PodNote(uid, verdict.pod.key.name, scene.reason(verdict)))
     return {kind: tuple(items) for kind, items in found.items()}
 
 
-def _excluded(now: float, told: Told, scene: Scene, limits: TellLimits) -> tuple[Mapping[str, float], tuple[Item, ...]]:
+def _excluded(
+    now: float, told: EventState, scene: ClusterView, limits: EventLimits
+) -> tuple[Mapping[str, float], tuple[PodNote, ...]]:
     idle = {
         verdict.pod.uid: told.idle.get(verdict.pod.uid, now)
         for verdict in scene.verdicts
@@ -132,18 +139,18 @@ def _excluded(now: float, told: Told, scene: Scene, limits: TellLimits) -> tuple
     if not late:
         return idle, ()
     found = [verdict for verdict in scene.verdicts if verdict.pod.uid in late]
-    return idle, tuple(Item(each.pod.uid, each.pod.key.name, scene.reason(each)) for each in found)
+    return idle, tuple(PodNote(each.pod.uid, each.pod.key.name, scene.reason(each)) for each in found)
 
 
-def _runs(verdict: Verdict, scene: Scene) -> bool:
+def _runs(verdict: Verdict, scene: ClusterView) -> bool:
     """Whether one might expect it to be a host: it was started, and is not to go."""
     at_work = verdict.pod.phase in ("Running", "Unknown") and verdict.grade is not Grade.LEAVING
     return at_work and verdict.pod.deleting is None and scene.owns(verdict)
 
 
-def _again(items: tuple[Item, ...], scene: Scene, kind: Kind) -> tuple[Item, ...]:
+def _again(items: tuple[PodNote, ...], scene: ClusterView, kind: Reason) -> tuple[PodNote, ...]:
     """Without those who are back before anybody was told."""
-    if kind is Kind.REAPED or not items:
+    if kind is Reason.REAPED or not items:
         return items
     return tuple(item for item in items if item.uid not in scene.published)
 
@@ -152,18 +159,18 @@ LONGEST: Final = 1000
 """Characters; the API takes 1024."""
 
 
-def _text(kind: Kind, items: tuple[Item, ...], left: int, limits: TellLimits) -> str:
+def _text(kind: Reason, items: tuple[PodNote, ...], left: int, limits: EventLimits) -> str:
     count, one = len(items), len(items) == 1
     match kind:
-        case Kind.LEAVING:
+        case Reason.LEAVING:
             what = f"{count} host{' is' if one else 's are'} leaving, {left} left"
-        case Kind.LOST:
+        case Reason.LOST:
             what = f"{count} host{' is' if one else 's are'} lost, {left} left"
-        case Kind.EXCLUDED:
+        case Reason.EXCLUDED:
             pods = "pod has" if one else "pods have"
             hosts = "is no host" if one else "are no hosts"
             what = f"{count} {pods} run for {limits.long / 60:.0f} minutes and {hosts}"
-        case Kind.REAPED:
+        case Reason.REAPED:
             what = f"deleted {count} pod{'' if one else 's'}, so that the job's controller makes new ones"
     chosen = sorted(items, key=lambda item: item.name)[: limits.names]
     named = ", ".join(f"{item.name} ({item.why})" for item in chosen)

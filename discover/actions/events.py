@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any, Final, Protocol
 
-from discover.actions.event_policy import Item, Message, TellLimits, Told, tell
-from discover.actions.picture import Scene
+from discover.actions.event_policy import EventLimits, EventState, Message, PodNote, decide_events
+from discover.actions.picture import ClusterView
 from discover.common.background import Aside
 from discover.kube.backoff import Backoff
 from discover.kube.changes import CONFLICT, NOT_ALLOWED, NOT_YET, Sender, lacks_right, path_of, said
-from discover.kube.transport import RequestFailed, Trouble
+from discover.kube.transport import Failure, RequestFailed
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -24,7 +24,7 @@ LOG = logging.getLogger("hvd-discover")
 TURN: Final = 1.0
 """Seconds from one look to the next."""
 
-KEPT: Final = 16
+MAX_QUEUED: Final = 16
 """Events that wait for the server; when there are more, the oldest are given up."""
 
 NOT_ALLOWED_PAUSE: Final = 60.0
@@ -42,7 +42,7 @@ KINDS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Regarding:
+class EventObject:
     """The object that Events are about."""
 
     version: str
@@ -63,12 +63,12 @@ class Context:
     """``scene``: the latest look, None before the first; another object after each. ``regarding``: what Events are
     about, None if there is nothing; may raise :class:`RequestFailed`. ``instance``: who tells, a machine's name."""
 
-    scene: Callable[[], Scene | None]
-    regarding: Callable[[], Regarding | None]
+    scene: Callable[[], ClusterView | None]
+    regarding: Callable[[], EventObject | None]
     instance: str
 
 
-class Teller:
+class EventWriter:
     """Tells, in a thread of its own, and at its leisure: what cannot be sent is kept for a while, and then given up.
 
     A server that does not allow it is asked once in a minute.
@@ -82,18 +82,18 @@ class Teller:
         counters: Counters,
         clock: Clock,
         draw: Callable[[], float],
-        limits: TellLimits | None = None,
+        limits: EventLimits | None = None,
     ) -> None:
         self._sender = sender
         self._context = context
         self._counters = counters
         self._clock = clock
         self._draw = draw
-        self._limits = limits or TellLimits()
-        self._told = Told()
-        self._scene: Scene | None = None
+        self._limits = limits or EventLimits()
+        self._told = EventState()
+        self._scene: ClusterView | None = None
         self._again_at: float | None = None
-        self._reaped: deque[Item] = deque()
+        self._reaped: deque[PodNote] = deque()
         self._queue: deque[tuple[str, Message, float]] = deque()
         self._backoff = Backoff()
         self._not_before = 0.0
@@ -110,7 +110,7 @@ class Teller:
     def stop(self) -> None:
         self._aside.stop()
 
-    def reaped(self, item: Item) -> None:
+    def reaped(self, item: PodNote) -> None:
         """A pod was deleted; from any thread."""
         self._reaped.append(item)
 
@@ -123,10 +123,12 @@ class Teller:
                 self._say_where()
             self._scene = scene
             reaped = [self._reaped.popleft() for _ in range(len(self._reaped))]
-            self._told, messages, self._again_at = tell(now, self._told, scene, reaped=reaped, limits=self._limits)
+            self._told, messages, self._again_at = decide_events(
+                now, self._told, scene, reaped=reaped, limits=self._limits
+            )
             for message in messages:
                 self._queue.append((secrets.token_hex(8), message, self._clock.wall()))
-        while len(self._queue) > KEPT:
+        while len(self._queue) > MAX_QUEUED:
             self._counters.event(self._queue.popleft()[1].kind.value, sent=False)
         if self._queue and now >= self._not_before:
             self._send(now)
@@ -173,7 +175,7 @@ class Teller:
             self._trouble = trouble
             LOG.log(level, "%s", line)
 
-    def _send_one(self, about: Regarding, name: str, message: Message, at: float) -> None:
+    def _send_one(self, about: EventObject, name: str, message: Message, at: float) -> None:
         """Raises :class:`RequestFailed` if it may be sent later."""
         body = body_of(about, message, name=name, at=at, instance=self._context.instance)
         try:
@@ -192,10 +194,10 @@ class Teller:
 
 def _for_now(error: RequestFailed) -> bool:
     """Whether the same may succeed later, or tells us not to go on."""
-    return error.trouble is not Trouble.ANSWERED or error.code in (401, NOT_ALLOWED, 429) or error.code >= 500
+    return error.failure is not Failure.ANSWERED or error.code in (401, NOT_ALLOWED, 429) or error.code >= 500
 
 
-def body_of(about: Regarding, message: Message, *, name: str, at: float, instance: str) -> dict[str, Any]:
+def body_of(about: EventObject, message: Message, *, name: str, at: float, instance: str) -> dict[str, Any]:
     """Write an Event; ``at`` is in Unix seconds, ``name`` makes its own name unique. Pure."""
     moment = datetime.fromtimestamp(at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {

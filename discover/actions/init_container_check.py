@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final
 
 from discover.common.grace import Leave
-from discover.kube.transport import RequestFailed, Trouble
+from discover.kube.transport import Failure, RequestFailed
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
@@ -21,22 +21,22 @@ LOG = logging.getLogger("hvd-discover")
 PAUSE: Final = 2.0
 """Seconds between two looks: a pod's status is told a second or two after it is so."""
 
-LOOKS: Final = 30
+CHECKS: Final = 30
 
-SURE: Final = 6
+CONFIRMATIONS: Final = 6
 """Looks in a row that have to find the same. An init container that has ended may be told to run for a moment still,
 while the containers that waited for it start."""
 
 
-class Place(Enum):
+class Placement(Enum):
     """UNKNOWN: not told yet. RIGHT: the pod waits for nobody, or has sidecars. IN_THE_WAY: it waits for us."""
 
     UNKNOWN = 1
     RIGHT = 2
-    IN_THE_WAY = 3
+    BLOCKING = 3
 
 
-def place_of(pod: Mapping[str, Any]) -> tuple[Place, str]:
+def placement_of(pod: Mapping[str, Any]) -> tuple[Placement, str]:
     """Say where the daemon stands in its own ``pod`` (an API object), and the container that everybody waits for.
 
     It cannot know which container it is. But if an init container runs that is no sidecar, and there are no sidecars,
@@ -44,16 +44,16 @@ def place_of(pod: Mapping[str, Any]) -> tuple[Place, str]:
     """
     inits = [each for each in _list(pod, "spec", "initContainers") if isinstance(each, Mapping)]
     if not inits or any(each.get("restartPolicy") == "Always" for each in inits):
-        return Place.RIGHT, ""
+        return Placement.RIGHT, ""
     for status in _list(pod, "status", "initContainerStatuses"):
         if isinstance(status, Mapping) and isinstance(state := status.get("state"), Mapping) and "running" in state:
-            return Place.IN_THE_WAY, str(status.get("name", ""))
+            return Placement.BLOCKING, str(status.get("name", ""))
     conditions = [each for each in _list(pod, "status", "conditions") if isinstance(each, Mapping)]
     done = any(each.get("type") == "Initialized" and each.get("status") == "True" for each in conditions)
-    return (Place.RIGHT if done else Place.UNKNOWN), ""
+    return (Placement.RIGHT if done else Placement.UNKNOWN), ""
 
 
-class PlaceCheck:
+class InitContainerCheck:
     """Looks at the daemon's own pod until it is clear where it stands, and calls ``end`` if that is in the way.
 
     ``read`` returns the pod, and may raise :class:`RequestFailed`: who may not look goes without.
@@ -86,25 +86,25 @@ class PlaceCheck:
             self._thread.join(self._leave.left)
 
     def _run(self) -> None:
-        for _ in range(LOOKS):
+        for _ in range(CHECKS):
             if self._settled() or self._clock.wait(self._stop, PAUSE):
                 return
 
     def _settled(self) -> bool:
         try:
-            place, name = place_of(self._read())
+            place, name = placement_of(self._read())
         except RequestFailed as error:
             LOG.debug("%s: %s", self._where, error)
-            return error.trouble is Trouble.ANSWERED and 400 <= error.code < 500 and error.code != 429
-        self._found = self._found + 1 if place is Place.IN_THE_WAY else 0
-        if self._found == SURE and not self._stop.is_set():
+            return error.failure is Failure.ANSWERED and 400 <= error.code < 500 and error.code != 429
+        self._found = self._found + 1 if place is Placement.BLOCKING else 0
+        if self._found == CONFIRMATIONS and not self._stop.is_set():
             self._end(
                 f"{self._where}: all other containers wait for init container {name}, which is this one, to end; "
                 "this cluster or operator does not keep restartPolicy: Always of init containers: "
                 "make it an ordinary container, with --exit-with-container",
                 2,
             )
-        return place is Place.RIGHT or self._found == SURE
+        return place is Placement.RIGHT or self._found == CONFIRMATIONS
 
 
 def _list(body: Mapping[str, Any], *path: str) -> list[Any]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from discover.selection.objects import Key, NodeView
 from discover.selection.operators import JobView
-from discover.selection.selection import Verdict
+from discover.selection.verdicts import Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClusterView:
     """``published``: hosts by the UID of their pods. ``notes``: what a verdict does not say of a pod. ``nodes`` is None
     where they may not be read; ``job`` where it is not known. ``advice``: what verdicts tell people to do about pods
     that have failed."""

@@ -11,17 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from discover.actions.picture import Scene
+from discover.actions.picture import ClusterView
 from discover.kube.backoff import Backoff
 from discover.selection.objects import Key
-from discover.selection.selection import Grade, Verdict
-from discover.selection.signals import Table, judge_node
+from discover.selection.signals import Table, node_signals
+from discover.selection.verdicts import Grade, Verdict
 
 SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
 """Rows of the table of signals that say that a kubelet is about to kill all pods of its node. There is no such row for
 a lack of memory or disk: whom a kubelet chooses then is not told before it is done."""
 
-FAILED, EVICTED, DOOMED = "failed", "evicted", "shutdown"
+FAILED, EVICTED, SHUTTING_DOWN = "failed", "evicted", "shutdown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Reaped:
+class ReapState:
     """What is remembered; times in monotonic seconds. ``since``: since when pods have been due, by UID. ``done``: UIDs
     whose deletion was asked for. ``recent``: when, within the last minute. ``names``: how often and when last.
     ``refused``: of pods whose deletion came to nothing, and not before when it is asked for again, by UID."""
@@ -63,9 +63,9 @@ class Reaped:
     refused: Mapping[str, tuple[Backoff, float]] = field(default_factory=dict)
 
 
-def reap(
-    now: float, reaped: Reaped, scene: Scene, table: Table, *, limits: ReapLimits = ReapLimits()
-) -> tuple[Reaped, tuple[Deletion, ...], float | None]:
+def decide_deletions(
+    now: float, reaped: ReapState, scene: ClusterView, table: Table, *, limits: ReapLimits = ReapLimits()
+) -> tuple[ReapState, tuple[Deletion, ...], float | None]:
     """Say what to delete now: ``(memory, deletions, when time alone changes that)``; the most urgent come first, and
     of them those that were never refused.
 
@@ -87,7 +87,7 @@ def reap(
     waiting = [each for each in worth if each.uid not in memory.done]
     ripe = sorted(
         (each for each in waiting if now >= due[each.uid]),
-        key=lambda each: (each.cause != DOOMED, each.uid in memory.refused, since[each.uid]),
+        key=lambda each: (each.cause != SHUTTING_DOWN, each.uid in memory.refused, since[each.uid]),
     )
     chosen = ripe[: max(0, limits.per_minute - len(memory.recent))]
     ends = [due[each.uid] for each in waiting if now < due[each.uid]]
@@ -96,7 +96,7 @@ def reap(
     return memory, tuple(chosen), min(ends, default=None)
 
 
-def deleted(now: float, reaped: Reaped, deletion: Deletion) -> Reaped:
+def deleted(now: float, reaped: ReapState, deletion: Deletion) -> ReapState:
     """Take in that a pod's deletion was asked for."""
     count, _ = reaped.names.get(deletion.key, (0, now))
     return replace(
@@ -107,7 +107,7 @@ def deleted(now: float, reaped: Reaped, deletion: Deletion) -> Reaped:
     )
 
 
-def refused(now: float, reaped: Reaped, deletion: Deletion, *, jitter: float, least: float = 0.0) -> Reaped:
+def refused(now: float, reaped: ReapState, deletion: Deletion, *, jitter: float, least: float = 0.0) -> ReapState:
     """Take in that a pod's deletion came to nothing: it is not asked for again before ``least`` seconds.
 
     ``jitter`` is drawn from [0, 1).
@@ -117,7 +117,7 @@ def refused(now: float, reaped: Reaped, deletion: Deletion, *, jitter: float, le
     return replace(reaped, refused={**reaped.refused, deletion.uid: (backoff, now + max(pause, least))})
 
 
-def _worth(scene: Scene, table: Table) -> Iterator[Deletion]:
+def _worth(scene: ClusterView, table: Table) -> Iterator[Deletion]:
     if scene.job is not None and scene.job.finished:
         return  # nobody makes new ones, and people want to see the logs of these
     going: dict[str, bool] = {}
@@ -131,26 +131,26 @@ def _worth(scene: Scene, table: Table) -> Iterator[Deletion]:
             if pod.node not in going:
                 going[pod.node] = _shuts_down(pod.node, scene, table)
             if going[pod.node]:
-                yield Deletion(pod.key, pod.uid, DOOMED, scene.reason(verdict))
+                yield Deletion(pod.key, pod.uid, SHUTTING_DOWN, scene.reason(verdict))
 
 
-def _ours(verdict: Verdict, scene: Scene) -> bool:
+def _ours(verdict: Verdict, scene: ClusterView) -> bool:
     """Somebody makes a new one, and nobody is told of this one as a host."""
     pod = verdict.pod
     deletable = bool(pod.uid and pod.owner) and pod.deleting is None and pod.uid not in scene.published
     return deletable and scene.owns(verdict)
 
 
-def _shuts_down(node: str, scene: Scene, table: Table) -> bool:
+def _shuts_down(node: str, scene: ClusterView, table: Table) -> bool:
     view = None if scene.nodes is None else scene.nodes.get(node)
-    return view is not None and any(found.signal.name in SHUTDOWN for found in judge_node(view, table))
+    return view is not None and any(found.signal.name in SHUTDOWN for found in node_signals(view, table))
 
 
 def _patience(deletion: Deletion, since: float, limits: ReapLimits) -> float:
-    return since + (limits.handed if deletion.cause == DOOMED else limits.linger)
+    return since + (limits.handed if deletion.cause == SHUTTING_DOWN else limits.linger)
 
 
-def _rest(memory: Reaped, deletion: Deletion, limits: ReapLimits) -> float:
+def _rest(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> float:
     """When its deletion may be asked for after an earlier one that was refused, or of another pod of its name: one that
     fails as soon as it is there is not made all the time."""
     _, rest = memory.refused.get(deletion.uid, (None, float("-inf")))

@@ -6,13 +6,21 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from discover.actions.event_policy import Item
-from discover.actions.picture import Scene
-from discover.actions.reap_policy import DOOMED, Deletion, Reaped, ReapLimits, deleted, reap, refused
+from discover.actions.event_policy import PodNote
+from discover.actions.picture import ClusterView
+from discover.actions.reap_policy import (
+    SHUTTING_DOWN,
+    Deletion,
+    ReapLimits,
+    ReapState,
+    decide_deletions,
+    deleted,
+    refused,
+)
 from discover.common.background import Aside
 from discover.kube.backoff import Backoff
 from discover.kube.changes import CONFLICT, NOT_ALLOWED, NOT_FOUND, NOT_YET, Sender, lacks_right, path_of, said
-from discover.kube.transport import RequestFailed, Trouble
+from discover.kube.transport import Failure, RequestFailed
 from discover.selection.objects import Key
 from discover.selection.operators import JobView
 from discover.selection.signals import Table
@@ -46,12 +54,12 @@ class Reaper:
     def __init__(
         self,
         sender: Sender,
-        scene: Callable[[], Scene | None],
+        scene: Callable[[], ClusterView | None],
         table: Table,
         *,
         job: ReadJob,
         own: Key | None,
-        told: Callable[[Item], None],
+        told: Callable[[PodNote], None],
         counters: Counters,
         clock: Clock,
         draw: Callable[[], float],
@@ -67,8 +75,8 @@ class Reaper:
         self._clock = clock
         self._draw = draw
         self._limits = limits or ReapLimits()
-        self._reaped = Reaped()
-        self._scene: Scene | None = None
+        self._reaped = ReapState()
+        self._scene: ClusterView | None = None
         self._again_at: float | None = None
         self._backoff = Backoff()
         self._not_before = 0.0
@@ -94,16 +102,18 @@ class Reaper:
         due = self._again_at is not None and now >= self._again_at
         if scene is None or now < self._not_before or (scene is self._scene and not due):
             return TURN
-        self._reaped, chosen, self._again_at = reap(now, self._reaped, scene, self._table, limits=self._limits)
+        self._reaped, chosen, self._again_at = decide_deletions(
+            now, self._reaped, scene, self._table, limits=self._limits
+        )
         self._scene = scene
         self._logged.intersection_update(self._reaped.since)
         self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._reaped.since}
         over: bool | None = None
         for deletion in chosen:
-            if deletion.cause == DOOMED and self._see() is not scene:
+            if deletion.cause == SHUTTING_DOWN and self._see() is not scene:
                 self._scene = None  # the node may be well by now: others are deleted slowly at times
                 return 0.0
-            if deletion.cause != DOOMED:
+            if deletion.cause != SHUTTING_DOWN:
                 over = self._is_over(scene) if over is None else over
                 if over:
                     break  # none of those that follow is more urgent
@@ -120,7 +130,7 @@ class Reaper:
                 self._refuse(deletion, error)
         return TURN
 
-    def _is_over(self, scene: Scene) -> bool:
+    def _is_over(self, scene: ClusterView) -> bool:
         """Whether the job has finished since it was read for ``scene``, which may be a minute ago. Its failed pods stay
         then, for who wants to know why. Where that cannot be found out, what was known of the job holds."""
         if scene.job is None:
@@ -157,7 +167,7 @@ class Reaper:
             return
         self._trouble, self._allowed = "", True
         self._counters.reaped(deletion.cause)
-        self._tell(Item(deletion.uid, deletion.key.name, deletion.why))
+        self._tell(PodNote(deletion.uid, deletion.key.name, deletion.why))
 
     def _refuse(self, deletion: Deletion, error: RequestFailed) -> None:
         """One pod is not deleted for now; that holds up no other."""
@@ -187,4 +197,4 @@ class Reaper:
 
 def _for_all(error: RequestFailed) -> bool:
     """Whether the same is to be expected for every pod, or tells us not to go on. RBAC knows no single pods here."""
-    return error.trouble is not Trouble.ANSWERED or error.code in (401, 429, 503) or lacks_right(error)
+    return error.failure is not Failure.ANSWERED or error.code in (401, 429, 503) or lacks_right(error)

@@ -32,7 +32,7 @@ def ending(pod: PodView, container: str) -> tuple[str, int] | None:
     return f"container {container} has ended with exit code {found.finished}", 0
 
 
-class Companion:
+class ContainerWatch:
     """Watches the daemon's own pod, which is all that ``collection`` holds, and calls ``end`` once."""
 
     def __init__(

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import logging
 
-from discover.actions.events import Teller
-from discover.actions.init_container_check import PlaceCheck
+from discover.actions.events import EventWriter
+from discover.actions.init_container_check import InitContainerCheck
 from discover.actions.reaper import Reaper
-from discover.actions.sidecar_exit import Companion
-from discover.app.daemon import Daemon, Inbox
-from discover.app.decide import Standing, publication_of
-from discover.app.kube_assembly import companion, configmap, kubernetes_source, writers
-from discover.app.once import look, render
+from discover.actions.sidecar_exit import ContainerWatch
+from discover.app.daemon import Daemon, EventQueue
+from discover.app.decide import DaemonState, publication_of
+from discover.app.kube_assembly import configmap, kubernetes_source, own_pod_watch, writers
+from discover.app.once import observe_once, render
 from discover.app.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.common.source import Source
-from discover.publishing.configmap import ConfigMap, Delegate, own_in_time
+from discover.publishing.configmap import BackgroundConfigMap, ConfigMap, own_in_time
 from discover.publishing.files import HostsFile, Publisher, PublishFailed, Script
 from discover.publishing.http_server import servers_at
-from discover.publishing.latest import Board
-from discover.publishing.publishers import Outlets
+from discover.publishing.latest import LatestPublication
+from discover.publishing.publishers import Publishers
 from discover.publishing.routes import Routes
 from discover.publishing.survivor import OverlappingHostsFile
 from discover.selection.explain import FollowsPods
 from discover.sources.file import FileSource
 from discover.sources.pods import KubernetesSource
-from discover.sources.resumed import Recalled
+from discover.sources.resumed import ResumedSource
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import Clock, SystemClock
 
@@ -41,22 +41,26 @@ def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
         case StaticSettings() as static:
             return StaticSource(static.hosts)
         case KubernetesSettings() as cluster:
-            return kubernetes_source(cluster, metrics=metrics.of_cluster(), clock=clock)
+            return kubernetes_source(cluster, metrics=metrics.for_cluster(), clock=clock)
 
 
-def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = None) -> int:
+def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | None = None) -> int:
     """Run the daemon until it is told to stop; return the exit code.
 
     Raises :class:`Permanent` errors for what cannot be served.
     """
     clock = clock or SystemClock()
-    vitals, metrics, board = Vitals(clock), Metrics(clock), Board()
+    vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
     source = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
     kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
-    beyond = [] if kept is None else [Delegate(kept, clock=clock, failed=metrics.failed, owns=metrics.of_writes().owns)]
+    beyond = (
+        []
+        if kept is None
+        else [BackgroundConfigMap(kept, clock=clock, failed=metrics.failed, owns=metrics.for_writes().owns)]
+    )
     beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
-    outlets = Outlets([*files, board, *beyond], metrics)
+    outlets = Publishers([*files, board, *beyond], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics, clock=clock)
     servers = servers_at(settings.outputs.listen, routes)
 
@@ -73,7 +77,7 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
         daemon = Daemon(
             _recalled(settings, source, beyond),
             outlets,
-            standing=standing,
+            state=standing,
             vitals=vitals,
             metrics=metrics,
             clock=clock,
@@ -95,8 +99,14 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
 
 
 def _beside(
-    settings: Settings, source: Source, inbox: Inbox, beyond: list[Delegate], *, metrics: Metrics, clock: Clock
-) -> list[Companion | PlaceCheck | Teller | Reaper]:
+    settings: Settings,
+    source: Source,
+    inbox: EventQueue,
+    beyond: list[BackgroundConfigMap],
+    *,
+    metrics: Metrics,
+    clock: Clock,
+) -> list[ContainerWatch | InitContainerCheck | EventWriter | Reaper]:
     """What works beside the loop, in threads of its own."""
     if not isinstance(settings.source, KubernetesSettings) or not isinstance(source, KubernetesSource):
         return []
@@ -104,8 +114,8 @@ def _beside(
     def stands_by() -> bool:
         return any(each.stands_by for each in beyond)
 
-    own = companion(settings.source, metrics=metrics.of_cluster(), clock=clock, end=inbox.end)
-    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.of_writes(), clock=clock)
+    own = own_pod_watch(settings.source, metrics=metrics.for_cluster(), clock=clock, end=inbox.end)
+    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.for_writes(), clock=clock)
     return [*([] if own is None else [own]), *made]
 
 
@@ -113,7 +123,7 @@ def _configmap(settings: Settings, source: Source, *, life: str, metrics: Metric
     name, cluster = settings.outputs.configmap, settings.source
     if not name or not isinstance(cluster, KubernetesSettings) or not isinstance(source, KubernetesSource):
         return None
-    return configmap(cluster, name, source, life=life, metrics=metrics.of_writes(), clock=clock)
+    return configmap(cluster, name, source, life=life, metrics=metrics.for_writes(), clock=clock)
 
 
 def look_once(settings: Settings, *, life: str) -> str:
@@ -129,10 +139,10 @@ def look_once(settings: Settings, *, life: str) -> str:
         if kept is not None:
             own_in_time(kept, clock=clock)
             if settings.outputs.hosts_file is None:
-                standing = Standing(life, seniority=kept.standing())
+                standing = DaemonState(life, seniority=kept.published_before())
         _resume(source, standing)
-        seen = look(source, clock=clock)
-        publication = publication_of(standing, seen.sight)
+        seen = observe_once(source, clock=clock)
+        publication = publication_of(standing, seen.observation)
         for publisher in everywhere:
             publisher.publish(publication)
     finally:
@@ -154,19 +164,19 @@ def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) 
     return files
 
 
-def _resume(source: Source, standing: Standing) -> None:
+def _resume(source: Source, standing: DaemonState) -> None:
     if isinstance(source, FollowsPods):
         source.resume(standing.seniority)
 
 
-def _recalled(settings: Settings, source: Source, beyond: list[Delegate]) -> Source:
+def _recalled(settings: Settings, source: Source, beyond: list[BackgroundConfigMap]) -> Source:
     """Without a hosts file it is the ConfigMap that tells what was published before, and it may be long in coming."""
     if not beyond or settings.outputs.hosts_file is not None or not isinstance(source, FollowsPods):
         return source
-    return Recalled(source, beyond[0])
+    return ResumedSource(source, beyond[0])
 
 
-def _own(files: list[Publisher], life: str) -> Standing:
+def _own(files: list[Publisher], life: str) -> DaemonState:
     """Take the hosts file, and from it the order in which an earlier life saw the hosts come."""
     for publisher in files:
         if isinstance(publisher, HostsFile | OverlappingHostsFile):
@@ -174,5 +184,5 @@ def _own(files: list[Publisher], life: str) -> Standing:
                 publisher.own()
             except PublishFailed as error:
                 LOG.warning("publishing: %s", error)
-            return Standing(life, seniority=publisher.standing())
-    return Standing(life)
+            return DaemonState(life, seniority=publisher.published_before())
+    return DaemonState(life)

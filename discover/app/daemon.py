@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from discover.app.decide import Seen, Standing, decide
-from discover.common.health import Vitals
+from discover.app.decide import DaemonState, Seen, decide
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.common.source import Source
-from discover.publishing.publishers import Outlets
+from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import ElasticError
 
@@ -31,7 +31,7 @@ class Note(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SignalReceived:
     """A signal arrived."""
 
     signal_number: int
@@ -50,7 +50,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class StopRequested:
     """There is nothing left to do here."""
 
     why: str
@@ -58,10 +58,10 @@ class Over:
     stops: bool = True
 
 
-Event = Note | Told | Over
+Event = Note | SignalReceived | StopRequested
 
 
-class Inbox:
+class EventQueue:
     """Events for the loop, from any thread and from signal handlers (its queue is re-entrant).
 
     Changes that come before the loop has looked are one: a look sees all there is.
@@ -84,13 +84,13 @@ class Inbox:
     def signalled(self, signal_number: int, _frame: object) -> None:
         """Raises ``SystemExit`` if nobody reads yet: what is put together until then may wait for others, say for a
         program that brings credentials."""
-        told = Told(signal_number)
+        told = SignalReceived(signal_number)
         if told.stops and not self._attended:
             raise SystemExit(told.exit_code)
         self._queue.put(told)
 
     def end(self, why: str, exit_code: int) -> None:
-        self._queue.put(Over(why, exit_code))
+        self._queue.put(StopRequested(why, exit_code))
 
     def next(self, timeout: float) -> Event:
         """Return the next event, ``TICK`` if there is none for ``timeout`` seconds."""
@@ -103,7 +103,7 @@ class Inbox:
         return event
 
 
-class Reasons:
+class ReasonLog:
     """Logs a reason when it is another one than before."""
 
     def __init__(self) -> None:
@@ -125,10 +125,10 @@ class Daemon:
     def __init__(
         self,
         source: Source,
-        outlets: Outlets,
+        outlets: Publishers,
         *,
-        standing: Standing,
-        vitals: Vitals,
+        state: DaemonState,
+        vitals: Health,
         metrics: Metrics,
         clock: Clock,
         next_event: Callable[[float], Event],
@@ -138,14 +138,14 @@ class Daemon:
         """``leaving`` is called once at the end, before anything is waited for."""
         self._source = source
         self._outlets = outlets
-        self._standing = standing
+        self._standing = state
         self._vitals = vitals
         self._metrics = metrics
         self._clock = clock
         self._next_event = next_event
         self._changed = changed
         self._leaving = leaving
-        self._reasons = Reasons()
+        self._reasons = ReasonLog()
         self._problem = ""
         self._published_at = clock.mono()
 
@@ -168,10 +168,10 @@ class Daemon:
             # In a storm of changes that change no host, what is published is not looked after each time.
             if news or due or self._clock.mono() >= self._published_at + TICK:
                 self._publish()
-            self._vitals.beat()
+            self._vitals.loop_turned()
             event = self._next_event(TICK)
-            if isinstance(event, Told | Over) and event.stops:
-                level = logging.ERROR if isinstance(event, Over) and event.exit_code else logging.INFO
+            if isinstance(event, SignalReceived | StopRequested) and event.stops:
+                level = logging.ERROR if isinstance(event, StopRequested) and event.exit_code else logging.INFO
                 LOG.log(level, "stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
             due = event is Note.TICK
@@ -181,13 +181,13 @@ class Daemon:
         """Look at the source; return whether there is anything to publish or to report."""
         before = self._problem
         decision, reason = decide(self._clock.mono(), self._standing, self._see())
-        self._standing, self._problem = decision.standing, decision.problem
+        self._standing, self._problem = decision.state, decision.problem
         self._reasons.say("source", decision.problem, level=logging.WARNING)
         if decision.problem and not decision.followed:
             self._metrics.refused()
-        if decision.news and decision.standing.last is not None:
-            self._metrics.published(decision.standing.last)
-            LOG.info("hosts: sequence=%d: %s", decision.standing.last.sequence, reason)
+        if decision.news and decision.state.last is not None:
+            self._metrics.published(decision.state.last)
+            LOG.info("hosts: sequence=%d: %s", decision.state.last.sequence, reason)
         return decision.news or decision.problem != before
 
     def _see(self) -> Seen:

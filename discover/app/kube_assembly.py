@@ -9,27 +9,27 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from discover.actions.event_policy import Item
-from discover.actions.events import KINDS, Context, Regarding, Teller
-from discover.actions.init_container_check import PlaceCheck
-from discover.actions.picture import Scene
+from discover.actions.event_policy import PodNote
+from discover.actions.events import KINDS, Context, EventObject, EventWriter
+from discover.actions.init_container_check import InitContainerCheck
+from discover.actions.picture import ClusterView
 from discover.actions.reaper import Reaper
-from discover.actions.sidecar_exit import Companion, End
+from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import ClusterMetrics, WriteMetrics
 from discover.kube.changes import NOT_FOUND, Sender, path_of, said
 from discover.kube.transport import RequestFailed
 from discover.publishing.configmap import ConfigMap, where_of
 from discover.publishing.lease import Lease, LeaseLimits
-from discover.selection.damping import HoldLimits
+from discover.selection.damping import DampingLimits
 from discover.selection.objects import Key
 from discover.selection.operators import JobView, job_view
 from discover.selection.selection import Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.signals import Table
-from discover.sources.admission_probe import Admission, TcpProbe, Unprobed
-from discover.sources.pods import KubernetesSource, Picture, Wanted
+from discover.sources.admission_probe import Admission, NoProbe, TcpProbe
+from discover.sources.pods import Evaluation, KubernetesSource, PodScope
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
@@ -54,14 +54,14 @@ def kubernetes_source(
     """
     table = _table(settings)
     cluster = _cluster(settings, environ)
-    wanted = Wanted(
+    wanted = PodScope(
         namespace=settings.namespace or cluster.namespace,
         job=settings.job,
         rules=settings.rules,
         selector=settings.selector,
         node_selector=settings.node_selector,
     )
-    admission: Admission = Unprobed() if settings.probe is None else TcpProbe(settings.probe, clock=clock)
+    admission: Admission = NoProbe() if settings.probe is None else TcpProbe(settings.probe, clock=clock)
     return KubernetesSource(
         cluster,
         wanted,
@@ -70,18 +70,18 @@ def kubernetes_source(
         counters=metrics,
         clock=clock,
         draw=random.random,
-        limits=HoldLimits(settle=settings.settle),
+        limits=DampingLimits(settle=settings.settle),
     )
 
 
-def companion(
+def own_pod_watch(
     settings: KubernetesSettings,
     *,
     metrics: ClusterMetrics,
     clock: Clock,
     end: End,
     environ: Mapping[str, str] = os.environ,
-) -> Companion | PlaceCheck | None:
+) -> ContainerWatch | InitContainerCheck | None:
     """Make what looks at the daemon's own pod, if it runs in one, and ends it in due time.
 
     Raises :class:`UsageError`.
@@ -92,9 +92,9 @@ def companion(
     cluster, name = _cluster(settings, environ), name or socket.gethostname()
     space = cluster.namespace
     if not settings.exit_with:
-        return PlaceCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
+        return InitContainerCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
     own = cluster.pod(space, name)
-    return Companion(own, settings.exit_with, end=end, clock=clock, draw=random.random, witness=metrics)
+    return ContainerWatch(own, settings.exit_with, end=end, clock=clock, draw=random.random, witness=metrics)
 
 
 def configmap(
@@ -136,35 +136,35 @@ def writers(
     metrics: WriteMetrics,
     clock: Clock,
     environ: Mapping[str, str] = os.environ,
-) -> list[Teller | Reaper]:
+) -> list[EventWriter | Reaper]:
     """Make what tells of the job in Events and what reaps its pods, as far as that is wanted.
 
     ``stands_by``: another daemon does both just now.
 
     Raises :class:`UsageError`.
     """
-    made: list[Teller | Reaper] = []
+    made: list[EventWriter | Reaper] = []
     if not settings.events and not settings.reap:
         return made
     cluster, own = _cluster(settings, environ), _own_pod(settings, environ)
-    tell: Callable[[Item], None] = _untold
+    tell: Callable[[PodNote], None] = _untold
     advice = settings.rules.operator.advice
     if settings.events:
         context = Context(
-            _Scenes(source, advice, stands_by=stands_by),
-            _About(cluster, source, settings, own),
+            _Views(source, advice, stands_by=stands_by),
+            _EventObject(cluster, source, settings, own),
             socket.gethostname(),
         )
-        teller = Teller(cluster.sender(), context, counters=metrics, clock=clock, draw=random.random)
+        teller = EventWriter(cluster.sender(), context, counters=metrics, clock=clock, draw=random.random)
         made.append(teller)
         tell = teller.reaped
     if settings.reap:
         reaper = Reaper(
             cluster.sender(),
             # Which pods are the job's is not guessed by their labels while it may still say so itself.
-            _Scenes(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
+            _Views(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
             _table(settings),
-            job=_JobNow(cluster, settings),
+            job=_ReadJob(cluster, settings),
             own=Key(cluster.namespace, own) if own else None,
             told=tell,
             counters=metrics,
@@ -175,11 +175,11 @@ def writers(
     return made
 
 
-def _untold(_item: Item) -> None:
+def _untold(_item: PodNote) -> None:
     """The log says it."""
 
 
-class _Scenes:
+class _Views:
     """The latest look of ``source`` as a whole: the same object until there is another look; None while there is
     nothing to be done about it. For one thread."""
 
@@ -187,19 +187,19 @@ class _Scenes:
         self._source = source
         self._advice = advice
         self._stands_by = stands_by
-        self._picture: Picture | None = None
-        self._scene: Scene | None = None
+        self._picture: Evaluation | None = None
+        self._scene: ClusterView | None = None
 
-    def __call__(self) -> Scene | None:
+    def __call__(self) -> ClusterView | None:
         picture = self._source.picture
-        if picture is None or picture.holding.sight is None or self._stands_by():
+        if picture is None or picture.damping.observation is None or self._stands_by():
             return None
         if picture is not self._picture:
             self._picture = picture
-            self._scene = Scene(
+            self._scene = ClusterView(
                 verdicts=picture.selection.verdicts,
-                published=picture.holding.held.published,
-                notes=picture.holding.notes,
+                published=picture.damping.held.published,
+                notes=picture.damping.notes,
                 nodes=self._source.nodes,
                 job=self._source.job,
                 advice=self._advice,
@@ -207,7 +207,7 @@ class _Scenes:
         return self._scene
 
 
-class _JobNow:
+class _ReadJob:
     """Reads the job past what is known of it."""
 
     def __init__(self, cluster: Cluster, settings: KubernetesSettings) -> None:
@@ -228,7 +228,7 @@ class _JobNow:
             return None
 
 
-class _About:
+class _EventObject:
     """What Events are about: the job, where it may be read, else the daemon's own pod."""
 
     def __init__(self, cluster: Cluster, source: KubernetesSource, settings: KubernetesSettings, own: str) -> None:
@@ -237,13 +237,13 @@ class _About:
         self._settings = settings
         self._own = own
 
-    def __call__(self) -> Regarding | None:
+    def __call__(self) -> EventObject | None:
         """Raises :class:`RequestFailed`."""
         job, resource = self._source.job, self._settings.rules.operator.resource
         if job is not None and job.uid and resource is not None:
             group, version, plural = resource
             space = self._settings.namespace or self._cluster.namespace
-            return Regarding(f"{group}/{version}", KINDS[plural], space, self._settings.job, job.uid)
+            return EventObject(f"{group}/{version}", KINDS[plural], space, self._settings.job, job.uid)
         if not self._own:
             return None
         space = self._cluster.namespace
@@ -253,7 +253,7 @@ class _About:
             if said(error, NOT_FOUND):
                 return None
             raise
-        return Regarding("v1", "Pod", space, self._own, str(uid)) if uid else None
+        return EventObject("v1", "Pod", space, self._own, str(uid)) if uid else None
 
 
 def _own_pod(settings: KubernetesSettings, environ: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from discover.common.source import Sight, Source, Unsettled
+from discover.common.source import Observation, Source, Unsettled
 from discover.selection.explain import FollowsPods, Row, as_json, as_table
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable
@@ -18,7 +18,7 @@ TURN = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class OnceLimits:
     """In seconds. ``settle``: for a file to be written to its end. ``listed``: for a cluster's first answer.
     ``probes``: for pods that wait to be added."""
 
@@ -28,28 +28,28 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OnceResult:
     """``rows`` is None for a source that has nothing to say but its hosts."""
 
-    sight: Sight
+    observation: Observation
     rows: tuple[Row, ...] | None = None
 
 
-def look(source: Source, *, clock: Clock, patience: Patience = Patience()) -> Seen:
+def observe_once(source: Source, *, clock: Clock, patience: OnceLimits = OnceLimits()) -> OnceResult:
     """Look until there is an answer. Raises :class:`ElasticError` if there is none, or not in time."""
     if not isinstance(source, FollowsPods):
-        return Seen(_settled(source, clock, threading.Event(), patience=patience.settle))
+        return OnceResult(_settled(source, clock, threading.Event(), patience=patience.settle))
     changed = threading.Event()
     source.start(changed.set)
     try:
-        sight = _settled(source, clock, changed, patience=patience.listed)
+        observation = _settled(source, clock, changed, patience=patience.listed)
         until = clock.mono() + patience.probes
         while _waiting(rows := source.explain()) and (left := until - clock.mono()) > 0:
             clock.wait(changed, left)
             changed.clear()
             seen = source.read()
-            sight = sight if isinstance(seen, Unsettled) else seen
-        return Seen(sight, tuple(rows))
+            observation = observation if isinstance(seen, Unsettled) else seen
+        return OnceResult(observation, tuple(rows))
     finally:
         source.stop()
 
@@ -74,7 +74,7 @@ def hosts_table(publication: Publication) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience: float) -> Sight:
+def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience: float) -> Observation:
     until = clock.mono() + patience
     while isinstance(seen := source.read(), Unsettled):
         if clock.mono() > until:

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 from hvd_elastic_ext.core.clock import Clock
 
-MAX_SILENCE = 10.0
+LOOP_TIMEOUT = 10.0
 """Seconds without a turn of the loop after which it counts as stuck."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    beat: float
+    loop_turned_at: float
     started: bool = False
     problem: str = "nothing published yet"
 
 
-class Vitals:
+class Health:
     """Written by the loop only, read from any thread: one reference swapped at a time.
 
     Each answer is ``(well, one line that says why)``.
@@ -25,19 +25,19 @@ class Vitals:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._state = _State(beat=clock.mono())
+        self._state = _State(loop_turned_at=clock.mono())
 
-    def beat(self) -> None:
+    def loop_turned(self) -> None:
         """The loop took a turn."""
-        self._state = replace(self._state, beat=self._clock.mono())
+        self._state = replace(self._state, loop_turned_at=self._clock.mono())
 
     def report(self, *, published: bool, problem: str) -> None:
         """``published``: the first publication got out. ``problem``: why what is published may be stale, or ''."""
         self._state = replace(self._state, started=self._state.started or published, problem=problem)
 
     def live(self) -> tuple[bool, str]:
-        silence = self._clock.mono() - self._state.beat
-        if silence > MAX_SILENCE:
+        silence = self._clock.mono() - self._state.loop_turned_at
+        if silence > LOOP_TIMEOUT:
             return False, f"the loop has not turned for {silence:.0f} s"
         return True, "alive"
 

@@ -35,13 +35,13 @@ class Metrics:
         self._cluster: ClusterMetrics | None = None
         self._writing: WriteMetrics | None = None
 
-    def of_cluster(self) -> ClusterMetrics:
+    def for_cluster(self) -> ClusterMetrics:
         """Those about a cluster, which are there only if one is followed."""
         if self._cluster is None:
             self._cluster = ClusterMetrics(self._clock, self._registry)
         return self._cluster
 
-    def of_writes(self) -> WriteMetrics:
+    def for_writes(self) -> WriteMetrics:
         """Those about what is changed in a cluster."""
         if self._writing is None:
             self._writing = WriteMetrics(self._registry)

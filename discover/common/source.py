@@ -11,11 +11,11 @@ from hvd_elastic_ext.core.publication import Departure
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """All a source sees at one look: hosts that can be used, hosts about to go. Order says nothing.
 
     ``doubt``: why this may be outdated, though it is still followed; empty while it is not. ``earlier``: what an
-    earlier life of the daemon published, in its order, if that was found out only now; counts in the first sight only.
+    earlier life of the daemon published, in its order, if that was found out only now; counts in the first only.
     """
 
     hosts: HostSet
@@ -45,7 +45,7 @@ class Source(Protocol):
     def start(self, changed: Callable[[], None]) -> None:
         """Begin to watch. ``changed`` is called, from any thread, for whatever :meth:`read` may now tell anew."""
 
-    def read(self) -> Sight | Unsettled:
+    def read(self) -> Observation | Unsettled:
         """Look now.
 
         Raises :class:`SourceUnavailable` if there is nothing to be seen just

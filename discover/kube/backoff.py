@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-FIRST: Final = 0.8
+FIRST_PAUSE: Final = 0.8
 """Seconds, before jitter, after the first failure; doubled with each further one."""
 
-LONGEST: Final = 30.0
+LONGEST_PAUSE: Final = 30.0
 """Seconds, jitter included: so the hosts are published again soon after a server is back."""
 
-FORGIVEN: Final = 120.0
+RESET_AFTER: Final = 120.0
 """Seconds without a failure after which the next one counts as the first."""
 
 
@@ -27,7 +27,7 @@ class Backoff:
 
         Up to as much again is added at random, so that many daemons do not come back in step.
         """
-        fresh = self.at is None or now - self.at > FORGIVEN
+        fresh = self.at is None or now - self.at > RESET_AFTER
         before = 0 if fresh else self.failures
-        pause = min(LONGEST, FIRST * 2.0 ** min(before, 16) * (1.0 + jitter))
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(before, 16) * (1.0 + jitter))
         return replace(self, failures=before + 1, at=now), pause

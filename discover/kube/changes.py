@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
-from discover.kube.transport import RequestFailed, Trouble
+from discover.kube.transport import Failure, RequestFailed
 
 JSON: Final = "application/json"
 MERGE: Final = "application/merge-patch+json"
@@ -47,7 +47,7 @@ def path_of(version: str, namespace: str, plural: str, name: str = "") -> str:
 
 def said(error: RequestFailed, code: int) -> bool:
     """Whether the server answered, and with ``code``."""
-    return error.trouble is Trouble.ANSWERED and error.code == code
+    return error.failure is Failure.ANSWERED and error.code == code
 
 
 def lacks_right(error: RequestFailed) -> bool:

@@ -22,16 +22,16 @@ from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from discover.kube.changes import JSON
-from discover.kube.transport import Ask, Request, RequestFailed, Trouble, refusal
+from discover.kube.transport import Failure, Request, RequestFailed, RequestKind, failure_from_status
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
 """Objects a page of the first list."""
 
-PIECE: Final = 1 << 16
+CHUNK: Final = 1 << 16
 
-SENDING: Final = 10.0
+WRITE_TIMEOUT: Final = 10.0
 """Seconds without a byte of the answer to a change."""
 
 
@@ -45,7 +45,7 @@ class Timeouts:
     of_watch: float = 70.0
 
 
-Call = Callable[[client.ApiClient, Mapping[str, Any]], Any]
+SendRequest = Callable[[client.ApiClient, Mapping[str, Any]], Any]
 """Sends one request with these options and returns urllib3's response, whose body is still to come."""
 
 
@@ -131,15 +131,15 @@ class Cluster:
 
     def sender(self) -> ClientSender:
         """What changes something there; one for each thread."""
-        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, SENDING))
+        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
-    def _get(self, call: Call, *, where: str) -> object:
+    def _get(self, call: SendRequest, *, where: str) -> object:
         one = ClientCollection(self._access, call, timeouts=self._timeouts, where=where)
         try:
-            return json.loads(b"".join(one.open(Request(ask=Ask.WHOLE))))
+            return json.loads(b"".join(one.open(Request(ask=RequestKind.UNPAGED))))
         except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
         finally:
             one.close()
 
@@ -147,7 +147,7 @@ class Cluster:
 class ClientCollection:
     """What ``call`` lists. Connections are made when they are needed, and kept for the next request."""
 
-    def __init__(self, access: Access, call: Call, *, timeouts: Timeouts, where: str) -> None:
+    def __init__(self, access: Access, call: SendRequest, *, timeouts: Timeouts, where: str) -> None:
         self.where = where
         self._timeouts = timeouts
         self._access = access
@@ -157,14 +157,14 @@ class ClientCollection:
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
         options = {name: value for name, value in _options(request).items() if value}
-        watch = request.ask is Ask.WATCH
+        watch = request.ask is RequestKind.WATCH
         timeout = (self._timeouts.connect, self._timeouts.of_watch if watch else self._timeouts.of_list)
         with self._translated():
             api = self._connected()
             response = self._call(api, {**options, "_preload_content": False, "_request_timeout": timeout})
         return self._pieces(response, whole=not watch)
 
-    def renew(self) -> None:
+    def reload_credentials(self) -> None:
         self.close()
         self._client = None
 
@@ -187,7 +187,7 @@ class ClientCollection:
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
         # A watch's pieces are the server's own: more than one would have to be waited for.
-        size = PIECE if whole else None if response.chunked else 1
+        size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
             with self._translated(begun=True):
@@ -210,27 +210,27 @@ class ClientCollection:
                 raise
             if said.status:
                 raise _refusal(said) from None
-            self.renew()  # TLS: the certificates may be new ones
-            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {said.reason}") from None
+            self.reload_credentials()  # TLS: the certificates may be new ones
+            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {said.reason}") from None
         except Unreadable as error:
-            raise RequestFailed(Trouble.UNARMED, str(error)) from None
+            raise RequestFailed(Failure.NO_CREDENTIALS, str(error)) from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
-            raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
+            raise RequestFailed(Failure.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
         except urllib3.exceptions.ReadTimeoutError:
-            raise RequestFailed(Trouble.SILENT, "connected, and not a byte comes") from None
+            raise RequestFailed(Failure.SILENT, "connected, and not a byte comes") from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             raise _no_connection(error) from None
         except urllib3.exceptions.ConnectTimeoutError:
             why = f"no connection within {self._timeouts.connect:.0f} s"
-            raise RequestFailed(Trouble.UNREACHABLE, why) from None
+            raise RequestFailed(Failure.UNREACHABLE, why) from None
         except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
-            self.renew()
-            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error}") from None
+            self.reload_credentials()
+            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RequestFailed(Trouble.CUT, f"the connection broke: {error}") from None
+            raise RequestFailed(Failure.CUT, f"the connection broke: {error}") from None
         except ValueError:  # a token that is no header, for one; the error's text would hold it
             why = "the connection broke" if begun else "the credentials make no request"
-            raise RequestFailed(Trouble.CUT if begun else Trouble.UNARMED, why) from None
+            raise RequestFailed(Failure.CUT if begun else Failure.NO_CREDENTIALS, why) from None
 
 
 class ClientSender:
@@ -248,9 +248,9 @@ class ClientSender:
         try:
             return self._sent()
         except RequestFailed as error:
-            if error.trouble is not Trouble.ANSWERED or error.code != 401:
+            if error.failure is not Failure.ANSWERED or error.code != 401:
                 raise
-        self._way.renew()  # a token that has been replaced meanwhile (rule R7)
+        self._way.reload_credentials()  # a token that has been replaced meanwhile (rule R7)
         return self._sent()
 
     def interrupt(self) -> None:
@@ -262,12 +262,12 @@ class ClientSender:
 
     def _sent(self) -> Mapping[str, Any]:
         if self._over:
-            raise RequestFailed(Trouble.CUT, "broken off")
-        answer = b"".join(self._way.open(Request(ask=Ask.WHOLE)))
+            raise RequestFailed(Failure.CUT, "broken off")
+        answer = b"".join(self._way.open(Request(ask=RequestKind.UNPAGED)))
         try:
             found = json.loads(answer)
         except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
         return found if isinstance(found, dict) else {}
 
     def _call(self, api: client.ApiClient, options: Mapping[str, Any]) -> Any:
@@ -297,14 +297,14 @@ class ClientSender:
 
 def _options(request: Request) -> dict[str, Any]:
     match request.ask:
-        case Ask.FRESH:
+        case RequestKind.PAGED:
             return {"limit": request.most or PAGE, "_continue": request.more}
-        case Ask.WHOLE:
+        case RequestKind.UNPAGED:
             return {"_continue": request.more}
-        case Ask.SINCE:
+        case RequestKind.RELIST:
             since = {"resource_version": request.version, "resource_version_match": "NotOlderThan"}
             return {"_continue": request.more} if request.more else since
-        case Ask.WATCH:
+        case RequestKind.WATCH:
             return {
                 "watch": True,
                 "resource_version": request.version,
@@ -321,14 +321,14 @@ def _refusal(error: client.ApiException) -> RequestFailed:
         status = {}
     wait = (error.headers or {}).get("Retry-After", "")
     after = float(wait) if wait.isascii() and wait.isdigit() else None
-    return refusal(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
+    return failure_from_status(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
 
 
 def _no_connection(error: Exception) -> RequestFailed:
     cause = error.__cause__ or error.__context__
     refused = isinstance(cause, ConnectionRefusedError)
     why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
-    return RequestFailed(Trouble.REFUSED if refused else Trouble.UNREACHABLE, why.lower())
+    return RequestFailed(Failure.REFUSED if refused else Failure.UNREACHABLE, why.lower())
 
 
 class _Sockets:

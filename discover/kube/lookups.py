@@ -11,7 +11,7 @@ from typing import Final
 from discover.common.grace import Leave
 from discover.kube.backoff import Backoff
 from discover.kube.transport import RequestFailed
-from discover.kube.watch_policy import End, end_of
+from discover.kube.watch_policy import Ending, end_of
 from discover.selection.operators import JobView
 from hvd_elastic_ext.core.clock import Clock
 
@@ -27,7 +27,7 @@ AskNode = Callable[[str], bool]
 """Whether a node exists. Raises :class:`RequestFailed`."""
 
 
-class Inquiries:
+class Lookups:
     """Asks in a thread of its own. ``changed`` is called from there when there is another answer than before.
 
     ``job`` is None where there is nothing to be asked for.
@@ -72,7 +72,7 @@ class Inquiries:
         self._changed = changed
         self._thread.start()
 
-    def wonder(self, missing: Iterable[str]) -> None:
+    def set_missing(self, missing: Iterable[str]) -> None:
         """These nodes are missing now, and no others."""
         wanted = frozenset(missing)
         if wanted != self._missing:
@@ -132,7 +132,7 @@ class Inquiries:
         if self._trouble != str(error):
             self._trouble = str(error)
             LOG.warning("the job cannot be read: %s; doing without it for now", error)
-        final = end_of(error) in (End.FORBIDDEN, End.ODD)
+        final = end_of(error) in (Ending.FORBIDDEN, Ending.OTHER)
         self._settled = self._settled or final
         self._backoff, pause = self._backoff.failed(now, self._draw())
         return REFRESH if final else pause

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from discover.common.grace import Leave
-from discover.kube.streams import Lines, ListBody
-from discover.kube.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
+from discover.kube.streams import LineSplitter, ListParser
+from discover.kube.transport import Collection, Failure, Request, RequestFailed, RequestKind, failure_from_status
 from discover.kube.views import node_view, pod_view
-from discover.kube.watch_policy import SHORT_LIFE, End, Outcome, State, Step, after, end_of
+from discover.kube.watch_policy import SHORT_WATCH, Ending, Outcome, State, Step, end_of, next_step
 from discover.selection.objects import (
     ClusterEvent,
     Key,
@@ -37,17 +37,17 @@ from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
-SHORTEST_WATCH: Final = 50
+MIN_WATCH: Final = 50
 """Seconds that the server is asked to keep a watch open, at least.
 
 A watch may have nothing to tell for minutes, not even a bookmark: where etcd does not say how far it is, a quiet kind
 has none that would be news. That a server ends its watches in time is what tells a live one from a dead one.
 """
 
-SPREAD: Final = 10
+WATCH_JITTER: Final = 10
 """Seconds more, at most: so that many watches do not end together."""
 
-NOTEWORTHY: Final = 0.5
+STATUS_INTERVAL: Final = 0.5
 """Seconds after which a further sign of life of a watch is noted."""
 
 LAST_TURN: Final = 0.4
@@ -76,7 +76,7 @@ NODES: Final[Resource[NodeView]] = Resource("nodes", node_view, NodesListed, Nod
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
+class WatchStatus:
     """How a reflector and its server stand.
 
     ``listed``: a list came whole once, or it was learnt that there is none to be had. ``heard``: monotonic seconds
@@ -87,17 +87,17 @@ class Contact:
 
     listed: bool = False
     hidden: bool = False
-    heard: float | None = None
-    told: float | None = None
+    in_sync_at: float | None = None
+    last_event_at: float | None = None
     watching: bool = False
-    trouble: str = ""
-    troubled: float | None = None
+    problem: str = ""
+    problem_since: float | None = None
 
-    def failed(self, now: float, why: str, *, lived: float) -> Contact:
+    def failed(self, now: float, why: str, *, lived: float) -> WatchStatus:
         """A request came to nothing; a watch that was open for ``lived`` seconds."""
-        since = self.troubled
-        over = since is None or lived >= SHORT_LIFE or (self.heard is not None and self.heard > since)
-        return replace(self, trouble=why, troubled=now if over else since)
+        since = self.problem_since
+        over = since is None or lived >= SHORT_WATCH or (self.in_sync_at is not None and self.in_sync_at > since)
+        return replace(self, problem=why, problem_since=now if over else since)
 
 
 class Witness(Protocol):
@@ -112,7 +112,7 @@ class Witness(Protocol):
 
 class Reflector(Generic[V]):
     """Tells all changes of ``collection`` to ``emit``, in batches and in order, from the thread it runs in. An empty
-    batch says that the contact has changed.
+    batch says that the status has changed.
 
     ``draw`` gives random numbers from [0, 1).
     """
@@ -134,7 +134,7 @@ class Reflector(Generic[V]):
         self._draw = draw
         self._witness = witness
         self._state = State()
-        self._contact = Contact()
+        self._status = WatchStatus()
         self._version = ""
         self._known: dict[Key, V] = {}
         self._lock = threading.Lock()
@@ -150,21 +150,21 @@ class Reflector(Generic[V]):
         return self._collection.where
 
     @property
-    def contact(self) -> Contact:
-        return self._contact
+    def status(self) -> WatchStatus:
+        return self._status
 
     def known(self) -> tuple[dict[Key, V], str]:
         """What is known now, and the newest version among it."""
         with self._lock:
             return dict(self._known), self._version
 
-    def confirm(self) -> None:
+    def confirm_in_sync(self) -> None:
         """Somebody else found that what is known is all there is."""
-        self._stand(heard=self._clock.mono())
+        self._stand(in_sync_at=self._clock.mono())
 
-    def distrust(self, why: str) -> None:
+    def force_relist(self, why: str) -> None:
         """Somebody else found that the watch does not tell all there is: list anew. From any thread."""
-        if self._contact.watching:
+        if self._status.watching:
             self._distrusted = why
             self._collection.interrupt()
 
@@ -201,31 +201,31 @@ class Reflector(Generic[V]):
         if self._stop.is_set():
             return 0.0
         hidable = self._resource.hidden is not None
-        step, reason = after(self._clock.mono(), state, outcome, jitter=self._draw(), dispensable=hidable)
+        step, reason = next_step(self._clock.mono(), state, outcome, jitter=self._draw(), dispensable=hidable)
         self._account(state, outcome, step, reason)
         self._state = step.state
-        if step.hidden and not self._contact.hidden and self._resource.hidden is not None:
+        if step.hidden and not self._status.hidden and self._resource.hidden is not None:
             self._emit((self._resource.hidden,))
         if step.hidden:
             self._stand(listed=True, hidden=True)
-        if step.renew:
-            self._collection.renew()
+        if step.reload_credentials:
+            self._collection.reload_credentials()
         return step.pause
 
     def _outcome(self, state: State) -> Outcome:
         self._distrusted = ""
         try:
-            if state.next is Ask.WATCH:
+            if state.next is RequestKind.WATCH:
                 self._watch(state.version)
             else:
                 self._list(state)
-            end, why, retry_after = End.DONE, "", None
+            end, why, retry_after = Ending.DONE, "", None
         except RequestFailed as error:
             end, why, retry_after = end_of(error), str(error), error.retry_after
         finally:
             self._stand(watching=False)
-        if self._distrusted and state.next is Ask.WATCH:
-            end, why = End.DEAF, self._distrusted
+        if self._distrusted and state.next is RequestKind.WATCH:
+            end, why = Ending.MISSED, self._distrusted
         return Outcome(end, why, self._version, lived=self._lived, retry_after=retry_after)
 
     def _list(self, state: State) -> None:
@@ -238,7 +238,7 @@ class Reflector(Generic[V]):
             self._known = {view.key: view for view in found}
             self._version = version
         self._emit((self._resource.listed(tuple(found)),))
-        self._stand(listed=True, hidden=False, heard=self._clock.mono(), trouble="")
+        self._stand(listed=True, hidden=False, in_sync_at=self._clock.mono(), problem="")
 
     def _view_of_item(self, item: object) -> V:
         """What has not changed is the same thing as before: that is dear neither to keep nor to look at again."""
@@ -247,25 +247,27 @@ class Reflector(Generic[V]):
         return known if known is not None and view.version and _identity(known) == _identity(view) else view
 
     def _watch(self, version: str) -> None:
-        ends = SHORTEST_WATCH + int(SPREAD * self._draw())
-        lines, opened = Lines(), self._clock.mono()
-        with closing(self._collection.open(Request(ask=Ask.WATCH, version=version, ends=ends))) as pieces:
-            self._stand(watching=True, told=opened, trouble="")
+        ends = MIN_WATCH + int(WATCH_JITTER * self._draw())
+        lines, opened = LineSplitter(), self._clock.mono()
+        with closing(self._collection.open(Request(ask=RequestKind.WATCH, version=version, ends=ends))) as pieces:
+            self._stand(watching=True, last_event_at=opened, problem="")
             confirmed, answered = opened, self._clock.mono()
             try:
                 for piece in pieces:
                     with reading():
                         told = self._take(lines.feed(piece))
                     # What comes later is news.
-                    self._check_silence(told if self._clock.mono() < answered + SHORT_LIFE else 0)
-                    if (now := self._clock.mono()) >= confirmed + NOTEWORTHY:
+                    self._check_silence(told if self._clock.mono() < answered + SHORT_WATCH else 0)
+                    if (now := self._clock.mono()) >= confirmed + STATUS_INTERVAL:
                         confirmed = now
-                        self._stand(heard=now, told=now)
+                        self._stand(in_sync_at=now, last_event_at=now)
             finally:
                 self._lived = self._clock.mono() - opened
         self._silenced = False
-        if self._lived >= SHORT_LIFE:
-            self._stand(heard=opened + self._lived, told=opened + self._lived)  # only a live server ends it itself
+        if self._lived >= SHORT_WATCH:
+            self._stand(
+                in_sync_at=opened + self._lived, last_event_at=opened + self._lived
+            )  # only a live server ends it itself
 
     def _check_silence(self, told: int) -> None:
         """Warn if a watch that fell silent had missed something: ``told`` is how much is told at once after it."""
@@ -296,7 +298,7 @@ class Reflector(Generic[V]):
                 self._reach(str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else "")
                 return None
             case "ERROR":
-                raise refusal(thing)
+                raise failure_from_status(thing)
             case "ADDED" | "MODIFIED":
                 view = self._resource.view(thing)
                 self._note(view, gone=False)
@@ -323,20 +325,20 @@ class Reflector(Generic[V]):
 
     def _stand(self, **changes: Any) -> None:
         with self._lock:
-            self._contact = replace(self._contact, **changes)
+            self._status = replace(self._status, **changes)
 
     def _account(self, state: State, outcome: Outcome, step: Step, reason: str) -> None:
-        if state.next is Ask.WATCH:
+        if state.next is RequestKind.WATCH:
             self._witness.restarted(self._resource.name, outcome.end.value)
-        if outcome.end is End.DONE:
+        if outcome.end is Ending.DONE:
             return
-        self._silenced = self._silenced or (state.next is Ask.WATCH and outcome.end is End.SILENT)
-        before = self._contact.trouble
+        self._silenced = self._silenced or (state.next is RequestKind.WATCH and outcome.end is Ending.SILENT)
+        before = self._status.problem
         with self._lock:
-            self._contact = self._contact.failed(self._clock.mono(), reason, lived=outcome.lived)
+            self._status = self._status.failed(self._clock.mono(), reason, lived=outcome.lived)
         if before != reason:
             # What is tried again at once is no trouble yet, unless something was missed.
-            level = logging.WARNING if step.pause or outcome.end is End.DEAF else logging.INFO
+            level = logging.WARNING if step.pause or outcome.end is Ending.MISSED else logging.INFO
             then = f"{step.state.next.value} again" + (f" in {step.pause:.1f} s" if step.pause else "")
             self._emit(())
             LOG.log(level, "%s: %s: %s; %s", self._collection.where, state.next.value, reason, then)
@@ -353,7 +355,7 @@ def read_list(collection: Lists, view: Callable[[object], T], request: Request) 
     views: list[T] = []
     version = ""
     while True:
-        body = ListBody()
+        body = ListParser()
         with closing(collection.open(request)) as pieces, reading():
             for piece in pieces:
                 views.extend(map(view, body.feed(piece)))
@@ -380,7 +382,7 @@ def reading() -> Iterator[None]:
     try:
         yield
     except (ValueError, RecursionError) as error:
-        raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+        raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
 
 
 def _identity(view: PodView | NodeView) -> tuple[str, str]:

@@ -16,14 +16,14 @@ T = TypeVar("T")
 _Reading: TypeAlias = Generator[None, None, T]
 """Returns what was read; yields where more of the text is needed."""
 
-LONGEST_LINE: Final = 16 << 20
+MAX_LINE: Final = 16 << 20
 """Bytes. etcd keeps no object of more than 1.5 MiB, so what is longer is no line of a watch."""
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
-class Lines:
+class LineSplitter:
     """Cuts pieces into lines, which are bytes without their line end."""
 
     def __init__(self) -> None:
@@ -39,8 +39,8 @@ class Lines:
         if rest:
             self._pieces.append(rest)
             self._size += len(rest)
-            if self._size > LONGEST_LINE:
-                raise ValueError(f"a line of the answer is longer than {LONGEST_LINE >> 20} MiB")
+            if self._size > MAX_LINE:
+                raise ValueError(f"a line of the answer is longer than {MAX_LINE >> 20} MiB")
         return [line for line in ended if line.strip()]
 
     @property
@@ -49,7 +49,7 @@ class Lines:
         return bool(self._pieces)
 
 
-class ListBody:
+class ListParser:
     """Takes a list apart: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, the keys in any order."""
 
     def __init__(self) -> None:

@@ -10,16 +10,16 @@ from typing import Any, Protocol
 from hvd_elastic_ext.core.errors import Transient
 
 
-class Ask(Enum):
+class RequestKind(Enum):
     """What a request is for.
 
     FRESH: a consistent list, in pages. WHOLE: the same in one piece. SINCE: a list no older than a version that is
     known, in one piece, which the server answers from memory. WATCH: the changes since a version.
     """
 
-    FRESH = "list"
-    WHOLE = "whole list"
-    SINCE = "relist"
+    PAGED = "list"
+    UNPAGED = "whole list"
+    RELIST = "relist"
     WATCH = "watch"
 
 
@@ -29,14 +29,14 @@ class Request:
     any list that it cut); ``ends`` after how many seconds the server is to end a WATCH; ``most`` how many objects of
     a page of FRESH are wanted, 0 for as many as is usual."""
 
-    ask: Ask
+    ask: RequestKind
     version: str = ""
     more: str = ""
     ends: int = 0
     most: int = 0
 
 
-class Trouble(Enum):
+class Failure(Enum):
     """Ways in which no answer, or half of one, is had. What to do about each: :mod:`discover.kube.watch_policy`.
 
     ANSWERED: there was an answer, and it was no: see ``code``. REFUSED: nobody listens there. UNREACHABLE: no
@@ -50,8 +50,8 @@ class Trouble(Enum):
     UNREACHABLE = 3
     SILENT = 4
     CUT = 5
-    GARBAGE = 6
-    UNARMED = 7
+    UNREADABLE = 6
+    NO_CREDENTIALS = 7
 
 
 class RequestFailed(Transient):
@@ -63,7 +63,7 @@ class RequestFailed(Transient):
 
     def __init__(
         self,
-        trouble: Trouble,
+        failure: Failure,
         why: str,
         *,
         code: int = 0,
@@ -71,12 +71,12 @@ class RequestFailed(Transient):
         causes: tuple[str, ...] = (),
         retry_after: float | None = None,
     ) -> None:
-        self.trouble = trouble
+        self.failure = failure
         self.code = code
         self.reason = reason
         self.causes = causes
         self.retry_after = retry_after
-        super().__init__(" ".join(why.split())[:500] or trouble.name.lower())
+        super().__init__(" ".join(why.split())[:500] or failure.name.lower())
 
 
 class Collection(Protocol):
@@ -92,7 +92,7 @@ class Collection(Protocol):
         Close the generator if you leave it early. Raises :class:`RequestFailed`, here and between pieces.
         """
 
-    def renew(self) -> None:
+    def reload_credentials(self) -> None:
         """Read credentials and configuration anew before the next request."""
 
     def interrupt(self) -> None:
@@ -102,7 +102,7 @@ class Collection(Protocol):
         """Give up all connections."""
 
 
-def refusal(status: Mapping[str, Any], *, code: int = 0, retry_after: float | None = None) -> RequestFailed:
+def failure_from_status(status: Mapping[str, Any], *, code: int = 0, retry_after: float | None = None) -> RequestFailed:
     """Read a Status object, all of whose fields may be missing (rule R6); ``code`` is that of HTTP, if there is one."""
     details = status.get("details")
     details = details if isinstance(details, Mapping) else {}
@@ -114,7 +114,7 @@ def refusal(status: Mapping[str, Any], *, code: int = 0, retry_after: float | No
     reason = str(status.get("reason") or "")
     said = " ".join(filter(None, [str(code or ""), reason])) or "no"
     return RequestFailed(
-        Trouble.ANSWERED,
+        Failure.ANSWERED,
         f"the server says {said}: {status.get('message') or 'it gives no reason'}",
         code=code,
         reason=reason,

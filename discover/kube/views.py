@@ -17,10 +17,10 @@ from typing import Any, Final, TypeGuard
 
 from discover.selection.objects import NOTHING, Condition, Container, Key, NodeView, PodView, Taint
 
-LONGEST: Final = 512
+MAX_TEXT: Final = 512
 """Characters. Annotations with longer values are not kept (kubectl keeps whole objects in one), messages are cut."""
 
-LIFE: Final = 20
+LIFE_LENGTH: Final = 20
 """Characters of a container's ID that are kept: enough to tell two of one pod apart, and every host carries them."""
 
 DEFAULT_GRACE: Final = 30.0
@@ -142,7 +142,7 @@ def _conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
 
 @lru_cache(maxsize=4096)  # Pods of one job have most of them in common, and then share them.
 def _condition(kind: str, status: str, reason: str, message: str, since: str) -> Condition:
-    return Condition(intern(kind), intern(status), intern(reason), message[:LONGEST], unix_seconds(since))
+    return Condition(intern(kind), intern(status), intern(reason), message[:MAX_TEXT], unix_seconds(since))
 
 
 def _address(status: Mapping[str, Any]) -> str:
@@ -180,7 +180,7 @@ def _life(status: Mapping[str, Any]) -> str:
     The count of restarts would not do: a kubelet that has lost its state begins it anew.
     """
     _, _, number = _text(status, "containerID").rpartition("/")
-    return number[:LIFE] or _text(_table(_table(status, "state"), "running"), "startedAt")[:LIFE]
+    return number[:LIFE_LENGTH] or _text(_table(_table(status, "state"), "running"), "startedAt")[:LIFE_LENGTH]
 
 
 def _quantities(limits: Mapping[str, Any]) -> Mapping[str, str]:
@@ -221,6 +221,6 @@ def _texts(table: Mapping[str, Any], key: str) -> Mapping[str, str]:
     kept = {
         intern(str(name)): value
         for name, value in _table(table, key).items()
-        if isinstance(value, str) and len(value) <= LONGEST
+        if isinstance(value, str) and len(value) <= MAX_TEXT
     }
     return MappingProxyType(kept) if kept else NOTHING

@@ -21,39 +21,39 @@ from contextlib import closing
 from typing import Final, NamedTuple, Protocol
 
 from discover.common.grace import Leave
-from discover.kube.reflector import LAST_TURN, Contact, end_thread, read_list, reading
-from discover.kube.streams import Lines, ListBody
-from discover.kube.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
-from discover.kube.watch_policy import End, end_of
+from discover.kube.reflector import LAST_TURN, WatchStatus, end_thread, read_list, reading
+from discover.kube.streams import LineSplitter, ListParser
+from discover.kube.transport import Collection, Failure, Request, RequestFailed, RequestKind, failure_from_status
+from discover.kube.watch_policy import Ending, end_of
 from discover.selection.objects import Key, PodView, older
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
-FEW: Final = 200
+SMALL_JOB: Final = 200
 """Pods up to which listing them at each look costs little."""
 
-OFTEN: Final = 15.0
+CHECK_INTERVAL: Final = 15.0
 """Seconds from the last word of a watch, or from a look, to the next look."""
 
-SELDOM: Final = 60.0
+LIST_INTERVAL: Final = 60.0
 """Seconds between two lists of up to :data:`MANY` pods; of more, in proportion."""
 
-MANY: Final = 1000
+LARGE_JOB: Final = 1000
 
-GLANCE: Final = 1
+SECOND_WATCH: Final = 1
 """Seconds that the watch beside is open."""
 
-GRACE: Final = 2.0
+WATCH_LAG: Final = 2.0
 """Seconds that a watch may be behind a list."""
 
-BOOKMARK: Final = 75.0
+BOOKMARK_TIMEOUT: Final = 75.0
 """Seconds after which a watch has said that it is as far as the store was, even if there is nothing to tell."""
 
 _ITEMS: Final = b'"items"'
 
 
-class Listed(NamedTuple):
+class PodVersion(NamedTuple):
     """What is compared of a pod."""
 
     key: Key
@@ -61,7 +61,7 @@ class Listed(NamedTuple):
     version: str
 
     @classmethod
-    def of(cls, raw: object) -> Listed:
+    def of(cls, raw: object) -> PodVersion:
         """Raises ``ValueError`` for what is no pod."""
         metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
         if not isinstance(metadata, Mapping):
@@ -73,7 +73,7 @@ class Listed(NamedTuple):
 _COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
 
 
-class Owed(NamedTuple):
+class MissingVersion(NamedTuple):
     """A version of the store that the watch has not come to, and when it was read there (monotonic seconds)."""
 
     version: str
@@ -84,21 +84,23 @@ class Watched(Protocol):
     """The reflector, as it is seen from here."""
 
     @property
-    def contact(self) -> Contact: ...
+    def status(self) -> WatchStatus: ...
 
     def known(self) -> tuple[dict[Key, PodView], str]: ...
 
-    def confirm(self) -> None: ...
+    def confirm_in_sync(self) -> None: ...
 
-    def distrust(self, why: str) -> None: ...
+    def force_relist(self, why: str) -> None: ...
 
 
-def between_lists(pods: int) -> float:
+def list_interval(pods: int) -> float:
     """Seconds from one list of so many pods to the next, at least: some thousandth of a core goes into them."""
-    return 0.0 if pods <= FEW else SELDOM * max(1.0, pods / MANY)
+    return 0.0 if pods <= SMALL_JOB else LIST_INTERVAL * max(1.0, pods / LARGE_JOB)
 
 
-def missed(listed: Iterable[Listed], listed_version: str, *, known: Mapping[Key, PodView], known_version: str) -> str:
+def find_missed(
+    listed: Iterable[PodVersion], listed_version: str, *, known: Mapping[Key, PodView], known_version: str
+) -> str:
     """Say what a watch has not told of a list, or "".
 
     Who knows a later version than the list's has been told all of it. Where versions cannot be compared nothing is
@@ -116,7 +118,7 @@ def missed(listed: Iterable[Listed], listed_version: str, *, known: Mapping[Key,
     return "" if gone is None else f"it did not tell of the end of pod {gone}"
 
 
-class Recheck:
+class WatchAudit:
     """Compares now and then, in a thread of its own, while the watch is open; what it finds, the reflector mends.
 
     ``set_back`` is told when the server's store was restored to an earlier state: watches of anything at later
@@ -138,8 +140,8 @@ class Recheck:
         self._settled = b""
         self._listed_at: float | None = None
         self._stored_at: float | None = None
-        self._owed: Owed | None = None
-        self._patience = BOOKMARK
+        self._owed: MissingVersion | None = None
+        self._patience = BOOKMARK_TIMEOUT
         self._unknown = 0
         self._beyond = ""
         self._stop = threading.Event()
@@ -162,50 +164,50 @@ class Recheck:
 
     def turn(self) -> float:
         """Look, if the watch has said nothing for long; return how many seconds to wait before the next turn."""
-        contact = self._watched.contact
-        if not contact.watching or contact.told is None:
-            return OFTEN
-        if (left := contact.told + OFTEN - self._clock.mono()) > 0:
+        status = self._watched.status
+        if not status.watching or status.last_event_at is None:
+            return CHECK_INTERVAL
+        if (left := status.last_event_at + CHECK_INTERVAL - self._clock.mono()) > 0:
             return left  # who talks is not deaf
         try:
             self._look()
         except RequestFailed as error:
             self._failed(error)
-        return OFTEN
+        return CHECK_INTERVAL
 
     def _run(self) -> None:
-        pause = OFTEN
+        pause = CHECK_INTERVAL
         while not self._clock.wait(self._stop, pause):
             try:
                 pause = self.turn()
             except Exception:
                 LOG.exception("%s: a defect of hvd-discover; looking again later", self._collection.where)
-                pause = SELDOM
+                pause = LIST_INTERVAL
 
     def _look(self) -> None:
         now, pods = self._clock.mono(), len(self._watched.known()[0])
-        if self._listed_at is None and pods > FEW:
+        if self._listed_at is None and pods > SMALL_JOB:
             self._listed_at = now  # the watch began with a list
         if self._stored_at is None:
             self._stored_at = now
-        due = self._listed_at is None or now >= self._listed_at + between_lists(pods)
+        due = self._listed_at is None or now >= self._listed_at + list_interval(pods)
         late = self._owed is not None and now >= self._owed.at + self._patience and self._behind(self._owed.version)
         if due or late or not self._glance():
             self._listed_at = now
             if late and self._owed is not None:
                 self._owed = self._owed._replace(at=now)  # a list that fails is not repeated at the next look
-            stored = late or now >= self._stored_at + SELDOM
+            stored = late or now >= self._stored_at + LIST_INTERVAL
             agreed = self._compare(now, stored=stored)
             if stored or not agreed:
                 self._owed = None
             if late:  # there are servers that tell their watches how far they are once in ten minutes
-                most = max(BOOKMARK, between_lists(pods))
-                self._patience = min(2 * self._patience, most) if agreed else BOOKMARK
+                most = max(BOOKMARK_TIMEOUT, list_interval(pods))
+                self._patience = min(2 * self._patience, most) if agreed else BOOKMARK_TIMEOUT
             if not agreed:
                 return
         self._unknown = 0
         if self._owed is None:
-            self._watched.confirm()
+            self._watched.confirm_in_sync()
 
     def _behind(self, version: str) -> bool:
         return older(self._watched.known()[1], version)
@@ -217,25 +219,25 @@ class Recheck:
         try:
             newest = self._newest(version)
         except RequestFailed as error:
-            if end_of(error) is not End.EXPIRED:
+            if end_of(error) is not Ending.EXPIRED:
                 raise
             return False
         # The first one may be behind for a moment.
-        behind = self._behind(newest) and not self._clock.wait(self._stop, GRACE)
+        behind = self._behind(newest) and not self._clock.wait(self._stop, WATCH_LAG)
         return not (behind and self._behind(newest))
 
     def _reckon(self, store: str, version: str) -> None:
         """Note whether the store is further than the watch was just before. Raises :class:`RequestFailed`."""
-        _check(store, version)
+        _check_restored(store, version)
         if self._owed is None or not self._behind(self._owed.version):
             if self._owed is not None:
-                self._patience = BOOKMARK
-            self._owed = Owed(store, self._clock.mono()) if self._behind(store) else None
+                self._patience = BOOKMARK_TIMEOUT
+            self._owed = MissingVersion(store, self._clock.mono()) if self._behind(store) else None
 
     def _store_version(self) -> str:
         """How far the store itself is, by a list of one that asks for no version. Raises :class:`RequestFailed`."""
-        body = ListBody()
-        with closing(self._collection.open(Request(ask=Ask.FRESH, most=1))) as pieces, reading():
+        body = ListParser()
+        with closing(self._collection.open(Request(ask=RequestKind.PAGED, most=1))) as pieces, reading():
             for piece in pieces:
                 body.feed(piece)
             body.finish()
@@ -243,8 +245,8 @@ class Recheck:
 
     def _newest(self, version: str) -> str:
         """The latest version that a watch from ``version`` on tells of. Raises :class:`RequestFailed`."""
-        lines = Lines()
-        request = Request(ask=Ask.WATCH, version=version, ends=GLANCE)
+        lines = LineSplitter()
+        request = Request(ask=RequestKind.WATCH, version=version, ends=SECOND_WATCH)
         with closing(self._collection.open(request)) as pieces, reading():
             for piece in pieces:
                 for line in lines.feed(piece):
@@ -263,15 +265,15 @@ class Recheck:
             try:
                 return self._compared(now, version, stored=False)
             except RequestFailed as error:
-                if end_of(error) is not End.AHEAD:
+                if end_of(error) is not Ending.AHEAD:
                     raise
         if not stored:
             self._beyond, self._settled = version, b""  # the version of the list is wanted, too
         return self._compared(now, version, stored=True)
 
     def _compared(self, now: float, version: str, *, stored: bool) -> bool:
-        since = Request(ask=Ask.SINCE, version=version)
-        request, listing = Request(ask=Ask.WHOLE) if stored else since, _Summed(self._collection)
+        since = Request(ask=RequestKind.RELIST, version=version)
+        request, listing = Request(ask=RequestKind.UNPAGED) if stored else since, _Hashed(self._collection)
         if self._settled:
             # Most of the time nothing has changed. Then the same bytes come as before, and need not be taken apart.
             with closing(listing.open(request)) as pieces:
@@ -281,41 +283,41 @@ class Recheck:
                 self._stored_at = now if stored else self._stored_at
                 return True
         self._settled = b""
-        listed, found = read_list(listing, Listed.of, request)
+        listed, found = read_list(listing, PodVersion.of, request)
         self._stored_at = now if stored else self._stored_at
-        _check(found, version)
-        why = self._missed(listed, found) and not self._clock.wait(self._stop, GRACE)
+        _check_restored(found, version)
+        why = self._missed(listed, found) and not self._clock.wait(self._stop, WATCH_LAG)
         if why and (what := self._missed(listed, found)):
-            self._watched.distrust(f"the watch is deaf: {what}")
+            self._watched.force_relist(f"the watch is deaf: {what}")
             return False
         self._settled = listing.sum()
         return True
 
-    def _missed(self, listed: list[Listed], version: str) -> str:
+    def _missed(self, listed: list[PodVersion], version: str) -> str:
         known, known_version = self._watched.known()
-        return missed(listed, version, known=known, known_version=known_version)
+        return find_missed(listed, version, known=known, known_version=known_version)
 
     def _failed(self, error: RequestFailed) -> None:
         """A server that does not answer is the watch's business. One that knows no such version was set back."""
         end = end_of(error)
-        self._unknown = self._unknown + 1 if end is End.AHEAD else 0
-        if end in (End.DENIED, End.UNARMED):
-            self._collection.renew()
-        elif end is End.EXPIRED or self._unknown >= 2:
+        self._unknown = self._unknown + 1 if end is Ending.AHEAD else 0
+        if end in (Ending.DENIED, Ending.NO_CREDENTIALS):
+            self._collection.reload_credentials()
+        elif end is Ending.EXPIRED or self._unknown >= 2:
             self._unknown = 0
             why = f"its versions are not the server's: {error}"
-            self._watched.distrust(why)
+            self._watched.force_relist(why)
             self._set_back(why)
 
 
-def _check(store: str, version: str) -> None:
+def _check_restored(store: str, version: str) -> None:
     """What was known before the store was asked cannot be later than the store. Raises :class:`RequestFailed`."""
     if older(store, version):
         why = f"the store is at version {store}, and {version} is known"
-        raise RequestFailed(Trouble.ANSWERED, why, causes=("ResourceVersionTooLarge",))
+        raise RequestFailed(Failure.ANSWERED, why, causes=("ResourceVersionTooLarge",))
 
 
-class _Summed:
+class _Hashed:
     """Lists ``collection``, and takes a sum of the objects, and not of what comes first: the list's own version changes
     with any pod of the cluster."""
 
@@ -347,5 +349,5 @@ def _version_in(said: object) -> str:
     if not isinstance(said, Mapping) or not isinstance(thing := said.get("object"), Mapping):
         raise ValueError("a line of the watch is no event")
     if said.get("type") == "ERROR":
-        raise refusal(thing)
-    return "" if said.get("type") == "BOOKMARK" else Listed.of(thing).version
+        raise failure_from_status(thing)
+    return "" if said.get("type") == "BOOKMARK" else PodVersion.of(thing).version

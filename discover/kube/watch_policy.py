@@ -8,19 +8,19 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from discover.kube.backoff import LONGEST, Backoff
-from discover.kube.transport import Ask, RequestFailed, Trouble
+from discover.kube.backoff import LONGEST_PAUSE, Backoff
+from discover.kube.transport import Failure, RequestFailed, RequestKind
 
-SHORT_LIFE: Final = 1.0
+SHORT_WATCH: Final = 1.0
 """Seconds. A watch that lived no longer has failed, however it ended."""
 
-STUBBORN: Final = 10.0
+ERRORS_BEFORE_RELIST: Final = 10.0
 """Seconds of internal errors or garbage at one version before the objects are listed anew."""
 
-PROMPT: Final = 1.0
+QUICK_RETRY: Final = 1.0
 """Seconds, at most, to the next attempt of who was let in before and is forbidden now."""
 
-STARTING: Final = 10.0
+SERVER_START: Final = 10.0
 """Seconds for which a server may forbid what it allowed before, without the right being gone: one that has just started
 knows no roles for about a second."""
 
@@ -28,7 +28,7 @@ HIDDEN_PAUSE: Final = 60.0
 """Seconds between two attempts at what may not be read."""
 
 
-class End(Enum):
+class Ending(Enum):
     """How a request ended.
 
     DONE: as it should: a list came whole, or the server closed a watch in its own time. EXPIRED: the version (or the
@@ -44,16 +44,16 @@ class End(Enum):
     DENIED = "unauthorized"
     FORBIDDEN = "forbidden"
     BUSY = "busy"
-    BROKEN = "broken"
-    ODD = "refused"
-    DEAF = "deaf"
+    SERVER_ERROR = "broken"
+    OTHER = "refused"
+    MISSED = "deaf"
     SILENT = "silent"
     CUT = "cut"
-    AWAY = "unreachable"
-    UNARMED = "no credentials"
+    UNREACHABLE = "unreachable"
+    NO_CREDENTIALS = "no credentials"
 
 
-class Wait(Enum):
+class Pause(Enum):
     """Before the next request. BACK_OFF: longer each time. ONCE: not at all, unless that was tried already.
     HIDDEN: as long as a right takes to be granted, where the objects can be done without; else BACK_OFF."""
 
@@ -67,10 +67,10 @@ class Wait(Enum):
 class Rule:
     """``renew``: read the credentials anew first. ``else_``: what to ask when this has gone on for STUBBORN."""
 
-    ask: Ask
-    wait: Wait
-    renew: bool = False
-    else_: Ask | None = None
+    ask: RequestKind
+    wait: Pause
+    reload_credentials: bool = False
+    else_: RequestKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Outcome:
     people.
     """
 
-    end: End
+    end: Ending
     why: str = ""
     version: str = ""
     lived: float = 0.0
@@ -97,7 +97,7 @@ class State:
     ``forbidden_since``: since when there was a refusal, and no watch that lived.
     """
 
-    next: Ask = Ask.FRESH
+    next: RequestKind = RequestKind.PAGED
     version: str = ""
     backoff: Backoff = field(default_factory=Backoff)
     tried: bool = False
@@ -112,93 +112,95 @@ class Step:
 
     state: State
     pause: float = 0.0
-    renew: bool = False
+    reload_credentials: bool = False
     hidden: bool = False
 
 
 _LATER = {
-    End.BUSY: Wait.BACK_OFF,
-    End.SILENT: Wait.BACK_OFF,
-    End.CUT: Wait.BACK_OFF,
-    End.AWAY: Wait.BACK_OFF,
-    End.ODD: Wait.BACK_OFF,
-    End.BROKEN: Wait.BACK_OFF,
-    End.FORBIDDEN: Wait.HIDDEN,
+    Ending.BUSY: Pause.BACK_OFF,
+    Ending.SILENT: Pause.BACK_OFF,
+    Ending.CUT: Pause.BACK_OFF,
+    Ending.UNREACHABLE: Pause.BACK_OFF,
+    Ending.OTHER: Pause.BACK_OFF,
+    Ending.SERVER_ERROR: Pause.BACK_OFF,
+    Ending.FORBIDDEN: Pause.HIDDEN,
 }
 
 
-def _list(ask: Ask, again: Ask, done: Rule, expired: Rule) -> dict[tuple[Ask, End], Rule]:
+def _list(ask: RequestKind, again: RequestKind, done: Rule, expired: Rule) -> dict[tuple[RequestKind, Ending], Rule]:
     """A list that fails is asked for ``again``, whatever it failed of.
 
     Who is forbidden may merely be nobody: a credential plugin that fails once leaves a client without a name.
     """
     return {
-        **{(ask, end): Rule(again, wait, renew=end is End.FORBIDDEN) for end, wait in _LATER.items()},
-        (ask, End.DENIED): Rule(again, Wait.ONCE, renew=True),
-        (ask, End.UNARMED): Rule(again, Wait.BACK_OFF, renew=True),
-        (ask, End.DONE): done,
-        (ask, End.EXPIRED): expired,
-        (ask, End.AHEAD): expired,
+        **{(ask, end): Rule(again, wait, reload_credentials=end is Ending.FORBIDDEN) for end, wait in _LATER.items()},
+        (ask, Ending.DENIED): Rule(again, Pause.ONCE, reload_credentials=True),
+        (ask, Ending.NO_CREDENTIALS): Rule(again, Pause.BACK_OFF, reload_credentials=True),
+        (ask, Ending.DONE): done,
+        (ask, Ending.EXPIRED): expired,
+        (ask, Ending.AHEAD): expired,
     }
 
 
-_WATCH_NOW = Rule(Ask.WATCH, Wait.NOT)
+_WATCH_NOW = Rule(RequestKind.WATCH, Pause.NOT)
 
-RULES: Final[Mapping[tuple[Ask, End], Rule]] = MappingProxyType(
+RULES: Final[Mapping[tuple[RequestKind, Ending], Rule]] = MappingProxyType(
     {
         # R2: the pages of a list that has expired meanwhile are asked for in one piece.
-        **_list(Ask.FRESH, Ask.FRESH, _WATCH_NOW, Rule(Ask.WHOLE, Wait.NOT)),
-        **_list(Ask.WHOLE, Ask.FRESH, _WATCH_NOW, Rule(Ask.FRESH, Wait.BACK_OFF)),
+        **_list(RequestKind.PAGED, RequestKind.PAGED, _WATCH_NOW, Rule(RequestKind.UNPAGED, Pause.NOT)),
+        **_list(RequestKind.UNPAGED, RequestKind.PAGED, _WATCH_NOW, Rule(RequestKind.PAGED, Pause.BACK_OFF)),
         # R3: what the server no longer knows, or does not know yet, is no version to begin from.
-        **_list(Ask.SINCE, Ask.SINCE, _WATCH_NOW, Rule(Ask.FRESH, Wait.NOT)),
+        **_list(RequestKind.RELIST, RequestKind.RELIST, _WATCH_NOW, Rule(RequestKind.PAGED, Pause.NOT)),
         # R4 to R8: a watch goes on where it was; only what cannot go on lists anew.
-        (Ask.WATCH, End.DONE): Rule(Ask.WATCH, Wait.NOT),
-        (Ask.WATCH, End.EXPIRED): Rule(Ask.SINCE, Wait.ONCE),
-        (Ask.WATCH, End.AHEAD): Rule(Ask.FRESH, Wait.ONCE),
-        (Ask.WATCH, End.DEAF): Rule(Ask.FRESH, Wait.ONCE),
-        (Ask.WATCH, End.DENIED): Rule(Ask.WATCH, Wait.ONCE, renew=True),
-        (Ask.WATCH, End.UNARMED): Rule(Ask.WATCH, Wait.BACK_OFF, renew=True),
+        (RequestKind.WATCH, Ending.DONE): Rule(RequestKind.WATCH, Pause.NOT),
+        (RequestKind.WATCH, Ending.EXPIRED): Rule(RequestKind.RELIST, Pause.ONCE),
+        (RequestKind.WATCH, Ending.AHEAD): Rule(RequestKind.PAGED, Pause.ONCE),
+        (RequestKind.WATCH, Ending.MISSED): Rule(RequestKind.PAGED, Pause.ONCE),
+        (RequestKind.WATCH, Ending.DENIED): Rule(RequestKind.WATCH, Pause.ONCE, reload_credentials=True),
+        (RequestKind.WATCH, Ending.NO_CREDENTIALS): Rule(RequestKind.WATCH, Pause.BACK_OFF, reload_credentials=True),
         # Whether the objects are hidden altogether is seen when they are listed.
-        (Ask.WATCH, End.FORBIDDEN): Rule(Ask.SINCE, Wait.BACK_OFF),
-        (Ask.WATCH, End.BUSY): Rule(Ask.WATCH, Wait.BACK_OFF),
-        (Ask.WATCH, End.BROKEN): Rule(Ask.WATCH, Wait.BACK_OFF, else_=Ask.SINCE),
-        (Ask.WATCH, End.ODD): Rule(Ask.SINCE, Wait.BACK_OFF),
-        (Ask.WATCH, End.SILENT): Rule(Ask.WATCH, Wait.NOT),
-        (Ask.WATCH, End.CUT): Rule(Ask.WATCH, Wait.NOT),
-        (Ask.WATCH, End.AWAY): Rule(Ask.WATCH, Wait.BACK_OFF),
+        (RequestKind.WATCH, Ending.FORBIDDEN): Rule(RequestKind.RELIST, Pause.BACK_OFF),
+        (RequestKind.WATCH, Ending.BUSY): Rule(RequestKind.WATCH, Pause.BACK_OFF),
+        (RequestKind.WATCH, Ending.SERVER_ERROR): Rule(RequestKind.WATCH, Pause.BACK_OFF, else_=RequestKind.RELIST),
+        (RequestKind.WATCH, Ending.OTHER): Rule(RequestKind.RELIST, Pause.BACK_OFF),
+        (RequestKind.WATCH, Ending.SILENT): Rule(RequestKind.WATCH, Pause.NOT),
+        (RequestKind.WATCH, Ending.CUT): Rule(RequestKind.WATCH, Pause.NOT),
+        (RequestKind.WATCH, Ending.UNREACHABLE): Rule(RequestKind.WATCH, Pause.BACK_OFF),
     }
 )
 
 
-def after(now: float, state: State, outcome: Outcome, *, jitter: float, dispensable: bool = False) -> tuple[Step, str]:
+def next_step(
+    now: float, state: State, outcome: Outcome, *, jitter: float, dispensable: bool = False
+) -> tuple[Step, str]:
     """Say what comes after ``outcome``: ``(step, reason)``. ``jitter`` is drawn from [0, 1); ``dispensable``: the
     objects can be done without, so they are hidden where they are forbidden."""
     rule = RULES[state.next, outcome.end]
-    short = state.next is Ask.WATCH and outcome.lived < SHORT_LIFE
+    short = state.next is RequestKind.WATCH and outcome.lived < SHORT_WATCH
     since = _broken_since(now, state, outcome)
-    stubborn = since is not None and now - since >= STUBBORN and rule.else_ is not None
+    stubborn = since is not None and now - since >= ERRORS_BEFORE_RELIST and rule.else_ is not None
     ask = rule.else_ if stubborn and rule.else_ is not None else rule.ask
     starting = _starting(now, state, outcome)
-    hidden = rule.wait is Wait.HIDDEN and dispensable and not starting
+    hidden = rule.wait is Pause.HIDDEN and dispensable and not starting
     ahead = replace(
         state,
-        next=Ask.FRESH if hidden else ask,
-        version="" if hidden or ask is Ask.FRESH else outcome.version or state.version,
+        next=RequestKind.PAGED if hidden else ask,
+        version="" if hidden or ask is RequestKind.PAGED else outcome.version or state.version,
         tried=_tried(state, rule, short=short),
         broken_since=None if stubborn else since,
-        allowed=state.allowed or outcome.end is End.DONE,
+        allowed=state.allowed or outcome.end is Ending.DONE,
         forbidden_since=_forbidden_since(now, state, outcome, short=short),
     )
     if starting and state.forbidden_since is None:
-        backoff, pause = Backoff(), PROMPT * (0.5 + 0.5 * jitter)  # the server answers: what came before is over
+        backoff, pause = Backoff(), QUICK_RETRY * (0.5 + 0.5 * jitter)  # the server answers: what came before is over
     else:
         backoff, pause = _pause(now, state, outcome, wait=_wait(rule, state, short=short), jitter=jitter, hidden=hidden)
-    step = Step(replace(ahead, backoff=backoff), pause, renew=rule.renew, hidden=hidden)
+    step = Step(replace(ahead, backoff=backoff), pause, reload_credentials=rule.reload_credentials, hidden=hidden)
     return step, outcome.why or outcome.end.value
 
 
 def _broken_since(now: float, state: State, outcome: Outcome) -> float | None:
-    if outcome.end is not End.BROKEN:
+    if outcome.end is not Ending.SERVER_ERROR:
         return None
     moved = outcome.version not in ("", state.version)
     return now if state.broken_since is None or moved else state.broken_since
@@ -206,67 +208,67 @@ def _broken_since(now: float, state: State, outcome: Outcome) -> float | None:
 
 def _starting(now: float, state: State, outcome: Outcome) -> bool:
     """Whether a refusal may merely be that of a server that has just started."""
-    refused = outcome.end is End.FORBIDDEN and state.allowed
-    return refused and (state.forbidden_since is None or now - state.forbidden_since < STARTING)
+    refused = outcome.end is Ending.FORBIDDEN and state.allowed
+    return refused and (state.forbidden_since is None or now - state.forbidden_since < SERVER_START)
 
 
 def _forbidden_since(now: float, state: State, outcome: Outcome, *, short: bool) -> float | None:
     """A list proves nothing: there are roles that may list and not watch."""
-    if state.next is Ask.WATCH and not short:
+    if state.next is RequestKind.WATCH and not short:
         return None
-    fresh = outcome.end is End.FORBIDDEN and state.forbidden_since is None
+    fresh = outcome.end is Ending.FORBIDDEN and state.forbidden_since is None
     return now if fresh else state.forbidden_since
 
 
 def _tried(state: State, rule: Rule, *, short: bool) -> bool:
     """Only a watch that lives earns another attempt without a pause: a list may succeed, and the watch never."""
-    return rule.wait is Wait.ONCE or (state.tried and (short or state.next is not Ask.WATCH))
+    return rule.wait is Pause.ONCE or (state.tried and (short or state.next is not RequestKind.WATCH))
 
 
-def _wait(rule: Rule, state: State, *, short: bool) -> Wait:
-    if rule.wait is Wait.ONCE:
-        return Wait.BACK_OFF if state.tried and (short or state.next is not Ask.WATCH) else Wait.NOT
-    return Wait.BACK_OFF if rule.wait is Wait.NOT and short else rule.wait
+def _wait(rule: Rule, state: State, *, short: bool) -> Pause:
+    if rule.wait is Pause.ONCE:
+        return Pause.BACK_OFF if state.tried and (short or state.next is not RequestKind.WATCH) else Pause.NOT
+    return Pause.BACK_OFF if rule.wait is Pause.NOT and short else rule.wait
 
 
 def _pause(
-    now: float, state: State, outcome: Outcome, *, wait: Wait, jitter: float, hidden: bool
+    now: float, state: State, outcome: Outcome, *, wait: Pause, jitter: float, hidden: bool
 ) -> tuple[Backoff, float]:
-    if wait is Wait.NOT:
+    if wait is Pause.NOT:
         return state.backoff, 0.0
     if hidden:
         return Backoff(), HIDDEN_PAUSE * (0.9 + 0.2 * jitter)
     backoff, pause = state.backoff.failed(now, jitter)
-    return backoff, max(pause, min(outcome.retry_after or 0.0, LONGEST))
+    return backoff, max(pause, min(outcome.retry_after or 0.0, LONGEST_PAUSE))
 
 
 _TROUBLES: Final = {
-    Trouble.REFUSED: End.AWAY,
-    Trouble.UNREACHABLE: End.AWAY,
-    Trouble.SILENT: End.SILENT,
-    Trouble.CUT: End.CUT,
-    Trouble.GARBAGE: End.BROKEN,
-    Trouble.UNARMED: End.UNARMED,
+    Failure.REFUSED: Ending.UNREACHABLE,
+    Failure.UNREACHABLE: Ending.UNREACHABLE,
+    Failure.SILENT: Ending.SILENT,
+    Failure.CUT: Ending.CUT,
+    Failure.UNREADABLE: Ending.SERVER_ERROR,
+    Failure.NO_CREDENTIALS: Ending.NO_CREDENTIALS,
 }
 
-_CODES: Final = {401: End.DENIED, 403: End.FORBIDDEN, 410: End.EXPIRED, 429: End.BUSY, 503: End.BUSY}
+_CODES: Final = {401: Ending.DENIED, 403: Ending.FORBIDDEN, 410: Ending.EXPIRED, 429: Ending.BUSY, 503: Ending.BUSY}
 
 _REASONS: Final = {
-    "Expired": End.EXPIRED,
-    "Gone": End.EXPIRED,
-    "Unauthorized": End.DENIED,
-    "Forbidden": End.FORBIDDEN,
-    "TooManyRequests": End.BUSY,
-    "ServiceUnavailable": End.BUSY,
-    "InternalError": End.BROKEN,
+    "Expired": Ending.EXPIRED,
+    "Gone": Ending.EXPIRED,
+    "Unauthorized": Ending.DENIED,
+    "Forbidden": Ending.FORBIDDEN,
+    "TooManyRequests": Ending.BUSY,
+    "ServiceUnavailable": Ending.BUSY,
+    "InternalError": Ending.SERVER_ERROR,
 }
 
 
-def end_of(error: RequestFailed) -> End:
+def end_of(error: RequestFailed) -> Ending:
     """Say what sort of end ``error`` is. The server's Status may lack its code, or its reason (rule R6)."""
-    if error.trouble is not Trouble.ANSWERED:
-        return _TROUBLES[error.trouble]
+    if error.failure is not Failure.ANSWERED:
+        return _TROUBLES[error.failure]
     if "ResourceVersionTooLarge" in error.causes or (error.code == 504 and "Too large resource version" in str(error)):
-        return End.AHEAD
-    by_code = _CODES.get(error.code) or (End.BROKEN if 500 <= error.code <= 599 else None)
-    return by_code or _REASONS.get(error.reason) or End.ODD
+        return Ending.AHEAD
+    by_code = _CODES.get(error.code) or (Ending.SERVER_ERROR if 500 <= error.code <= 599 else None)
+    return by_code or _REASONS.get(error.reason) or Ending.OTHER

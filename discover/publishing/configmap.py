@@ -11,7 +11,7 @@ from typing import Any, Final
 from discover.common.background import Aside
 from discover.kube.changes import CONFLICT, MERGE, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
 from discover.kube.transport import RequestFailed
-from discover.publishing.file_lock import Taken
+from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from discover.publishing.lease import Lease
 from discover.publishing.publishers import pause_after
@@ -34,10 +34,10 @@ SCRIPT_TEXT: Final = """\
 exit 0
 """
 
-LARGEST: Final = 1_000_000
+MAX_DATA: Final = 1_000_000
 """Bytes of data; the API server takes 1 MiB."""
 
-LOOK: Final = 60.0
+CHECK_INTERVAL: Final = 60.0
 """Seconds after which it is looked whether somebody else has changed what stands there."""
 
 OVERLAP: Final = OverlapLimits(least=150.0, most=150.0)
@@ -50,10 +50,10 @@ STAND_BY: Final = 2.0
 """Seconds between two looks at another daemon's Lease."""
 
 
-WRITE: Final = 3.0
+WRITE_INTERVAL: Final = 3.0
 """Seconds from one change to the next. Readers see one in a minute, and each is up to 1 MB for the API server."""
 
-FAREWELL: Final = 0.6
+LAST_REQUEST: Final = 0.6
 """Seconds that the last request may take, and letting the Lease go."""
 
 REFUSALS: Final = 3
@@ -106,8 +106,8 @@ class ConfigMap:
         def own(self) -> None:
             self._whole.own()
 
-        def standing(self) -> HostSet:
-            return self._whole.standing()
+        def published_before(self) -> HostSet:
+            return self._whole.published_before()
 
         def publish(self, publication: Publication) -> None:
             self._whole._bring(render_hosts_text(publication.hosts))
@@ -118,7 +118,7 @@ class ConfigMap:
     def own(self) -> None:
         try:
             self._lease.hold()
-        except Taken:
+        except OwnedByOther:
             # What stands there is another's now; if it is ever ours again, we begin with that.
             self._known, self._out, self._hosts = None, None, self._beginning()
             raise
@@ -129,7 +129,7 @@ class ConfigMap:
         is nobody else's."""
         return self._lease.others_until
 
-    def standing(self) -> HostSet:
+    def published_before(self) -> HostSet:
         """What an earlier life published, in its order; nothing if there is none, or it cannot be read as hosts."""
         data = (self._look() or {}).get("data") or {}
         try:
@@ -139,7 +139,7 @@ class ConfigMap:
 
     def publish(self, publication: Publication) -> None:
         self.own()
-        if publication is self._out and not self._hosts.keeps and self._clock.mono() < self._looked_at + LOOK:
+        if publication is self._out and not self._hosts.keeps and self._clock.mono() < self._looked_at + CHECK_INTERVAL:
             return
         if publication is not self._out:
             self._push = to_json(publication)
@@ -160,12 +160,12 @@ class ConfigMap:
 
     def _bring(self, hosts: str) -> None:
         wanted: dict[str, str | None] = {HOSTS: hosts, PUSH: self._push, SCRIPT: SCRIPT_TEXT}
-        if _size(wanted) > LARGEST:
+        if _size(wanted) > MAX_DATA:
             wanted[PUSH] = None  # stock Horovod does not read it
-        if _size(wanted) > LARGEST:
+        if _size(wanted) > MAX_DATA:
             raise PublishFailed(self.where, f"{len(hosts)} bytes of hosts are more than a ConfigMap takes")
         known = self._known
-        if known is None or self._clock.mono() >= self._looked_at + LOOK:
+        if known is None or self._clock.mono() >= self._looked_at + CHECK_INTERVAL:
             known = self._look()
         if known is None:
             self._create({key: value for key, value in wanted.items() if value is not None})
@@ -213,7 +213,7 @@ class ConfigMap:
         return path_of("v1", self._namespace, "configmaps", name)
 
 
-class Delegate:
+class BackgroundConfigMap:
     """A publisher whose work is done in a thread of its own: :meth:`publish` hands over, and never waits or fails.
 
     ``stands_by``: another daemon does it. ``problem``: why the newest publication is not out, for people; "" if it
@@ -245,7 +245,7 @@ class Delegate:
             clock=clock,
             interrupt=publisher.interrupt,
             farewell=publisher.close,
-            patience=FAREWELL,
+            patience=LAST_REQUEST,
         )
 
     def start(self) -> None:
@@ -281,18 +281,18 @@ class Delegate:
             return self._next_write - now  # and then it is the newest that comes out
         try:
             self._publisher.publish(wanted)
-        except Taken as taken:
+        except OwnedByOther as taken:
             return self._stand_by(str(taken))
         except PublishFailed as error:
             return self._fail(error)
         if wanted is not self._out:
-            self._out, self._next_write = wanted, self._clock.mono() + WRITE
+            self._out, self._next_write = wanted, self._clock.mono() + WRITE_INTERVAL
         self._stand_by("")
         return TURN
 
     def _recall(self, told: Callable[[], None]) -> float:
         try:
-            stood = self._publisher.standing()
+            stood = self._publisher.published_before()
         except PublishFailed as error:
             self._refusals = self._refusals + 1 if isinstance(error, Refused) else 0
             if self._refusals < REFUSALS:
@@ -334,7 +334,7 @@ def own_in_time(configmap: ConfigMap, *, clock: Clock) -> None:
     while True:
         try:
             return configmap.own()
-        except Taken:
+        except OwnedByOther:
             until, now = configmap.others_until, clock.mono()
             if until is None or due not in (None, until):
                 raise

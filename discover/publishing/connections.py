@@ -21,7 +21,7 @@ class Held(Protocol):
 H = TypeVar("H", bound=Held)
 
 
-def gives_way(now: float, held: Iterable[H], *, after: float = 0.0) -> H | None:
+def choose_to_close(now: float, held: Iterable[H], *, after: float = 0.0) -> H | None:
     """Of the source that holds the most places, the one held longest; None if none is ``after`` seconds old.
 
     So a source that takes all it can displaces itself, and one that asks now and then is let in.

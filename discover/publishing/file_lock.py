@@ -9,11 +9,11 @@ from pathlib import Path
 from hvd_elastic_ext.core.errors import Permanent
 
 
-class Taken(Permanent):
+class OwnedByOther(Permanent):
     """Another live process owns the place."""
 
 
-class Lock:
+class FileLock:
     """Owns ``place`` from construction to :meth:`release`, or to the end of this process, however it ends.
 
     The lock file ``.NAME.lock`` stays behind: removing it would let two owners in.
@@ -30,7 +30,7 @@ class Lock:
         except BlockingIOError:
             owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
             self.release()
-            raise Taken(
+            raise OwnedByOther(
                 f"{place}: another hvd-discover (process {owner}) already writes it; stop that one or name another path"
             ) from None
         os.ftruncate(self._fd, 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from discover.publishing.file_lock import Lock
+from discover.publishing.file_lock import FileLock
 from hvd_elastic_ext.core.errors import BadHosts, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text
@@ -58,7 +58,7 @@ class AtomicFile:
         self._mode = mode
         self._wrote = wrote
         self._temporary = self.path.with_name(f".{self.path.name}.new")
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
 
     def own(self) -> None:
         """Become the only writer. Raises :class:`Taken`, or ``OSError``; may be repeated."""
@@ -66,7 +66,7 @@ class AtomicFile:
             self.close()
         if self._lock is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(self.path)
+            self._lock = FileLock(self.path)
             self._temporary.unlink(missing_ok=True)
 
     def read(self) -> bytes | None:
@@ -135,7 +135,7 @@ class HostsFile:
         except OSError as error:
             raise PublishFailed(self.where, why(error)) from None
 
-    def standing(self) -> HostSet:
+    def published_before(self) -> HostSet:
         """Return what an earlier life published, in its order; nothing if that cannot be read."""
         try:
             return parse_hosts_text((self._file.read() or b"").decode("ascii"), where=self.where)

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from discover.publishing.addresses import Address, TcpAddress, UnixAddress
-from discover.publishing.connections import gives_way, source_of
-from discover.publishing.file_lock import Lock, Taken
+from discover.publishing.connections import choose_to_close, source_of
+from discover.publishing.file_lock import FileLock, OwnedByOther
 from discover.publishing.routes import Answer, Routes
 from hvd_elastic_ext.core.errors import Permanent
 
@@ -30,19 +30,19 @@ LOG = logging.getLogger("hvd-discover")
 MAX_CLIENTS = 512
 """Connections at a time. For a further one, one that asks for nothing gives way: see :func:`gives_way`."""
 
-ASK = 5.0
+REQUEST_TIMEOUT = 5.0
 """Seconds for a whole request, from the connection's beginning or the last answer, however many bytes came."""
 
 MAX_HEAD = 8192
 """Bytes of a request line and its headers; whoever sends more is sent away."""
 
-TELL = 15.0
+ANSWER_TIMEOUT = 15.0
 """Seconds for a client to take a whole answer."""
 
-ROOM = 0.2
+ROOM_TIMEOUT = 0.2
 """Seconds to wait for the thread of a connection that gives way."""
 
-HANG_UP = 0.5
+CLOSE_TIMEOUT = 0.5
 """Seconds to wait for a connection's thread at the end; what still runs then ends with the process."""
 
 
@@ -60,7 +60,7 @@ class Server:
     """
 
     def __init__(self, address: Address, routes: Routes) -> None:
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
         self._socket_file: tuple[Path, os.stat_result] | None = None
         try:
             self._server = self._bind(address, routes)
@@ -95,7 +95,7 @@ class Server:
         if isinstance(address, TcpAddress):
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             return _server_of(family)((address.host, address.port), routes)
-        self._lock = Lock(address.path)
+        self._lock = FileLock(address.path)
         _clear(address.path)
         server = _UnixServer(str(address.path), routes)
         self._socket_file = (address.path, address.path.stat())
@@ -141,7 +141,7 @@ def _clear(path: Path) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return
-    raise Taken(f"--listen unix://{path}: another process already serves it; stop that one or name another path")
+    raise OwnedByOther(f"--listen unix://{path}: another process already serves it; stop that one or name another path")
 
 
 _END = re.compile(rb"\r?\n\r?\n")
@@ -187,13 +187,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         head = self._head()
         self.rfile, self.wfile = io.BytesIO(head), io.BytesIO()
         super().handle_one_request()  # without a head: the connection ends
-        self.connection.settimeout(TELL)  # for all of it
+        self.connection.settimeout(ANSWER_TIMEOUT)  # for all of it
         self.connection.sendall(self.wfile.getvalue())
         self._own.turns(asking=True)
 
     def _head(self) -> bytes:
         """The next request's head, whole; nothing if the client ends, or needs too long or too many bytes."""
-        until = self._own.since + ASK
+        until = self._own.since + REQUEST_TIMEOUT
         came = b""
         while (end := _END.search(came)) is None:
             left = until - time.monotonic()
@@ -266,13 +266,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # it would be tried again at once, without an end
                 self._make_room()
-                time.sleep(ROOM)
+                time.sleep(ROOM_TIMEOUT)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
             self._make_room()
-            if not self._free.acquire(timeout=ROOM):
+            if not self._free.acquire(timeout=ROOM_TIMEOUT):
                 with contextlib.suppress(OSError):
                     request.setblocking(False)
                     request.send(
@@ -299,12 +299,12 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         for connection in list(self._open.values()):
             connection.hang_up()
             if connection.thread is not None:
-                connection.thread.join(HANG_UP)
+                connection.thread.join(CLOSE_TIMEOUT)
 
     def _make_room(self) -> None:
         """Hang up on a connection; those that are being answered, or wait for news, are spared."""
         asking = [each for each in list(self._open.values()) if each.asking]
-        leaving = gives_way(time.monotonic(), asking)
+        leaving = choose_to_close(time.monotonic(), asking)
         if leaving is not None:
             leaving.hang_up()
 

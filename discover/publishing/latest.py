@@ -9,7 +9,7 @@ from hvd_elastic_ext.core.publication import Publication
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ReaderPosition:
     """What a waiting reader has: a sequence number, and whose, if it says so."""
 
     sequence: int
@@ -26,13 +26,13 @@ class Known:
         return self.sequence != current.sequence
 
 
-class Board:
+class LatestPublication:
     """A publisher for readers inside this process: the HTTP server's threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: Publication | None = None
-        self._waiting: dict[threading.Event, Known] = {}
+        self._waiting: dict[threading.Event, ReaderPosition] = {}
         self._closed = False
 
     @property
@@ -49,7 +49,7 @@ class Board:
                 self._current = publication
                 self._wake(publication)
 
-    def wait_newer(self, known: Known, timeout: float, *, woken: threading.Event) -> Publication | None:
+    def wait_newer(self, known: ReaderPosition, timeout: float, *, woken: threading.Event) -> Publication | None:
         """Block until there is news for a reader; return None after ``timeout`` seconds or at :meth:`close`.
 
         Whoever sets ``woken`` ends the wait, too.
@@ -78,6 +78,6 @@ class Board:
             if known.outdated_by(publication):
                 woken.set()
 
-    def _news(self, known: Known) -> Publication | None:
+    def _news(self, known: ReaderPosition) -> Publication | None:
         current = self._current
         return current if current is not None and known.outdated_by(current) else None

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from discover.kube.changes import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
 from discover.kube.transport import RequestFailed
-from discover.publishing.file_lock import Taken
+from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from hvd_elastic_ext.core.clock import Clock
 
@@ -31,7 +31,7 @@ class LeaseLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class LeaseRecord:
     """A Lease as it was found: ``version`` is its resourceVersion, ``since`` when this daemon first saw that very
     version (monotonic seconds). Clocks of two machines are not compared: what counts is that nothing changed."""
 
@@ -52,7 +52,7 @@ class Claim(Enum):
     WAIT = 4
 
 
-def claim(now: float, me: str, held: Held | None, *, limits: LeaseLimits) -> tuple[Claim, str]:
+def claim(now: float, me: str, held: LeaseRecord | None, *, limits: LeaseLimits) -> tuple[Claim, str]:
     """Decide about a Lease: ``(claim, reason)``; ``held`` is None where there is none. Pure."""
     if held is None or not held.holder:
         return Claim.TAKE, "nobody holds it"
@@ -80,7 +80,7 @@ class Lease:
         self._of = of
         self._clock = clock
         self._limits = limits
-        self._known: Held | None = None
+        self._known: LeaseRecord | None = None
         self._ours = False
 
     def hold(self) -> None:
@@ -89,7 +89,7 @@ class Lease:
         held = self._known if self._ours else self._read(now)
         what, _ = claim(now, self._me, held, limits=self._limits)
         if what is Claim.WAIT and held is not None:
-            raise Taken(
+            raise OwnedByOther(
                 f"{self._of}: hvd-discover {held.holder} already writes it (Lease {self._namespace}/{self._name}); "
                 "stop that one or name another ConfigMap"
             )
@@ -112,7 +112,7 @@ class Lease:
         except RequestFailed:
             return
 
-    def _read(self, now: float) -> Held | None:
+    def _read(self, now: float) -> LeaseRecord | None:
         try:
             found = self._sender.send("GET", self._path())
         except RequestFailed as error:
@@ -120,10 +120,10 @@ class Lease:
                 self._known = None
                 return None
             raise self._failed(error) from None
-        self._known = held_in(found, before=self._known, now=now)
+        self._known = lease_record(found, before=self._known, now=now)
         return self._known
 
-    def _write(self, held: Held | None, now: float) -> None:
+    def _write(self, held: LeaseRecord | None, now: float) -> None:
         self._ours = False
         try:
             if held is None:
@@ -132,7 +132,7 @@ class Lease:
                 found = self._sender.send("PUT", self._path(), self._body(held, self._me))
         except RequestFailed as error:
             raise self._failed(error) from None
-        self._known = held_in(found, before=None, now=now)  # from when it was asked for: others may see it earlier
+        self._known = lease_record(found, before=None, now=now)  # from when it was asked for: others may see it earlier
         self._ours = True
 
     def _failed(self, error: RequestFailed) -> PublishFailed:
@@ -144,7 +144,7 @@ class Lease:
     def _path(self) -> str:
         return path_of(API, self._namespace, "leases", self._name)
 
-    def _body(self, before: Held | None, holder: str | None) -> dict[str, Any]:
+    def _body(self, before: LeaseRecord | None, holder: str | None) -> dict[str, Any]:
         moment = datetime.fromtimestamp(self._clock.wall(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         changes = 0 if before is None else before.changes + (holder not in (None, before.holder))
         acquired = before.acquired if before is not None and before.holder == holder else ""
@@ -162,12 +162,12 @@ class Lease:
         }
 
 
-def held_in(found: Mapping[str, Any], *, before: Held | None, now: float) -> Held:
+def lease_record(found: Mapping[str, Any], *, before: LeaseRecord | None, now: float) -> LeaseRecord:
     """Read a Lease; one that is as it was ``before`` has stood since then. What is missing is taken to be nothing."""
     spec, metadata = found.get("spec") or {}, found.get("metadata") or {}
     version, lasts = str(metadata.get("resourceVersion") or ""), spec.get("leaseDurationSeconds")
     same = before is not None and before.version == version
-    return Held(
+    return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         version=version,
         lasts=float(lasts) if isinstance(lasts, (int, float)) and lasts > 0 else LeaseLimits().lasts,

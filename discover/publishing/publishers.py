@@ -31,18 +31,18 @@ class Delegating(Publisher, Protocol):
 
 
 @dataclass(slots=True)
-class _Outlet:
+class _PublisherState:
     publisher: Publisher
     failures: int = 0
     not_before: float = 0.0
     problem: str = ""
 
 
-class Outlets:
+class Publishers:
     """All ways out. One that fails holds up no other, and is tried again with growing pauses."""
 
     def __init__(self, publishers: Iterable[Publisher], metrics: Metrics) -> None:
-        self._outlets = [_Outlet(publisher) for publisher in publishers]
+        self._outlets = [_PublisherState(publisher) for publisher in publishers]
         self._metrics = metrics
 
     def bring_to(self, publication: Publication, *, now: float) -> str:
@@ -59,7 +59,7 @@ class Outlets:
         for outlet in self._outlets:
             outlet.publisher.close()
 
-    def _try(self, outlet: _Outlet, publication: Publication, now: float) -> None:
+    def _try(self, outlet: _PublisherState, publication: Publication, now: float) -> None:
         try:
             outlet.publisher.publish(publication)
         except PublishFailed as error:

@@ -6,10 +6,10 @@ import threading
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import CONTENT_TYPE, Metrics
-from discover.publishing.connections import gives_way
-from discover.publishing.latest import Board, Known
+from discover.publishing.connections import choose_to_close
+from discover.publishing.latest import LatestPublication, ReaderPosition
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.publication import Publication, to_json
 
@@ -42,7 +42,9 @@ class _Waiter:
 class Routes:
     """Answers paths, from any thread; ``hold`` is in seconds."""
 
-    def __init__(self, board: Board, *, vitals: Vitals, metrics: Metrics, clock: Clock, hold: float = HOLD) -> None:
+    def __init__(
+        self, board: LatestPublication, *, vitals: Health, metrics: Metrics, clock: Clock, hold: float = HOLD
+    ) -> None:
         self._board = board
         self._metrics = metrics
         self._hold = hold
@@ -80,7 +82,9 @@ class Routes:
         if waiter is None:
             return Answer(503, b"too many clients are waiting\n")
         try:
-            news = self._board.wait_newer(Known(int(after), query.get("source")), self._hold, woken=waiter.woken)
+            news = self._board.wait_newer(
+                ReaderPosition(int(after), query.get("source")), self._hold, woken=waiter.woken
+            )
         finally:
             self._leave(waiter)
         if self._closed.is_set():
@@ -92,7 +96,7 @@ class Routes:
         with self._seats:
             now = self._clock.mono()
             if len(self._waiting) >= MAX_WAITING:
-                oldest = gives_way(now, self._waiting, after=SHORTEST_HOLD)
+                oldest = choose_to_close(now, self._waiting, after=SHORTEST_HOLD)
                 if oldest is None:
                     return None
                 self._waiting.discard(oldest)

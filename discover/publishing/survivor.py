@@ -21,7 +21,7 @@ from hvd_elastic_ext.core.publication import Departure, Publication
 
 LOG = logging.getLogger("hvd-discover")
 
-OVER = ("Failed", "Succeeded")
+ENDED = ("Failed", "Succeeded")
 """Phases of pods that are there, and in which nothing runs any more."""
 
 
@@ -43,7 +43,7 @@ class OverlapLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PublishedHosts:
     """Hosts that stood in the file from ``since`` on (monotonic seconds), and that a reader may still go by."""
 
     hosts: HostSet
@@ -52,7 +52,7 @@ class Shown:
 
 def overlap(
     now: float,
-    shown: tuple[Shown, ...],
+    shown: tuple[PublishedHosts, ...],
     wanted: HostSet,
     *,
     stand: float,
@@ -81,7 +81,7 @@ def _share_one(old: HostSet, wanted: HostSet, kept: list[Host]) -> bool:
     return any(host.name in wanted or host.name in also for host in old)
 
 
-def still_valid(now: float, shown: tuple[Shown, ...], *, stand: float) -> tuple[Shown, ...]:
+def still_valid(now: float, shown: tuple[PublishedHosts, ...], *, stand: float) -> tuple[PublishedHosts, ...]:
     """The part of the past that a reader may still go by: the newest, and what was replaced less than ``stand`` ago."""
     older = [each for each, newer in pairwise(shown) if now - newer.since < stand]
     return (*older, *shown[-1:])
@@ -92,12 +92,12 @@ def _survivor(living: list[Host], left: Mapping[str, float]) -> list[Host]:
     return [max(living, key=lambda host: left.get(host.name, -math.inf))] if living else []
 
 
-class Living:
+class RunningHosts:
     """Hosts of which something may still run: their pod is there, by UID if that is known, and has not ended."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        there = [verdict for verdict in selection.verdicts if verdict.pod.phase not in OVER]
+        there = [verdict for verdict in selection.verdicts if verdict.pod.phase not in ENDED]
         self._uids = {verdict.pod.uid for verdict in there}
         self._names = {verdict.host.name for verdict in there if verdict.host is not None}
         self._pods = {verdict.pod.key.name for verdict in there}
@@ -113,7 +113,7 @@ class HoldsHosts(Publisher, Protocol):
 
     def own(self) -> None: ...
 
-    def standing(self) -> HostSet: ...
+    def published_before(self) -> HostSet: ...
 
 
 class OverlappingHostsFile:
@@ -135,7 +135,7 @@ class OverlappingHostsFile:
         self._alive = alive
         self._clock = clock
         self._limits = limits or OverlapLimits()
-        self._shown: tuple[Shown, ...] | None = None
+        self._shown: tuple[PublishedHosts, ...] | None = None
         self._said = ""
 
     @property
@@ -150,12 +150,12 @@ class OverlappingHostsFile:
     def own(self) -> None:
         self._file.own()
 
-    def standing(self) -> HostSet:
-        return self._file.standing()
+    def published_before(self) -> HostSet:
+        return self._file.published_before()
 
     def publish(self, publication: Publication) -> None:
         if self._shown is None:  # what an earlier life wrote is what readers go by
-            self._shown = (Shown(self._file.standing(), -math.inf),)
+            self._shown = (PublishedHosts(self._file.published_before(), -math.inf),)
         left = {each.host: _left(each, self._clock.wall()) for each in publication.departing}
         now = self._clock.mono()
         shown = self._shown[-1].hosts
@@ -167,7 +167,7 @@ class OverlappingHostsFile:
         if past[-1].hosts != hosts:
             for each in past:  # in a storm of changes there are hundreds
                 each.hosts.lean()
-            past = (*past, Shown(hosts, self._clock.mono()))
+            past = (*past, PublishedHosts(hosts, self._clock.mono()))
         self._shown = past
         if reason != self._said:
             self._said = reason

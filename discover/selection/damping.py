@@ -10,9 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from discover.common.source import Sight
+from discover.common.source import Observation
 from discover.selection.objects import Key
-from discover.selection.selection import Grade, Selection, Verdict, groups_of
+from discover.selection.selection import Selection, groups_of
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure
 
@@ -22,7 +23,7 @@ REMOVAL, ADDITION = "removal", "addition"
 
 
 @dataclass(frozen=True, slots=True)
-class HoldLimits:
+class DampingLimits:
     """All in seconds.
 
     ``settle``: how long additions gather before they are published together. ``damper``: how long hosts stay
@@ -41,7 +42,7 @@ class HoldLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
+class ProbeResults:
     """What the admission probe knows, by :func:`probed`. ``admitted``: who answered once. ``refused``: why others did
     not yet."""
 
@@ -51,10 +52,10 @@ class Answers:
     """Nobody is probed: every pod counts as admitted."""
 
     def admit(self, host: Host) -> bool:
-        return self.everybody or probed(host) in self.admitted
+        return self.everybody or probe_key(host) in self.admitted
 
 
-def probed(host: Host) -> str:
+def probe_key(host: Host) -> str:
     """What the answers of a host are known by: its pod's UID and life. A new container has to listen first."""
     return f"{host.uid}/{host.life}" if host.life else host.uid
 
@@ -64,12 +65,12 @@ class Facts:
     """``seen_at``: when the oldest news in this selection arrived (monotonic seconds); None if it brings none."""
 
     selection: Selection
-    answers: Answers = field(default_factory=Answers)
+    answers: ProbeResults = field(default_factory=ProbeResults)
     seen_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class DampingState:
     """What is remembered from look to look; mappings are by UID, times in seconds of the monotonic clock.
 
     ``earlier``: names that an earlier life of the daemon published; they count as published in the first look.
@@ -86,23 +87,23 @@ class Held:
     damped: bool = False
     looking_since: float | None = None
     begun: bool = False
-    sight: Sight | None = None
+    observation: Observation | None = None
     """What was shown last; what is the same in the next one is used again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class DampingResult:
     """What becomes of one look.
 
-    ``sight`` is None until the first publication is worth making. ``wanted`` are to be probed. ``notes`` say, by
+    ``observation`` is None until the first publication is worth making. ``wanted`` are to be probed. ``notes`` say, by
     pod, what a verdict does not: why a usable pod is not published, or an unusable one still is. ``again_at``:
     monotonic seconds at which time alone changes this. ``relist``: the cluster should be listed anew, as what was
     seen may be no more than an outage of its control plane. ``causes``: (``removal`` or ``addition``, when the news
     of it arrived), the oldest of each kind that this look lets through.
     """
 
-    held: Held
-    sight: Sight | None
+    held: DampingState
+    observation: Observation | None
     wanted: tuple[Host, ...] = ()
     notes: Mapping[Key, str] = field(default_factory=dict)
     again_at: float | None = None
@@ -110,9 +111,11 @@ class Holding:
     causes: tuple[tuple[str, float], ...] = ()
 
 
-def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimits()) -> tuple[Holding, str]:
-    """Decide what is published of a selection: ``(holding, reason)``. ``now`` is in monotonic seconds."""
-    found = _Sorted.of(facts, held)
+def decide_published(
+    now: float, held: DampingState, facts: Facts, *, limits: DampingLimits = DampingLimits()
+) -> tuple[DampingResult, str]:
+    """Decide what is published of a selection: ``(damping, reason)``. ``now`` is in monotonic seconds."""
+    found = _Pods.of(facts, held)
     silent, damped = _dampen(now, held, found, limits=limits)
     named, clashes = _unique(found, damped, held)
     found.addable = {uid: host for uid, host in found.addable.items() if uid in named}
@@ -126,7 +129,7 @@ def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimit
     waiting = {} if added else {uid: found.keys[uid] for uid in found.addable}
     hosts = {uid: host for uid, host in named.items() if uid not in waiting} if waiting else named
     unchanged = hosts == held.published
-    after = Held(
+    after = DampingState(
         earlier=frozenset() if begun else held.earlier,
         published=held.published if unchanged else hosts,
         fresh={uid: held.fresh.get(uid, _or(facts.seen_at, now)) for uid in found.usable if uid not in hosts},
@@ -135,25 +138,25 @@ def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimit
         damped=bool(damped),
         looking_since=since,
         begun=begun,
-        sight=_sight(hosts, found.leaving, held.sight if unchanged else None) if begun else None,
+        observation=_observation(hosts, found.leaving, held.observation if unchanged else None) if begun else None,
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
     times = [*ends.values(), _after(after.gathering, limits.settle), None if begun else since + limits.patience]
-    holding = Holding(
+    damping = DampingResult(
         held=after,
-        sight=after.sight,
+        observation=after.observation,
         wanted=tuple(found.wanted),
         notes={**found.notes, **dict.fromkeys(waiting.values(), "gathering additions"), **kept, **clashes},
         again_at=min((time for time in times if time is not None and time > now), default=None),
         relist=bool(damped) and not held.damped,
         causes=() if unchanged else _causes(held, after, facts),
     )
-    return holding, _reason(after, found, damped=len(damped))
+    return damping, _reason(after, found, damped=len(damped))
 
 
-def stands(now: float, holding: Holding, *, of: Facts, facts: Facts) -> bool:
-    """Whether :func:`hold` would come to the same again, if ``holding`` is what it came to for the facts ``of``.
+def still_holds(now: float, damping: DampingResult, *, of: Facts, facts: Facts) -> bool:
+    """Whether :func:`hold` would come to the same again, if ``damping`` is what it came to for the facts ``of``.
 
     It says so only where that takes no looking: groups of pods in which nobody has changed are the same objects.
     """
@@ -164,14 +167,14 @@ def stands(now: float, holding: Holding, *, of: Facts, facts: Facts) -> bool:
         and groups.clear is before.clear
         and groups.marked is before.marked
         and facts.answers == of.answers
-        and holding.held.begun
-        and not holding.held.damped  # how long it is held is told
-        and (holding.again_at is None or now < holding.again_at)
+        and damping.held.begun
+        and not damping.held.damped  # how long it is held is told
+        and (damping.again_at is None or now < damping.again_at)
     )
 
 
 @dataclass(slots=True)
-class _Sorted:
+class _Pods:
     """The pods by what is to be done with them, by UID but for ``leaving``, ``wanted`` and ``notes``.
 
     ``kept``: published, and usable still. ``usable``: newcomers that are, and what speaks against adding them;
@@ -190,7 +193,7 @@ class _Sorted:
     veterans: bool = False
 
     @classmethod
-    def of(cls, facts: Facts, held: Held) -> _Sorted:
+    def of(cls, facts: Facts, held: DampingState) -> _Pods:
         """Those that are published and clear, nearly all of them, are not looked at one by one."""
         groups = groups_of(facts.selection)
         made = cls(groups.keys, dict(groups.clear))
@@ -202,13 +205,13 @@ class _Sorted:
             made._mark(verdict, facts, held)
         return made
 
-    def _known(self, host: Host | None, held: Held) -> bool:
+    def _known(self, host: Host | None, held: DampingState) -> bool:
         """Whether it was published by an earlier life of the daemon."""
         known = bool(held.earlier) and host is not None and host.name in held.earlier
         self.veterans = self.veterans or known
         return known
 
-    def _mark(self, verdict: Verdict, facts: Facts, held: Held) -> None:
+    def _mark(self, verdict: Verdict, facts: Facts, held: DampingState) -> None:
         if verdict.grade is Grade.GONE:
             self.leaving.append(verdict)
             return
@@ -223,7 +226,7 @@ class _Sorted:
         elif verdict.grade is Grade.ABSENT and (published or uid in held.silent):
             self.silent[uid] = verdict
 
-    def _newcomer(self, uid: str, host: Host, advisory: str, answers: Answers) -> None:
+    def _newcomer(self, uid: str, host: Host, advisory: str, answers: ProbeResults) -> None:
         self.usable[uid] = advisory
         if advisory:
             self.notes[self.keys[uid]] = f"not added: {advisory}"
@@ -231,14 +234,16 @@ class _Sorted:
             self.addable[uid] = host
         else:
             self.wanted.append(host)
-            self.notes[self.keys[uid]] = answers.refused.get(probed(host), "being probed")
+            self.notes[self.keys[uid]] = answers.refused.get(probe_key(host), "being probed")
 
-    def undecided(self, answers: Answers) -> bool:
+    def undecided(self, answers: ProbeResults) -> bool:
         """Whether a probe has yet to answer for the first time."""
-        return any(probed(host) not in answers.refused for host in self.wanted)
+        return any(probe_key(host) not in answers.refused for host in self.wanted)
 
 
-def _dampen(now: float, held: Held, found: _Sorted, *, limits: HoldLimits) -> tuple[dict[str, float], list[Verdict]]:
+def _dampen(
+    now: float, held: DampingState, found: _Pods, *, limits: DampingLimits
+) -> tuple[dict[str, float], list[Verdict]]:
     """Say since when which hosts are silent, and which of them stay published.
 
     A loss without a notice counts for as long as the damper holds: nodes that one outage took fall silent one by one,
@@ -252,7 +257,7 @@ def _dampen(now: float, held: Held, found: _Sorted, *, limits: HoldLimits) -> tu
     return silent, [found.silent[uid] for uid in silent if uid not in held.silent or uid in held.published]
 
 
-def _unique(found: _Sorted, damped: Iterable[Verdict], held: Held) -> tuple[dict[str, Host], dict[Key, str]]:
+def _unique(found: _Pods, damped: Iterable[Verdict], held: DampingState) -> tuple[dict[str, Host], dict[Key, str]]:
     """Hosts by UID, each name once: the first one has it."""
     silent = {each.pod.uid: held.published[each.pod.uid] if each.host is None else each.host for each in damped}
     every = {**found.kept, **silent, **found.addable}
@@ -271,11 +276,11 @@ def _unique(found: _Sorted, damped: Iterable[Verdict], held: Held) -> tuple[dict
     return hosts, clashes
 
 
-def _sight(hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Sight | None) -> Sight:
+def _observation(hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Observation | None) -> Observation:
     """``before``: the one with the same hosts, if there was one; what is the same in it is used again."""
     usable = HostSet(tuple(hosts.values())) if before is None else before.hosts
     departing = _departures(leaving, usable)
-    return before if before is not None and before.departing == departing else Sight(usable, departing)
+    return before if before is not None and before.departing == departing else Observation(usable, departing)
 
 
 def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure, ...]:
@@ -290,7 +295,7 @@ def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure
     return tuple(departures.values())
 
 
-def _causes(before: Held, after: Held, facts: Facts) -> tuple[tuple[str, float], ...]:
+def _causes(before: DampingState, after: DampingState, facts: Facts) -> tuple[tuple[str, float], ...]:
     """What a hold kept back is not counted when it comes through: its time is the hold's."""
     causes = []
     gone, come = (one.published.keys() - other.published.keys() for one, other in ((before, after), (after, before)))
@@ -302,7 +307,7 @@ def _causes(before: Held, after: Held, facts: Facts) -> tuple[tuple[str, float],
     return tuple(causes)
 
 
-def _reason(after: Held, found: _Sorted, *, damped: int) -> str:
+def _reason(after: DampingState, found: _Pods, *, damped: int) -> str:
     parts = [
         (len(found.wanted), "waiting for the probe"),
         (len(found.addable) if after.gathering is not None else 0, "gathering"),

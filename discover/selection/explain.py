@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from discover.common.source import Source
-from discover.selection.damping import Holding
-from discover.selection.selection import Grade, Selection, Verdict, groups_of
+from discover.selection.damping import DampingResult
+from discover.selection.selection import Selection, groups_of
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
-WARNED = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
+FOLLOWS = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,11 @@ class FollowsPods(Source, Protocol):
         """Whether something may still run on a host that is published no more."""
 
 
-def explain(selection: Selection, holding: Holding) -> tuple[Row, ...]:
+def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
     """Say what became of each pod, in order of their names."""
-    published = holding.held.published
+    published = damping.held.published
     return tuple(
-        _row(verdict, note=holding.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
+        _row(verdict, note=damping.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
         for verdict in selection.verdicts
     )
 
@@ -63,12 +64,12 @@ def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
     for verdict in groups_of(selection).marked:
         if verdict.grade is Grade.GONE:
             continue
-        follows = WARNED.get(verdict.grade, "advisory")
+        follows = FOLLOWS.get(verdict.grade, "advisory")
         counts[_place(verdict.advisory if follows == "advisory" else verdict.reason), follows] += 1
     return counts
 
 
-def word_for(verdict: Verdict, *, published: bool) -> str:
+def verdict_word(verdict: Verdict, *, published: bool) -> str:
     """``usable``: published. ``waiting``: it could be, and will. ``warned``: it could be, but for a warning.
 
     ``leaving``: it was given notice. ``silent``: nothing is heard of it; ``held``: and it is published still.
@@ -86,7 +87,7 @@ def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
     beside = verdict.advisory if published else ""  # else the note says it
     return Row(
         pod=str(pod.key),
-        what=word_for(verdict, published=published),
+        what=verdict_word(verdict, published=published),
         reason="; ".join(filter(None, [verdict.reason, beside, note])),
         published=published,
         host="" if host is None else host.name,

@@ -110,7 +110,7 @@ class JobView:
 class HostRules:
     """How pods become hosts.
 
-    ``slots``: of each pod, unless it says otherwise itself. ``host_name``: a template; see :data:`PLACES`. ``domain``:
+    ``slots``: of each pod, unless its annotation differs. ``host_name``: a template. ``domain``:
     the cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: whose limits count; "" is the
     first one. See also :func:`life_of`. ``resources``: see :data:`GPUS`.
 
@@ -145,10 +145,10 @@ class Slots:
     note: str = ""
 
 
-PLACES: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
+PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
 """What may stand in braces in a template of host names."""
 
-_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _JOB_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
@@ -264,23 +264,23 @@ def _filled(pod: PodView, template: str) -> str:
         "ip": pod.ip,
         "node": pod.node,
     }
-    missing = next((place for place in _PLACE.findall(template) if not values[place]), None)
+    missing = next((place for place in _PLACEHOLDER.findall(template) if not values[place]), None)
     if missing is not None:
         raise ValueError(f"--host-name asks for {{{missing}}}, which this pod has not")
-    return _PLACE.sub(lambda found: values[found[1]], template)
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 
 def _check_template(template: str) -> None:
-    places = _PLACE.findall(template)
+    places = _PLACEHOLDER.findall(template)
     for place in places:
-        if place not in PLACES:
-            near = difflib.get_close_matches(place, PLACES, n=1, cutoff=0.0)[0]
+        if place not in PLACEHOLDERS:
+            near = difflib.get_close_matches(place, PLACEHOLDERS, n=1, cutoff=0.0)[0]
             raise UsageError(
-                f"--host-name {template!r}: {{{place}}} is none of {', '.join(PLACES)}; did you mean {near!r}?"
+                f"--host-name {template!r}: {{{place}}} is none of {', '.join(PLACEHOLDERS)}; did you mean {near!r}?"
             )
     if not {"name", "hostname", "ip", "node"} & set(places):
         raise UsageError(f"--host-name {template!r} gives every pod one name; put {{name}} into it")
-    example = _PLACE.sub("x", template)
+    example = _PLACEHOLDER.sub("x", template)
     if (problem := name_error(example)) is not None:
         raise UsageError(f"--host-name {template!r} makes names like {example!r}: {problem}")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from discover.selection.signals import Class, Deadline, Evidence, Signal, Table
+from discover.selection.signals import Deadline, Evidence, Signal, SignalClass, Table
 
-GONE, IMMINENT, ADVISORY, NOTE = Class.GONE, Class.IMMINENT, Class.ADVISORY, Class.NOTE
+GONE, IMMINENT, ADVISORY, NOTE = SignalClass.GONE, SignalClass.IMMINENT, SignalClass.ADVISORY, SignalClass.NOTE
 ABSENCE: Final = Evidence.ABSENCE
 VALUE: Final = Deadline("epoch-value")
 TAINT, CONDITION = "taint-time", "condition-time"
@@ -20,15 +20,15 @@ DELETED: Final = "pod-deleted"
 NODE_GONE: Final = "node-gone"
 
 
-def _pod(name: str, kind: str, key: str, category: Class, says: str, **more: Any) -> Signal:
+def _pod(name: str, kind: str, key: str, category: SignalClass, says: str, **more: Any) -> Signal:
     return Signal(name=name, object="pod", kind=kind, key=key, category=category, says=says, **more)
 
 
-def _node(name: str, kind: str, key: str, category: Class, says: str, **more: Any) -> Signal:
+def _node(name: str, kind: str, key: str, category: SignalClass, says: str, **more: Any) -> Signal:
     return Signal(name=name, object="node", kind=kind, key=key, category=category, says=says, **more)
 
 
-def _taint(name: str, key: str, category: Class, says: str, **more: Any) -> Signal:
+def _taint(name: str, key: str, category: SignalClass, says: str, **more: Any) -> Signal:
     return _node(name, "taint", key, category, says, **more)
 
 

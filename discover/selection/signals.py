@@ -13,7 +13,7 @@ from typing import Final
 from discover.selection.objects import NOTHING, Condition, NodeView, PodView, Taint
 
 
-class Class(Enum):
+class SignalClass(Enum):
     """What follows from a signal.
 
     GONE: it is dead already. IMMINENT: it will be soon, whatever anybody does. ADVISORY: it may be; hosts are kept,
@@ -82,7 +82,7 @@ class Signal:
     object: str
     kind: str
     key: str
-    category: Class
+    category: SignalClass
     says: str
     value: str | None = None
     effect: str | None = None
@@ -131,7 +131,7 @@ class Table:
         return self._by_key.get((what, kind), {})
 
 
-def judge_pod(pod: PodView, table: Table) -> tuple[Finding, ...]:
+def pod_signals(pod: PodView, table: Table) -> tuple[Finding, ...]:
     """Every signal that a pod shows itself, the worst first."""
     fields = {"phase": pod.phase}
     if pod.deleting is not None:
@@ -146,7 +146,7 @@ def judge_pod(pod: PodView, table: Table) -> tuple[Finding, ...]:
     )
 
 
-def judge_node(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
+def node_signals(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
     """Every signal that a node shows, the worst first. None is a node that is known not to exist."""
     if node is None:
         return _sorted(_values_found(table.about("node", "field"), {"exists": "false"}, NOTHING))
@@ -162,7 +162,7 @@ def judge_node(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
     )
 
 
-def judge_job(labels: Mapping[str, str], annotations: Mapping[str, str], table: Table) -> tuple[Finding, ...]:
+def job_signals(labels: Mapping[str, str], annotations: Mapping[str, str], table: Table) -> tuple[Finding, ...]:
     """Every signal that the object above the pods shows."""
     return _sorted(
         [
@@ -207,7 +207,7 @@ def _is_on(signal: Signal, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in signal.only_on)
 
 
-_RANK: Final = {each: rank for rank, each in enumerate(Class)}
+_RANK: Final = {each: rank for rank, each in enumerate(SignalClass)}
 
 
 def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:

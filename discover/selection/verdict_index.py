@@ -18,7 +18,7 @@ _Change = tuple[Verdict | None, Verdict | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
+class VerdictGroups:
     """The same verdicts, by what there is to be done about them.
 
     ``clear``: the hosts that nothing speaks against, by UID. ``marked``: verdicts to be looked at one by one, in order
@@ -31,7 +31,7 @@ class Groups:
     keys: Mapping[str, Key]
 
     @classmethod
-    def of(cls, verdicts: Iterable[Verdict]) -> Groups:
+    def of(cls, verdicts: Iterable[Verdict]) -> VerdictGroups:
         """Of ``verdicts`` in order of the pods' keys."""
         verdicts = tuple(verdicts)
         return cls(
@@ -41,7 +41,7 @@ class Groups:
         )
 
 
-NOBODY: Final = Groups({}, (), {})
+NO_PODS: Final = VerdictGroups({}, (), {})
 
 
 def clear_host(verdict: Verdict) -> Host | None:
@@ -53,14 +53,14 @@ def is_marked(verdict: Verdict) -> bool:
     return grade in (Grade.LEAVING, Grade.ABSENT, Grade.GONE) or (grade is Grade.USABLE and bool(verdict.advisory))
 
 
-class Register:
+class VerdictIndex:
     """Keeps :attr:`verdicts` and :attr:`groups`; a change costs what it changes, and little besides."""
 
     def __init__(self) -> None:
         self._order: list[Key] = []
         self._verdicts: list[Verdict] = []
         self._marked: dict[Key, Verdict] = {}
-        self.groups = NOBODY
+        self.groups = NO_PODS
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -70,7 +70,7 @@ class Register:
         """Take in what is held of some pods now: None if they are gone."""
         changes = [(self._put(key, news[key]), news[key]) for key in sorted(news)]
         before = self.groups
-        self.groups = Groups(
+        self.groups = VerdictGroups(
             clear=_replaced(before.clear, changes, clear_host),
             marked=self._mark(changes, before.marked),
             keys=_replaced(before.keys, changes, lambda verdict: verdict.pod.key),

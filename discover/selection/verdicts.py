@@ -10,7 +10,7 @@ from typing import Final
 
 from discover.selection.objects import Container, PodView
 from discover.selection.operators import HostRules, JobView, host_name, life_of, slots_of
-from discover.selection.signals import Class, Evidence, Finding
+from discover.selection.signals import Evidence, Finding, SignalClass
 from hvd_elastic_ext.core.hosts import Host
 
 
@@ -43,7 +43,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class ActiveSignal:
     """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, ``node`` and its name, or ``job``."""
 
     finding: Finding
@@ -66,7 +66,7 @@ class Sign:
         return str(self) if self.finding.signal.object == "job" else self.finding.signal.says
 
 
-def judge(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
+def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
     """Judge a pod by itself and by the ``signs`` that it, its node and its job show."""
     early = _no_host(pod, signs, rules, job)
     if early and not _ended_by_notice(pod, signs, job):
@@ -74,7 +74,7 @@ def judge(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView 
     host, note, problem = _host(pod, rules, job)
     if early:  # else whoever learns of the end first would take it for a fault of the pod, or of its node
         return Verdict(pod, Grade.GONE, early, host)
-    serious = [sign for sign in signs if sign.finding.signal.category in (Class.GONE, Class.IMMINENT)]
+    serious = [sign for sign in signs if sign.finding.signal.category in (SignalClass.GONE, SignalClass.IMMINENT)]
     notices = [sign for sign in serious if sign.finding.signal.evidence is Evidence.NOTICE]
     if notices:
         deadlines = [moment for sign in notices if (moment := sign.deadline(pod.grace)) is not None]
@@ -86,15 +86,15 @@ def judge(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView 
         return Verdict(pod, grade, reason, host if grade is Grade.ABSENT else None)
     if host is None:
         return Verdict(pod, Grade.UNFIT, problem)
-    notes = [sign.note for sign in signs if sign.finding.signal.category is Class.NOTE]
-    advisory = _joined([sign for sign in signs if sign.finding.signal.category is Class.ADVISORY], when=True)
+    notes = [sign.note for sign in signs if sign.finding.signal.category is SignalClass.NOTE]
+    advisory = _joined([sign for sign in signs if sign.finding.signal.category is SignalClass.ADVISORY], when=True)
     reason = "; ".join(dict.fromkeys(filter(None, ["ready", *notes, note])))
     return Verdict(pod, Grade.USABLE, reason, host, advisory=advisory)
 
 
-def _ended_by_notice(pod: PodView, signs: tuple[Sign, ...], job: JobView | None) -> bool:
+def _ended_by_notice(pod: PodView, signs: tuple[ActiveSignal, ...], job: JobView | None) -> bool:
     signals = [sign.finding.signal for sign in signs]
-    told = any(signal.category is Class.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
+    told = any(signal.category is SignalClass.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
     return told and pod.phase == "Failed" and not _strange(pod, job)
 
 
@@ -102,12 +102,12 @@ def _strange(pod: PodView, job: JobView | None) -> bool:
     return job is not None and bool(job.uid) and pod.owner != job.uid
 
 
-def _no_host(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None) -> str:
+def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None) -> str:
     """Why a pod is none, whatever else is said of it; "" for one that runs, or did when it was last heard of."""
     if _strange(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":
-        gone = [sign for sign in signs if sign.finding.signal.category is Class.GONE]
+        gone = [sign for sign in signs if sign.finding.signal.category is SignalClass.GONE]
         what = _joined(gone) or f"pod has failed{_ending(pod.reason, pod.containers)}"
         return "; ".join(filter(None, [what, rules.operator.advice]))
     if pod.phase == "Succeeded":
@@ -150,7 +150,7 @@ def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | N
         return None, "", str(problem)
 
 
-def _joined(signs: Iterable[Sign], *, when: bool = False) -> str:
+def _joined(signs: Iterable[ActiveSignal], *, when: bool = False) -> str:
     """All in one line, each text once, and only with its detail if one of the signs has it. ``when``: with their
     times, if known."""
     texts = []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from discover.selection.damping import Answers, probed
+from discover.selection.damping import ProbeResults, probe_key
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
@@ -26,10 +26,10 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
 """Seconds between two probes of one pod: doubled with each failure, up to the longest. Not longer: an answer of DNS
 that there is no such name is remembered for 5 to 30 s, and sshd starts within a few."""
 
-WORTH_A_WARNING = 6
+WARN_AFTER = 6
 """Failures in a row after which the log names a host: some five seconds."""
 
-MOST_ADDRESSES = 4
+MAX_ADDRESSES = 4
 
 
 class Admission(Protocol):
@@ -38,7 +38,7 @@ class Admission(Protocol):
     def start(self, changed: Callable[[], None]) -> None:
         """Begin. ``changed`` is called, from any thread, whenever :meth:`follow` may have another answer."""
 
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
+    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
         """Say what is known, at once; probe ``wanted`` meanwhile, and nobody else.
 
         ``there`` holds the UIDs of all pods there are; others are forgotten. Who answered once is admitted for life.
@@ -48,14 +48,14 @@ class Admission(Protocol):
         """End all probes. May be repeated, and come before :meth:`start`."""
 
 
-class Unprobed:
+class NoProbe:
     """Admits everybody: for hosts that nobody connects to."""
 
     def start(self, changed: Callable[[], None]) -> None:
         """Nothing to find out: ``changed`` is never called."""
 
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
-        return Answers(everybody=True)
+    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
+        return ProbeResults(everybody=True)
 
     def stop(self) -> None:
         """Nothing to end."""
@@ -76,14 +76,14 @@ def pause_after(failures: int) -> float:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
 
 
-def reach(name: str, port: int, *, timeout: float) -> str:
+def connect_error(name: str, port: int, *, timeout: float) -> str:
     """Resolve ``name`` and connect to ``port``; return why that failed, or "". ``timeout``: seconds an address."""
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return f"{name} does not resolve: {_why(error)}"
     problem = f"{name} has no address"
-    for family, kind, protocol, _, address in found[:MOST_ADDRESSES]:
+    for family, kind, protocol, _, address in found[:MAX_ADDRESSES]:
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.settimeout(timeout)
@@ -95,7 +95,7 @@ def reach(name: str, port: int, *, timeout: float) -> str:
 
 
 @dataclass(slots=True)
-class _Case:
+class _Pending:
     """A pod that was not admitted yet. ``due`` is in monotonic seconds; ``queued``: it stands in the queue, or runs."""
 
     host: Host
@@ -118,20 +118,20 @@ class TcpProbe:
         clock: Clock,
         most: int = 16,
         timeout: float = 2.0,
-        reach: Callable[..., str] = reach,
+        connect_error: Callable[..., str] = connect_error,
     ) -> None:
         self._port = port
         self._clock = clock
         self._most = most
         self._timeout = timeout
-        self._reach = reach
+        self._reach = connect_error
         self._changed: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._cases: dict[str, _Case] = {}
+        self._cases: dict[str, _Pending] = {}
         self._queue: list[tuple[float, str]] = []
         self._admitted: set[str] = set()
         self._refused: dict[str, str] = {}
-        self._answers: Answers | None = None
+        self._answers: ProbeResults | None = None
         self._running: set[threading.Thread] = set()
         self._poke = threading.Event()
         self._stopping = False
@@ -141,7 +141,7 @@ class TcpProbe:
         self._changed = changed
         self._keeper.start()
 
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
+    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
         with self._lock:
             self._forget(there)
             for case in self._cases.values():
@@ -149,7 +149,7 @@ class TcpProbe:
             for host in wanted:
                 self._want(host)
             if self._answers is None:
-                self._answers = Answers(frozenset(self._admitted), dict(self._refused))
+                self._answers = ProbeResults(frozenset(self._admitted), dict(self._refused))
             return self._answers
 
     def stop(self) -> None:
@@ -172,14 +172,14 @@ class TcpProbe:
             self._answers = None
 
     def _want(self, host: Host) -> None:
-        if probed(host) in self._admitted:
+        if probe_key(host) in self._admitted:
             return
-        case = self._cases.setdefault(probed(host), _Case(host, self._clock.mono()))
+        case = self._cases.setdefault(probe_key(host), _Pending(host, self._clock.mono()))
         case.wanted = True
         case.host = host
         if not case.queued:
             case.queued = True
-            heapq.heappush(self._queue, (case.due, probed(host)))
+            heapq.heappush(self._queue, (case.due, probe_key(host)))
             self._poke.set()
 
     def _keep(self) -> None:
@@ -219,26 +219,26 @@ class TcpProbe:
 
     def _record(self, host: Host, why: str) -> bool:
         """Note an answer; return whether it is another one than before."""
-        case = self._cases.get(probed(host))
+        case = self._cases.get(probe_key(host))
         if case is None:  # the pod went meanwhile
             return False
         case.queued = False
         if not why:
-            del self._cases[probed(host)]
-            self._refused.pop(probed(host), None)
-            self._admitted.add(probed(host))
+            del self._cases[probe_key(host)]
+            self._refused.pop(probe_key(host), None)
+            self._admitted.add(probe_key(host))
             self._answers = None
             return True
         case.failures += 1
         case.due = self._clock.mono() + pause_after(case.failures)
-        if case.failures == WORTH_A_WARNING:
+        if case.failures == WARN_AFTER:
             LOG.warning("admission: %s; not added before it answers (--admission-probe)", why)
         if case.wanted:
             case.queued = True
-            heapq.heappush(self._queue, (case.due, probed(host)))
-        if self._refused.get(probed(host)) == why:
+            heapq.heappush(self._queue, (case.due, probe_key(host)))
+        if self._refused.get(probe_key(host)) == why:
             return False
-        self._refused[probed(host)] = why
+        self._refused[probe_key(host)] = why
         self._answers = None
         return True
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
@@ -39,7 +39,7 @@ class FileSource:
         self._watch = FileWatch(self._path, self._note)
         self._watch.start()
 
-    def read(self) -> Sight | Unsettled:
+    def read(self) -> Observation | Unsettled:
         """See :class:`discover.common.source.Source`. Unsettled while a read takes long: ``changed`` is called after
         it.
         """
@@ -69,24 +69,24 @@ class FileSource:
     def _tell(self) -> None:
         self._changed()  # of now: it may have been stopped since the read began
 
-    def _sight(self) -> Sight | Unsettled:
+    def _sight(self) -> Observation | Unsettled:
         try:
             text = read_text(self._path)
         except BeingWritten as error:
             return Unsettled(error.where, error.why)
-        return Sight(parse_hosts_text(text, where=str(self._path), default_slots=self._slots))
+        return Observation(parse_hosts_text(text, where=str(self._path), default_slots=self._slots))
 
 
 class _Reading:
     """One read, in a thread of its own, which does not keep the process. ``told``: it is over, and took long."""
 
-    def __init__(self, path: Path, read: Callable[[], Sight | Unsettled], *, told: Callable[[], None]) -> None:
+    def __init__(self, path: Path, read: Callable[[], Observation | Unsettled], *, told: Callable[[], None]) -> None:
         self._read = read
         self._told = told
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._is_late = False
-        self._seen: Sight | Unsettled | Exception
+        self._seen: Observation | Unsettled | Exception
         self._thread = threading.Thread(target=self._run, name=f"read {path}", daemon=True)
         try:
             self._thread.start()
@@ -101,7 +101,7 @@ class _Reading:
             self._is_late = not self._over.is_set()
             return not self._is_late
 
-    def outcome(self) -> Sight | Unsettled:
+    def outcome(self) -> Observation | Unsettled:
         """What was seen; raises what came up instead."""
         if isinstance(self._seen, Exception):
             raise self._seen

@@ -1,4 +1,4 @@
-"""Hosts from a cluster: what its API server tells becomes a picture, the picture a selection, the selection a sight."""
+"""Hosts from the pods of a cluster."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from discover.common.alarm import Alarm
-from discover.common.source import Sight, Unsettled
-from discover.kube.lookups import Inquiries
-from discover.kube.reflector import NODES, PODS, Contact, Reflector, Witness
-from discover.kube.transport import Collection, RequestFailed, Trouble
-from discover.kube.watch_audit import Recheck
-from discover.publishing.survivor import Living
-from discover.selection.damping import Facts, Held, Holding, HoldLimits, hold, stands
+from discover.common.source import Observation, Unsettled
+from discover.kube.lookups import Lookups
+from discover.kube.reflector import NODES, PODS, Reflector, WatchStatus, Witness
+from discover.kube.transport import Collection, Failure, RequestFailed
+from discover.kube.watch_audit import WatchAudit
+from discover.publishing.survivor import RunningHosts
+from discover.selection.damping import DampingLimits, DampingResult, DampingState, Facts, decide_published, still_holds
 from discover.selection.explain import Row, explain, warnings
 from discover.selection.objects import ClusterEvent, ClusterSnapshot, NodeView, PodView
 from discover.selection.operators import HostRules, JobView, job_view, selector_of
@@ -25,19 +25,19 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
-DOUBTFUL: Final = 10.0
-"""Seconds without contact after which what is known is called doubtful. It goes on to hold."""
+DOUBT_AFTER: Final = 10.0
+"""Seconds without status after which what is known is called doubtful. It goes on to hold."""
 
-SHARE: Final = 0.15
+CPU_SHARE: Final = 0.15
 """Of one core, for looking. Changes in great number are looked at together."""
 
 BURST: Final = 0.5
 """Seconds of looking that may be done at once before that share counts: a few hundred removals, one by one."""
 
-LONGEST_REST: Final = 0.1
+MAX_REST: Final = 0.1
 """Seconds from one look to the next."""
 
-JOB_PATIENCE: Final = 5.0
+JOB_TIMEOUT: Final = 5.0
 """Seconds that the first look waits for the job to be read."""
 
 
@@ -62,7 +62,7 @@ class Cluster(Protocol):
 class Counters(Witness, Protocol):
     """Who counts what a cluster does; :class:`discover.common.metrics.ClusterMetrics` is one."""
 
-    def follow(self, resource: str, heard: Callable[[], float | None]) -> None: ...
+    def follow(self, resource: str, in_sync_at: Callable[[], float | None]) -> None: ...
 
     def nodes_read(self, may: bool) -> None: ...
 
@@ -72,7 +72,7 @@ class Counters(Witness, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class PodScope:
     """Whose pods they are and how they become hosts. ``selector`` is the user's own, "" if there is none."""
 
     namespace: str
@@ -83,11 +83,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class Evaluation:
     """What the latest look came to, and what of."""
 
     facts: Facts
-    holding: Holding
+    damping: DampingResult
     reason: str
 
     @property
@@ -105,14 +105,14 @@ class KubernetesSource:
     def __init__(
         self,
         cluster: Cluster,
-        wanted: Wanted,
+        wanted: PodScope,
         *,
         selector: Selector,
         admission: Admission,
         counters: Counters,
         clock: Clock,
         draw: Callable[[], float],
-        limits: HoldLimits,
+        limits: DampingLimits,
     ) -> None:
         self._wanted = wanted
         self._cluster = cluster
@@ -123,14 +123,14 @@ class KubernetesSource:
         self._limits = limits
         self._earlier: frozenset[str] = frozenset()
         self._snapshot = ClusterSnapshot()
-        self._picture: Picture | None = None
-        self._living: Living | None = None
-        self._mailbox = _Mailbox(clock)
+        self._picture: Evaluation | None = None
+        self._living: RunningHosts | None = None
+        self._mailbox = _EventQueue(clock)
         self._begun_at: float | None = None
         self._stopped = False
         self._admission = admission
         asks_job = wanted.job and wanted.rules.operator.resource is not None
-        self._inquiries = Inquiries(self._read_job if asks_job else None, cluster.node_exists, clock=clock, draw=draw)
+        self._inquiries = Lookups(self._read_job if asks_job else None, cluster.node_exists, clock=clock, draw=draw)
         pods = cluster.pods(wanted.namespace, self._label_selector)
         self._pods: Reflector[PodView] = Reflector(
             pods, PODS, self._mailbox.put, clock=clock, draw=draw, witness=counters
@@ -139,7 +139,7 @@ class KubernetesSource:
             cluster.nodes(wanted.node_selector), NODES, self._mailbox.put, clock=clock, draw=draw, witness=counters
         )
         beside = cluster.pods(wanted.namespace, self._label_selector)
-        self._recheck = Recheck(beside, self._pods, clock=clock, set_back=self._nodes.distrust)
+        self._recheck = WatchAudit(beside, self._pods, clock=clock, set_back=self._nodes.force_relist)
 
     def resume(self, earlier: HostSet) -> None:
         """Say before the first look what an earlier life of the daemon published: that is kept without being probed."""
@@ -148,7 +148,7 @@ class KubernetesSource:
     def explain(self) -> Sequence[Row]:
         """Say what became of each pod in the last :meth:`read`."""
         picture = self._picture
-        return () if picture is None else explain(picture.selection, picture.holding)
+        return () if picture is None else explain(picture.selection, picture.damping)
 
     def still_there(self, host: Host) -> bool:
         """Whether something may still run on a host that is published no more. What is not known may."""
@@ -156,11 +156,11 @@ class KubernetesSource:
         if picture is None:
             return True
         if living is None or living.selection is not picture.selection:
-            living = self._living = Living(picture.selection)
+            living = self._living = RunningHosts(picture.selection)
         return host in living
 
     @property
-    def picture(self) -> Picture | None:
+    def picture(self) -> Evaluation | None:
         """What the latest :meth:`read` came to, None before there is any; another object after each."""
         return self._picture
 
@@ -182,8 +182,8 @@ class KubernetesSource:
             return
         self._begun_at = self._clock.mono()
         self._mailbox.start(changed)
-        self._counters.follow("pods", lambda: self._pods.contact.heard)
-        self._counters.follow("nodes", lambda: self._nodes.contact.heard)
+        self._counters.follow("pods", lambda: self._pods.status.in_sync_at)
+        self._counters.follow("nodes", lambda: self._nodes.status.in_sync_at)
         self._admission.start(self._mailbox.nudge)
         self._inquiries.start(self._mailbox.nudge)
         for each in (self._pods, self._nodes, self._recheck):
@@ -196,7 +196,7 @@ class KubernetesSource:
         for each in (self._mailbox, self._admission, self._pods, self._nodes, self._recheck, self._inquiries):
             each.stop()
 
-    def read(self) -> Sight | Unsettled:
+    def read(self) -> Observation | Unsettled:
         if self._begun_at is None:
             return Unsettled(self._where, "nobody looks yet")
         began = self._clock.mono()
@@ -209,61 +209,65 @@ class KubernetesSource:
             raise
         if not self._snapshot.whole:
             return self._not_yet()
-        if not self._inquiries.settled and began < self._begun_at + JOB_PATIENCE:
-            self._mailbox.wake_at(self._begun_at + JOB_PATIENCE)
+        if not self._inquiries.settled and began < self._begun_at + JOB_TIMEOUT:
+            self._mailbox.wake_at(self._begun_at + JOB_TIMEOUT)
             return Unsettled(self._where, "the job is being read")
         self._counters.nodes_read(not self._snapshot.nodes_hidden)
-        sight = self._look(began, arrived, job=self._inquiries.job, exists=self._inquiries.exists)
+        observation = self._look(began, arrived, job=self._inquiries.job, exists=self._inquiries.exists)
         self._mailbox.looked(self._clock.mono() - began)
-        return sight
+        return observation
 
     def _look(
         self, now: float, arrived: float | None, *, job: JobView | None, exists: Mapping[str, bool]
-    ) -> Sight | Unsettled:
+    ) -> Observation | Unsettled:
         wall = self._clock.wall()
         selection = self._selector.select(wall, self._snapshot, node_exists=exists, job=job)
-        self._inquiries.wonder(selection.missing)
+        self._inquiries.set_missing(selection.missing)
         picture = self._hold(now, selection, arrived)
-        holding = picture.holding
-        self._mailbox.wake_at(holding.again_at)
+        damping = picture.damping
+        self._mailbox.wake_at(damping.again_at)
         self._mailbox.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
-        if holding.sight is None:
+        if damping.observation is None:
             return Unsettled(self._where, picture.reason)
         doubt = self._doubt(now)
-        return Sight(holding.sight.hosts, holding.sight.departing, doubt) if doubt else holding.sight
+        return (
+            Observation(damping.observation.hosts, damping.observation.departing, doubt)
+            if doubt
+            else damping.observation
+        )
 
-    def _hold(self, now: float, selection: Selection, arrived: float | None) -> Picture:
+    def _hold(self, now: float, selection: Selection, arrived: float | None) -> Evaluation:
         """Decide what is published of it. Most news change nothing of that: then what was decided last stands."""
         last, there = self._picture, groups_of(selection).keys.keys()
-        answers = self._admission.follow(() if last is None else last.holding.wanted, there=there)
+        answers = self._admission.follow(() if last is None else last.damping.wanted, there=there)
         facts = Facts(selection, answers, arrived)
-        if last is not None and stands(now, last.holding, of=last.facts, facts=facts):
-            self._picture = Picture(facts, last.holding, last.reason)
+        if last is not None and still_holds(now, last.damping, of=last.facts, facts=facts):
+            self._picture = Evaluation(facts, last.damping, last.reason)
             return self._picture
-        holding, reason = hold(
-            now, Held(earlier=self._earlier) if last is None else last.holding.held, facts, limits=self._limits
+        damping, reason = decide_published(
+            now, DampingState(earlier=self._earlier) if last is None else last.damping.held, facts, limits=self._limits
         )
-        self._admission.follow(holding.wanted, there=there)
-        self._picture = Picture(facts, holding, reason)
-        self._counters.caused(holding.causes)
+        self._admission.follow(damping.wanted, there=there)
+        self._picture = Evaluation(facts, damping, reason)
+        self._counters.caused(damping.causes)
         self._counters.warnings(warnings(selection))
-        if holding.relist:
+        if damping.relist:
             for each in (self._nodes, self._pods):
-                each.distrust("most hosts fell silent at once: looking again")
+                each.force_relist("most hosts fell silent at once: looking again")
         return self._picture
 
     def _not_yet(self) -> Unsettled:
         """Raises :class:`SourceUnavailable` if the server is known not to answer."""
-        for each in (self._pods.contact, self._nodes.contact):
-            if each.trouble and not each.listed:
-                raise SourceUnavailable(self._where, each.trouble)
+        for each in (self._pods.status, self._nodes.status):
+            if each.problem and not each.listed:
+                raise SourceUnavailable(self._where, each.problem)
         return Unsettled(self._where, "pods and nodes are being listed for the first time")
 
     def _doubt(self, now: float) -> str:
         for each in (self._pods, self._nodes):
-            since = doubtful_at(each.contact)
+            since = in_doubt_at(each.status)
             if since is not None and now >= since:
-                return f"{each.where}: {each.contact.trouble}; keeping what was known of them"
+                return f"{each.where}: {each.status.problem}; keeping what was known of them"
             self._mailbox.wake_at(since)
         return ""
 
@@ -276,7 +280,7 @@ class KubernetesSource:
         try:
             return selector_of(operator, job=self._wanted.job, own=own, view=view)
         except UsageError as error:
-            raise RequestFailed(Trouble.ANSWERED, str(error), code=403) from None
+            raise RequestFailed(Failure.ANSWERED, str(error), code=403) from None
 
     def _read_job(self) -> JobView | None:
         operator = self._wanted.rules.operator
@@ -286,17 +290,17 @@ class KubernetesSource:
         try:
             return job_view(found, operator)
         except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, str(error)) from None
+            raise RequestFailed(Failure.UNREADABLE, str(error)) from None
 
 
-def doubtful_at(contact: Contact) -> float | None:
+def in_doubt_at(status: WatchStatus) -> float | None:
     """When what is known becomes doubtful, in monotonic seconds; None if nothing is wrong."""
-    if not contact.trouble or contact.hidden or contact.heard is None or contact.troubled is None:
+    if not status.problem or status.hidden or status.in_sync_at is None or status.problem_since is None:
         return None
-    return contact.troubled + DOUBTFUL
+    return status.problem_since + DOUBT_AFTER
 
 
-class _Mailbox:
+class _EventQueue:
     """News from several threads for the one that reads, which is called once, however many there are."""
 
     def __init__(self, clock: Clock) -> None:
@@ -356,9 +360,9 @@ class _Mailbox:
         """A look took so many seconds. After many, the next is not to follow at once."""
         with self._lock:
             now = self._clock.mono()
-            self._debt = max(0.0, self._debt - SHARE * (now - self._looked_at)) + took
+            self._debt = max(0.0, self._debt - CPU_SHARE * (now - self._looked_at)) + took
             self._looked_at = now
-            self._not_before = now + min(LONGEST_REST, max(0.0, self._debt - BURST) / SHARE)
+            self._not_before = now + min(MAX_REST, max(0.0, self._debt - BURST) / CPU_SHARE)
 
     def _call(self) -> None:
         with self._lock:

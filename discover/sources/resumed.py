@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from discover.selection.explain import FollowsPods
 from hvd_elastic_ext.core.hosts import HostSet
 
@@ -30,7 +30,7 @@ class Memory(Protocol):
         """Find it out, however long it takes, and call ``told`` then, from any thread."""
 
 
-class Recalled:
+class ResumedSource:
     """Shows what ``source`` does once ``memory`` knows what was published before. Until then a host that is silent or
     under an advisory would be taken for a newcomer, and what is published would shrink."""
 
@@ -44,7 +44,7 @@ class Recalled:
         self._source.start(changed)
         self._memory.recall(changed)
 
-    def read(self) -> Sight | Unsettled:
+    def read(self) -> Observation | Unsettled:
         stood = self._memory.stood
         if stood is None:
             why = "what was published before is not known yet"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from discover.common.source import Sight
+from discover.common.source import Observation
 from hvd_elastic_ext.core.hosts import HostSet
 
 
@@ -12,12 +12,12 @@ class StaticSource:
     """Always sees the same hosts."""
 
     def __init__(self, hosts: HostSet) -> None:
-        self._sight = Sight(hosts)
+        self._sight = Observation(hosts)
 
     def start(self, changed: Callable[[], None]) -> None:
         """Nothing to watch: ``changed`` is never called."""
 
-    def read(self) -> Sight:
+    def read(self) -> Observation:
         return self._sight
 
     def stop(self) -> None:

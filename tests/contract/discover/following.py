@@ -14,7 +14,7 @@ from typing import Any
 from discover.kube.client import Access, Cluster, Timeouts
 from discover.kube.reflector import NODES, PODS, Reflector, Resource
 from discover.kube.transport import Collection, Request
-from discover.kube.watch_audit import Recheck
+from discover.kube.watch_audit import WatchAudit
 from discover.selection.objects import ClusterEvent, ClusterSnapshot
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
@@ -92,7 +92,7 @@ class Follower:
         wait_until(lambda: self.names == set(names), what=f"exactly {names}", timeout=60, show=lambda: self.names)
 
     def watches(self) -> None:
-        wait_until(lambda: self.reflector.contact.watching, what="a watch", timeout=60)
+        wait_until(lambda: self.reflector.status.watching, what="a watch", timeout=60)
 
 
 @contextmanager
@@ -123,7 +123,7 @@ def followed(
 def rechecked(follower: Follower, folder: Path) -> Iterator[None]:
     """Look beside the watch, too, over connections of its own."""
     beside = Cluster(Access(str(folder / "kubeconfig"))).pods("default", lambda: "job=job")
-    recheck = Recheck(beside, follower.reflector, clock=follower.clock)
+    recheck = WatchAudit(beside, follower.reflector, clock=follower.clock)
     recheck.start()
     try:
         yield

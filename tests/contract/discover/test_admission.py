@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from discover.selection.damping import Answers
+from discover.selection.damping import ProbeResults
 from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import Host
@@ -65,7 +65,7 @@ class Asking:
         self.calls += 1
         self.news.set()
 
-    def ask(self, *wanted: Host, there: set[str] | None = None) -> Answers:
+    def ask(self, *wanted: Host, there: set[str] | None = None) -> ProbeResults:
         return self.kind.probe.follow(wanted, there=there or {host.uid for host in wanted})
 
     def until_admitted(self, host: Host, *wanted: Host) -> None:

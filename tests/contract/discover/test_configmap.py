@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from discover.publishing.configmap import LARGEST, OVERLAP, WRITE, Delegate, own_in_time
-from discover.publishing.file_lock import Taken
+from discover.publishing.configmap import MAX_DATA, OVERLAP, WRITE_INTERVAL, BackgroundConfigMap, own_in_time
+from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.publication import Departure, from_json
@@ -70,7 +70,7 @@ def test_it_is_written_only_when_it_says_something_else(writing: Writing) -> Non
 
 def test_a_daemon_that_starts_again_writes_nothing_but_its_name_and_knows_what_stood_there(writing: Writing) -> None:
     writing.configmap().publish(publication(1, "ba"))
-    assert writing.configmap("two").standing().names == ("b", "a")
+    assert writing.configmap("two").published_before().names == ("b", "a")
 
 
 def test_keys_of_others_are_left_alone(writing: Writing) -> None:
@@ -162,7 +162,7 @@ def test_more_than_a_configmap_takes_goes_without_the_publication(admin: Writing
     with pytest.raises(PublishFailed, match="more than a ConfigMap takes"):
         configmap.publish(publication(3, [f"{'x' * 60}.{name}" for name in many]))
     assert len(admin.hosts() or ()) == 12_000
-    assert len(admin.data()["hosts"]) < LARGEST
+    assert len(admin.data()["hosts"]) < MAX_DATA
 
 
 # The last survivor
@@ -208,7 +208,7 @@ def test_a_survivor_of_an_earlier_life_stays_too_and_goes_with_its_pod(writing: 
 
 def test_a_second_daemon_does_not_write_and_says_who_does(writing: Writing) -> None:
     writing.configmap("one").publish(publication(1, "a"))
-    with pytest.raises(Taken, match="hvd-discover one already writes it"):
+    with pytest.raises(OwnedByOther, match="hvd-discover one already writes it"):
         writing.configmap("two").publish(publication(1, "b"))
     assert writing.hosts() == ["a:1"]
 
@@ -217,7 +217,7 @@ def test_the_holder_renews_it_and_needs_no_more_than_that(writing: Writing) -> N
     one, two, wanted = writing.configmap("one"), writing.configmap("two"), publication(1, "a")
     for _ in range(20):
         one.publish(wanted)
-        with pytest.raises(Taken):
+        with pytest.raises(OwnedByOther):
             two.publish(publication(1, "b"))
         writing.clock.advance(5.0)
     assert writing.kube.counts.of("update", "leases") == 9
@@ -227,10 +227,10 @@ def test_the_holder_renews_it_and_needs_no_more_than_that(writing: Writing) -> N
 def test_one_that_has_vanished_is_followed_once_its_lease_is_over(writing: Writing) -> None:
     writing.configmap("one").publish(publication(1, "a"))
     two, wanted = writing.configmap("two"), publication(1, "ab")
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(wanted)
     writing.clock.advance(29.0)
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(wanted)
     writing.clock.advance(1.0)
     two.publish(wanted)
@@ -251,13 +251,13 @@ def test_one_that_was_stopped_and_goes_on_overwrites_nobody(writing: Writing) ->
     one, two = writing.configmap("one"), writing.configmap("two")
     one.publish(publication(1, "a"))
     writing.clock.advance(15.0)
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(publication(1, "ab"))
     writing.clock.advance(30.0)
     two.publish(publication(1, "ab"))
     with pytest.raises(PublishFailed, match="another daemon has just claimed"):
         one.publish(publication(2, "a"))
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         one.publish(publication(2, "a"))
     assert writing.hosts() == ["a:1", "b:1"]
 
@@ -265,14 +265,14 @@ def test_one_that_was_stopped_and_goes_on_overwrites_nobody(writing: Writing) ->
 def test_one_that_gets_it_back_begins_with_what_stands_there_by_then(writing: Writing) -> None:
     one, two = writing.configmap("one"), writing.configmap("two")
     one.publish(publication(1, "a"))
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(publication(1, "b"))
     writing.clock.advance(30.0)
     writing.dead.add("a")
     two.publish(publication(1, "b"))
     with pytest.raises(PublishFailed, match="another daemon has just claimed"):
         one.publish(publication(2, "c"))
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         one.publish(publication(2, "c"))
     two.close()
     one.publish(publication(2, "c"))
@@ -299,7 +299,7 @@ def test_two_that_want_it_at_once_are_one_that_has_it(kube: KubeServer, tmp_path
         try:
             daemons[number].publish(publication(1, [f"of-{number}"]))
             ends.append(number)
-        except (PublishFailed, Taken):
+        except (PublishFailed, OwnedByOther):
             pass
 
     threads = [threading.Thread(target=race, args=(number,)) for number in range(len(daemons))]
@@ -323,7 +323,9 @@ class Outside:
         self.failures = 0
         self.owns: list[bool] = []
         self.configmap = writing.configmap(me)
-        self.delegate = Delegate(self.configmap, clock=writing.clock, failed=self._fail, owns=self.owns.append)
+        self.delegate = BackgroundConfigMap(
+            self.configmap, clock=writing.clock, failed=self._fail, owns=self.owns.append
+        )
 
     def _fail(self) -> None:
         self.failures += 1
@@ -378,13 +380,13 @@ def test_of_many_changes_the_first_comes_out_at_once_and_then_the_newest_in_due_
     assert (writing.hosts(), writing.written) == (["a:1"], 1)
     for number in range(2, 32):  # ten in a second
         outside.delegate.publish(publication(number, ["a", f"h-{number}"]))
-        assert outside.delegate.turn() == pytest.approx(WRITE - (number - 2) * 0.1)
+        assert outside.delegate.turn() == pytest.approx(WRITE_INTERVAL - (number - 2) * 0.1)
         writing.clock.advance(0.1)
     assert writing.written == 1
     writing.clock.advance(0.01)
     outside.delegate.turn()
     assert (writing.hosts(), writing.written) == (["a:1", "h-31:1"], 2)
-    writing.clock.advance(WRITE)
+    writing.clock.advance(WRITE_INTERVAL)
     outside.delegate.publish(publication(32, "ab"))
     outside.delegate.turn()
     assert (writing.hosts(), writing.written) == (["a:1", "b:1"], 3)
@@ -507,7 +509,7 @@ def test_one_look_leaves_it_to_one_that_lives_as_soon_as_that_shows(admin: Writi
 
     clock.meanwhile = renew
     began, mine = clock.mono(), admin.configmap("mine", clock=clock)
-    with pytest.raises(Taken, match="hvd-discover lives already writes it"):
+    with pytest.raises(OwnedByOther, match="hvd-discover lives already writes it"):
         own_in_time(mine, clock=clock)
     assert clock.mono() - began == pytest.approx(10.0)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from discover.kube.watch_audit import FEW
+from discover.kube.watch_audit import SMALL_JOB
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies
 
-MANY = FEW + 10
+MANY = SMALL_JOB + 10
 FAST = 6.0
 """How much faster than the machine's the clock runs; the server's is the machine's."""
 
@@ -39,7 +39,7 @@ def test_a_watch_of_many_pods_that_hears_well_is_left_alone_and_nothing_is_liste
             eventually(lambda: crowd.counts.of("watch", "pods") >= 4, "some looks")
             crowd.put("pods", bodies.pod("late"))
             eventually(lambda: "late" in pods.names, "the pod")
-        assert pods.asked == ["FRESH", "WATCH"]
+        assert pods.asked == ["PAGED", "WATCH"]
 
 
 def test_a_watch_cache_of_many_pods_that_stands_still_is_found_out_by_the_store(crowd, tmp_path):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.publishing.addresses import UnixAddress
 from discover.publishing.files import HostsFile, Publisher, Script
 from discover.publishing.http_server import Server
-from discover.publishing.latest import Board
+from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from discover.publishing.survivor import OverlappingHostsFile
 from hvd_elastic_ext.core.clock import SystemClock
@@ -127,8 +127,8 @@ class OverHttp:
 
     def __init__(self, directory: Path) -> None:
         clock = SystemClock()
-        self.publisher: Publisher = (board := Board())
-        self.routes = Routes(board, vitals=Vitals(clock), metrics=Metrics(clock), clock=clock)
+        self.publisher: Publisher = (board := LatestPublication())
+        self.routes = Routes(board, vitals=Health(clock), metrics=Metrics(clock), clock=clock)
         self.socket = directory / "s"
         self.server = Server(UnixAddress(self.socket), self.routes)
         self.server.start()

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from discover.actions.event_policy import Item, TellLimits
-from discover.actions.events import KEPT, Context, Regarding, Teller
-from discover.actions.picture import Scene
+from discover.actions.event_policy import EventLimits, PodNote
+from discover.actions.events import MAX_QUEUED, Context, EventObject, EventWriter
+from discover.actions.picture import ClusterView
 from discover.actions.reaper import NOT_ALLOWED_PAUSE, Reaper
 from discover.app.kube_assembly import writers
 from discover.app.settings import KubernetesSettings
-from discover.common.source import Sight
+from discover.common.source import Observation
 from discover.kube.changes import Sender, path_of
 from discover.kube.client import Access, ClientSender, Cluster
 from discover.kube.transport import RequestFailed
 from discover.kube.views import node_view, pod_view
-from discover.selection.damping import Held, Holding
+from discover.selection.damping import DampingResult, DampingState
 from discover.selection.objects import Key
 from discover.selection.operators import JobView, job_view, operator_named
 from discover.selection.selection import Selection
@@ -35,8 +35,8 @@ from tests.support.kube.server import KubeServer
 from tests.support.manifests import problems
 from tests.support.waiting import wait_until
 
-LIMITS = TellLimits(gather=2.0, pause=30.0, long=300.0)
-JOB = Regarding("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid")
+LIMITS = EventLimits(gather=2.0, pause=30.0, long=300.0)
+JOB = EventObject("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid")
 
 
 @pytest.fixture
@@ -71,13 +71,15 @@ class Counts:
 class Telling:
     """A teller, and the looks that it is shown: hosts that are lost, by their names."""
 
-    def __init__(self, writing: Writing, *, sender: ClientSender | None = None, about: Regarding | None = JOB) -> None:
+    def __init__(
+        self, writing: Writing, *, sender: ClientSender | None = None, about: EventObject | None = JOB
+    ) -> None:
         self.writing = writing
         self.counts = Counts()
         self.about = about
-        self.scene: Scene | None = None
+        self.scene: ClusterView | None = None
         self.sender = sender or writing.sender()
-        self.teller = Teller(
+        self.teller = EventWriter(
             self.sender,
             Context(lambda: self.scene, lambda: self.about, "machine"),
             counters=self.counts,
@@ -89,7 +91,7 @@ class Telling:
 
     def show(self, names: str) -> None:
         """These are the hosts now, and what there is to be told is told when it is due."""
-        self.scene = Scene(published={name: Host(name, 1, name) for name in names})
+        self.scene = ClusterView(published={name: Host(name, 1, name) for name in names})
         self.teller.turn()
         self.writing.clock.advance(2.0)
         self.teller.turn()
@@ -126,7 +128,7 @@ def test_who_may_not_tell_says_so_once_asks_seldom_and_goes_on_when_the_right_is
     telling = Telling(Writing(kube, tmp_path, "reap.yaml"))
     telling.show("abc")
     for _ in range(3 * 60):
-        telling.teller.reaped(Item("x", "x", "why"))
+        telling.teller.reaped(PodNote("x", "x", "why"))
         telling.writing.clock.advance(1.0)
         telling.teller.turn()
         assert not telling.teller._reaped  # what waits is bounded
@@ -253,15 +255,15 @@ def test_one_that_the_server_refuses_holds_up_no_other(writing: Writing) -> None
 def test_what_waits_for_too_long_is_given_up(writing: Writing) -> None:
     telling = Telling(writing)
     with writing.kube.down():
-        for number in range(KEPT + 3):
+        for number in range(MAX_QUEUED + 3):
             telling.show("abcdefg" if number % 2 == 0 else "abcdefgh")
-            telling.teller.reaped(Item(str(number), str(number), "why"))
+            telling.teller.reaped(PodNote(str(number), str(number), "why"))
             writing.clock.advance(30.0)
     assert telling.counts.sent.total() > 0
     assert not any(sent for _, sent in telling.counts.sent)
     writing.clock.advance(60.0)
     telling.teller.turn()
-    assert len(telling.events()) <= KEPT + 1
+    assert len(telling.events()) <= MAX_QUEUED + 1
 
 
 def test_without_anything_to_attach_them_to_there_are_no_events(writing: Writing) -> None:
@@ -273,7 +275,7 @@ def test_without_anything_to_attach_them_to_there_are_no_events(writing: Writing
 def test_a_server_that_never_answers_holds_up_nothing_but_events(writing: Writing) -> None:
     hung = writing.kube.faults.on("create", "events").hang()
     telling = Telling(writing)
-    telling.scene = Scene(published={"a": Host("a", 1, "a")})
+    telling.scene = ClusterView(published={"a": Host("a", 1, "a")})
     telling.teller.turn()
     writing.clock.advance(2.0)
     telling.teller.start()
@@ -325,9 +327,9 @@ class Reaping:
     def __init__(self, writing: Writing, *, own: Key | None = None) -> None:
         self.writing, self.kube = writing, writing.kube
         self.counts = Counts()
-        self.told: list[Item] = []
-        self.hear: Callable[[Item], None] = self.told.append
-        self.scene: Scene | None = None
+        self.told: list[PodNote] = []
+        self.hear: Callable[[PodNote], None] = self.told.append
+        self.scene: ClusterView | None = None
         self.job: JobView | None = None
         self.reaper = Reaper(
             writing.sender(),
@@ -350,7 +352,7 @@ class Reaping:
     def look(self) -> None:
         """See all there is: failed pods are unfit, all others are leaving."""
         views = [pod_view(each) for each in self.kube.all("pods")]
-        self.scene = Scene(
+        self.scene = ClusterView(
             tuple(
                 Verdict(view, Grade.UNFIT if view.phase == "Failed" else Grade.LEAVING, "pod was evicted")
                 for view in views
@@ -385,7 +387,7 @@ def test_a_failed_pod_is_gone_after_its_time_and_told(writing: Writing, caplog: 
     assert reaping.names() == ["w-0"]
     reaping.turn(after=5.0)
     assert reaping.names() == []
-    assert reaping.told == [Item(uid, "w-0", "pod was evicted")]
+    assert reaping.told == [PodNote(uid, "w-0", "pod was evicted")]
     assert reaping.counts.reaps == ["evicted"]
     assert "reaping pod default/w-0 (evicted): pod was evicted" in caplog.text
     assert writing.kube.counts.answers(403) == 0
@@ -540,7 +542,7 @@ def test_a_shutdown_that_is_called_off_while_others_are_deleted_deletes_nobody_m
     reaping.look()
     reaping.turn()
 
-    def told(item: Item) -> None:
+    def told(item: PodNote) -> None:
         reaping.told.append(item)
         writing.kube.change("nodes", "node-0", {"status": {"conditions": [bodies.condition("Ready")]}})
         reaping.look()
@@ -562,7 +564,7 @@ def test_nobody_is_deleted_by_labels_alone_while_the_job_may_still_say_whose_the
     verdict = Verdict(pod_view(writing.kube.get("pods", "w-0")), Grade.UNFIT, "pod has failed")
     picture = SimpleNamespace(
         selection=Selection((verdict,)),
-        holding=Holding(Held(), Sight(HostSet(()))),  # by its labels it is the job's
+        damping=DampingResult(DampingState(), Observation(HostSet(()))),  # by its labels it is the job's
     )
     source: Any = SimpleNamespace(picture=picture, nodes=None, job=None, job_settled=settled)
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
@@ -624,7 +626,9 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     body = {**bodies.mpi_job("digits"), "metadata": metadata, **({"status": OVER} if over else {})}
     writing.kube.put("mpijobs", body)
     verdict = Verdict(pod_view(writing.kube.get("pods", "w-0")), Grade.UNFIT, "pod has failed")
-    picture = SimpleNamespace(selection=Selection((verdict,)), holding=Holding(Held(), Sight(HostSet(()))))
+    picture = SimpleNamespace(
+        selection=Selection((verdict,)), damping=DampingResult(DampingState(), Observation(HostSet(())))
+    )
     source: Any = SimpleNamespace(picture=picture, nodes=None, job=job, job_settled=True)
     kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)

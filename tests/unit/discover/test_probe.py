@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from discover import probe
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.publishing.addresses import UnixAddress
 from discover.publishing.http_server import Server
-from discover.publishing.latest import Board
+from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from hvd_elastic_ext.core.clock import ManualClock
 
@@ -22,9 +22,9 @@ from hvd_elastic_ext.core.clock import ManualClock
 @pytest.fixture
 def daemon(tmp_path: Path, manual_clock: ManualClock) -> Iterator[str]:
     """The socket of one that turns, and has published nothing yet."""
-    vitals = Vitals(manual_clock)
-    vitals.beat()
-    routes = Routes(Board(), vitals=vitals, metrics=Metrics(manual_clock), clock=manual_clock)
+    vitals = Health(manual_clock)
+    vitals.loop_turned()
+    routes = Routes(LatestPublication(), vitals=vitals, metrics=Metrics(manual_clock), clock=manual_clock)
     server = Server(UnixAddress(tmp_path / "s"), routes)
     server.start()
     yield str(tmp_path / "s")

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from discover.actions.event_policy import Item, Kind, Message, TellLimits, Told, tell
-from discover.actions.picture import Scene
+from discover.actions.event_policy import EventLimits, EventState, Message, PodNote, Reason, decide_events
+from discover.actions.picture import ClusterView
 from discover.selection.operators import JobView
-from discover.selection.selection import Grade, Verdict
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 from tests.unit.discover import pictures
 
-LIMITS = TellLimits(gather=2.0, pause=30.0, long=300.0, names=3)
+LIMITS = EventLimits(gather=2.0, pause=30.0, long=300.0, names=3)
 
 
 def verdict(name: str, grade: Grade = Grade.USABLE, reason: str = "ready", **more: object) -> Verdict:
@@ -21,12 +21,12 @@ def verdict(name: str, grade: Grade = Grade.USABLE, reason: str = "ready", **mor
     return Verdict(pod, grade, reason, Host(name, 1, pod.uid))
 
 
-def scene(verdicts: Iterable[Verdict], *, published: Iterable[str] | None = None, **more: object) -> Scene:
+def scene(verdicts: Iterable[Verdict], *, published: Iterable[str] | None = None, **more: object) -> ClusterView:
     """``published``: names of pods; by default all that are usable."""
     verdicts = tuple(verdicts)
     names = {each.pod.key.name for each in verdicts if each.grade is Grade.USABLE} if published is None else published
     hosts = {f"uid-{name}": Host(name, 1, f"uid-{name}") for name in names}
-    return Scene(verdicts, hosts, **more)  # type: ignore[arg-type]
+    return ClusterView(verdicts, hosts, **more)  # type: ignore[arg-type]
 
 
 def usable(*names: str) -> list[Verdict]:
@@ -38,12 +38,12 @@ class Teller:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.told = Told()
+        self.told = EventState()
         self.again_at: float | None = None
 
-    def look(self, scene: Scene, *, after: float = 0.0, reaped: Iterable[Item] = ()) -> list[Message]:
+    def look(self, scene: ClusterView, *, after: float = 0.0, reaped: Iterable[PodNote] = ()) -> list[Message]:
         self.now += after
-        self.told, messages, self.again_at = tell(self.now, self.told, scene, reaped=reaped, limits=LIMITS)
+        self.told, messages, self.again_at = decide_events(self.now, self.told, scene, reaped=reaped, limits=LIMITS)
         return list(messages)
 
 
@@ -67,7 +67,7 @@ def test_hosts_that_leave_are_told_together_with_their_reasons(teller: Teller) -
     assert teller.again_at == teller.now + 2.0
     assert teller.look(scene([*leaving, *usable("c", "d")]), after=1.0) == []
     (message,) = teller.look(scene([*leaving, *usable("c", "d")]), after=1.0)
-    assert message.kind is Kind.LEAVING
+    assert message.kind is Reason.LEAVING
     assert message.kind.type == "Normal"
     assert message.text == (
         "2 hosts are leaving, 2 left: a (node of a is shutting down), b (node of b is shutting down)"
@@ -79,7 +79,7 @@ def test_hosts_that_are_lost_without_a_notice_are_a_warning(teller: Teller) -> N
     failed = verdict("b", Grade.UNFIT, "pod has failed (main: exit code 137)")
     teller.look(scene([silent, failed, *usable("d")]))  # and c's pod is not there any more
     (message,) = teller.look(scene([silent, failed, *usable("d")]), after=2.0)
-    assert (message.kind, message.kind.type) == (Kind.LOST, "Warning")
+    assert (message.kind, message.kind.type) == (Reason.LOST, "Warning")
     assert message.text.startswith("3 hosts are lost, 1 left: a (node n is not heard of), b (pod has failed")
     assert message.text.endswith(", c (its pod is gone)")
 
@@ -132,7 +132,7 @@ def test_a_pod_that_runs_for_long_and_is_no_host_is_told_once(teller: Teller) ->
     assert teller.look(after, after=299.0) == []
     assert teller.look(after, after=1.0) == []
     (message,) = teller.look(after, after=2.0)
-    assert (message.kind, message.kind.type) == (Kind.EXCLUDED, "Warning")
+    assert (message.kind, message.kind.type) == (Reason.EXCLUDED, "Warning")
     assert message.text == "1 pod has run for 5 minutes and is no host: e (ready; e port 22: connection refused)"
     assert teller.look(after, after=3000.0) == []
     assert teller.again_at is None
@@ -166,9 +166,9 @@ def test_who_does_not_run_leaves_or_is_not_the_jobs_is_no_news(excluded: Verdict
 
 def test_reaped_pods_are_told_with_their_causes(teller: Teller) -> None:
     after = scene(usable("a", "b", "c", "d"))
-    assert teller.look(after, reaped=[Item("uid-x", "x", "pod was evicted")]) == []
-    (message,) = teller.look(after, reaped=[Item("uid-y", "y", "pod has failed")], after=2.0)
-    assert message.kind is Kind.REAPED
+    assert teller.look(after, reaped=[PodNote("uid-x", "x", "pod was evicted")]) == []
+    (message,) = teller.look(after, reaped=[PodNote("uid-y", "y", "pod has failed")], after=2.0)
+    assert message.kind is Reason.REAPED
     assert message.text == (
         "deleted 2 pods, so that the job's controller makes new ones: x (pod was evicted), y (pod has failed)"
     )

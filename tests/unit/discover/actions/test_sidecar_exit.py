@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from discover.actions.sidecar_exit import Companion, ending
+from discover.actions.sidecar_exit import ContainerWatch, ending
 from discover.selection.objects import Container, Key, PodGone, PodSeen, PodsListed, PodView
 from hvd_elastic_ext.core.clock import ManualClock
 
@@ -46,7 +46,7 @@ class NoCollection:
 class Told:
     def __init__(self) -> None:
         self.ends: list[tuple[str, int]] = []
-        self.companion = Companion(
+        self.companion = ContainerWatch(
             NoCollection(),
             "launcher",
             end=lambda why, code: self.ends.append((why, code)),

@@ -2,15 +2,15 @@
 
 import pytest
 
-from discover.kube.lookups import REFRESH, Inquiries
-from discover.kube.transport import RequestFailed, Trouble
+from discover.kube.lookups import REFRESH, Lookups
+from discover.kube.transport import Failure, RequestFailed
 from discover.selection.operators import JobView
 
-AWAY = RequestFailed(Trouble.REFUSED, "connection refused")
+AWAY = RequestFailed(Failure.REFUSED, "connection refused")
 
 
 def refused(code: int) -> RequestFailed:
-    return RequestFailed(Trouble.ANSWERED, f"the server says {code}", code=code)
+    return RequestFailed(Failure.ANSWERED, f"the server says {code}", code=code)
 
 
 class Rig:
@@ -22,7 +22,7 @@ class Rig:
         self.asked: list[str] = []
         self.changes = 0
         job = self._job if jobs else None
-        self.inquiries = Inquiries(job, self._node, clock=clock, draw=lambda: 0.0)
+        self.inquiries = Lookups(job, self._node, clock=clock, draw=lambda: 0.0)
         self.inquiries._changed = self._change
 
     def _change(self) -> None:
@@ -92,11 +92,11 @@ def test_what_was_known_of_the_job_goes_on_to_hold(manual_clock):
 
 def test_missing_nodes_are_asked_for_and_only_they(manual_clock):
     rig = Rig(manual_clock, nodes={"x": [False], "y": [True]})
-    rig.inquiries.wonder(["y", "x"])
+    rig.inquiries.set_missing(["y", "x"])
     rig.turn()
     assert rig.inquiries.exists == {"x": False, "y": True}
     assert rig.asked == ["x", "y"]
-    rig.inquiries.wonder(["x"])
+    rig.inquiries.set_missing(["x"])
     rig.turn()
     assert rig.inquiries.exists == {"x": False}
     assert rig.asked == ["x", "y"]
@@ -105,7 +105,7 @@ def test_missing_nodes_are_asked_for_and_only_they(manual_clock):
 
 def test_a_node_that_exists_is_asked_for_again_and_one_that_does_not_is_not(manual_clock):
     rig = Rig(manual_clock, nodes={"x": [False], "y": [True, True, False]})
-    rig.inquiries.wonder(["x", "y"])
+    rig.inquiries.set_missing(["x", "y"])
     for _ in range(3):
         rig.turn()
     assert rig.asked == ["x", "y", "y", "y"]
@@ -115,7 +115,7 @@ def test_a_node_that_exists_is_asked_for_again_and_one_that_does_not_is_not(manu
 
 def test_a_node_of_which_there_is_no_answer_is_not_said_to_be_gone(manual_clock, caplog):
     rig = Rig(manual_clock, nodes={"x": [refused(403), AWAY, False]})
-    rig.inquiries.wonder(["x"])
+    rig.inquiries.set_missing(["x"])
     assert rig.turn() == 0.8
     assert rig.inquiries.exists == {}
     assert rig.turn() == 1.6

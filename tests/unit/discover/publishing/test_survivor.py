@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.publishing.files import HostsFile, PublishFailed
-from discover.publishing.survivor import Living, OverlapLimits, OverlappingHostsFile, Shown, overlap, still_valid
+from discover.publishing.survivor import (
+    OverlapLimits,
+    OverlappingHostsFile,
+    PublishedHosts,
+    RunningHosts,
+    overlap,
+    still_valid,
+)
 from discover.selection.objects import Key, PodView
-from discover.selection.selection import Grade, Selection, Verdict
+from discover.selection.selection import Selection
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
@@ -191,7 +199,7 @@ def test_a_reader_that_looks_once_a_second_never_sees_two_lists_with_nobody_in_c
         dead |= dying
         stays = hosts(*sorted(wanted - dead))
         chosen, _ = overlap(now, shown, stays, stand=2.0, alive=_living(dead), left={})
-        shown = (*shown, Shown(chosen, now))
+        shown = (*shown, PublishedHosts(chosen, now))
         looked = [_seen(shown, at) for at in _seconds(phase, now)]
         if len(looked) > 1 and (before := set(looked[-2].names) - dead):
             assert before & set(looked[-1].names)
@@ -208,12 +216,12 @@ def _seconds(phase: float, now: float) -> list[float]:
     return [at for at in (last - 1.0, last, now) if at >= 0.0]
 
 
-def _seen(shown: tuple[Shown, ...], at: float) -> HostSet:
+def _seen(shown: tuple[PublishedHosts, ...], at: float) -> HostSet:
     return next((each.hosts for each in reversed(shown) if each.since <= at), HostSet())
 
 
 def test_the_past_is_forgotten_once_a_reader_must_have_looked():
-    past = tuple(Shown(hosts(name), since) for name, since in (("a", 0.0), ("b", 10.0), ("c", 11.5)))
+    past = tuple(PublishedHosts(hosts(name), since) for name, since in (("a", 0.0), ("b", 10.0), ("c", 11.5)))
     assert [each.hosts.names[0] for each in still_valid(11.9, past, stand=2.0)] == ["a", "b", "c"]
     assert [each.hosts.names[0] for each in still_valid(12.0, past, stand=2.0)] == ["b", "c"]
     assert [each.hosts.names[0] for each in still_valid(99.0, past, stand=2.0)] == ["c"]
@@ -243,7 +251,7 @@ def test_a_host_is_there_as_long_as_its_own_pod_is_and_has_not_ended(host, there
             verdict("w-2", "u2", host="10.0.0.7"),
         )
     )
-    assert (host in Living(selection)) is there
+    assert (host in RunningHosts(selection)) is there
 
 
 def test_what_stood_there_in_a_storm_of_changes_takes_little_memory(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from discover.common.metrics import Metrics
 from discover.publishing.files import HostsFile, Script
-from discover.publishing.publishers import Outlets
+from discover.publishing.publishers import Publishers
 from discover.publishing.survivor import OverlappingHostsFile
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import HostSet
@@ -179,7 +179,7 @@ def test_rule_26_what_cannot_be_written_is_counted_and_tried_again_and_its_time_
     clock = ManualClock()
     metrics = Metrics(clock)
     hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=clock)
-    outlets = Outlets([hosts_file], metrics)
+    outlets = Publishers([hosts_file], metrics)
     assert outlets.bring_to(of("a"), now=clock.mono()) == ""
     written = tmp_path / "hosts"
     with monkeypatch.context() as broken:

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from discover.selection.damping import Answers, Facts, Held, HoldLimits, hold
+from discover.selection.damping import DampingLimits, DampingState, Facts, ProbeResults, decide_published
 from discover.selection.explain import Row, as_json, as_table, explain, warnings
 from discover.selection.objects import Key, PodView
-from discover.selection.selection import Grade, Selection, Verdict
+from discover.selection.selection import Selection
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
-REFUSED = Answers(refused={"uid-w-5": "w-5 port 22: connection refused"})
+REFUSED = ProbeResults(refused={"uid-w-5": "w-5 port 22: connection refused"})
 
 
 def verdict(name: str, grade: Grade, reason: str, *, slots: int = 4, space: str = "ns", **more) -> Verdict:
@@ -31,11 +32,11 @@ VERDICTS = (
 )
 
 
-def rows(*verdicts: Verdict, published: tuple[str, ...] = ("w-0", "w-1"), answers: Answers = REFUSED):
+def rows(*verdicts: Verdict, published: tuple[str, ...] = ("w-0", "w-1"), answers: ProbeResults = REFUSED):
     selection = Selection(verdicts)
-    held = Held(published={f"uid-{name}": Host(name, 4, f"uid-{name}") for name in published}, begun=True)
-    holding, _ = hold(100.0, held, Facts(selection, answers), limits=HoldLimits())
-    return explain(selection, holding)
+    held = DampingState(published={f"uid-{name}": Host(name, 4, f"uid-{name}") for name in published}, begun=True)
+    damping, _ = decide_published(100.0, held, Facts(selection, answers), limits=DampingLimits())
+    return explain(selection, damping)
 
 
 def test_each_pod_has_one_word_for_what_becomes_of_it():

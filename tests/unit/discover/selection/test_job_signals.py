@@ -8,9 +8,10 @@ import pytest
 
 from discover.selection.explain import warnings
 from discover.selection.operators import OPERATORS, HostRules, JobView
-from discover.selection.selection import Grade, Selection, Selector, Verdict
+from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
+from discover.selection.verdicts import Grade, Verdict
 from tests.unit.discover.pictures import NOW, node, picture, pod
 
 KEY = "example.com/ends"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discover.kube.views import pod_view
+from discover.selection.node_signals import UNKNOWN_NODE_GRACE
 from discover.selection.objects import (
     ClusterEvent,
     ClusterSnapshot,
@@ -24,9 +25,10 @@ from discover.selection.objects import (
     PodView,
 )
 from discover.selection.operators import CONTAINER_ANNOTATION, OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
-from discover.selection.selection import TOLERANCE, Grade, Selection, Selector, Verdict
+from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube import bodies
 from tests.support.kube.bodies import condition, taint
@@ -266,17 +268,17 @@ def test_nodes_that_may_not_be_read_are_left_out_of_account():
 def test_an_unknown_node_is_waited_for_then_asked_for_and_only_then_believed_to_be_gone():
     look, snapshot = selector(), picture([pod()], [])
     first = look.select(NOW, snapshot)
-    assert (grades(first), first.missing, first.again_at) == ({"w-0": Grade.USABLE}, (), NOW + TOLERANCE)
-    still = look.select(NOW + TOLERANCE - 0.1, snapshot, node_exists={"node-0": False})
+    assert (grades(first), first.missing, first.again_at) == ({"w-0": Grade.USABLE}, (), NOW + UNKNOWN_NODE_GRACE)
+    still = look.select(NOW + UNKNOWN_NODE_GRACE - 0.1, snapshot, node_exists={"node-0": False})
     assert grades(still) == {"w-0": Grade.USABLE}
     for answers in ({}, {"node-0": True}):
-        asked = look.select(NOW + TOLERANCE, snapshot, node_exists=answers)
+        asked = look.select(NOW + UNKNOWN_NODE_GRACE, snapshot, node_exists=answers)
         assert (grades(asked), asked.missing, asked.again_at) == ({"w-0": Grade.USABLE}, ("node-0",), None)
-    gone = look.select(NOW + TOLERANCE, snapshot, node_exists={"node-0": False})
+    gone = look.select(NOW + UNKNOWN_NODE_GRACE, snapshot, node_exists={"node-0": False})
     assert (grades(gone), gone.verdicts[0].reason) == ({"w-0": Grade.ABSENT}, "node node-0 does not exist any more")
-    back = look.select(NOW + TOLERANCE, picture([pod()], [node()]), node_exists={"node-0": False})
+    back = look.select(NOW + UNKNOWN_NODE_GRACE, picture([pod()], [node()]), node_exists={"node-0": False})
     assert (grades(back), back.missing) == ({"w-0": Grade.USABLE}, ())
-    assert look.select(NOW + 50, snapshot).again_at == NOW + 50 + TOLERANCE
+    assert look.select(NOW + 50, snapshot).again_at == NOW + 50 + UNKNOWN_NODE_GRACE
 
 
 def test_a_node_that_was_leaving_and_is_deleted_does_not_come_back_meanwhile():
@@ -295,7 +297,7 @@ def test_nobody_asks_for_the_node_of_a_pod_that_has_ended():
 def test_a_clock_that_is_set_back_does_not_make_a_node_wait_for_longer():
     look, snapshot = selector(), picture([pod()], [])
     look.select(NOW, snapshot)
-    assert look.select(NOW - 3600, snapshot).again_at == NOW - 3600 + TOLERANCE
+    assert look.select(NOW - 3600, snapshot).again_at == NOW - 3600 + UNKNOWN_NODE_GRACE
 
 
 def test_of_pods_in_the_network_of_one_node_only_the_first_has_the_port():
@@ -327,7 +329,7 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
         calls[a_pod.key.name] += 1
         return ()
 
-    monkeypatch.setattr("discover.selection.selection.judge_pod", counting)
+    monkeypatch.setattr("discover.selection.selection.pod_signals", counting)
     pods = [pod(f"w-{number}", node=f"node-{number // 4}") for number in range(12)]
     snapshot = picture(pods, [node(f"node-{number}") for number in range(3)])
     look = selector()
@@ -442,7 +444,7 @@ def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, w
 
     where = "node_signals" if what == "node" else "selection"
     with monkeypatch.context() as broken:
-        broken.setattr(f"discover.selection.{where}.judge_{what}", fails)
+        broken.setattr(f"discover.selection.{where}.{what}_signals", fails)
         for _ in range(2):  # it goes on to be seen for as long as it is there
             with pytest.raises(OverflowError):
                 one.select(NOW, gone, job=labels["job"])
@@ -465,7 +467,7 @@ def test_a_look_that_fails_makes_nothing_be_forgotten_that_nobody_tells_again(mo
         raise OverflowError("too far away")
 
     with monkeypatch.context() as broken:
-        broken.setattr("discover.selection.selection.judge_pod", fails)
+        broken.setattr("discover.selection.selection.pod_signals", fails)
         with pytest.raises(OverflowError):
             one.select(NOW + 30.0, later)
     after = one.select(NOW + 60.0, later)

@@ -11,12 +11,12 @@ import pytest
 from discover.sources.admission_probe import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
-    WORTH_A_WARNING,
+    WARN_AFTER,
+    NoProbe,
     TcpProbe,
-    Unprobed,
+    connect_error,
     parse_probe,
     pause_after,
-    reach,
 )
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.errors import UsageError
@@ -51,7 +51,7 @@ class Rig:
         self.clock = ManualClock()
         self.network = Reached()
         self.told = threading.Semaphore(0)
-        self.probe = TcpProbe(22, clock=self.clock, most=most, reach=self.network)
+        self.probe = TcpProbe(22, clock=self.clock, most=most, connect_error=self.network)
         self.probe.start(self.told.release)
 
     def fail_next(self, why: str = CLOSED) -> None:
@@ -191,7 +191,7 @@ def test_the_same_failure_again_is_no_news(rig):
 def test_one_that_keeps_failing_is_named_once(rig, caplog):
     caplog.set_level(logging.WARNING)
     follow(rig, 1)
-    for failures in range(1, WORTH_A_WARNING + 3):
+    for failures in range(1, WARN_AFTER + 3):
         rig.fail_next(f"h1 {CLOSED}")
         waits(rig)
         rig.clock.advance(pause_after(failures))
@@ -212,7 +212,7 @@ def test_stopping_does_not_wait_for_one_that_hangs(rig):
 
 
 def test_without_a_probe_everybody_is_admitted():
-    unprobed = Unprobed()
+    unprobed = NoProbe()
     unprobed.start(lambda: None)
     assert unprobed.follow([host(1)], there=()).admit(host(1))
     unprobed.stop()
@@ -223,7 +223,9 @@ def test_a_name_that_does_not_resolve_is_said_to_be_that(monkeypatch):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert reach("w-0.job.ns.svc", 22, timeout=1.0) == "w-0.job.ns.svc does not resolve: name or service not known"
+    assert (
+        connect_error("w-0.job.ns.svc", 22, timeout=1.0) == "w-0.job.ns.svc does not resolve: name or service not known"
+    )
 
 
 def test_a_port_that_does_not_answer_is_given_up_in_time():
@@ -237,7 +239,9 @@ def test_a_port_that_does_not_answer_is_given_up_in_time():
             for each in waiting:
                 each.setblocking(False)
                 each.connect_ex(("127.0.0.1", port))
-            assert reach("127.0.0.1", port, timeout=0.2) == f"127.0.0.1 (127.0.0.1) port {port}: no answer in time"
+            assert (
+                connect_error("127.0.0.1", port, timeout=0.2) == f"127.0.0.1 (127.0.0.1) port {port}: no answer in time"
+            )
         finally:
             for each in waiting:
                 each.close()

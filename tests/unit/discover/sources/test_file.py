@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from discover.sources import file
 from discover.sources.file import FileSource
 from hvd_elastic_ext.core.errors import SourceUnavailable
@@ -54,9 +54,9 @@ class Rig:
         self.hear()
 
     def names(self) -> tuple[str, ...]:
-        seen: list[Sight | Unsettled] = []
-        wait_until(lambda: isinstance(seen.append(self.source.read()) or seen[-1], Sight), what="hosts")
-        assert isinstance(seen[-1], Sight)
+        seen: list[Observation | Unsettled] = []
+        wait_until(lambda: isinstance(seen.append(self.source.read()) or seen[-1], Observation), what="hosts")
+        assert isinstance(seen[-1], Observation)
         return seen[-1].hosts.names
 
 
@@ -121,4 +121,4 @@ def test_where_no_thread_can_be_started_it_is_said_and_tried_again(rig: Rig, mon
         with pytest.raises(SourceUnavailable, match="no thread"):
             rig.source.read()
     rig.slow.say("a:1\n")
-    wait_until(lambda: isinstance(rig.source.read(), Sight), what="the hosts")
+    wait_until(lambda: isinstance(rig.source.read(), Observation), what="the hosts")
