@@ -1,4 +1,4 @@
-"""Settings in, a running whole out: which part gets which."""
+"""Makes the parts of the daemon from its settings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from discover.publishing.configmap import BackgroundConfigMap, ConfigMap, own_in
 from discover.publishing.files import HostsFile, Publisher, PublishFailed, Script
 from discover.publishing.http_server import servers_at
 from discover.publishing.latest import LatestPublication
+from discover.publishing.overlap import Overlap
 from discover.publishing.publishers import Publishers
 from discover.publishing.routes import Routes
-from discover.publishing.survivor import OverlappingHostsFile
 from discover.selection.explain import FollowsPods
 from discover.sources.file import FileSource
 from discover.sources.pods import KubernetesSource
@@ -34,7 +34,7 @@ LOG = logging.getLogger("hvd-discover")
 
 
 def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
-    """Make the source that was asked for. Raises :class:`UsageError` if it cannot be."""
+    """Make the source. Raises :class:`UsageError` if it cannot be made."""
     match settings.source:
         case FileSettings() as file:
             return FileSource(file.watch, slots=file.slots)
@@ -45,10 +45,7 @@ def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
 
 
 def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | None = None) -> int:
-    """Run the daemon until it is told to stop; return the exit code.
-
-    Raises :class:`Permanent` errors for what cannot be served.
-    """
+    """Run the daemon until it is told to stop; return the exit code. Raises :class:`Permanent` errors."""
     clock = clock or SystemClock()
     vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
     source = source_of(settings, metrics=metrics, clock=clock)
@@ -66,7 +63,7 @@ def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | No
 
     def leaving() -> None:
         for each in (*beside, *beyond):
-            each.hurry()  # all at once: each may wait for the server
+            each.begin_stop()  # all at once: each may wait for the server
 
     try:
         standing = _own(files, life)
@@ -107,7 +104,7 @@ def _beside(
     metrics: Metrics,
     clock: Clock,
 ) -> list[ContainerWatch | InitContainerCheck | EventWriter | Reaper]:
-    """What works beside the loop, in threads of its own."""
+    """Make the parts that run in threads of their own."""
     if not isinstance(settings.source, KubernetesSettings) or not isinstance(source, KubernetesSource):
         return []
 
@@ -127,7 +124,7 @@ def _configmap(settings: Settings, source: Source, *, life: str, metrics: Metric
 
 
 def look_once(settings: Settings, *, life: str) -> str:
-    """Look, publish, and return the outcome as text. Raises :class:`ElasticError` if either fails."""
+    """Look, publish, and return the result as text. Raises :class:`ElasticError` if either fails."""
     clock = SystemClock()
     metrics = Metrics(clock)
     source = source_of(settings, metrics=metrics, clock=clock)
@@ -154,13 +151,11 @@ def look_once(settings: Settings, *, life: str) -> str:
 def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) -> list[Publisher]:
     files: list[Publisher] = []
     if outputs.hosts_file is not None:
-        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote)
+        overlap = Overlap(alive=source.still_there, clock=clock) if isinstance(source, FollowsPods) else None
+        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote, overlap=overlap)
         if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
             files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
-        if isinstance(source, FollowsPods):
-            files.append(OverlappingHostsFile(hosts_file, alive=source.still_there, clock=clock))
-        else:
-            files.append(hosts_file)
+        files.append(hosts_file)
     return files
 
 
@@ -170,16 +165,16 @@ def _resume(source: Source, standing: DaemonState) -> None:
 
 
 def _recalled(settings: Settings, source: Source, beyond: list[BackgroundConfigMap]) -> Source:
-    """Without a hosts file it is the ConfigMap that tells what was published before, and it may be long in coming."""
+    """Without a hosts file, the ConfigMap says what was published before, and it may take long to read."""
     if not beyond or settings.outputs.hosts_file is not None or not isinstance(source, FollowsPods):
         return source
     return ResumedSource(source, beyond[0])
 
 
 def _own(files: list[Publisher], life: str) -> DaemonState:
-    """Take the hosts file, and from it the order in which an earlier life saw the hosts come."""
+    """Take the hosts file, and from it the order in which an earlier run saw the hosts come."""
     for publisher in files:
-        if isinstance(publisher, HostsFile | OverlappingHostsFile):
+        if isinstance(publisher, HostsFile):
             try:
                 publisher.own()
             except PublishFailed as error:

@@ -1,4 +1,4 @@
-"""The one loop: something happened, look at the source, decide, publish."""
+"""The daemon's loop: wait for an event, look at the source, decide, publish."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from hvd_elastic_ext.core.errors import ElasticError
 LOG = logging.getLogger("hvd-discover")
 
 TICK = 1.0
-"""Seconds between turns when nothing happens: what failed is tried again, what others broke is mended."""
+"""Seconds between turns without events: failed publications are repeated, changed files are restored."""
 
 
 class Note(Enum):
-    """CHANGED: the source may tell something new. TICK: time passed, nothing else."""
+    """CHANGED: the source may have something new. TICK: time passed."""
 
     CHANGED = 1
     TICK = 2
@@ -51,7 +51,7 @@ class SignalReceived:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """There is nothing left to do here."""
+    """A part of the daemon asks it to end."""
 
     why: str
     exit_code: int
@@ -64,7 +64,7 @@ Event = Note | SignalReceived | StopRequested
 class EventQueue:
     """Events for the loop, from any thread and from signal handlers (its queue is re-entrant).
 
-    Changes that come before the loop has looked are one: a look sees all there is.
+    Changes that come before the loop has looked are one: a look sees everything.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class EventQueue:
         self._attended = False
 
     def attend(self) -> None:
-        """Somebody is about to read: from now on a signal is an event like others."""
+        """From now on signals become events, as the loop is about to read."""
         self._attended = True
 
     def changed(self) -> None:
@@ -82,8 +82,9 @@ class EventQueue:
             self._queue.put(Note.CHANGED)
 
     def signalled(self, signal_number: int, _frame: object) -> None:
-        """Raises ``SystemExit`` if nobody reads yet: what is put together until then may wait for others, say for a
-        program that brings credentials."""
+        """Raises ``SystemExit`` before the loop reads: setting up may wait, say for a program that brings
+        credentials.
+        """
         told = SignalReceived(signal_number)
         if told.stops and not self._attended:
             raise SystemExit(told.exit_code)
@@ -93,7 +94,7 @@ class EventQueue:
         self._queue.put(StopRequested(why, exit_code))
 
     def next(self, timeout: float) -> Event:
-        """Return the next event, ``TICK`` if there is none for ``timeout`` seconds."""
+        """Return the next event, ``TICK`` after ``timeout`` seconds without one."""
         try:
             event = self._queue.get(timeout=timeout)
         except queue.Empty:
@@ -104,7 +105,7 @@ class EventQueue:
 
 
 class ReasonLog:
-    """Logs a reason when it is another one than before."""
+    """Logs a reason when it changes."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
@@ -116,11 +117,11 @@ class ReasonLog:
 
 
 def _nothing() -> None:
-    """There is nobody else to be told."""
+    """The default of ``leaving``."""
 
 
 class Daemon:
-    """Follows one source, until it is told to stop, whatever becomes of the source."""
+    """Follows one source until it is told to stop, whatever becomes of the source."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class Daemon:
     def run(self) -> int:
         """Run until a signal says stop; return the exit code.
 
-        Raises :class:`discover.publishing.file_lock.Taken` if another process owns a place to publish to.
+        Raises :class:`discover.publishing.file_lock.OwnedByOther` if another process owns a place to publish to.
         """
         self._source.start(self._changed)
         try:
@@ -165,7 +166,7 @@ class Daemon:
         look = due = True
         while True:
             news = look and self._look()
-            # In a storm of changes that change no host, what is published is not looked after each time.
+            # Fast changes that change no host do not lead to a check of the published files each time.
             if news or due or self._clock.mono() >= self._published_at + TICK:
                 self._publish()
             self._vitals.loop_turned()
@@ -196,7 +197,7 @@ class Daemon:
         except ElasticError as error:
             return error
         except Exception as error:
-            # A source must never take the published hosts down with it.
+            # A source must never end the daemon.
             why = f"unexpected failure, a defect of hvd-discover: {error!r}; keeping the hosts known so far"
             if why != self._problem:
                 LOG.exception("source: unexpected failure")

@@ -1,4 +1,4 @@
-"""What to publish, given what was seen. Pure."""
+"""What to publish after a look. Pure."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.publication import Publication
 
 Seen = Observation | Unsettled | ElasticError
-"""The outcome of one look at the source."""
+"""The result of one look at the source."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
     """What the daemon knows before a look.
 
-    ``life`` names this life of the daemon; ``seniority`` holds the hosts in the
-    order they came, from an earlier life until the first publication of this
-    one; ``unsettled_since`` is in seconds of the monotonic clock. ``seen`` is
-    the observation that ``last`` was made of.
+    ``life`` names this run of the daemon. ``seniority``: the hosts in the order they came, from an earlier run until
+    the first publication of this one. ``unsettled_since`` is in monotonic seconds. ``seen``: the observation that
+    ``last`` was made from.
     """
 
     life: str
@@ -32,17 +31,16 @@ class DaemonState:
 
 @dataclass(frozen=True, slots=True)
 class DecisionLimits:
-    """``patience``: seconds a source may stay unsettled before that is called a problem."""
+    """``patience``: seconds a source may stay unsettled before that is a problem."""
 
     patience: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``state.last`` is what the world should be told; ``news`` says that it is not yet.
+    """``state.last`` is what should be published; ``news``: it is not yet.
 
-    ``problem`` is why the source was not followed, or (if ``followed``) why what it shows is in doubt; empty while
-    all is well.
+    ``problem``: why the source was not followed, or (if ``followed``) why what it shows is in doubt; else empty.
     """
 
     state: DaemonState
@@ -54,7 +52,7 @@ class Decision:
 def decide(
     now: float, state: DaemonState, seen: Seen, *, limits: DecisionLimits = DecisionLimits()
 ) -> tuple[Decision, str]:
-    """Fold one look into what is known: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
+    """Take in one look: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
     if isinstance(seen, Unsettled):
         since = now if state.unsettled_since is None else state.unsettled_since
         waiting = replace(state, unsettled_since=since)
@@ -69,7 +67,9 @@ def decide(
 
 
 def publication_of(state: DaemonState, seen: Observation) -> Publication:
-    """State what is seen, veterans first, then newcomers by name, under the next sequence number."""
+    """Return the publication of what is seen: known hosts first, then new ones by name, under the next sequence
+    number.
+    """
     sequence = 1 if state.last is None else state.last.sequence + 1
     hosts = keep_seniority(state.seniority, seen.hosts, newcomers=lambda host: host.name)
     return Publication(state.life, sequence, hosts, seen.departing)
@@ -89,7 +89,7 @@ def _follow(state: DaemonState, seen: Observation) -> tuple[Decision, str]:
 
 
 def _same(seen: Observation, before: Observation | None) -> bool:
-    """Whether it takes no looking to say so: a source that sees the same as before may show the same objects."""
+    """A quick test: a source that sees no change may return the same objects."""
     return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
 
 

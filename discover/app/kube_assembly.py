@@ -1,4 +1,4 @@
-"""A Kubernetes source, put together: which part gets which. The client is loaded here, and only when it is wanted."""
+"""Makes the parts of a Kubernetes source. The client is imported here, and only when needed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import PodNote
 from discover.actions.events import KINDS, Context, EventObject, EventWriter
 from discover.actions.init_container_check import InitContainerCheck
-from discover.actions.picture import ClusterView
 from discover.actions.reaper import Reaper
 from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import ClusterMetrics, WriteMetrics
-from discover.kube.changes import NOT_FOUND, Sender, path_of, said
-from discover.kube.transport import RequestFailed
+from discover.kube.transport import NOT_FOUND, RequestFailed, Sender, object_path
 from discover.publishing.configmap import ConfigMap, where_of
 from discover.publishing.lease import Lease, LeaseLimits
 from discover.selection.damping import DampingLimits
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from discover.kube.client import Cluster
 
 GENERATION: Final = 50_000
-"""Objects made before Python's collector looks for cycles among them."""
+"""Objects made before Python's collector looks for cycles."""
 
 
 def kubernetes_source(
@@ -50,7 +49,7 @@ def kubernetes_source(
 ) -> KubernetesSource:
     """Make the source.
 
-    Raises :class:`UsageError` if there is no way to a cluster, or a file of signals is none.
+    Raises :class:`UsageError` without a way to a cluster, or for a bad file of signals.
     """
     table = _table(settings)
     cluster = _cluster(settings, environ)
@@ -67,7 +66,7 @@ def kubernetes_source(
         wanted,
         selector=Selector(wanted.rules, table),
         admission=admission,
-        counters=metrics,
+        metrics=metrics,
         clock=clock,
         draw=random.random,
         limits=DampingLimits(settle=settings.settle),
@@ -82,10 +81,7 @@ def own_pod_watch(
     end: End,
     environ: Mapping[str, str] = os.environ,
 ) -> ContainerWatch | InitContainerCheck | None:
-    """Make what looks at the daemon's own pod, if it runs in one, and ends it in due time.
-
-    Raises :class:`UsageError`.
-    """
+    """Make what watches the daemon's own pod, if it runs in one, and ends the daemon. Raises :class:`UsageError`."""
     name = _own_pod(settings, environ)
     if not settings.exit_with and not name:
         return None
@@ -94,7 +90,7 @@ def own_pod_watch(
     if not settings.exit_with:
         return InitContainerCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
     own = cluster.pod(space, name)
-    return ContainerWatch(own, settings.exit_with, end=end, clock=clock, draw=random.random, witness=metrics)
+    return ContainerWatch(own, settings.exit_with, end=end, clock=clock, draw=random.random, metrics=metrics)
 
 
 def configmap(
@@ -107,10 +103,7 @@ def configmap(
     clock: Clock,
     environ: Mapping[str, str] = os.environ,
 ) -> ConfigMap:
-    """Make what keeps the hosts in the ConfigMap ``name``. ``life`` is this daemon's own.
-
-    Raises :class:`UsageError`.
-    """
+    """Make what keeps the hosts in the ConfigMap ``name``. ``life`` names this run. Raises :class:`UsageError`."""
     cluster = _cluster(settings, environ)
     space, sender = settings.namespace or cluster.namespace, cluster.sender()
     lease = Lease(
@@ -137,9 +130,7 @@ def writers(
     clock: Clock,
     environ: Mapping[str, str] = os.environ,
 ) -> list[EventWriter | Reaper]:
-    """Make what tells of the job in Events and what reaps its pods, as far as that is wanted.
-
-    ``stands_by``: another daemon does both just now.
+    """Make what writes Events and deletes pods, as far as that is wanted. ``stands_by``: another daemon does both now.
 
     Raises :class:`UsageError`.
     """
@@ -155,19 +146,19 @@ def writers(
             _EventObject(cluster, source, settings, own),
             socket.gethostname(),
         )
-        teller = EventWriter(cluster.sender(), context, counters=metrics, clock=clock, draw=random.random)
+        teller = EventWriter(cluster.sender(), context, metrics=metrics, clock=clock, draw=random.random)
         made.append(teller)
         tell = teller.reaped
     if settings.reap:
         reaper = Reaper(
             cluster.sender(),
-            # Which pods are the job's is not guessed by their labels while it may still say so itself.
+            # While the job may still become readable, its pods are not guessed by their labels.
             _Views(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
             _table(settings),
             job=_ReadJob(cluster, settings),
             own=Key(cluster.namespace, own) if own else None,
-            told=tell,
-            counters=metrics,
+            reaped=tell,
+            metrics=metrics,
             clock=clock,
             draw=random.random,
         )
@@ -176,39 +167,40 @@ def writers(
 
 
 def _untold(_item: PodNote) -> None:
-    """The log says it."""
+    """The log is enough."""
 
 
 class _Views:
-    """The latest look of ``source`` as a whole: the same object until there is another look; None while there is
-    nothing to be done about it. For one thread."""
+    """The latest look of ``source``: the same object until the next look; None while nothing is to be done. For one
+    thread.
+    """
 
     def __init__(self, source: KubernetesSource, advice: str, *, stands_by: Callable[[], bool]) -> None:
         self._source = source
         self._advice = advice
         self._stands_by = stands_by
-        self._picture: Evaluation | None = None
-        self._scene: ClusterView | None = None
+        self._latest: Evaluation | None = None
+        self._view: ClusterView | None = None
 
     def __call__(self) -> ClusterView | None:
-        picture = self._source.picture
-        if picture is None or picture.damping.observation is None or self._stands_by():
+        latest = self._source.evaluation
+        if latest is None or latest.damping.observation is None or self._stands_by():
             return None
-        if picture is not self._picture:
-            self._picture = picture
-            self._scene = ClusterView(
-                verdicts=picture.selection.verdicts,
-                published=picture.damping.held.published,
-                notes=picture.damping.notes,
+        if latest is not self._latest:
+            self._latest = latest
+            self._view = ClusterView(
+                verdicts=latest.selection.verdicts,
+                published=latest.damping.state.published,
+                notes=latest.damping.notes,
                 nodes=self._source.nodes,
                 job=self._source.job,
                 advice=self._advice,
             )
-        return self._scene
+        return self._view
 
 
 class _ReadJob:
-    """Reads the job past what is known of it."""
+    """Reads the job as it is now."""
 
     def __init__(self, cluster: Cluster, settings: KubernetesSettings) -> None:
         self._cluster = cluster
@@ -221,7 +213,7 @@ class _ReadJob:
             return None
         group, version, plural = operator.resource
         space = self._settings.namespace or self._cluster.namespace
-        found = sender.send("GET", path_of(f"{group}/{version}", space, plural, self._settings.job))
+        found = sender.send("GET", object_path(f"{group}/{version}", space, plural, self._settings.job))
         try:
             return job_view(found, operator)
         except ValueError:
@@ -250,14 +242,14 @@ class _EventObject:
         try:
             uid = (self._cluster.pod_now(space, self._own).get("metadata") or {}).get("uid")
         except RequestFailed as error:
-            if said(error, NOT_FOUND):
+            if error.answered(NOT_FOUND):
                 return None
             raise
         return EventObject("v1", "Pod", space, self._own, str(uid)) if uid else None
 
 
 def _own_pod(settings: KubernetesSettings, environ: Mapping[str, str]) -> str:
-    """The name of the pod that this runs in; "" if it runs in none."""
+    """The name of the pod that this runs in; "" without one."""
     elsewhere = settings.kubeconfig is not None or environ.get("KUBECONFIG")
     in_a_pod = not elsewhere and environ.get("KUBERNETES_SERVICE_HOST")
     return settings.own_pod or (socket.gethostname() if in_a_pod else "")
@@ -280,8 +272,7 @@ def _cluster(settings: KubernetesSettings, environ: Mapping[str, str]) -> Cluste
             raise
         remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
         raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
-    # The client is a quarter of a million objects, which live as long as we do and need no looking through again and
-    # again; what comes of lists and watches has no cycles.
+    # The client is a quarter of a million objects that live as long as the process; lists and watches make no cycles.
     gc.freeze()
     gc.set_threshold(GENERATION)
     return Cluster(Access.found(settings.kubeconfig, environ))

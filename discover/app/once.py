@@ -1,4 +1,4 @@
-"""One look instead of a daemon: wait until there is something to be seen, and lay it out."""
+"""``--once``: wait until there is something to see, and print it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import Publication, to_json
 
 TURN = 0.02
-"""Seconds between two looks at a source that tells of no changes."""
+"""Seconds between two looks at a source that does not report changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnceLimits:
-    """In seconds. ``settle``: for a file to be written to its end. ``listed``: for a cluster's first answer.
-    ``probes``: for pods that wait to be added."""
+    """In seconds. ``settle``: for a file to be written completely. ``listed``: for a cluster's first answer.
+    ``probes``: for pods that wait to be added.
+    """
 
     settle: float = 2.0
     listed: float = 30.0
@@ -29,14 +30,14 @@ class OnceLimits:
 
 @dataclass(frozen=True, slots=True)
 class OnceResult:
-    """``rows`` is None for a source that has nothing to say but its hosts."""
+    """``rows`` is None for a source without pods."""
 
     observation: Observation
     rows: tuple[Row, ...] | None = None
 
 
 def observe_once(source: Source, *, clock: Clock, patience: OnceLimits = OnceLimits()) -> OnceResult:
-    """Look until there is an answer. Raises :class:`ElasticError` if there is none, or not in time."""
+    """Look until there is a result. Raises :class:`ElasticError` if there is none, or not in time."""
     if not isinstance(source, FollowsPods):
         return OnceResult(_settled(source, clock, threading.Event(), patience=patience.settle))
     changed = threading.Event()
@@ -55,7 +56,7 @@ def observe_once(source: Source, *, clock: Clock, patience: OnceLimits = OnceLim
 
 
 def render(publication: Publication, rows: Sequence[Row] | None, *, output: str, wall: float) -> str:
-    """As ``json`` or as a ``table``: of all pods where there are pods, of the hosts elsewhere."""
+    """Return ``json`` or a ``table``: of all pods where there are pods, else of the hosts."""
     if output == "json":
         said = to_json(publication)
         if rows is not None:
@@ -67,7 +68,7 @@ def render(publication: Publication, rows: Sequence[Row] | None, *, output: str,
 
 
 def hosts_table(publication: Publication) -> str:
-    """Lay a publication out for people."""
+    """Render a publication for people."""
     width = max([len("HOST"), *(len(host.name) for host in publication.hosts)])
     lines = [f"{'HOST':<{width}}  SLOTS", *(f"{host.name:<{width}}  {host.slots:>5}" for host in publication.hosts)]
     lines += [f"departing: {d.host} ({d.reason})" for d in publication.departing]

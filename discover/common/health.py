@@ -1,4 +1,4 @@
-"""How the daemon is doing, told by the loop and read by the probes."""
+"""How the daemon does: written by its loop, read by the probes of ``/livez``, ``/startupz`` and ``/readyz``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from hvd_elastic_ext.core.clock import Clock
 
 LOOP_TIMEOUT = 10.0
-"""Seconds without a turn of the loop after which it counts as stuck."""
+"""Seconds without a turn of the loop after which the daemon counts as stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,21 +18,18 @@ class _State:
 
 
 class Health:
-    """Written by the loop only, read from any thread: one reference swapped at a time.
-
-    Each answer is ``(well, one line that says why)``.
-    """
+    """Written by the loop only, read from any thread. Each answer is ``(well, reason in one line)``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._state = _State(loop_turned_at=clock.mono())
 
     def loop_turned(self) -> None:
-        """The loop took a turn."""
+        """Note that the loop took a turn."""
         self._state = replace(self._state, loop_turned_at=self._clock.mono())
 
     def report(self, *, published: bool, problem: str) -> None:
-        """``published``: the first publication got out. ``problem``: why what is published may be stale, or ''."""
+        """``published``: the first publication succeeded. ``problem``: why what is published may be outdated, or ""."""
         self._state = replace(self._state, started=self._state.started or published, problem=problem)
 
     def live(self) -> tuple[bool, str]:

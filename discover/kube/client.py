@@ -1,7 +1,7 @@
-"""The way to an API server, over the official client's transport; the only one in the daemon that imports kubernetes.
+"""The connection to an API server, over the official client; the daemon's only importer of ``kubernetes``.
 
-Of the client there are used: how it reads credentials, and how it sends one request. Its models, its ``Watch`` and
-its informers are not: they lose versions, or hang, or loop (docs/kubernetes.md).
+The client reads credentials and sends single requests. Its models, ``Watch`` and informers are not used: they lose
+versions, hang, or loop (docs/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from kubernetes import client, config
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from discover.kube.changes import JSON
-from discover.kube.transport import Failure, Request, RequestFailed, RequestKind, failure_from_status
+from discover.kube.transport import JSON, Failure, Request, RequestFailed, RequestKind, failure_from_status
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
@@ -32,13 +31,14 @@ PAGE: Final = 500
 CHUNK: Final = 1 << 16
 
 WRITE_TIMEOUT: Final = 10.0
-"""Seconds without a byte of the answer to a change."""
+"""Seconds without a byte of the answer to a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """In seconds: for a connection, and without a byte of a list or of a watch. A live server ends each watch within
-    60, as it is asked to (:data:`discover.kube.reflector.SHORTEST_WATCH`)."""
+    """In seconds: to connect, and without a byte of a list or of a watch. A live server ends each watch within 60, as
+    it is asked to (:data:`discover.kube.reflector.MIN_WATCH`).
+    """
 
     connect: float = 5.0
     of_list: float = 30.0
@@ -50,7 +50,7 @@ SendRequest = Callable[[client.ApiClient, Mapping[str, Any]], Any]
 
 
 class Cluster:
-    """One API server. Raises :class:`UsageError` if there is nothing to reach it by."""
+    """One API server. Raises :class:`UsageError` if there are no credentials."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts = Timeouts()) -> None:
         self._access = access
@@ -67,7 +67,7 @@ class Cluster:
         return self._access.namespace
 
     def pods(self, namespace: str, selector: Callable[[], str]) -> ClientCollection:
-        """``selector`` is asked for with each request, and may raise :class:`RequestFailed`."""
+        """``selector`` is called for each request, and may raise :class:`RequestFailed`."""
 
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector(), **options)
@@ -116,7 +116,7 @@ class Cluster:
         return found if isinstance(found, dict) else {}
 
     def node_exists(self, name: str) -> bool:
-        """Ask for one node. Raises :class:`RequestFailed` if there is no answer."""
+        """Raises :class:`RequestFailed` without an answer."""
 
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             return client.CoreV1Api(api).read_node(name, **options)
@@ -130,7 +130,7 @@ class Cluster:
         return True
 
     def sender(self) -> ClientSender:
-        """What changes something there; one for each thread."""
+        """Return a writer for one thread."""
         timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
@@ -145,7 +145,7 @@ class Cluster:
 
 
 class ClientCollection:
-    """What ``call`` lists. Connections are made when they are needed, and kept for the next request."""
+    """What ``call`` lists. Connections are made when needed, and kept for the next request."""
 
     def __init__(self, access: Access, call: SendRequest, *, timeouts: Timeouts, where: str) -> None:
         self.where = where
@@ -186,7 +186,7 @@ class ClientCollection:
         return self._client
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
-        # A watch's pieces are the server's own: more than one would have to be waited for.
+        # A watch's pieces are the server's own: to read more would wait for the next one.
         size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
@@ -194,14 +194,14 @@ class ClientCollection:
                 yield from response.stream(size, decode_content=True)
             done = True
         finally:
-            # What was not read to its end would come before the next answer.
+            # What was not read would come before the next answer.
             if not done:
                 response.close()
             response.release_conn()
 
     @contextmanager
     def _translated(self, *, begun: bool = False) -> Iterator[None]:
-        """``begun``: the answer has begun to come."""
+        """``begun``: the answer has begun to arrive."""
         try:
             yield
         except (client.ApiException, AttributeError) as error:
@@ -234,7 +234,7 @@ class ClientCollection:
 
 
 class ClientSender:
-    """A :class:`discover.kube.changes.Sender`, over one connection that is kept."""
+    """A :class:`discover.kube.transport.Sender` over one connection that is kept."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
         self._order: tuple[str, str, bytes | None, str] = ("GET", "/", None, JSON)
@@ -271,7 +271,7 @@ class ClientSender:
         return found if isinstance(found, dict) else {}
 
     def _call(self, api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-        """Over the client's pool and with its credentials, but past its calls, which each version makes anew."""
+        """Use the client's pool and credentials, but not its methods, which differ between its versions."""
         method, path, body, media = self._order
         settings, (connect, read) = api.configuration, options["_request_timeout"]
         headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
@@ -332,14 +332,14 @@ def _no_connection(error: Exception) -> RequestFailed:
 
 
 class _Sockets:
-    """The sockets that connections were made with, so that another thread can shut them."""
+    """The sockets of open connections, so that another thread can shut them down."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def pools(self) -> dict[str, type[HTTPConnectionPool]]:
-        """Kinds of pools whose connections are recorded here."""
+        """Return pool classes that record their sockets here."""
         record = self._record
 
         class Plain(HTTPConnection):
@@ -365,7 +365,7 @@ class _Sockets:
             made = list(self._made)
         for each in made:
             with suppress(OSError):
-                # Not TLS's own: that one is not for two threads at a time.
+                # Not the TLS socket's own method, which is not thread-safe.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def _record(self, made: object) -> None:

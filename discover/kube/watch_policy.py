@@ -8,21 +8,20 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from discover.kube.backoff import LONGEST_PAUSE, Backoff
+from discover.common.backoff import LONGEST_PAUSE, Backoff
 from discover.kube.transport import Failure, RequestFailed, RequestKind
 
 SHORT_WATCH: Final = 1.0
 """Seconds. A watch that lived no longer has failed, however it ended."""
 
 ERRORS_BEFORE_RELIST: Final = 10.0
-"""Seconds of internal errors or garbage at one version before the objects are listed anew."""
+"""Seconds of server errors or unreadable answers at one version before the objects are listed again."""
 
 QUICK_RETRY: Final = 1.0
-"""Seconds, at most, to the next attempt of who was let in before and is forbidden now."""
+"""Seconds, at most, to the next attempt after a 403 for what was allowed before."""
 
 SERVER_START: Final = 10.0
-"""Seconds for which a server may forbid what it allowed before, without the right being gone: one that has just started
-knows no roles for about a second."""
+"""Seconds for which such a 403 does not count: a server that has just started knows no roles for about a second."""
 
 HIDDEN_PAUSE: Final = 60.0
 """Seconds between two attempts at what may not be read."""
@@ -31,11 +30,10 @@ HIDDEN_PAUSE: Final = 60.0
 class Ending(Enum):
     """How a request ended.
 
-    DONE: as it should: a list came whole, or the server closed a watch in its own time. EXPIRED: the version (or the
-    page) is no longer known to the server. AHEAD: the version is one that the server does not know yet. DENIED: 401.
-    FORBIDDEN: 403. BUSY: 429 or 503. BROKEN: 500 and its like, or bytes that are no answer: the same again may do.
-    ODD: any other refusal. DEAF: a watch that did not tell what a list did. SILENT, CUT, AWAY (no connection to be
-    had) and UNARMED (no credentials to be had) are those of :class:`Trouble`.
+    DONE: as it should: a complete list, or a watch that the server closed in time. EXPIRED: the server no longer knows
+    the version (or the page). AHEAD: the server does not know the version yet. DENIED: 401. FORBIDDEN: 403. BUSY: 429
+    or 503. SERVER_ERROR: 5xx, or an unreadable answer: a retry may do. OTHER: any other refusal. MISSED: a comparison
+    showed that the watch missed changes. SILENT, CUT, UNREACHABLE and NO_CREDENTIALS as in :class:`Failure`.
     """
 
     DONE = "done"
@@ -54,8 +52,9 @@ class Ending(Enum):
 
 
 class Pause(Enum):
-    """Before the next request. BACK_OFF: longer each time. ONCE: not at all, unless that was tried already.
-    HIDDEN: as long as a right takes to be granted, where the objects can be done without; else BACK_OFF."""
+    """Before the next request. BACK_OFF: longer each time. ONCE: none, unless that was tried already. HIDDEN: a minute
+    where the objects are optional; else BACK_OFF.
+    """
 
     NOT = 1
     BACK_OFF = 2
@@ -65,7 +64,7 @@ class Pause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``renew``: read the credentials anew first. ``else_``: what to ask when this has gone on for STUBBORN."""
+    """``else_``: what to ask once this has lasted for :data:`ERRORS_BEFORE_RELIST`."""
 
     ask: RequestKind
     wait: Pause
@@ -75,13 +74,11 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a request ended.
-
-    ``version`` is the newest that is known afterwards; ``lived`` how many seconds a watch was open; ``why`` is for
+    """``version``: the newest that is known afterwards. ``lived``: seconds that a watch was open. ``why`` is for
     people.
     """
 
-    end: Ending
+    ending: Ending
     why: str = ""
     version: str = ""
     lived: float = 0.0
@@ -90,11 +87,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one reflector knows of its server, ``next`` and ``version`` being what it is about to ask.
+    """What one reflector knows of its server; ``next`` and ``version`` are its next request.
 
-    ``tried``: the one attempt without a pause was made. ``broken_since``: since when (monotonic seconds) the server
-    has answered BROKEN at this version and nothing else. ``allowed``: these objects were listed once.
-    ``forbidden_since``: since when there was a refusal, and no watch that lived.
+    ``tried``: the one attempt without a pause was made. ``broken_since``: since when (monotonic seconds) the server has
+    answered SERVER_ERROR at this version, and nothing else. ``allowed``: the objects were listed once.
+    ``forbidden_since``: since when requests have been refused without a watch that lived.
     """
 
     next: RequestKind = RequestKind.PAGED
@@ -128,9 +125,9 @@ _LATER = {
 
 
 def _list(ask: RequestKind, again: RequestKind, done: Rule, expired: Rule) -> dict[tuple[RequestKind, Ending], Rule]:
-    """A list that fails is asked for ``again``, whatever it failed of.
+    """A list that fails is asked for ``again``, whatever the reason.
 
-    Who is forbidden may merely be nobody: a credential plugin that fails once leaves a client without a name.
+    A 403 may come from missing credentials: a credential plugin that fails once leaves a client without a name.
     """
     return {
         **{(ask, end): Rule(again, wait, reload_credentials=end is Ending.FORBIDDEN) for end, wait in _LATER.items()},
@@ -146,19 +143,19 @@ _WATCH_NOW = Rule(RequestKind.WATCH, Pause.NOT)
 
 RULES: Final[Mapping[tuple[RequestKind, Ending], Rule]] = MappingProxyType(
     {
-        # R2: the pages of a list that has expired meanwhile are asked for in one piece.
+        # R2: if pages expire, the list is asked for in one piece.
         **_list(RequestKind.PAGED, RequestKind.PAGED, _WATCH_NOW, Rule(RequestKind.UNPAGED, Pause.NOT)),
         **_list(RequestKind.UNPAGED, RequestKind.PAGED, _WATCH_NOW, Rule(RequestKind.PAGED, Pause.BACK_OFF)),
-        # R3: what the server no longer knows, or does not know yet, is no version to begin from.
+        # R3: a version that the server does not know cannot be where a watch begins.
         **_list(RequestKind.RELIST, RequestKind.RELIST, _WATCH_NOW, Rule(RequestKind.PAGED, Pause.NOT)),
-        # R4 to R8: a watch goes on where it was; only what cannot go on lists anew.
+        # R4 to R8: a watch goes on where it was; only what cannot go on is listed again.
         (RequestKind.WATCH, Ending.DONE): Rule(RequestKind.WATCH, Pause.NOT),
         (RequestKind.WATCH, Ending.EXPIRED): Rule(RequestKind.RELIST, Pause.ONCE),
         (RequestKind.WATCH, Ending.AHEAD): Rule(RequestKind.PAGED, Pause.ONCE),
         (RequestKind.WATCH, Ending.MISSED): Rule(RequestKind.PAGED, Pause.ONCE),
         (RequestKind.WATCH, Ending.DENIED): Rule(RequestKind.WATCH, Pause.ONCE, reload_credentials=True),
         (RequestKind.WATCH, Ending.NO_CREDENTIALS): Rule(RequestKind.WATCH, Pause.BACK_OFF, reload_credentials=True),
-        # Whether the objects are hidden altogether is seen when they are listed.
+        # The list shows whether the objects are hidden.
         (RequestKind.WATCH, Ending.FORBIDDEN): Rule(RequestKind.RELIST, Pause.BACK_OFF),
         (RequestKind.WATCH, Ending.BUSY): Rule(RequestKind.WATCH, Pause.BACK_OFF),
         (RequestKind.WATCH, Ending.SERVER_ERROR): Rule(RequestKind.WATCH, Pause.BACK_OFF, else_=RequestKind.RELIST),
@@ -170,25 +167,24 @@ RULES: Final[Mapping[tuple[RequestKind, Ending], Rule]] = MappingProxyType(
 )
 
 
-def next_step(
-    now: float, state: State, outcome: Outcome, *, jitter: float, dispensable: bool = False
-) -> tuple[Step, str]:
-    """Say what comes after ``outcome``: ``(step, reason)``. ``jitter`` is drawn from [0, 1); ``dispensable``: the
-    objects can be done without, so they are hidden where they are forbidden."""
-    rule = RULES[state.next, outcome.end]
+def next_step(now: float, state: State, outcome: Outcome, *, jitter: float, optional: bool = False) -> tuple[Step, str]:
+    """Say what comes after ``outcome``: ``(step, reason)``. ``jitter`` is drawn from [0, 1). ``optional``: the objects
+    are hidden where they are forbidden.
+    """
+    rule = RULES[state.next, outcome.ending]
     short = state.next is RequestKind.WATCH and outcome.lived < SHORT_WATCH
     since = _broken_since(now, state, outcome)
     stubborn = since is not None and now - since >= ERRORS_BEFORE_RELIST and rule.else_ is not None
     ask = rule.else_ if stubborn and rule.else_ is not None else rule.ask
     starting = _starting(now, state, outcome)
-    hidden = rule.wait is Pause.HIDDEN and dispensable and not starting
+    hidden = rule.wait is Pause.HIDDEN and optional and not starting
     ahead = replace(
         state,
         next=RequestKind.PAGED if hidden else ask,
         version="" if hidden or ask is RequestKind.PAGED else outcome.version or state.version,
         tried=_tried(state, rule, short=short),
         broken_since=None if stubborn else since,
-        allowed=state.allowed or outcome.end is Ending.DONE,
+        allowed=state.allowed or outcome.ending is Ending.DONE,
         forbidden_since=_forbidden_since(now, state, outcome, short=short),
     )
     if starting and state.forbidden_since is None:
@@ -196,32 +192,32 @@ def next_step(
     else:
         backoff, pause = _pause(now, state, outcome, wait=_wait(rule, state, short=short), jitter=jitter, hidden=hidden)
     step = Step(replace(ahead, backoff=backoff), pause, reload_credentials=rule.reload_credentials, hidden=hidden)
-    return step, outcome.why or outcome.end.value
+    return step, outcome.why or outcome.ending.value
 
 
 def _broken_since(now: float, state: State, outcome: Outcome) -> float | None:
-    if outcome.end is not Ending.SERVER_ERROR:
+    if outcome.ending is not Ending.SERVER_ERROR:
         return None
     moved = outcome.version not in ("", state.version)
     return now if state.broken_since is None or moved else state.broken_since
 
 
 def _starting(now: float, state: State, outcome: Outcome) -> bool:
-    """Whether a refusal may merely be that of a server that has just started."""
-    refused = outcome.end is Ending.FORBIDDEN and state.allowed
+    """Whether a 403 may come from a server that has just started."""
+    refused = outcome.ending is Ending.FORBIDDEN and state.allowed
     return refused and (state.forbidden_since is None or now - state.forbidden_since < SERVER_START)
 
 
 def _forbidden_since(now: float, state: State, outcome: Outcome, *, short: bool) -> float | None:
-    """A list proves nothing: there are roles that may list and not watch."""
+    """Only a watch that lives proves the right: some roles may list and not watch."""
     if state.next is RequestKind.WATCH and not short:
         return None
-    fresh = outcome.end is Ending.FORBIDDEN and state.forbidden_since is None
+    fresh = outcome.ending is Ending.FORBIDDEN and state.forbidden_since is None
     return now if fresh else state.forbidden_since
 
 
 def _tried(state: State, rule: Rule, *, short: bool) -> bool:
-    """Only a watch that lives earns another attempt without a pause: a list may succeed, and the watch never."""
+    """Only a watch that lives allows another attempt without a pause: lists may succeed while no watch does."""
     return rule.wait is Pause.ONCE or (state.tried and (short or state.next is not RequestKind.WATCH))
 
 
@@ -242,7 +238,7 @@ def _pause(
     return backoff, max(pause, min(outcome.retry_after or 0.0, LONGEST_PAUSE))
 
 
-_TROUBLES: Final = {
+_FAILURES: Final = {
     Failure.REFUSED: Ending.UNREACHABLE,
     Failure.UNREACHABLE: Ending.UNREACHABLE,
     Failure.SILENT: Ending.SILENT,
@@ -264,10 +260,10 @@ _REASONS: Final = {
 }
 
 
-def end_of(error: RequestFailed) -> Ending:
-    """Say what sort of end ``error`` is. The server's Status may lack its code, or its reason (rule R6)."""
+def ending_of(error: RequestFailed) -> Ending:
+    """Classify ``error``. The server's Status may lack its code, or its reason (rule R6)."""
     if error.failure is not Failure.ANSWERED:
-        return _TROUBLES[error.failure]
+        return _FAILURES[error.failure]
     if "ResourceVersionTooLarge" in error.causes or (error.code == 504 and "Too large resource version" in str(error)):
         return Ending.AHEAD
     by_code = _CODES.get(error.code) or (Ending.SERVER_ERROR if 500 <= error.code <= 599 else None)

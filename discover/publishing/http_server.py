@@ -28,22 +28,22 @@ from hvd_elastic_ext.core.errors import Permanent
 LOG = logging.getLogger("hvd-discover")
 
 MAX_CLIENTS = 512
-"""Connections at a time. For a further one, one that asks for nothing gives way: see :func:`gives_way`."""
+"""Connections at a time. For one more, an idle one is closed: see :func:`choose_to_close`."""
 
 REQUEST_TIMEOUT = 5.0
-"""Seconds for a whole request, from the connection's beginning or the last answer, however many bytes came."""
+"""Seconds for a whole request, from the start of the connection or the last answer, however many bytes came."""
 
 MAX_HEAD = 8192
-"""Bytes of a request line and its headers; whoever sends more is sent away."""
+"""Bytes of a request line and its headers."""
 
 ANSWER_TIMEOUT = 15.0
 """Seconds for a client to take a whole answer."""
 
 ROOM_TIMEOUT = 0.2
-"""Seconds to wait for the thread of a connection that gives way."""
+"""Seconds to wait for the thread of a connection that is closed for another."""
 
 CLOSE_TIMEOUT = 0.5
-"""Seconds to wait for a connection's thread at the end; what still runs then ends with the process."""
+"""Seconds to wait for a connection's thread at the end; after that it ends with the process."""
 
 
 class CannotListen(Permanent):
@@ -51,12 +51,11 @@ class CannotListen(Permanent):
 
 
 class Server:
-    """Owns its socket from construction, and serves it once started, a thread a connection.
+    """Owns its socket from construction, and serves it once started, with a thread for each connection.
 
-    Close the routes first: whoever waits there holds a connection.
+    Close the routes first: long polls hold connections.
 
-    Raises :class:`CannotListen`, or :class:`Taken` if another daemon serves the
-    socket file.
+    Raises :class:`CannotListen`, or :class:`OwnedByOther` if another daemon serves the socket file.
     """
 
     def __init__(self, address: Address, routes: Routes) -> None:
@@ -72,7 +71,7 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port the system chose."""
+        """Where it listens, with the port that the system chose."""
         if isinstance(self._server, _UnixServer):
             return UnixAddress(Path(str(self._server.server_address)))
         host, port = self._server.server_address[:2]
@@ -114,7 +113,7 @@ class Server:
 
 
 def servers_at(addresses: Iterable[Address], routes: Routes) -> list[Server]:
-    """One for each address, or none at all. Raises :class:`CannotListen` or :class:`Taken`."""
+    """Return one for each address, or none at all. Raises :class:`CannotListen` or :class:`OwnedByOther`."""
     made: list[Server] = []
     try:
         for address in addresses:
@@ -127,7 +126,7 @@ def servers_at(addresses: Iterable[Address], routes: Routes) -> list[Server]:
 
 
 def _clear(path: Path) -> None:
-    """Remove the socket file of a server that is no more. Raises :class:`Taken` or :class:`CannotListen`."""
+    """Remove the socket file of a server that has ended. Raises :class:`OwnedByOther` or :class:`CannotListen`."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -149,9 +148,9 @@ _END = re.compile(rb"\r?\n\r?\n")
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """One that is open: whose, and since when it has been asking, or taking an answer.
+    """An open connection: its source, and since when it has been sending a request, or taking an answer.
 
-    ``asking`` is False while the answer is being made, and of one that gives way.
+    ``asking`` is False while the answer is being made, and of one that is being closed.
     """
 
     request: socket.socket
@@ -192,7 +191,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._own.turns(asking=True)
 
     def _head(self) -> bytes:
-        """The next request's head, whole; nothing if the client ends, or needs too long or too many bytes."""
+        """Return the next request's head, complete; nothing if the client ends, or needs too long or too many bytes."""
         until = self._own.since + REQUEST_TIMEOUT
         came = b""
         while (end := _END.search(came)) is None:
@@ -253,11 +252,11 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     @property
     def crowded(self) -> bool:
-        """More than half of all places are taken: a connection is for one request."""
+        """Whether more than half of all connections are taken: then each is for one request."""
         return len(self._open) > MAX_CLIENTS // 2
 
     def own(self, request: socket.socket) -> _Connection:
-        """What is known of a connection, for its handler."""
+        """Return what is known of a connection."""
         return self._open[request]
 
     def get_request(self) -> tuple[Any, Any]:
@@ -295,14 +294,14 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._forget(request)
 
     def hang_up(self) -> None:
-        """End every connection, once no more are accepted, and join their threads."""
+        """Close every connection, once no more are accepted, and join their threads."""
         for connection in list(self._open.values()):
             connection.hang_up()
             if connection.thread is not None:
                 connection.thread.join(CLOSE_TIMEOUT)
 
     def _make_room(self) -> None:
-        """Hang up on a connection; those that are being answered, or wait for news, are spared."""
+        """Close a connection; those that are being answered, or wait for news, stay."""
         asking = [each for each in list(self._open.values()) if each.asking]
         leaving = choose_to_close(time.monotonic(), asking)
         if leaving is not None:
@@ -321,8 +320,8 @@ class _UnixServer(_Server):
     allow_reuse_address = False
 
     def server_bind(self) -> None:
-        # Nobody may connect before the mode is right, so the file is made with it: on Linux a socket hands its own mode
-        # down. (The umask is no way: it is the whole process's, and other threads make files meanwhile.)
+        # Nobody may connect before the mode is right. On Linux the file is made with the mode of the socket.
+        # (The umask belongs to the whole process, and other threads make files meanwhile.)
         os.fchmod(self.socket.fileno(), 0o600)
         super().server_bind()
 

@@ -1,4 +1,4 @@
-"""Where the newest publication hangs for those who ask and those who wait."""
+"""The newest publication, for the HTTP server's threads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from hvd_elastic_ext.core.publication import Publication
 
 @dataclass(frozen=True, slots=True)
 class ReaderPosition:
-    """What a waiting reader has: a sequence number, and whose, if it says so."""
+    """What a waiting reader has: a sequence number, and of which run of the daemon, if it says so."""
 
     sequence: int
     source: str | None = None
 
     def outdated_by(self, current: Publication) -> bool:
-        """True if ``current`` is news to this reader.
+        """Whether ``current`` is news to this reader.
 
-        A number this source has not reached yet comes from another life of the
-        daemon, so whatever there is is news.
+        A number that this run has not reached comes from another run, so everything is news.
         """
         if self.source is not None and self.source != current.source:
             return True
@@ -27,7 +26,7 @@ class ReaderPosition:
 
 
 class LatestPublication:
-    """A publisher for readers inside this process: the HTTP server's threads."""
+    """A publisher whose readers are threads of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,9 +49,8 @@ class LatestPublication:
                 self._wake(publication)
 
     def wait_newer(self, known: ReaderPosition, timeout: float, *, woken: threading.Event) -> Publication | None:
-        """Block until there is news for a reader; return None after ``timeout`` seconds or at :meth:`close`.
-
-        Whoever sets ``woken`` ends the wait, too.
+        """Wait for news for a reader; return None after ``timeout`` seconds or at :meth:`close`. Setting ``woken`` ends
+        the wait.
         """
         with self._lock:
             if self._closed:
@@ -73,7 +71,7 @@ class LatestPublication:
                 woken.set()
 
     def _wake(self, publication: Publication) -> None:
-        """Tell those to whom it is news, and let the others wait."""
+        """Wake the readers to whom it is news."""
         for woken, known in self._waiting.items():
             if known.outdated_by(publication):
                 woken.set()

@@ -14,10 +14,10 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.publication import Publication, to_json
 
 HOLD = 30.0
-"""Seconds a long poll is held before it is answered "nothing new" (204)."""
+"""Seconds after which a long poll is answered "nothing new" (204)."""
 
 MAX_WAITING = 400
-"""Long polls held at a time: fewer than connections, so that probes always get through."""
+"""Long polls at a time: fewer than connections, so that probes always get through."""
 
 SHORTEST_HOLD = 1.0
 """Seconds after which a long poll may be answered "nothing new" because another client wants its place."""
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """A long poll: whose, and since when."""
+    """A long poll: its source, and since when it waits."""
 
     source: str
     since: float
@@ -40,7 +40,7 @@ class _Waiter:
 
 
 class Routes:
-    """Answers paths, from any thread; ``hold`` is in seconds."""
+    """Answers requests, from any thread; ``hold`` is in seconds."""
 
     def __init__(
         self, board: LatestPublication, *, vitals: Health, metrics: Metrics, clock: Clock, hold: float = HOLD
@@ -55,7 +55,7 @@ class Routes:
         self._probes = {"/livez": vitals.live, "/startupz": vitals.started, "/readyz": vitals.ready}
 
     def answer(self, target: str, source: str = "") -> Answer | None:
-        """Answer one request of a client at ``source``, waiting if it asks for that; None once closed."""
+        """Answer one request of a client at ``source``, and wait if it asks for that; None once closed."""
         path, query = _split(target)
         if path in self._probes:
             well, why = self._probes[path]()
@@ -67,7 +67,7 @@ class Routes:
         return Answer(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
 
     def close(self) -> None:
-        """Let go of whoever waits."""
+        """Answer all long polls."""
         self._closed.set()
         self._board.close()
 
@@ -92,7 +92,7 @@ class Routes:
         return Answer(204) if news is None else _document(news)
 
     def _seat(self, source: str) -> _Waiter | None:
-        """A place to wait in, if need be that of another, who is answered "nothing new" and may ask again."""
+        """Return a place to wait in; if all are taken, the client that has waited longest is answered "nothing new"."""
         with self._seats:
             now = self._clock.mono()
             if len(self._waiting) >= MAX_WAITING:

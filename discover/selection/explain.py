@@ -1,4 +1,4 @@
-"""Every pod, what becomes of it and why: for people, and for their programs. Pure."""
+"""The verdict on every pod and the reason, for people and programs. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLLOWS = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One pod. ``what`` is one word of :func:`word_for`; ``deadline`` in Unix seconds; ``published`` as usable."""
+    """One pod. ``what``: see :func:`verdict_word`. ``deadline`` in Unix seconds. ``published`` as usable."""
 
     pod: str
     what: str
@@ -34,21 +34,21 @@ class Row:
 
 @runtime_checkable
 class FollowsPods(Source, Protocol):
-    """A source whose hosts are pods: it knows more than hosts. It has to be started before it sees anything."""
+    """A source whose hosts are pods. It has to be started before it sees anything."""
 
     def resume(self, earlier: HostSet) -> None:
-        """Say before the first look what an earlier life of the daemon published: that is kept without being probed."""
+        """Take in, before the first look, what an earlier run of the daemon published: it is kept without a probe."""
 
     def explain(self) -> Sequence[Row]:
-        """Say what became of each pod in the last :meth:`read`."""
+        """Explain the verdict on each pod in the last :meth:`read`."""
 
     def still_there(self, host: Host) -> bool:
-        """Whether something may still run on a host that is published no more."""
+        """Whether something may still run on a host that is no longer published."""
 
 
 def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
-    """Say what became of each pod, in order of their names."""
-    published = damping.held.published
+    """Explain the verdict on each pod, in order of their names."""
+    published = damping.state.published
     return tuple(
         _row(verdict, note=damping.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
         for verdict in selection.verdicts
@@ -56,9 +56,9 @@ def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
 
 
 def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
-    """How many pods are under a warning, by where it stands (``pod`` or ``node``) and what follows from it.
+    """Count the pods under a warning by ``(source, class)``: source is ``pod``, ``node`` or ``job``.
 
-    ``imminent``: they go; ``advisory``: they stay, and are not added; ``absent``: nothing is heard.
+    Classes: ``imminent`` (they go), ``advisory`` (they stay, and are not added), ``absent`` (silent).
     """
     counts: Counter[tuple[str, str]] = Counter()
     for verdict in groups_of(selection).marked:
@@ -70,10 +70,10 @@ def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
 
 
 def verdict_word(verdict: Verdict, *, published: bool) -> str:
-    """``usable``: published. ``waiting``: it could be, and will. ``warned``: it could be, but for a warning.
+    """``usable``: published. ``waiting``: usable, not published yet. ``warned``: usable, but for an advisory.
 
-    ``leaving``: it was given notice. ``silent``: nothing is heard of it; ``held``: and it is published still.
-    ``gone``: it has ended after a notice, or by one. ``unfit``: it is no host.
+    ``leaving``: it has a notice. ``silent``: nothing is heard of it; ``held``: silent, and still published. ``gone``:
+    it ended after a notice, or by one. ``unfit``: no host.
     """
     if verdict.grade is Grade.USABLE:
         return "usable" if published else "warned" if verdict.advisory else "waiting"
@@ -104,7 +104,7 @@ def _place(reason: str) -> str:
 
 
 def as_table(rows: Iterable[Row], *, wall: float) -> str:
-    """Lay rows out for people, the pods' namespace left out where it is everybody's. ``wall``: now, in Unix seconds."""
+    """Render rows for people, without the namespace if all share it. ``wall``: now, in Unix seconds."""
     rows = list(rows)
     spaces = {row.pod.partition("/")[0] for row in rows}
     lines = [("POD", "HOST", "SLOTS", "NODE", "VERDICT", "REASON")]
@@ -127,7 +127,7 @@ def _when(row: Row, wall: float) -> str:
 
 
 def as_json(row: Row) -> dict[str, Any]:
-    """The same for programs: all there is, but what is unknown."""
+    """Return a row for programs, without unknown values."""
     known = {
         "pod": row.pod,
         "verdict": row.what,

@@ -1,4 +1,4 @@
-"""What is held of the nodes that pods run on. Pure but for its memory of what it saw before."""
+"""Which signals the nodes of pods show. Pure except for its memory."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from discover.selection.signals import Finding, Table, node_signals
 from discover.selection.verdicts import ActiveSignal
 
 UNKNOWN_NODE_GRACE: Final = 10.0
-"""Seconds that a pod's node may be unknown: news of nodes and news of pods come over two connections."""
+"""Seconds that a pod's node may be unknown: nodes and pods arrive over two connections."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSignals:
-    """What is held of a node. It is the same object for as long as the same is held."""
+    """The signals of a node; the same object for as long as they are the same."""
 
     signs: tuple[ActiveSignal, ...] = ()
 
@@ -25,10 +25,9 @@ NO_SIGNALS: Final = NodeSignals()
 
 
 class NodeSignalTracker:
-    """Looks again only at nodes of which something may have changed.
+    """Looks again only at nodes that may have changed.
 
-    It remembers when signals were first seen that do not say since when they are there, and since when nodes have
-    been missing.
+    It remembers when signals without a time of their own were first seen, and since when nodes have been missing.
     """
 
     def __init__(self, table: Table) -> None:
@@ -50,10 +49,10 @@ class NodeSignalTracker:
         moved: Iterable[str],
         exists: Mapping[str, bool],
     ) -> list[str]:
-        """Take in the ``nodes`` there are; return the names of those of which something else is held now.
+        """Take in the ``nodes``; return the names of those whose signals changed.
 
-        ``used`` are those that pods run on; ``moved`` those among them, and of others, that were not used before or
-        are not any more. ``exists``: see :meth:`discover.selection.selection.Selector.select`.
+        ``used``: nodes that pods run on. ``moved``: nodes that began or ceased to be used. ``exists``: see
+        :meth:`discover.selection.selection.Selector.select`.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is None:
@@ -65,17 +64,17 @@ class NodeSignalTracker:
         return [name for name in due if self._look(now, name, nodes.get(name), used=name in used, exists=exists)]
 
     def look_anew(self) -> None:
-        """Look at all nodes the next time; what is remembered of them goes on to be."""
+        """Look at all nodes the next time; what is remembered of them stays."""
         self._nodes = None
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
-        """When the next one has been missing for too long (None: none will), and which ones have been."""
+        """Return when the next node has been missing for too long (None: none will), and which ones have been."""
         ends = {name: since + UNKNOWN_NODE_GRACE for name, since in self._missed.items()}
         missing = tuple(sorted(name for name, end in ends.items() if now >= end))
         return min((end for end in ends.values() if now < end), default=None), missing
 
     def _look(self, now: float, name: str, node: NodeView | None, *, used: bool, exists: Mapping[str, bool]) -> bool:
-        """Whether something else is held of it than before."""
+        """Whether its signals changed."""
         before = self.of(name)
         since = self._missed.pop(name, now)
         if not used:
@@ -84,7 +83,7 @@ class NodeSignalTracker:
             if node is None:
                 since = self._missed[name] = min(now, since)
                 if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
-                    # What was last known of it goes on to hold: no host comes back because its node is deleted.
+                    # The last known signals hold: no host comes back because its node is deleted.
                     return False
             self._held[name] = (node, self._standing(now, name, node))
         return self.of(name) is not before
@@ -101,6 +100,6 @@ class NodeSignalTracker:
 def with_first_seen(
     findings: Iterable[Finding], subject: str, now: float, earlier: tuple[ActiveSignal, ...]
 ) -> tuple[ActiveSignal, ...]:
-    """Findings with the times at which they were first seen; those that were there ``earlier`` keep theirs."""
+    """Add the time at which each finding was first seen; those that were there ``earlier`` keep theirs."""
     since = {sign.finding.signal.name: sign.first_seen for sign in earlier}
     return tuple(ActiveSignal(finding, since.get(finding.signal.name, now), subject) for finding in findings)

@@ -1,4 +1,4 @@
-"""What is true of all pods now, from what is known of the cluster. Pure but for its memory of what it saw before."""
+"""The verdicts on all pods, from what is known of the cluster. Pure except for its memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
 class Selection:
     """``verdicts`` are in order of the pods' keys. ``again_at``: Unix seconds at which time alone may change them.
 
-    ``missing``: nodes that pods run on and that have been unknown for longer than :data:`TOLERANCE`. Whether they
-    exist is to be asked for, and the answers given to the next selections, for as long as they are missing.
-    ``groups``: :func:`groups_of` returns them even where they are left out.
+    ``missing``: nodes that pods run on and that have been unknown for longer than :data:`UNKNOWN_NODE_GRACE`. The
+    caller finds out whether they exist and passes that to the next selections. ``groups``: use :func:`groups_of`.
     """
 
     verdicts: tuple[Verdict, ...] = ()
@@ -38,7 +37,7 @@ def groups_of(selection: Selection) -> VerdictGroups:
 
 @dataclass(slots=True, eq=False)
 class _Known:
-    """What was held of a pod, and what of: while that is the same, so is the verdict."""
+    """A verdict and what it came from: while that is the same, so is the verdict."""
 
     pod: PodView
     standing: NodeSignals
@@ -46,7 +45,7 @@ class _Known:
     verdict: Verdict
 
     def holds(self, pod: PodView, standing: NodeSignals) -> bool:
-        """Whether it still does. Most pods are the very objects that they were; after a list they equal them."""
+        """Most pods are the same objects as before; after a list they are equal."""
         if self.pod is pod and self.standing is standing:
             return True
         if self.standing is not standing or self.pod != pod:
@@ -60,10 +59,10 @@ _RUNNING: Final = ("Running", "Unknown")
 
 
 class Selector:
-    """Judges all pods of a job, again and again; what has not changed in between costs next to nothing.
+    """Judges all pods of a job, again and again, at the cost of what changed.
 
-    It remembers when signals were first seen that do not say since when they are there, and since when nodes have
-    been missing. All else follows from the snapshot, in whatever order events have led to it.
+    It remembers when signals without a time of their own were first seen, and since when nodes have been missing. All
+    else follows from the snapshot.
     """
 
     def __init__(self, rules: HostRules, table: Table) -> None:
@@ -79,7 +78,7 @@ class Selector:
         self._shared = False
 
     def _look_anew(self) -> None:
-        """Compare with nothing the next time. Since when signs are there is not forgotten: nobody tells it again."""
+        """Judge everything the next time. When signals were first seen is kept, as no event says it again."""
         self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
         self._pods, self._places, self._register = {}, _PodsByNode(), VerdictIndex()
         self._standings.look_anew()
@@ -95,18 +94,18 @@ class Selector:
     ) -> Selection:
         """Judge every pod.
 
-        ``wall_now`` is in Unix seconds. ``node_exists``: what was found out about :attr:`Selection.missing` nodes;
-        False means that the server knows of none (404). ``job``: the object above the pods, where it may be read.
+        ``wall_now`` is in Unix seconds. ``node_exists``: what is known of the nodes in :attr:`Selection.missing`; False
+        means that the server has none (404). ``job``: the object above the pods, where it may be read.
 
-        Raises ``ValueError`` for a snapshot that is not whole: of that nothing can be said. Whatever else is raised,
-        the next selection judges every pod anew.
+        Raises ``ValueError`` for an incomplete snapshot. After any other exception, the next selection judges every
+        pod.
         """
-        if snapshot.pods is None or not snapshot.whole:
+        if snapshot.pods is None or not snapshot.complete:
             raise ValueError("pods or nodes have not been listed yet: nothing can be said of them")
         try:
             return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
         except BaseException:
-            # What was remembered as seen may not have been judged, and would never be: it does not change again.
+            # Changes that were noted but not judged would never be judged: they do not come again.
             self._look_anew()
             raise
 
@@ -139,7 +138,7 @@ class Selector:
         self._job, self._of_job = job, with_first_seen(found, "job", now, self._of_job if same else ())
 
     def _outdate(self) -> Iterable[Key]:
-        """What the job says bears on every pod."""
+        """The job's signals concern every pod."""
         for each in self._judged.values():
             each.standing = _OUTDATED
         return self._judged
@@ -163,7 +162,7 @@ class Selector:
 
 
 class _PodsByNode:
-    """Which pods are on which nodes. ``used``: nodes with a pod at work, and how many there are on each."""
+    """Which pods are on which nodes. ``used``: the number of running pods on each node that has any."""
 
     def __init__(self) -> None:
         self.used: dict[str, int] = {}
@@ -173,7 +172,7 @@ class _PodsByNode:
         return self._on.get(node, ())
 
     def move(self, key: Key, before: PodView | None, after: PodView | None) -> set[str]:
-        """Take in where a pod is; return the nodes that are used for the first time, or for the last."""
+        """Take in where a pod is; return the nodes concerned."""
         was, now = _node_of(before), _node_of(after)
         if was == now:
             return set()
@@ -200,7 +199,7 @@ class _PodsByNode:
 
 
 def _node_of(pod: PodView | None) -> tuple[str, bool]:
-    """Its node, "" if it has none, and whether it is at work there."""
+    """Its node, "" without one, and whether it runs there."""
     return ("", False) if pod is None else (pod.node, pod.phase in _RUNNING)
 
 

@@ -1,12 +1,12 @@
-"""A user's own signals: a mapping, as it stands in a YAML file, becomes rows of the table. Pure.
+"""A user's own signals: a mapping from a YAML file becomes rows of the table. Pure.
 
-example-drain:              # a signal of one's own
+example-drain:              # a new signal
   object: node
   taint: example.com/going
   class: imminent
   deadline: taint-time+60
 aws-rebalance: {class: imminent}    # a built-in one, changed
-node-cordoned: false                # a built-in one, left out
+node-cordoned: false                # a built-in one, removed
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
 }
 _DEADLINE: Final = re.compile(r"(?P<base>[a-z-]+)(\+(?P<more>grace|\d+(\.\d+)?))?", re.ASCII)
 MAX_DEADLINE: Final = 30 * 24 * 3600
-"""Seconds that a deadline may be away from what it is counted from."""
+"""Seconds that a deadline may be after what it is counted from."""
 
 _E = TypeVar("_E", bound=Enum)
 
 
 def with_rules(table: Table, rules: Mapping[Any, Any], *, where: str) -> Table:
-    """The table with a user's rows: those of its names changed or left out, new ones put first.
+    """Return the table with a user's rows: built-in ones changed or removed, new ones first.
 
-    ``where`` names the file. Raises :class:`UsageError`, one line that names file, row and what to write instead.
+    ``where`` names the file. Raises :class:`UsageError`, one line with file, row and what to write instead.
     """
     rows = {signal.name: signal for signal in table.signals}
     own: dict[str, Signal] = {}
@@ -65,7 +65,7 @@ def with_rules(table: Table, rules: Mapping[Any, Any], *, where: str) -> Table:
 
 
 def as_rule(signal: Signal) -> dict[str, Any]:
-    """A row as a user would write it."""
+    """Return a row as a user would write it."""
     whole: dict[str, Any] = {
         "object": signal.object,
         signal.kind: signal.key,
@@ -84,7 +84,7 @@ def as_rule(signal: Signal) -> dict[str, Any]:
 
 
 def _over(known: Signal, rule: object, place: str) -> dict[str, Any]:
-    """``rule`` laid over a row: another kind of signal takes with it what narrowed the old one down."""
+    """Lay ``rule`` over a row. Another kind of signal drops what narrowed the old one down."""
     change = _options(rule, place)
     base = as_rule(known)
     if any(kind in change for kind in KINDS) or "object" in change:
@@ -136,7 +136,7 @@ def _signal(name: str, rule: object, place: str, *, hint: str = "") -> Signal:
 
 
 def _check_narrowing(given: Mapping[str, Any], kind: str, place: str) -> None:
-    """A key that this kind of signal has not would be taken for a condition that holds."""
+    """A key that this kind of signal does not have would otherwise be ignored."""
     for key in _NARROWING:
         if key in given and key not in _NARROWED_BY[kind]:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""What is true of one pod: whether it is a host now, and if not, why, and what can be done about it. Pure."""
+"""The verdict on one pod: whether it is a host now, and if not, why. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hvd_elastic_ext.core.hosts import Host
 
 
 class Grade(Enum):
-    """USABLE: a host. LEAVING: there is a notice, it goes at once. ABSENT: nothing is heard of its node (absence of
-    evidence, which an outage of the control plane looks like, too). GONE: it has ended, after a notice or by one.
-    UNFIT: no host, now or ever."""
+    """USABLE: a host. LEAVING: it has a notice, and is removed at once. ABSENT: nothing is heard of its node, which an
+    outage of the control plane looks like, too. GONE: it ended after a notice, or by one. UNFIT: no host.
+    """
 
     USABLE = "usable"
     LEAVING = "leaving"
@@ -28,10 +28,8 @@ class Grade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is held of one pod, and why.
-
-    ``host`` is there for USABLE always, for LEAVING, ABSENT and GONE where a name is known. ``deadline`` is in Unix
-    seconds. ``advisory``: a warning that forbids adding this host, but not keeping it; "" if there is none.
+    """``host``: always there for USABLE; for LEAVING, ABSENT and GONE where a name is known. ``deadline`` is in Unix
+    seconds. ``advisory``: a warning that forbids adding this host, but not keeping it; "" without one.
     """
 
     pod: PodView
@@ -55,19 +53,18 @@ class ActiveSignal:
 
     def __str__(self) -> str:
         signal, detail = self.finding.signal, self.finding.detail
-        # The reason of a condition tells people more than that it is there, and so do values of the job's annotations;
-        # those of taints and labels do not.
+        # Reasons of conditions and values of the job's annotations help people; values of taints and labels do not.
         telling = detail and (signal.kind == "condition" or signal.object == "job")
         return f"{self.subject} {signal.says}" + (f" ({detail})" if telling else "")
 
     @property
     def note(self) -> str:
-        """As it stands beside the host that it describes."""
+        """The text beside a usable host."""
         return str(self) if self.finding.signal.object == "job" else self.finding.signal.says
 
 
 def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
-    """Judge a pod by itself and by the ``signs`` that it, its node and its job show."""
+    """Judge a pod by itself and by the ``signs``: the signals of the pod, its node and its job."""
     early = _no_host(pod, signs, rules, job)
     if early and not _ended_by_notice(pod, signs, job):
         return Verdict(pod, Grade.UNFIT, early)
@@ -103,7 +100,7 @@ def _strange(pod: PodView, job: JobView | None) -> bool:
 
 
 def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None) -> str:
-    """Why a pod is none, whatever else is said of it; "" for one that runs, or did when it was last heard of."""
+    """Why a pod is none, whatever its signals; "" for one that runs, or did when it was last heard of."""
     if _strange(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":
@@ -134,8 +131,8 @@ def _readiness(pod: PodView) -> tuple[Grade, str]:
     if ready.status == "True":
         return Grade.USABLE, ""
     containers = pod.condition("ContainersReady")
-    # A kubelet that finds a pod not ready says why. What turns the condition around and leaves the rest as it was is
-    # the cluster's node controller, when it no longer hears of the kubelet; its word on the node may come later.
+    # A kubelet gives a reason when it sets Ready to False. The node controller, which no longer hears of the kubelet,
+    # sets it without one and leaves ContainersReady; its word on the node may come later.
     if ready.status == "Unknown" or (not ready.reason and containers is not None and containers.status == "True"):
         return Grade.ABSENT, f"node {pod.node} is not heard of"
     return Grade.UNFIT, _with("pod is not ready", ready.message or ready.reason)
@@ -151,8 +148,7 @@ def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | N
 
 
 def _joined(signs: Iterable[ActiveSignal], *, when: bool = False) -> str:
-    """All in one line, each text once, and only with its detail if one of the signs has it. ``when``: with their
-    times, if known."""
+    """All in one line, each text once, and with its detail if one of the signals has it. ``when``: with their times."""
     texts = []
     for sign in signs:
         moment = sign.deadline(0.0) if when else None
@@ -161,7 +157,7 @@ def _joined(signs: Iterable[ActiveSignal], *, when: bool = False) -> str:
 
 
 _READABLE: Final = 200
-"""Characters of what others say that are worth passing on."""
+"""Characters of other parts' messages that are passed on."""
 
 
 def _with(what: str, said: str) -> str:

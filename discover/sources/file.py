@@ -14,15 +14,15 @@ from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
 
 PATIENCE_S: Final = 0.3
-"""How long a look waits for a read (seconds). Most reads take milliseconds, that of an empty file one second. A read
-from a file system that stalls may never end: meanwhile the daemon's loop has to go on, and to react to signals."""
+"""Seconds that a look waits for a read. Most take milliseconds, that of an empty file one second. A read from a file
+system that stalls may never end: meanwhile the daemon's loop goes on.
+"""
 
 
 class FileSource:
-    """Reads ``host:slots`` lines from ``path``; a bare ``host`` has ``slots`` slots, if those are given.
+    """Reads ``host:slots`` lines from ``path``; a bare ``host`` has ``slots`` slots, if given.
 
-    An empty file that nobody is writing means no hosts; a missing one means that
-    nothing is known.
+    An empty file that nobody writes means no hosts; a missing one means that nothing is known.
     """
 
     def __init__(self, path: Path, *, slots: int | None = None) -> None:
@@ -40,9 +40,7 @@ class FileSource:
         self._watch.start()
 
     def read(self) -> Observation | Unsettled:
-        """See :class:`discover.common.source.Source`. Unsettled while a read takes long: ``changed`` is called after
-        it.
-        """
+        """Unsettled while a read takes long; ``changed`` is called after it."""
         begun_before = self._reading is not None
         if self._reading is None:
             self._outdated = False
@@ -78,7 +76,7 @@ class FileSource:
 
 
 class _Reading:
-    """One read, in a thread of its own, which does not keep the process. ``told``: it is over, and took long."""
+    """One read, in a daemon thread. ``told`` is called when it ends late."""
 
     def __init__(self, path: Path, read: Callable[[], Observation | Unsettled], *, told: Callable[[], None]) -> None:
         self._read = read
@@ -94,7 +92,7 @@ class _Reading:
             raise SourceUnavailable(str(path), "no thread can be started to read it") from None
 
     def is_over(self, *, within: float) -> bool:
-        """Wait so many seconds at most."""
+        """Wait ``within`` seconds at most."""
         if self._over.wait(within):
             return True
         with self._lock:
@@ -102,7 +100,7 @@ class _Reading:
             return not self._is_late
 
     def outcome(self) -> Observation | Unsettled:
-        """What was seen; raises what came up instead."""
+        """Return the result, or raise its exception."""
         if isinstance(self._seen, Exception):
             raise self._seen
         return self._seen
@@ -122,4 +120,4 @@ class _Reading:
 
 
 def _nobody() -> None:
-    """Nobody is to be told: it has not started, or has stopped."""
+    """The callback before start and after stop."""

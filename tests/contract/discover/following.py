@@ -64,7 +64,7 @@ class Follower:
         self.counted = Counted()
         self.tells: deque[ClusterEvent] = deque()
         self.reflector = Reflector(
-            self.collection, resource, self.tells.extend, clock=clock, draw=random.random, witness=self.counted
+            self.collection, resource, self.tells.extend, clock=clock, draw=random.random, metrics=self.counted
         )
 
     @property

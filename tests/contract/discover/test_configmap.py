@@ -398,12 +398,12 @@ def test_of_many_changes_the_first_comes_out_at_once_and_then_the_newest_in_due_
 def test_what_stood_there_is_found_out_however_long_the_server_is_away(writing: Writing) -> None:
     writing.configmap("before").publish(publication(1, "ba"))
     outside, told = Outside(writing), []
-    outside.delegate.recall(lambda: told.append(outside.delegate.stood))
+    outside.delegate.recall(lambda: told.append(outside.delegate.earlier))
     with writing.kube.down():
         for _ in range(6):
             outside.delegate.turn()
             writing.clock.advance(30.0)
-        assert outside.delegate.stood is None
+        assert outside.delegate.earlier is None
         assert "trying again" in outside.delegate.problem
         assert told == []
     outside.delegate.turn()
@@ -419,8 +419,8 @@ def test_where_none_stood_there_that_is_known_at_once(admin: Writing) -> None:
     outside = Outside(admin)
     outside.delegate.recall(lambda: None)
     outside.delegate.turn()
-    assert outside.delegate.stood is not None
-    assert outside.delegate.stood.names == ()
+    assert outside.delegate.earlier is not None
+    assert outside.delegate.earlier.names == ()
 
 
 def test_nothing_is_brought_out_before_it_is_known(admin: Writing) -> None:
@@ -429,7 +429,7 @@ def test_nothing_is_brought_out_before_it_is_known(admin: Writing) -> None:
     outside.delegate.recall(lambda: None)
     outside.delegate.publish(publication(1, "a"))
     outside.delegate.turn()
-    assert (outside.delegate.stood, admin.hosts()) == (None, None)
+    assert (outside.delegate.earlier, admin.hosts()) == (None, None)
     failing.stop()
     admin.clock.advance(10.0)
     outside.delegate.turn()
@@ -445,11 +445,11 @@ def test_where_the_right_is_missing_that_is_believed_after_some_tries(
     outside.delegate.recall(lambda: None)
     for _ in range(2):
         outside.delegate.turn()
-        assert outside.delegate.stood is None
+        assert outside.delegate.earlier is None
         writing.clock.advance(30.0)
     outside.delegate.turn()
-    assert outside.delegate.stood is not None
-    assert outside.delegate.stood.names == ()
+    assert outside.delegate.earlier is not None
+    assert outside.delegate.earlier.names == ()
     assert "docker/manifests/configmap.yaml gives the right" in caplog.text
     writing.close()
 
@@ -468,8 +468,8 @@ def test_a_server_that_refuses_at_first_after_it_was_away_is_not_taken_at_its_wo
     for _ in range(3):
         outside.delegate.turn()
         writing.clock.advance(30.0)
-    assert outside.delegate.stood is not None
-    assert outside.delegate.stood.names == ("b", "a")
+    assert outside.delegate.earlier is not None
+    assert outside.delegate.earlier.names == ("b", "a")
 
 
 # One look

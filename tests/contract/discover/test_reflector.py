@@ -11,7 +11,7 @@ import pytest
 
 from discover.kube.client import Access, Timeouts
 from discover.kube.reflector import NODES, PODS
-from discover.selection.objects import NodesHidden, PodsListed
+from discover.selection.objects import Listed, NodesHidden
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 
@@ -57,7 +57,7 @@ def test_rule_01_an_expired_watch_leads_to_one_list(two, tmp_path):
         eventually(lambda: len(pods.asked) == 4, "a list and a watch")
         pods.watches()
     assert pods.asked == ["PAGED", "WATCH", "RELIST", "WATCH"]
-    first, second = (each for each in pods.tells if isinstance(each, PodsListed))
+    first, second = (each for each in pods.tells if isinstance(each, Listed))
     assert first == second
 
 
@@ -78,7 +78,7 @@ def test_rule_03_an_expired_page_leads_to_a_whole_list_and_nothing_half_is_told(
         plan.wait()
         eventually(lambda: len(pods.names) == 502, "all pods")
     assert pods.asked[:3] == ["PAGED", "PAGED", "UNPAGED"]
-    assert [len(each.pods) for each in pods.tells if isinstance(each, PodsListed)] == [502]
+    assert [len(each.objects) for each in pods.tells if isinstance(each, Listed)] == [502]
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ class Pods:
             PodScope(namespace="default", job="", rules=rules, selector="app=trainer"),
             selector=Selector(rules, BUILT_IN),
             admission=NoProbe(),
-            counters=Metrics(clock).for_cluster(),
+            metrics=Metrics(clock).for_cluster(),
             clock=clock,
             draw=random.random,
             limits=DampingLimits(settle=0.0),

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
+from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import EventLimits, PodNote
 from discover.actions.events import MAX_QUEUED, Context, EventObject, EventWriter
-from discover.actions.picture import ClusterView
-from discover.actions.reaper import NOT_ALLOWED_PAUSE, Reaper
+from discover.actions.reaper import Reaper
+from discover.actions.request_retry import FORBIDDEN_PAUSE
 from discover.app.kube_assembly import writers
 from discover.app.settings import KubernetesSettings
 from discover.common.source import Observation
-from discover.kube.changes import Sender, path_of
 from discover.kube.client import Access, ClientSender, Cluster
-from discover.kube.transport import RequestFailed
+from discover.kube.transport import RequestFailed, Sender, object_path
 from discover.kube.views import node_view, pod_view
 from discover.selection.damping import DampingResult, DampingState
 from discover.selection.objects import Key
@@ -82,7 +82,7 @@ class Telling:
         self.teller = EventWriter(
             self.sender,
             Context(lambda: self.scene, lambda: self.about, "machine"),
-            counters=self.counts,
+            metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
             limits=LIMITS,
@@ -292,7 +292,7 @@ def test_a_token_that_was_replaced_is_read_anew(kube: KubeServer, tmp_path: Path
     file = tmp_path / "token"
     file.write_text(old)
     sender = Cluster(Access(str(kube.kubeconfig(tmp_path / "kubeconfig", token_file=file)))).sender()
-    pods = path_of("v1", "default", "pods")
+    pods = object_path("v1", "default", "pods")
     assert sender.send("GET", pods)["kind"] == "PodList"
     file.write_text(new)
     kube.access.revoke(old)
@@ -306,12 +306,12 @@ def test_a_token_that_was_replaced_is_read_anew(kube: KubeServer, tmp_path: Path
 
 def test_over_tls_nobody_is_trusted_but_the_cluster(kube_tls: KubeServer, tmp_path: Path) -> None:
     sender = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "kubeconfig")))).sender()
-    sender.send("POST", path_of("v1", "default", "configmaps"), {"metadata": {"name": "x"}, "data": {"a": "ä"}})
+    sender.send("POST", object_path("v1", "default", "configmaps"), {"metadata": {"name": "x"}, "data": {"a": "ä"}})
     assert kube_tls.get("configmaps", "x")["data"] == {"a": "ä"}
     other = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "other")))).sender()
     kube_tls.rotate_ca()
     with pytest.raises(RequestFailed, match="TLS"):
-        other.send("GET", path_of("v1", "default", "configmaps"))
+        other.send("GET", object_path("v1", "default", "configmaps"))
     for each in (sender, other):
         each.close()
 
@@ -337,8 +337,8 @@ class Reaping:
             BUILT_IN,
             job=self.read_job,
             own=own,
-            told=lambda item: self.hear(item),
-            counters=self.counts,
+            reaped=lambda item: self.hear(item),
+            metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
         )
@@ -362,7 +362,7 @@ class Reaping:
         )
 
     def read_job(self, sender: Sender) -> JobView | None:
-        found = sender.send("GET", path_of("kubeflow.org/v2beta1", "default", "mpijobs", "digits"))
+        found = sender.send("GET", object_path("kubeflow.org/v2beta1", "default", "mpijobs", "digits"))
         return job_view(found, operator_named("mpi"))
 
     def known(self) -> None:
@@ -442,13 +442,13 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
     reaping.look()
     reaping.turn()
     for _ in range(3):
-        reaping.turn(after=NOT_ALLOWED_PAUSE)
+        reaping.turn(after=FORBIDDEN_PAUSE)
     assert kube.counts.of("delete", "pods") == 3
     assert sum("docker/manifests/reap.yaml gives the right" in each.message for each in caplog.records) == 1
     assert sum("reaping pod" in each.message for each in caplog.records) == 1
     assert reaping.names() == ["w-0", "w-1"]
     Writing(kube, tmp_path, "reap.yaml").close()
-    reaping.turn(after=NOT_ALLOWED_PAUSE)
+    reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []
     writing.close()
 
@@ -507,7 +507,7 @@ def test_one_pod_that_is_refused_holds_up_no_other(
     assert reaping.names() == ["w-0"]
     assert "pod default/w-0 is not deleted for now: the server says" in caplog.text
     assert "docker/manifests" not in caplog.text
-    reaping.turn(after=NOT_ALLOWED_PAUSE)
+    reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []
     assert (reaping.counts.reaps, reaping.counts.failures) == (["failed", "failed"], 1)
 
@@ -566,7 +566,7 @@ def test_nobody_is_deleted_by_labels_alone_while_the_job_may_still_say_whose_the
         selection=Selection((verdict,)),
         damping=DampingResult(DampingState(), Observation(HostSet(()))),  # by its labels it is the job's
     )
-    source: Any = SimpleNamespace(picture=picture, nodes=None, job=None, job_settled=settled)
+    source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=None, job_settled=settled)
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
     counts: Any = Counts()
     made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
@@ -629,7 +629,7 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     picture = SimpleNamespace(
         selection=Selection((verdict,)), damping=DampingResult(DampingState(), Observation(HostSet(())))
     )
-    source: Any = SimpleNamespace(picture=picture, nodes=None, job=job, job_settled=True)
+    source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=job, job_settled=True)
     kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
     counts: Any = Counts()

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
+from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import EventLimits, EventState, Message, PodNote, Reason, decide_events
-from discover.actions.picture import ClusterView
 from discover.selection.operators import JobView
 from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host

@@ -70,7 +70,7 @@ class Looking:
 
         def rests() -> bool:
             self.clock.advance(PAUSE)
-            return not self.check._thread.is_alive()
+            return not self.check._thread.running
 
         wait_until(rests, what="no more looks", timeout=DEADLINE)
 
@@ -132,4 +132,4 @@ def test_it_may_be_stopped_at_any_time(looking):
     waiting.check.start()
     wait_until(lambda: waiting.looks == 1, what="a look", timeout=DEADLINE)
     waiting.check.stop()
-    wait_until(lambda: not waiting.check._thread.is_alive(), what="the end", timeout=DEADLINE)
+    wait_until(lambda: not waiting.check._thread.running, what="the end", timeout=DEADLINE)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from discover.actions.picture import ClusterView
+from discover.actions.cluster_view import ClusterView
 from discover.actions.reap_policy import (
     EVICTED,
     FAILED,

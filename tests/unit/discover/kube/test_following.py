@@ -80,24 +80,24 @@ def test_a_pod_is_ones_own_only_in_a_cluster() -> None:
 def test_a_look_is_one_object_until_the_next_and_nothing_before_the_first_publication() -> None:
     host = Host("a", 1, "uid-a")
 
-    def picture(*, begun: bool) -> Any:
+    def evaluation(*, begun: bool) -> Any:
         observation = Observation(HostSet((host,))) if begun else None
         return SimpleNamespace(
             selection=Selection(), damping=DampingResult(DampingState(published={"uid-a": host}), observation)
         )
 
-    source: Any = SimpleNamespace(picture=None, nodes=None, job=None)
+    source: Any = SimpleNamespace(evaluation=None, nodes=None, job=None)
     idle: list[bool] = []
     scenes = _Views(source, "advice", stands_by=lambda: bool(idle))
     assert scenes() is None
-    source.picture = picture(begun=False)
+    source.evaluation = evaluation(begun=False)
     assert scenes() is None
-    source.picture = picture(begun=True)
+    source.evaluation = evaluation(begun=True)
     first = scenes()
     assert first is not None
     assert first.published == {"uid-a": host}
     assert scenes() is first
-    source.picture = picture(begun=True)
+    source.evaluation = evaluation(begun=True)
     assert scenes() is not first
     idle.append(True)
     assert scenes() is None

@@ -87,7 +87,7 @@ class Outage:
                 self.told.append(clock.mono())
 
         draw = random.Random(seed).random
-        reflector = Reflector(server, PODS, tell, clock=clock, draw=draw, witness=Counted())
+        reflector = Reflector(server, PODS, tell, clock=clock, draw=draw, metrics=Counted())
         while clock.mono() < back + 2 * RETURN and len(self.told) < 2:
             clock.advance(reflector.turn())
         self.asked = [ask for at, ask in server.asked if begun <= at < back]

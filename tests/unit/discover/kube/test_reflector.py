@@ -6,7 +6,7 @@ import pytest
 
 from discover.kube.reflector import NODES, PODS, Reflector
 from discover.kube.transport import Failure, RequestFailed, RequestKind
-from discover.selection.objects import ClusterSnapshot, NodesHidden, PodsListed
+from discover.selection.objects import ClusterSnapshot, Listed, NodesHidden
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted import Counted, Scripted, bookmark, error, event, listing, node, pod
 
@@ -25,7 +25,7 @@ class Rig:
         self.stirred = 0
         self.witness = Counted()
         self.reflector = Reflector(
-            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, witness=self.witness
+            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, metrics=self.witness
         )
 
     def told(self, batch: tuple) -> None:
@@ -91,7 +91,7 @@ def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(
     assert rig.asked == [("PAGED", ""), ("WATCH", "10"), ("RELIST", "10"), ("WATCH", "10")]
     assert rig.witness.lists == 2
     assert rig.witness.restarts == ["expired", "done"]
-    before, after = (batch[0].pods for batch in rig.batches)
+    before, after = (batch[0].objects for batch in rig.batches)
     assert [a is b for a, b in zip(before, after, strict=True)] == [True, True]  # equal is the very same
 
 
@@ -179,9 +179,7 @@ def test_a_watch_that_falls_silent_and_has_missed_nothing_is_worth_no_warning(ma
 def test_a_watch_that_fell_silent_and_had_missed_something_is_warned_of(manual_clock, caplog):
     rig = Rig(manual_clock, TWO, [70.0, SILENT], [event("ADDED", pod("c", 11)), LIVE, event("ADDED", pod("d", 12))])
     rig.turns(3)
-    assert loud(caplog) == [
-        "pods of namespace n at https://there: the watch that fell silent had not told of all changes (1 told now)"
-    ]
+    assert loud(caplog) == ["pods of namespace n at https://there: the watch that fell silent missed 1 changes"]
 
 
 @pytest.mark.parametrize(("now", "missed"), [((pod("a", 3), pod("b", 4)), 0), ((pod("a", 20), pod("c", 21)), 3)])
@@ -189,7 +187,7 @@ def test_what_a_list_shows_after_a_silence_is_warned_of_if_it_is_new(manual_cloc
     expired = RequestFailed(Failure.ANSWERED, "too old", code=410)
     rig = Rig(manual_clock, TWO, [70.0, SILENT], expired, listing(30, *now), [LIVE])
     rig.turns(4)
-    assert [f"not told of all changes ({missed} told now)" in each for each in loud(caplog)] == [True] * bool(missed)
+    assert [f"fell silent missed {missed} changes" in each for each in loud(caplog)] == [True] * bool(missed)
 
 
 def test_a_list_that_fell_silent_had_told_nothing_yet(manual_clock, caplog):
@@ -252,7 +250,7 @@ def test_rule_12_a_pod_deleted_while_nobody_watched_is_gone_after_the_list(manua
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], listing(30, pod("b", 4)), [LIVE])
     rig.turns(3)
     assert rig.pods == {"b": "4"}
-    assert isinstance(rig.batches[-1][0], PodsListed)
+    assert isinstance(rig.batches[-1][0], Listed)
 
 
 def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(manual_clock):

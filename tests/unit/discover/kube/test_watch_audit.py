@@ -133,7 +133,7 @@ def test_a_watch_that_stays_behind_is_not_trusted(rig):
     recheck, _, hurried = rig(watched, listing(50, A, B))
     recheck.turn()
     assert hurried.waited == [WATCH_LAG]
-    assert watched.distrusted == ["the watch is deaf: it did not tell of pod n/b"]
+    assert watched.distrusted == ["the watch missed a change: it did not tell of pod n/b"]
     assert watched.confirmed == 0
 
 
@@ -191,7 +191,7 @@ def test_a_server_whose_memory_is_behind_the_first_list_was_not_set_back(rig):
     """Where etcd does not tell it how far it is, it stays where the last change of a pod was."""
     watched, set_back = Watched(A, B, version="50"), []
     recheck, script, _ = rig(watched, AHEAD, listing(60, A, B), listing(70, A, B))
-    recheck._set_back = set_back.append
+    recheck._store_restored = set_back.append
     for _ in range(3):
         recheck.turn()
     assert (watched.confirmed, watched.distrusted, set_back) == (3, [], [])
@@ -210,13 +210,13 @@ def test_what_the_store_alone_can_tell_is_compared_as_well(rig):
     watched = Watched(A, version="50")
     recheck, _, _ = rig(watched, AHEAD, listing(60, A, B))
     recheck.turn()
-    assert watched.distrusted == ["the watch is deaf: it did not tell of pod n/b"]
+    assert watched.distrusted == ["the watch missed a change: it did not tell of pod n/b"]
 
 
 def test_a_store_that_was_set_back_to_the_same_pods_is_found_out(rig):
     watched, set_back = Watched(A, version="50"), []
     recheck, _, _ = rig(watched, listing(50, A), AHEAD, listing(40, A), AHEAD, listing(40, A))
-    recheck._set_back = set_back.append
+    recheck._store_restored = set_back.append
     for _ in range(3):
         recheck.turn()
     assert (len(watched.distrusted), len(set_back)) == (1, 1)
@@ -270,7 +270,7 @@ def test_what_a_short_watch_tells_and_the_first_one_does_not_is_looked_into(crow
     recheck.turn()
     assert hurried.waited == [WATCH_LAG, WATCH_LAG]
     assert asked(script)[2:] == [(RequestKind.RELIST, 0, 0)]
-    assert watched.distrusted == ["the watch is deaf: it did not tell of pod n/w-0"]
+    assert watched.distrusted == ["the watch missed a change: it did not tell of pod n/w-0"]
 
 
 def test_a_first_watch_that_is_only_behind_a_short_one_is_trusted(crowd):
@@ -362,7 +362,7 @@ def whole_lists(script) -> int:
 def test_a_server_whose_watches_have_all_stopped_is_found_out_by_its_store_in_two_minutes(store, manual_clock):
     watched, recheck, script, _ = store(*MORE[1:])
     assert looks(recheck, watched, manual_clock, until=90.0) == []  # and no word that all is known
-    assert watched.distrusted == ["the watch is deaf: it did not tell of the end of pod n/w-0"]
+    assert watched.distrusted == ["the watch missed a change: it did not tell of the end of pod n/w-0"]
     assert whole_lists(script) == 1
 
 

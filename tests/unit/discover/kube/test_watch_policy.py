@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from discover.kube.backoff import LONGEST_PAUSE
+from discover.common.backoff import LONGEST_PAUSE
 from discover.kube.transport import Failure, RequestFailed, RequestKind, failure_from_status
 from discover.kube.watch_policy import (
     ERRORS_BEFORE_RELIST,
@@ -15,16 +15,16 @@ from discover.kube.watch_policy import (
     Ending,
     Outcome,
     State,
-    end_of,
+    ending_of,
     next_step,
 )
 
 WATCHING = State(RequestKind.WATCH, "7")
 
 
-def step(state: State, end: Ending, *, now: float = 0.0, dispensable: bool = False, **of_outcome):
+def step(state: State, end: Ending, *, now: float = 0.0, optional: bool = False, **of_outcome):
     of_outcome.setdefault("version", state.version)
-    return next_step(now, state, Outcome(end, **of_outcome), jitter=0.0, dispensable=dispensable)[0]
+    return next_step(now, state, Outcome(end, **of_outcome), jitter=0.0, optional=optional)[0]
 
 
 def test_there_is_a_rule_for_every_end_of_every_request():
@@ -145,12 +145,12 @@ def test_rule_13_a_token_that_cannot_be_read_just_now_is_read_again_later():
 
 
 def test_rule_16_what_is_forbidden_and_dispensable_is_hidden_and_tried_every_minute():
-    hidden = step(State(), Ending.FORBIDDEN, dispensable=True)
+    hidden = step(State(), Ending.FORBIDDEN, optional=True)
     assert hidden.hidden
     assert 0.9 * HIDDEN_PAUSE <= hidden.pause <= 1.1 * HIDDEN_PAUSE
-    again = step(hidden.state, Ending.FORBIDDEN, dispensable=True)
+    again = step(hidden.state, Ending.FORBIDDEN, optional=True)
     assert again.pause == hidden.pause
-    assert step(again.state, Ending.DONE, version="3", dispensable=True).state.next is RequestKind.WATCH
+    assert step(again.state, Ending.DONE, version="3", optional=True).state.next is RequestKind.WATCH
 
 
 def test_what_is_forbidden_and_needed_is_asked_for_again_and_again():
@@ -165,9 +165,9 @@ def test_what_is_forbidden_and_needed_is_asked_for_again_and_again():
 
 
 def test_a_right_that_is_taken_away_from_a_watch_is_seen_at_the_next_list():
-    lost = step(WATCHING, Ending.FORBIDDEN, dispensable=True)
+    lost = step(WATCHING, Ending.FORBIDDEN, optional=True)
     assert (lost.state.next, lost.hidden) == (RequestKind.RELIST, False)
-    assert step(lost.state, Ending.FORBIDDEN, dispensable=True).hidden
+    assert step(lost.state, Ending.FORBIDDEN, optional=True).hidden
 
 
 ALLOWED = State(RequestKind.WATCH, "7", allowed=True)
@@ -183,7 +183,7 @@ def test_who_was_let_in_before_is_back_within_a_second_whatever_went_before(disp
     assert away.pause >= 8.0
     pauses = []
     for _ in range(3):
-        refused = step(state, Ending.FORBIDDEN, now=now, dispensable=dispensable)
+        refused = step(state, Ending.FORBIDDEN, now=now, optional=dispensable)
         assert (refused.hidden, refused.state.next) == (False, RequestKind.RELIST)
         pauses.append(refused.pause)
         state, now = refused.state, now + refused.pause
@@ -194,12 +194,12 @@ def test_who_was_let_in_before_is_back_within_a_second_whatever_went_before(disp
 
 def test_a_right_that_stays_away_is_gone():
     state, now, tries = ALLOWED, 0.0, 0
-    while not (refused := step(state, Ending.FORBIDDEN, now=now, dispensable=True)).hidden:
+    while not (refused := step(state, Ending.FORBIDDEN, now=now, optional=True)).hidden:
         state, now, tries = refused.state, now + refused.pause, tries + 1
         assert now <= 2 * SERVER_START
     assert tries <= 6
     assert refused.pause >= 0.9 * HIDDEN_PAUSE
-    assert step(refused.state, Ending.FORBIDDEN, now=now + 60.0, dispensable=True).hidden
+    assert step(refused.state, Ending.FORBIDDEN, now=now + 60.0, optional=True).hidden
 
 
 def test_who_may_list_and_not_watch_does_not_ask_every_second():
@@ -260,7 +260,7 @@ TOO_LARGE = {"code": 504, "reason": "Timeout", "details": {"causes": [{"reason":
     ],
 )
 def test_rule_04_a_status_is_understood_though_half_of_it_is_missing(status, end):
-    assert end_of(failure_from_status(status)) is end
+    assert ending_of(failure_from_status(status)) is end
 
 
 def test_a_status_may_say_when_to_come_back():

@@ -5,7 +5,7 @@ import pytest
 from discover.common.metrics import Metrics
 from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
-from discover.publishing.publishers import FIRST_PAUSE, LONGEST_PAUSE, Publishers, pause_after
+from discover.publishing.publishers import FIRST_PAUSE, Publishers
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 
@@ -34,11 +34,6 @@ class Way:
 
 
 FULL = PublishFailed("way", "no space left on device")
-
-
-def test_pauses_double_up_to_the_longest():
-    assert [pause_after(n) for n in (1, 2, 3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
-    assert pause_after(10_000) == LONGEST_PAUSE
 
 
 def test_one_that_fails_holds_up_no_other(manual_clock):

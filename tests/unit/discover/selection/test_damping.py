@@ -47,8 +47,8 @@ def leaving(*names: str) -> list[Verdict]:
 class Publishing:
     """Looks made one after the other, as the source makes them; ``now`` is what the tests say."""
 
-    def __init__(self, *, held: DampingState | None = None, answers: ProbeResults = EVERYBODY) -> None:
-        self.held = held or DampingState()
+    def __init__(self, *, state: DampingState | None = None, answers: ProbeResults = EVERYBODY) -> None:
+        self.state = state or DampingState()
         self.answers = answers
         self.last: DampingResult | None = None
         self.reason = ""
@@ -56,9 +56,9 @@ class Publishing:
     def look(self, now: float, *verdicts: Verdict, seen_at: float | None = None) -> dict[str, int] | None:
         selection = Selection(tuple(sorted(verdicts, key=lambda each: each.pod.key)))
         self.last, self.reason = decide_published(
-            now, self.held, Facts(selection, self.answers, seen_at), limits=LIMITS
+            now, self.state, Facts(selection, self.answers, seen_at), limits=LIMITS
         )
-        self.held = self.last.held
+        self.state = self.last.state
         return None if self.last.observation is None else self.last.observation.hosts.as_slots()
 
     def notes(self) -> dict[str, str]:
@@ -111,22 +111,22 @@ def test_the_first_publication_does_not_wait_for_ever():
 
 
 def test_what_an_earlier_life_published_is_kept_without_probe_or_settle():
-    publishing = Publishing(held=DampingState(earlier=frozenset({"a", "b", "c", "gone"})), answers=ProbeResults())
+    publishing = Publishing(state=DampingState(earlier=frozenset({"a", "b", "c", "gone"})), answers=ProbeResults())
     advised = verdict("b", advisory="node n1 is cordoned")
     assert publishing.look(0.0, verdict("a"), advised, *leaving("c"), *usable("new")) == {"a": 1, "b": 1}
     assert publishing.departing() == {"c": None}
-    assert [host.name for host in publishing.last.wanted] == ["new"]
-    assert publishing.held.earlier == frozenset(), "one who comes back later is a newcomer"
+    assert [host.name for host in publishing.last.to_probe] == ["new"]
+    assert publishing.state.earlier == frozenset(), "one who comes back later is a newcomer"
 
 
 def test_a_notice_for_a_host_of_an_earlier_life_comes_through_at_once():
-    publishing = Publishing(held=DampingState(earlier=frozenset({"a"})), answers=ProbeResults())
+    publishing = Publishing(state=DampingState(earlier=frozenset({"a"})), answers=ProbeResults())
     assert publishing.look(0.0, *leaving("a"), *usable("b")) == {}
     assert publishing.departing() == {"a": None}
 
 
 def test_hosts_of_an_earlier_life_that_fell_silent_meanwhile_are_dampened_too():
-    publishing = Publishing(held=DampingState(earlier=frozenset({"a", "b"})), answers=ProbeResults())
+    publishing = Publishing(state=DampingState(earlier=frozenset({"a", "b"})), answers=ProbeResults())
     assert publishing.look(0.0, *absent("a", "b")) == {"a": 1, "b": 1}
     assert publishing.look(30.0, *absent("a", "b")) == {}
 
@@ -184,7 +184,7 @@ def test_a_probe_that_fails_later_removes_nobody():
     publishing = running("a")
     publishing.answers = ProbeResults(refused={"uid-a": "connection refused"})
     assert publishing.look(10.0, *usable("a")) == {"a": 1}
-    assert publishing.last.wanted == ()
+    assert publishing.last.to_probe == ()
 
 
 def test_rule_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_one():
@@ -192,7 +192,7 @@ def test_rule_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_
     publishing.answers = ProbeResults(admitted={"uid-a", "uid-b"})
     again = verdict("b", uid="uid-b2")
     assert publishing.look(10.0, *usable("a"), again) == {"a": 1}
-    assert [host.uid for host in publishing.last.wanted] == ["uid-b2"]
+    assert [host.uid for host in publishing.last.to_probe] == ["uid-b2"]
     publishing.answers = ProbeResults(admitted={"uid-a", "uid-b2"})
     assert publishing.look(11.0, *usable("a"), again) == {"a": 1}
     assert publishing.look(11.5, *usable("a"), again) == {"a": 1, "b": 1}
@@ -445,7 +445,7 @@ STEPS = st.lists(st.tuples(st.floats(0.0, 12.0), PODS), min_size=1, max_size=15)
 @given(steps=STEPS, earlier=st.sets(st.sampled_from("abcde")))
 def test_whatever_happens_nobody_usable_is_lost_nobody_unfit_is_shown_and_it_comes_to_rest(steps, earlier):
     """Each pod: its grade (None: deleted), whether it is under an advisory, whether it has answered the probe."""
-    publishing = Publishing(held=DampingState(earlier=frozenset(earlier)))
+    publishing = Publishing(state=DampingState(earlier=frozenset(earlier)))
     now, admitted, published = 0.0, set(), set(earlier)
     for passes, pods in steps:
         now += passes

@@ -15,14 +15,11 @@ from discover.selection.node_signals import UNKNOWN_NODE_GRACE
 from discover.selection.objects import (
     ClusterEvent,
     ClusterSnapshot,
-    NodeGone,
-    NodeSeen,
-    NodesListed,
+    Gone,
+    Listed,
     NodeView,
-    PodGone,
-    PodSeen,
-    PodsListed,
     PodView,
+    Seen,
 )
 from discover.selection.operators import CONTAINER_ANNOTATION, OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
 from discover.selection.selection import Selection, Selector
@@ -191,7 +188,7 @@ def test_rule_19_a_graceful_shutdown_is_seen_on_the_node_while_the_pod_is_still_
     going = replace(node(version=2), conditions=node_conditions(said))
     look = selector()
     before = look.select(NOW, picture([pod()], [calm]))
-    after = look.select(NOW, picture([pod()], [calm]).apply([NodeSeen(going)]))
+    after = look.select(NOW, picture([pod()], [calm]).apply([Seen(going)]))
     assert (grades(before), grades(after)) == ({"w-0": Grade.USABLE}, {"w-0": Grade.LEAVING})
     assert after.verdicts[0].reason == "node node-0 is shutting down (KubeletNotReady)"
     dying = pod(version=2, phase="Failed", status={"reason": "Terminated"})
@@ -253,8 +250,8 @@ def test_slots_of_the_job_count_once_it_may_be_read_and_follow_it():
 def test_nothing_is_said_of_a_cluster_that_was_not_listed_whole():
     for half in (
         ClusterSnapshot(),
-        ClusterSnapshot().apply([PodsListed((pod(),))]),
-        ClusterSnapshot().apply([NodesListed(())]),
+        ClusterSnapshot().apply([Listed(PodView, (pod(),))]),
+        ClusterSnapshot().apply([Listed(NodeView, ())]),
     ):
         with pytest.raises(ValueError, match="have not been listed yet"):
             selector().select(NOW, half)
@@ -283,9 +280,9 @@ def test_an_unknown_node_is_waited_for_then_asked_for_and_only_then_believed_to_
 
 def test_a_node_that_was_leaving_and_is_deleted_does_not_come_back_meanwhile():
     look, there = selector(), picture([pod()], [node(taints=[GOING])])
-    seen = [look.select(NOW, there), look.select(NOW + 1, there.apply([NodeGone(node())]))]
+    seen = [look.select(NOW, there), look.select(NOW + 1, there.apply([Gone(node())]))]
     assert [grades(each)["w-0"] for each in seen] == [Grade.LEAVING, Grade.LEAVING]
-    last = look.select(NOW + 11, there.apply([NodeGone(node())]), node_exists={"node-0": False})
+    last = look.select(NOW + 11, there.apply([Gone(node())]), node_exists={"node-0": False})
     assert grades(last) == {"w-0": Grade.ABSENT}
 
 
@@ -336,10 +333,10 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
     looks = [
         ("everything is new", snapshot, 12),
         ("nothing has changed", snapshot, 0),
-        ("a list of the same", snapshot.apply([PodsListed(tuple(replace(each) for each in pods))]), 0),
-        ("a pod has changed", snapshot.apply([PodSeen(pod("w-5", node="node-1", version=2, phase="Pending"))]), 1),
-        ("a node has a new version only", snapshot.apply([NodeSeen(node("node-2", version=2))]), 1),
-        ("a node is going", snapshot.apply([NodeSeen(node("node-2", version=3, taints=[GOING]))]), 4),
+        ("a list of the same", snapshot.apply([Listed(PodView, tuple(replace(each) for each in pods))]), 0),
+        ("a pod has changed", snapshot.apply([Seen(pod("w-5", node="node-1", version=2, phase="Pending"))]), 1),
+        ("a node has a new version only", snapshot.apply([Seen(node("node-2", version=2))]), 1),
+        ("a node is going", snapshot.apply([Seen(node("node-2", version=3, taints=[GOING]))]), 4),
     ]
     for what, picture_now, count in looks:
         calls.clear()
@@ -377,8 +374,8 @@ def histories(draw: st.DrawFn) -> tuple[list[ClusterEvent], list[PodView], list[
     pods: list[PodView] = []
     nodes: list[NodeView] = []
     for names, states, make, seen, gone, there in (
-        (PODS, lives, pod, PodSeen, PodGone, pods),
-        (NODES, node_lives, node, NodeSeen, NodeGone, nodes),
+        (PODS, lives, pod, Seen, Gone, pods),
+        (NODES, node_lives, node, Seen, Gone, nodes),
     ):
         for name in names:
             told: list[ClusterEvent] = []

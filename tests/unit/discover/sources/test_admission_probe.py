@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from discover.common.backoff import pause_after
 from discover.sources.admission_probe import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
@@ -16,7 +17,6 @@ from discover.sources.admission_probe import (
     TcpProbe,
     connect_error,
     parse_probe,
-    pause_after,
 )
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.errors import UsageError
@@ -81,17 +81,12 @@ def waits(rig: Rig) -> None:
     wait_until(lambda: not rig.probe._running, what="no probe running", timeout=DEADLINE)
 
 
-def test_pauses_double_up_to_the_longest():
-    assert [pause_after(n) for n in (1, 2, 3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
-    assert pause_after(10_000) == LONGEST_PAUSE
-
-
 def test_one_that_failed_is_tried_again_after_its_pause_and_not_before(rig):
     follow(rig, 1)
     for failures in range(1, 5):
         rig.fail_next()
         waits(rig)
-        rig.clock.advance(pause_after(failures) - 0.01)
+        rig.clock.advance(pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE) - 0.01)
         follow(rig, 1)
         with pytest.raises(queue.Empty):
             rig.network.attempts.get(timeout=0.05)
@@ -194,7 +189,7 @@ def test_one_that_keeps_failing_is_named_once(rig, caplog):
     for failures in range(1, WARN_AFTER + 3):
         rig.fail_next(f"h1 {CLOSED}")
         waits(rig)
-        rig.clock.advance(pause_after(failures))
+        rig.clock.advance(pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE))
     assert [record.getMessage() for record in caplog.records] == [
         f"admission: h1 {CLOSED}; not added before it answers (--admission-probe)"
     ]

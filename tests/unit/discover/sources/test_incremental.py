@@ -24,14 +24,13 @@ from discover.selection.damping import (
 from discover.selection.explain import warnings
 from discover.selection.objects import (
     ClusterSnapshot,
+    Gone,
     Key,
-    NodeGone,
-    NodeSeen,
+    Listed,
     NodesHidden,
-    NodesListed,
-    PodGone,
-    PodSeen,
-    PodsListed,
+    NodeView,
+    PodView,
+    Seen,
     different,
 )
 from discover.selection.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
@@ -71,12 +70,12 @@ class Scratch:
     """Looks with no memory but what is held: each look judges all there is, and holds it with nothing left out."""
 
     selector: Selector
-    held: DampingState = field(default_factory=DampingState)
+    state: DampingState = field(default_factory=DampingState)
 
     def look(self, now: float, selection: Selection, answers: ProbeResults) -> DampingResult:
         bare = Selection(selection.verdicts, selection.again_at, selection.missing)
-        damping, _ = decide_published(now, replace(self.held, observation=None), Facts(bare, answers), limits=LIMITS)
-        self.held = damping.held
+        damping, _ = decide_published(now, replace(self.state, observation=None), Facts(bare, answers), limits=LIMITS)
+        self.state = damping.state
         return damping
 
 
@@ -88,7 +87,9 @@ class Looking(RuleBasedStateMachine):
         rules = HostRules(operator=OPERATORS["mpi"])
         self.new_selector = lambda: Selector(rules, BUILT_IN)
         self.follower = self.new_selector()
-        self.snapshot = ClusterSnapshot().apply([PodsListed(()), NodesHidden() if hidden else NodesListed(())])
+        self.snapshot = ClusterSnapshot().apply(
+            [Listed(PodView, ()), NodesHidden() if hidden else Listed(NodeView, ())]
+        )
         self.scratch = Scratch(self.new_selector())
         self.version, self.now, self.job = 1, 100.0, None
         self.answers: set[str] = set()
@@ -106,13 +107,13 @@ class Looking(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), state=POD_STATES)
     def a_pod_changes(self, name: str, state: dict[str, Any]) -> None:
-        self.snapshot = self.snapshot.apply([PodSeen(self._pod(name, **state))])
+        self.snapshot = self.snapshot.apply([Seen(self._pod(name, **state))])
 
     @rule(name=st.sampled_from(NAMES), again=st.booleans(), state=POD_STATES)
     def a_pod_goes(self, name: str, again: bool, state: dict[str, Any]) -> None:
         known = (self.snapshot.pods or {}).get(Key("default", name))
         if known is not None:
-            self.snapshot = self.snapshot.apply([PodGone(replace(known, version=str(self._version())))])
+            self.snapshot = self.snapshot.apply([Gone(replace(known, version=str(self._version())))])
         self.lives[name] = self.lives.get(name, 0) + 1
         if again:
             self.a_pod_changes(name, state)
@@ -121,19 +122,19 @@ class Looking(RuleBasedStateMachine):
     def pods_are_listed(self, states: dict[str, dict[str, Any]]) -> None:
         same = [replace(each) for key, each in (self.snapshot.pods or {}).items() if key.name not in states]
         listed = (*same, *(self._pod(name, **state) for name, state in states.items()))
-        self.snapshot = self.snapshot.apply([PodsListed(listed)])
+        self.snapshot = self.snapshot.apply([Listed(PodView, listed)])
 
     @rule(name=st.sampled_from(NODES), state=NODE_STATES)
     def a_node_changes(self, name: str, state: dict[str, Any]) -> None:
-        self.snapshot = self.snapshot.apply([NodeSeen(node(name, version=self._version(), **state))])
+        self.snapshot = self.snapshot.apply([Seen(node(name, version=self._version(), **state))])
 
     @rule(name=st.sampled_from(NODES))
     def a_node_goes(self, name: str) -> None:
-        self.snapshot = self.snapshot.apply([NodeGone(node(name))])
+        self.snapshot = self.snapshot.apply([Gone(node(name))])
 
     @rule(names=st.sets(st.sampled_from(NODES)), hidden=st.sampled_from([False, False, True]))
     def nodes_are_listed(self, names: set[str], hidden: bool) -> None:
-        listed = NodesListed(tuple(node(name, version=self._version()) for name in sorted(names)))
+        listed = Listed(NodeView, tuple(node(name, version=self._version()) for name in sorted(names)))
         self.snapshot = self.snapshot.apply([NodesHidden() if hidden else listed])
 
     @rule(slots=st.sampled_from([None, 1, 3]))
@@ -181,12 +182,12 @@ class Looking(RuleBasedStateMachine):
         if self.last is not None and still_holds(self.now, self.last[1], of=self.last[0], facts=facts):
             damping = self.last[1]
         else:
-            held = DampingState() if self.last is None else self.last[1].held
-            damping, _ = decide_published(self.now, held, facts, limits=LIMITS)
+            state = DampingState() if self.last is None else self.last[1].state
+            damping, _ = decide_published(self.now, state, facts, limits=LIMITS)
         self.last = (facts, damping)
-        assert dict(damping.held.published) == dict(plain.held.published)
-        assert (dict(damping.notes), set(damping.wanted)) == (dict(plain.notes), set(plain.wanted))
-        assert (damping.again_at, damping.held.begun) == (plain.again_at, plain.held.begun)
+        assert dict(damping.state.published) == dict(plain.state.published)
+        assert (dict(damping.notes), set(damping.to_probe)) == (dict(plain.notes), set(plain.to_probe))
+        assert (damping.again_at, damping.state.begun) == (plain.again_at, plain.state.begun)
         assert warnings(selection) == warnings(Selection(selection.verdicts))
         if damping.observation is None or plain.observation is None:
             assert damping.observation is plain.observation
@@ -224,18 +225,18 @@ def test_what_is_different_is_what_is_another_object_and_what_is_gone(before: di
 def test_while_no_host_changes_the_same_objects_are_handed_on():
     """Each step after them sees at once that there is nothing to do."""
     pods = [pod(f"w-{number}", node=f"node-{number % 2}") for number in range(20)]
-    nodes = NodesListed((node("node-0"), node("node-1")))
-    snapshot = ClusterSnapshot().apply([PodsListed(tuple(pods)), nodes])
+    nodes = Listed(NodeView, (node("node-0"), node("node-1")))
+    snapshot = ClusterSnapshot().apply([Listed(PodView, tuple(pods)), nodes])
     selector = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN)
     everybody = ProbeResults(everybody=True)
     facts = Facts(selector.select(NOW, snapshot), everybody)
     first, _ = decide_published(1.0, DampingState(), facts, limits=LIMITS)
-    damping, _ = decide_published(2.0, first.held, facts, limits=LIMITS)
-    touched = snapshot.apply([PodSeen(replace(pods[3], version="2", annotations={"touched": "1"}))])
+    damping, _ = decide_published(2.0, first.state, facts, limits=LIMITS)
+    touched = snapshot.apply([Seen(replace(pods[3], version="2", annotations={"touched": "1"}))])
     then = Facts(selector.select(NOW, touched), everybody)
     assert then.selection.verdicts != facts.selection.verdicts
     assert still_holds(3.0, damping, of=facts, facts=then)
-    gone = Facts(selector.select(NOW, touched.apply([PodGone(pods[3])])), everybody)
+    gone = Facts(selector.select(NOW, touched.apply([Gone(pods[3])])), everybody)
     assert not still_holds(3.0, damping, of=then, facts=gone)
 
 
@@ -255,6 +256,6 @@ def test_what_is_held_for_so_many_seconds_is_told_anew_at_each_look():
     silent = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node(ready=False)]))
     calm, _ = decide_published(1.0, published, first, limits=LIMITS)
     held, _ = decide_published(1.0, published, Facts(silent), limits=LIMITS)
-    assert held.held.damped
+    assert held.state.damped
     assert still_holds(2.0, calm, of=first, facts=first)
     assert not still_holds(2.0, held, of=Facts(silent), facts=Facts(silent))

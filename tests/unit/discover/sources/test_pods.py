@@ -106,7 +106,7 @@ class Rig:
             PodScope(namespace="n", job="j", rules=rules),
             selector=Selector(rules, BUILT_IN),
             admission=NoProbe(),
-            counters=self.metrics.for_cluster(),
+            metrics=self.metrics.for_cluster(),
             clock=clock,
             draw=lambda: 0.0,
             limits=DampingLimits(settle=settle),
@@ -161,7 +161,7 @@ def test_news_that_could_not_be_taken_in_are_not_lost(rig, monkeypatch):
 
     one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
     wait_until(lambda: one.source._pods.known()[1] == "12", what="the news")
-    wait_until(lambda: one.source._mailbox._batches, what="the news in the mailbox")
+    wait_until(lambda: one.source._events._batches, what="the news in the mailbox")
     with monkeypatch.context() as broken:
         broken.setattr(ClusterSnapshot, "apply", fails)
         for _ in range(2):
@@ -246,7 +246,7 @@ def test_the_first_look_waits_for_the_job_and_its_slots(rig):
 
 def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
     one = rig(pods=[TWO], job=REFUSED).start()
-    wait_until(lambda: one.source._snapshot.whole or (one.source.read() and False), what="the lists")
+    wait_until(lambda: one.source._snapshot.complete or (one.source.read() and False), what="the lists")
     assert isinstance(one.source.read(), Unsettled)
     one.clock.advance(6.0)
     one.sees("a.j.n.svc", "b.j.n.svc")
@@ -372,7 +372,7 @@ def test_looks_in_a_burst_follow_at_once_and_in_a_storm_have_their_share_of_time
     begun, looks = manual_clock.mono(), len(calls)
     while manual_clock.mono() < begun + 10.0:
         box.put(())
-        wait_until(lambda: box._called or manual_clock.advance(0.005), what="the call", interval=0.0005)
+        wait_until(lambda: box._notified or manual_clock.advance(0.005), what="the call", interval=0.0005)
         box.take()
         manual_clock.advance(0.01)
         box.looked(0.01)

@@ -51,7 +51,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.problem = ""
-        self.stood: HostSet | None = None
+        self.earlier: HostSet | None = None
         self.told: Callable[[], None] | None = None
 
     def recall(self, told: Callable[[], None]) -> None:
@@ -79,7 +79,7 @@ def test_it_is_told_before_the_first_look_and_once() -> None:
     pods, memory = Pods(SIGHT), Memory()
     source = ResumedSource(pods, memory)
     source.start(nothing)
-    memory.stood = HostSet.of({"c": 1, "a": 1})
+    memory.earlier = HostSet.of({"c": 1, "a": 1})
     source.read()
     source.read()
     assert pods.told == ["start", ("c", "a"), "read", "read"]
@@ -89,7 +89,7 @@ def test_it_is_told_before_the_first_look_and_once() -> None:
 def test_the_first_publication_has_the_order_of_the_earlier_life(early: Unsettled | SourceUnavailable) -> None:
     pods, memory = Pods(early, SIGHT), Memory()
     source = ResumedSource(pods, memory)
-    memory.stood = HostSet.of({"c": 1, "a": 1})
+    memory.earlier = HostSet.of({"c": 1, "a": 1})
     if isinstance(early, SourceUnavailable):
         with pytest.raises(SourceUnavailable):
             source.read()

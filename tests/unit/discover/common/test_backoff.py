@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from discover.kube.backoff import LONGEST_PAUSE, RESET_AFTER, Backoff
+from discover.common.backoff import LONGEST_PAUSE, RESET_AFTER, Backoff
 
 
 def pauses(count: int, draw) -> list[float]:

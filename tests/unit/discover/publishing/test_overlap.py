@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.publishing.files import HostsFile, PublishFailed
-from discover.publishing.survivor import (
+from discover.publishing.overlap import (
+    Overlap,
     OverlapLimits,
-    OverlappingHostsFile,
     PublishedHosts,
     RunningHosts,
     overlap,
@@ -42,8 +42,9 @@ class Reading:
         self.open()
 
     def open(self) -> None:
-        self.file = OverlappingHostsFile(
-            HostsFile(self.path), alive=lambda host: host.name not in self.dead, clock=self.clock, limits=self.limits
+        self.file = HostsFile(
+            self.path,
+            overlap=Overlap(alive=lambda host: host.name not in self.dead, clock=self.clock, limits=self.limits),
         )
 
     def publish(self, *names: str, after: float = 0.0) -> list[str]:
@@ -256,7 +257,7 @@ def test_a_host_is_there_as_long_as_its_own_pod_is_and_has_not_ended(host, there
 
 def test_what_stood_there_in_a_storm_of_changes_takes_little_memory(tmp_path):
     many = hosts(*(f"w{number}" for number in range(1000))).hosts
-    file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=ManualClock())
+    file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=ManualClock()))
 
     def publish(number: int) -> None:
         file.publish(Publication("life", number, HostSet(many[number:])))
