@@ -1,11 +1,11 @@
-# Thin names over scripts/, which CI runs too. `make` alone lists them.
+# Names for scripts/, which CI runs too. `make` alone lists them.
 #   make test TORCH_INDEX=URL     takes torch from another package index
 #   make soak REPEAT=3            three passes
 
 TORCH_INDEX ?=
 REPEAT ?= 1
 export TORCH_INDEX REPEAT
-# A killed make leaves nothing running: set-up, a direct child of make, goes down with it.
+# Set-up, a direct child of make, ends when make is killed.
 export HVD_DIE_WITH_PARENT = 1
 
 .DEFAULT_GOAL := help
@@ -14,7 +14,7 @@ export HVD_DIE_WITH_PARENT = 1
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' Makefile | expand -t 14
 
-setup: ## make or mend .venv, Horovod included
+setup: ## make or update .venv, Horovod included
 	@scripts/setup
 
 demo: setup ## train a real model on real data while hosts come, crash and return
@@ -26,7 +26,7 @@ test: setup ## set up, then run the tests
 soak: setup ## set up, then the slow tests: real time, repeats, random kills (REPEAT=N)
 	@scripts/soak
 
-matrix: ## what talks to an API server, with each version of the client on each Python that is here
+matrix: ## tests of API server clients, with each version of the client on each installed Python
 	@scripts/matrix
 
 lint: setup ## set up, then ruff
@@ -35,7 +35,7 @@ lint: setup ## set up, then ruff
 check: setup ## set up, then ruff, mypy, import-linter, shellcheck, hadolint
 	@scripts/check
 
-bench: setup ## set up, then measure ours beside stock Horovod
+bench: setup ## set up, then measure beside stock Horovod
 	@scripts/bench
 
 clean: ## remove what was made in the tree (not the cache of wheels)

@@ -21,7 +21,6 @@ from horovod.common.elastic import notification_manager
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.comms import choose, current_world
 from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
 from hvd_elastic_ext.worker.comms.horovod import fence_horovod, horovod_comms
@@ -33,7 +32,6 @@ from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state import keeper
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
 from hvd_elastic_ext.worker.state.mixin import Choices, ElasticMixin, Face, keeper_for, part_for
@@ -47,7 +45,6 @@ __all__ = [
     "GlobalBatches",
     "ScaledLearningRate",
     "TorchState",
-    "admit",
     "check_alive",
     "heartbeat",
     "init",
@@ -166,7 +163,7 @@ def check_alive() -> bool:
 
 def heartbeat() -> None:
     """Say that work goes on, in code that is long without a step, a commit or a check (evaluation, compilation)."""
-    _WAY.link.vitals.progress += 1
+    _WAY.link.status.progress += 1
 
 
 def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
@@ -202,21 +199,12 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     return state._keeper.load(source, names)
 
 
-def admit(*kinds: Any) -> None:
-    """Let values of these types (or functions) come from other ranks, though no State of this process holds one yet.
-
-    Plain data, what a State holds when it is built, and records (dataclasses,
-    enumerations, named tuples) of the script's own modules need not be named.
-    """
-    keeper.admitted_by_user.update(tree_codec.names_of(kinds))
-
-
 @contextmanager
 def _whole(state: Any) -> Iterator[None]:
     with _WAY.training():
-        horovod_hook.begin(state, _next_world)
+        horovod_hook.enter_training(state, _next_world)
         yield
-        horovod_hook.returned(state)
+        horovod_hook.leave_training(state)
 
 
 def _next_world() -> None:

@@ -99,11 +99,7 @@ class Journal:
 
         Raises ``ValueError`` for an unknown event name and for a field that every line has of its own.
         """
-        if event not in EVENTS:
-            raise ValueError(f"unknown journal event {event!r}; add it to EVENTS")
-        taken = [name for name in fields if name in _OWN]
-        if taken:
-            raise ValueError(f"journal field {taken[0]!r} is every line's own; use another name")
+        check(event, fields)
         now = self._clock.mono()
         ago = 0.0 if at_mono is None else now - at_mono
         line: dict[str, Any] = {
@@ -124,6 +120,15 @@ class Journal:
             self.dropped += 1
         else:
             self.dropped = 0
+
+
+def check(event: str, fields: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` for an unknown event name and for a field that every line has of its own."""
+    if event not in EVENTS:
+        raise ValueError(f"unknown journal event {event!r}; add it to EVENTS")
+    taken = [name for name in fields if name in _OWN]
+    if taken:
+        raise ValueError(f"journal field {taken[0]!r} is every line's own; use another name")
 
 
 def _to_line(line: Mapping[str, Any]) -> str:

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Sourced by every script here: whatever Python the user has activated or configured must not leak into the tree's own.
+# Sourced by every script here: the user's own Python settings must not leak into the tree's environment.
 
 ROOT="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/../.." && pwd -P)"
 VENV="$ROOT/.venv"
@@ -8,7 +8,13 @@ export ROOT VENV
 unset PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE PYTHONNOUSERSITE VIRTUAL_ENV CONDA_PREFIX
 unset PIP_USER PIP_TARGET PIP_PREFIX PIP_ROOT __PYVENV_LAUNCHER__
 
-# The interpreter that runs the tooling, and the default for the virtual environment. Horovod and we need 3.10 or newer.
+# Sets up if necessary, then enters the tree.
+enter_tree() {
+    "$ROOT/scripts/setup"
+    cd -- "$ROOT" || exit 1
+}
+
+# The interpreter for the tooling, and the default for the virtual environment: Horovod and this package need 3.10.
 find_python() {
     local candidate
     for candidate in python3 python3.13 python3.12 python3.11 python3.10; do
@@ -22,8 +28,8 @@ find_python() {
     return 1
 }
 
-# Environments made by a virtual environment's python3 would die with it, and those made by plain "python3" would
-# break when that name moves to the next Python: so the base interpreter, by its versioned name.
+# An environment made by a virtual environment's python3 breaks when that one goes, and one made by plain "python3"
+# when that name moves to the next Python. So take the base interpreter, by its versioned name.
 base_python() {
     "$1" -I -c 'import os, sys
 base = os.path.join(sys.base_exec_prefix, "bin", "python%d.%d" % sys.version_info[:2])

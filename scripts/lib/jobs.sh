@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# Sourced: SIDE_BY_SIDE, the options of pytest for JOBS files of tests at a time (DEFAULT_JOBS, if nothing is said). One
-# is as if there were no such option.
+# Sourced. Sets SIDE_BY_SIDE: pytest's options for JOBS test files at a time (default: DEFAULT_JOBS); none for one.
 # Most tests wait for processes more than they compute: two cores have room for three of them.
 JOBS="${JOBS:-$DEFAULT_JOBS}"
 if ! [[ "$JOBS" =~ ^[1-9][0-9]*$ ]]; then
@@ -8,6 +7,6 @@ if ! [[ "$JOBS" =~ ^[1-9][0-9]*$ ]]; then
     exit 2
 fi
 SIDE_BY_SIDE=()
-# In the order in which they stand: the units, short all of them, come last, and no long one is left over for the end.
+# In the order of the folders: the short unit tests come last, so no long test is left over at the end.
 # shellcheck disable=SC2034  # for whoever sources this
 if ((JOBS > 1)); then SIDE_BY_SIDE=(-n "$JOBS" --dist loadfile --no-loadscope-reorder); fi

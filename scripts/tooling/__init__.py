@@ -1,4 +1,4 @@
-"""What scripts/setup and scripts/build-horovod are made of: standard library only, since nothing is installed yet.
+"""The modules of scripts/setup and scripts/build-horovod: standard library only, since nothing is installed yet.
 
-Never here: anything the package itself imports, and anything that needs the virtual environment to exist.
+Never here: anything that the package imports, or that needs the virtual environment.
 """

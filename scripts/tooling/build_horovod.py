@@ -21,7 +21,7 @@ CONSTRAINTS = Path(__file__).parents[2] / "constraints.txt"
 PINNED_TORCH = "2.13.0"
 BUILD_REQUIREMENTS = ("pip", "setuptools", "wheel", "packaging")
 MEMORY_PER_COMPILER = 2 * 1024**3
-"""Bytes. One translation unit with torch's headers takes up to 1.5 GB."""
+"""Bytes. A translation unit with torch's headers takes up to 1.5 GB."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Request:
     mpi: bool = False
     cuda: bool = False
     torch: str | None = None
-    """None takes the torch that `python` has, or else the pinned version."""
+    """None takes the torch of `python`, else the pinned version."""
     torch_index: str | None = None
 
 
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
         say(f"build-horovod: {error}")
         return 1
     except KeyboardInterrupt:
-        say("build-horovod: interrupted; nothing half-built was kept")
+        say("build-horovod: interrupted; nothing incomplete was kept")
         return 130
     print(wheel)
     return 0
@@ -67,14 +67,14 @@ def parser() -> argparse.ArgumentParser:
         prog="scripts/build-horovod",
         description=f"Build a wheel of Horovod {HOROVOD_VERSION} for PyTorch with Gloo, once, and print its path.",
         epilog="The wheel is kept under $XDG_CACHE_HOME/hvd-elastic-ext (or ~/.cache/hvd-elastic-ext). "
-        "Nothing is installed into PYTHON. Horovod needs numpy at run time and does not say so: install it too.",
+        "Nothing is installed into PYTHON. Horovod needs numpy at run time and does not declare it: install it too.",
     )
     result.add_argument("--python", metavar="PY", help="the Python the wheel is for (default: python3)")
     result.add_argument(
         "--torch",
         metavar="VERSION",
         help=f"the torch to build against (default: the one PY has, else {PINNED_TORCH}); "
-        "if PY has another or none, VERSION is installed into a throw-away environment for the build",
+        "if PY has another or none, VERSION is installed into a temporary environment for the build",
     )
     result.add_argument(
         "--torch-index", metavar="URL", help="package index to take that torch from (or set TORCH_INDEX)"
@@ -101,14 +101,14 @@ def ensure_wheel(request: Request) -> Path:
 
 
 def fits(installed: str, wanted: str | None) -> bool:
-    """Say whether an installed version of torch is the wanted one; without a local tag in `wanted` any build is."""
+    """Whether an installed torch is the wanted one; without a local tag in `wanted` any build fits."""
     return wanted is None or installed == wanted or ("+" not in wanted and installed.split("+")[0] == wanted)
 
 
 def _wheel_with_its_own_torch(interpreter: Interpreter, request: Request) -> Path:
     version = request.torch or PINNED_TORCH
     say(f"{interpreter.path} has {f'torch {interpreter.torch}' if interpreter.torch else 'no torch'}.")
-    say(f"Downloading torch {version} and numpy into a throw-away environment; {interpreter.path} stays as it is.")
+    say(f"Downloading torch {version} and numpy into a temporary environment; {interpreter.path} stays as it is.")
     with tempfile.TemporaryDirectory(prefix="hvd-torch-", dir=_scratch()) as directory:
         environment = Path(directory) / "venv"
         make_environment(environment, interpreter.path, log=Path(directory) / "venv.log")
@@ -119,7 +119,7 @@ def _wheel_with_its_own_torch(interpreter: Interpreter, request: Request) -> Pat
 
 
 def _scratch() -> Path:
-    # Beside the wheels and not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
+    # Not in /tmp, which may be small, or in memory: torch with CUDA takes 8 GB.
     path = cache_directory(os.environ) / "work"
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -140,7 +140,7 @@ def _wheel_for(interpreter: Interpreter, request: Request) -> Path:
 
 def _build(work: Path, interpreter: Interpreter, request: Request, *, log: Path) -> Path:
     jobs = parallel_jobs(len(os.sched_getaffinity(0)), _available_memory())
-    say(f"Building Horovod {HOROVOD_VERSION} for torch {interpreter.torch} with {jobs} compilers at a time.")
+    say(f"Building Horovod {HOROVOD_VERSION} for torch {interpreter.torch} with {jobs} parallel compilers.")
     say("This takes 2 to 5 minutes on two cores, and happens once.")
     venv = work / "venv"
     make_environment(venv, interpreter.path, log=work / "venv.log")
@@ -159,7 +159,7 @@ def _build(work: Path, interpreter: Interpreter, request: Request, *, log: Path)
 
 
 def build_environment(environment: dict[str, str], *, venv: Path, request: Request, jobs: int) -> dict[str, str]:
-    """Return the environment of the build: nothing of the user's but what the wheel's key counts in."""
+    """Return the environment of the build: of the user's, only what the wheel's key contains."""
     base = {name: environment[name] for name in ("HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH") if name in environment}
     switches = {
         "HOROVOD_WITH_PYTORCH": "1",
@@ -175,7 +175,7 @@ def build_environment(environment: dict[str, str], *, venv: Path, request: Reque
 
 
 def parallel_jobs(cores: int, memory: int) -> int:
-    """Return how many compilers may run at once on so many cores and so many bytes of available memory."""
+    """Return how many compilers may run at once, for cores and bytes of available memory."""
     return max(1, min(cores, memory // MEMORY_PER_COMPILER))
 
 
@@ -201,7 +201,7 @@ def _download_sdist(venv: Path, place: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="sdist-", dir=_scratch()) as directory:
         requirement = Path(directory) / "requirement.txt"
         requirement.write_text(f"horovod=={HOROVOD_VERSION} --hash=sha256:{SDIST_SHA256}\n")
-        # pip runs the setup.py of what it downloads, to learn its name: hence the build requirements in `venv`.
+        # pip runs the setup.py of the download to learn its name, so `venv` has the build requirements.
         _pip(
             venv,
             [

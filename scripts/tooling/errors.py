@@ -2,4 +2,4 @@
 
 
 class ToolingError(Exception):
-    """What went wrong, where, and what to do about it, in words for the person at the terminal."""
+    """A message for the user: what went wrong, where, and what to do."""

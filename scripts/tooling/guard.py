@@ -1,9 +1,9 @@
-"""Runs one command so that nothing of it outlives whoever asked for it, not even after kill -9.
+"""Runs one command so that nothing of it outlives its caller, even after kill -9.
 
     python guard.py PARENT_PID COMMAND...
 
-The guard leads a process group of its own. When the process that started it dies, the kernel sends the guard
-SIGTERM, and the guard takes the whole group down: pip, cmake, make and every compiler.
+The guard leads its own process group. When its parent dies, the kernel sends the guard SIGTERM, and the guard kills
+the whole group: pip, cmake, make and every compiler.
 """
 
 import ctypes

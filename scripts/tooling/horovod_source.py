@@ -1,7 +1,7 @@
-"""Horovod's source distribution: which one is meant, and the changes that make it build with a current torch.
+"""Horovod's source distribution, and the changes that make it build with a current torch.
 
-torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14; and Horovod takes a CUDA build
-of torch beside any nvcc as a wish for CUDA, which is often more than the machine can build.
+torch 2.1 and later refuse anything below C++17, Horovod 0.28.1 asks for C++14. And Horovod builds for CUDA whenever it
+finds nvcc beside a CUDA build of torch, which the machine often cannot.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from .errors import ToolingError
 HOROVOD_VERSION = "0.28.1"
 SDIST_SHA256 = "92a43f5a94c43907a56805bad15f19700c62ffc83b7ca483f9e104e229f67ef0"
 PATCH_VERSION = 2
-"""Goes up whenever PATCHES changes, so that older wheels are not taken for newer ones."""
+"""Raise it when PATCHES changes, so that the cache builds new wheels."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ PATCHES = (
 
 
 def verify(sdist: Path) -> None:
-    """Raise ToolingError unless the file is the source distribution the patches were written for."""
+    """Raise ToolingError unless the file is the known source distribution."""
     found = hashlib.sha256(sdist.read_bytes()).hexdigest()
     if found != SDIST_SHA256:
         raise ToolingError(
             f"{sdist} is not Horovod {HOROVOD_VERSION} as published: its SHA-256 is {found}, expected {SDIST_SHA256}. "
-            "Delete it and try again; if it stays so, your package index serves something else."
+            "Delete it and try again; if that does not help, your package index has another file."
         )
 
 

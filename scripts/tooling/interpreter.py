@@ -1,4 +1,4 @@
-"""Asking a Python what it is and which torch it has, without importing torch."""
+"""Asks a Python for its version and its torch, without importing torch."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from .errors import ToolingError
 from .processes import clean_environment, output_of
 
-# Runs in the interpreter asked. torch/version.py is read, not imported: importing torch takes seconds.
+# Runs in that Python. It reads torch/version.py, since importing torch takes seconds.
 _QUESTION = """
 import importlib.metadata, json, re, sys, sysconfig
 from pathlib import Path
@@ -29,7 +29,7 @@ print(json.dumps({"version": list(sys.version_info[:3]), "tag": tag, "torch": to
 
 @dataclass(frozen=True)
 class Interpreter:
-    """What a Python said about itself."""
+    """A Python's description of itself."""
 
     path: str
     version: tuple[int, ...]
@@ -41,9 +41,9 @@ class Interpreter:
 
 
 def examine(python: str) -> Interpreter:
-    """Ask a Python; ToolingError if it does not run or is older than 3.10."""
+    """Ask a Python. Raises ToolingError if it does not run or is older than 3.10."""
     try:
-        # Not -I: a user's own torch may lie in the user site.
+        # Not -I: the user site may have the user's torch.
         answer = json.loads(output_of([python, "-c", _QUESTION], environment=clean_environment(os.environ)))
     except (ToolingError, ValueError) as error:
         raise ToolingError(f"{python} does not run as a Python interpreter: {error}") from error
@@ -54,6 +54,6 @@ def examine(python: str) -> Interpreter:
 
 
 def add_to_path(environment: Path, directories: tuple[str, ...]) -> None:
-    """Let a virtual environment see more package directories, after its own."""
+    """Add package directories to a virtual environment, after its own."""
     for site in environment.glob("lib/python3*/site-packages"):
         (site / "borrowed.pth").write_text("".join(f"{directory}\n" for directory in directories))

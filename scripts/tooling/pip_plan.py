@@ -1,4 +1,4 @@
-"""Reading pip's dry-run report: what would be downloaded, and whether that is far more than is wanted."""
+"""Reads pip's dry-run report: what pip would download, and whether CUDA packages are among it."""
 
 import json
 import re
@@ -9,13 +9,13 @@ _CUDA = re.compile(r"nvidia-.*|cuda-.*|triton")
 
 @dataclass(frozen=True)
 class Plan:
-    """What pip would install, as (name, version) in alphabetical order."""
+    """What pip would install: (name, version) in alphabetical order."""
 
     packages: tuple[tuple[str, str], ...]
 
     @property
     def cuda(self) -> tuple[tuple[str, str], ...]:
-        """The packages that only a CUDA build of torch wants."""
+        """The packages that only a CUDA build of torch needs."""
         return tuple(package for package in self.packages if _CUDA.fullmatch(package[0].lower()))
 
     def version_of(self, name: str) -> str | None:
@@ -30,10 +30,10 @@ def parse_report(text: str) -> Plan:
 
 
 def describe(plan: Plan, *, own: str) -> str:
-    """Say what will be downloaded; `own` is the project itself, which is not downloaded."""
+    """Describe the download; `own` is the project itself, which is not downloaded."""
     wanted = [f"{name} {version}" for name, version in plan.packages if name != own]
     if not wanted:
-        return "Nothing to download: all packages are there already."
+        return "Nothing to download: all packages are installed."
     lines = [f"pip will download (or take from its cache) {len(wanted)} packages:", _wrapped(wanted)]
     if plan.cuda:
         lines += ["", _cuda_warning(plan)]
@@ -47,7 +47,7 @@ def _cuda_warning(plan: Plan) -> str:
             "*** Nothing here needs a GPU. For the small CPU build, stop now (Ctrl-C) and give the URL of PyTorch's",
             "*** CPU index, which pytorch.org shows under Get started (Linux, Pip, CPU):",
             "***     make setup TORCH_INDEX=URL        or        scripts/setup --torch-index URL",
-            "*** Going on with the CUDA build.",
+            "*** Continuing with the CUDA build.",
         ]
     )
 

@@ -1,4 +1,4 @@
-"""What must be on the machine before anything is downloaded or built, and which Debian package brings it."""
+"""What the machine needs before anything is downloaded or built, and which Debian package brings it."""
 
 import os
 import re
@@ -17,7 +17,7 @@ MINIMUM_CMAKE = (3, 13)
 class Need:
     """One thing a build needs.
 
-    `present` answers without side effects; `package` is the Debian (and Ubuntu) package that brings it.
+    `present` has no side effects; `package` is the Debian (and Ubuntu) package.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Purpose:
-    """What is about to be done; options add needs."""
+    """What is to be done; options add needs."""
 
     python: str
     build: bool = True
@@ -37,12 +37,12 @@ class Purpose:
 
 
 def missing(needs: Iterable[Need]) -> list[Need]:
-    """Return the needs that are not met, in the order given."""
+    """Return the unmet needs, in the same order."""
     return [need for need in needs if not need.present()]
 
 
 def report(absent: list[Need]) -> str:
-    """Put every missing thing into one message, ending with one command that brings them all."""
+    """Return one message with every missing thing, and one command that installs them all."""
     lines = ["Missing on this machine (nothing was downloaded or built):"]
     lines += [f"  {need.name}: {need.why} (Debian package: {need.package})" for need in absent]
     packages = sorted({need.package for need in absent})
@@ -51,16 +51,16 @@ def report(absent: list[Need]) -> str:
 
 
 def hints() -> list[str]:
-    """Say what is not here and can be done without, one line each, with the command that brings it."""
+    """Return one line for each missing optional thing, with the command that installs it."""
     return [
-        f"Not here: {need.name} ({need.why}; everything else works without). "
+        f"Not installed: {need.name} ({need.why}; everything else works without). "
         f"On Debian or Ubuntu, as root: apt-get install {need.package}"
         for need in missing([_command("mpirun", "openmpi-bin libopenmpi-dev", "runs jobs and tests under MPI")])
     ]
 
 
 def require(purpose: Purpose) -> None:
-    """Raise one ToolingError that names everything `purpose` lacks here."""
+    """Raise one ToolingError that names everything that `purpose` lacks."""
     if shutil.which(purpose.python) is None:
         raise ToolingError(f"{purpose.python} is no program that can be run; give --python the path of a Python.")
     absent = missing(needs_of(purpose))
@@ -99,7 +99,7 @@ def _build_needs(python: str) -> list[Need]:
     compiler = os.environ.get("CXX", "g++")
     return [
         _command(compiler, "g++", "compiles Horovod"),
-        _command("gcc", "gcc", "tells Horovod which instructions this processor has"),
+        _command("gcc", "gcc", "tells Horovod the instructions of this processor"),
         _command("make", "make", "runs Horovod's build"),
         Need("cmake 3.13 or newer", "cmake", "configures Horovod's build", _cmake_is_recent),
         Need("Python.h", "python3-dev", f"the headers of {python}", lambda: _has_python_headers(python)),
@@ -122,7 +122,7 @@ def _cmake_is_recent() -> bool:
 
 
 def cmake_is_recent(version_line: str) -> bool:
-    """Say whether `cmake --version` printed a version Horovod's build accepts."""
+    """Whether Horovod's build accepts this output of `cmake --version`."""
     found = re.search(r"(\d+)\.(\d+)", version_line)
     return found is not None and (int(found[1]), int(found[2])) >= MINIMUM_CMAKE
 

@@ -1,4 +1,4 @@
-"""Starting commands so that they are seen to progress and never left behind."""
+"""Starts commands with visible progress, and leaves none of them behind."""
 
 import contextlib
 import os
@@ -21,8 +21,8 @@ from .progress import Ticker
 GUARD = Path(__file__).with_name("guard.py")
 TAIL_LINES = 40
 
-# pip's settings that say where packages come from. All others (user, target, constraint, ...) could move what we
-# install out of the tree, or change what is installed.
+# pip's settings for package sources. All others (user, target, constraint, ...) could install outside the tree, or
+# install something else.
 PIP_VARIABLES = re.compile(
     r"PIP_(INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|CERT|CLIENT_CERT|TRUSTED_HOST|PROXY|TIMEOUT|DEFAULT_TIMEOUT|RETRIES|"
     r"CACHE_DIR|NO_CACHE_DIR|CONFIG_FILE|KEYRING_PROVIDER|USE_FEATURE|USE_DEPRECATED)"
@@ -33,7 +33,7 @@ WITHHELD = re.compile(
 
 
 def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what would point Python or pip at the user's own installation."""
+    """Return the environment without variables that lead Python or pip to the user's own installation."""
     kept = {
         name: value
         for name, value in environment.items()
@@ -49,12 +49,12 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def say(text: str) -> None:
-    """Tell the person at the terminal. On stderr: stdout is for results."""
+    """Print a message to stderr; stdout is for results."""
     print(text, file=sys.stderr, flush=True)
 
 
 def raise_on_sigterm() -> None:
-    """Make SIGTERM unwind like Ctrl-C does, so that children are ended and locks released."""
+    """Make SIGTERM work like Ctrl-C, so that children end and locks are released."""
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -63,7 +63,7 @@ def raise_on_sigterm() -> None:
 
 
 def output_of(command: list[str], *, environment: Mapping[str, str]) -> str:
-    """Run a quick command and return its stdout; ToolingError with its stderr if it fails."""
+    """Run a short command and return its stdout. Raises ToolingError with its stderr if it fails."""
     process = _start(command, environment=environment, cwd=None, stderr=subprocess.PIPE)
     with _ended(process):
         out, err = process.communicate()
@@ -80,7 +80,7 @@ def run_logged(
     environment: Mapping[str, str],
     cwd: Path | None = None,
 ) -> None:
-    """Run a long command, its output going to `log` and its progress to the terminal.
+    """Run a long command: output goes to `log`, progress to the terminal.
 
     Raises ToolingError with the last lines of the log and the log's path when the command fails.
     """
@@ -94,7 +94,7 @@ def run_logged(
         status = process.wait()
     if status != 0:
         raise ToolingError(
-            f"{label} failed (exit status {status}). Its last lines:\n{''.join(tail)}The whole log: {log}"
+            f"{label} failed (exit status {status}). Its last lines:\n{''.join(tail)}The complete log: {log}"
         )
 
 
@@ -123,7 +123,7 @@ def _start(
 
 
 class _ended:
-    """However the block is left, and whatever becomes of the guard, its process group is gone afterwards."""
+    """Kills the guard's process group when the block ends, in any way, or when the guard dies."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -141,7 +141,7 @@ class _ended:
                 stream.close()
 
     def _end_with_guard(self) -> None:
-        # A guard that is killed leaves the group behind, which would hold its output open, and us reading it.
+        # A killed guard leaves the group behind, which would keep its output open, and us reading.
         self._process.wait()
         self._kill_group()
 

@@ -1,4 +1,4 @@
-"""What to show while something long runs: a line that ticks on a terminal, a plain line now and then elsewhere."""
+"""Progress of a long command: a live line on a terminal, a plain line now and then elsewhere."""
 
 import re
 import shutil
@@ -15,7 +15,7 @@ _CMAKE = re.compile(r"^-- (Configuring|Generating|Performing|Detecting|Looking|C
 
 
 def step_in(line: str) -> str | None:
-    """Return what a line of make, CMake or pip says is going on, in a few words; None if it says nothing of it."""
+    """Return the step that a line of make, CMake or pip reports, in a few words, else None."""
     if made := _MAKE.match(line):
         percent, compiled, linked, built = made.groups()
         return f"{percent} %, {_name(compiled or linked or built)}"
@@ -35,7 +35,7 @@ def elapsed(seconds: float) -> str:
 
 
 class Ticker:
-    """Shows a label, the time since the start and the newest step, from a thread of its own.
+    """Shows a label, the time since the start and the newest step, from its own thread.
 
     A context manager; `saw` may be called from any thread.
     """

@@ -1,4 +1,4 @@
-"""Whether the tree's virtual environment must be touched at all, and how. Pure."""
+"""Decides whether set-up changes the virtual environment, and how. Pure."""
 
 import hashlib
 import json
@@ -14,16 +14,16 @@ class Action(Enum):
     """What set-up has to do."""
 
     NOTHING = "nothing"
-    """The environment is as the stamp says and as wanted."""
+    """The environment is as wanted."""
     UPDATE = "update"
-    """The environment is sound; what changed is installed over it."""
+    """The environment works; install the changes over it."""
     AFRESH = "afresh"
-    """The environment cannot be trusted or is for something else; it is made again."""
+    """The environment may be incomplete or is for something else; make it again."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user chose. None means: as it was the last time."""
+    """The user's choices. None means: as the last time."""
 
     torch_index: str | None = None
     """"" is pip's own choice."""
@@ -31,7 +31,7 @@ class Options:
     python: str | None = None
 
     def over(self, earlier: "Options") -> "Options":
-        """Return these options, with gaps filled from an earlier choice and then from the defaults."""
+        """Return these options, completed by an earlier choice and then by the defaults."""
         return Options(
             torch_index=_first(self.torch_index, earlier.torch_index, ""),
             mpi=_first(self.mpi, earlier.mpi, False),
@@ -45,10 +45,10 @@ def _first(*values: T | None) -> T:
 
 @dataclass(frozen=True)
 class Stamp:
-    """What a finished set-up writes into the environment, last of all."""
+    """What a complete set-up writes into the environment at its end."""
 
     root: str
-    """Where the tree was: virtual environments do not survive being moved."""
+    """The tree's place: a moved virtual environment does not work."""
     inputs: str
     """Hash of every file that decides what is installed."""
     options: Options
@@ -60,7 +60,7 @@ class Stamp:
 
 
 def read_stamp(text: str) -> Stamp | None:
-    """Read a stamp; None if it is none of ours, or of another format."""
+    """Read a stamp; None if it is not ours, or of another format."""
     try:
         found = json.loads(text)
         stamp = Stamp(found["root"], found["inputs"], Options(**found["options"]), found["format"])
@@ -71,10 +71,10 @@ def read_stamp(text: str) -> Stamp | None:
 
 @dataclass(frozen=True)
 class Found:
-    """What is there at the start."""
+    """The state at the start."""
 
     environment: bool
-    """.venv exists and its interpreter can be started."""
+    """.venv exists with an interpreter."""
     unfinished: bool
     """An earlier set-up was interrupted while it was writing."""
     stamp: Stamp | None
@@ -100,6 +100,6 @@ def decide(found: Found, wanted: Stamp) -> tuple[Action, str]:
 
 
 def hash_inputs(files: dict[str, bytes]) -> str:
-    """Hash file contents by name, so that neither can stand for the other."""
+    """Hash names and contents of files."""
     parts = [f"{name} {hashlib.sha256(content).hexdigest()}" for name, content in sorted(files.items())]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""scripts/setup: makes or mends .venv in the tree. `setup_plan` decides, this does."""
+"""scripts/setup: makes or updates .venv in the tree, as `setup_plan` decides."""
 
 import argparse
 import contextlib
@@ -27,7 +27,7 @@ WHEEL_RECORD = VENV / "hvd-horovod-wheel"
 LOCK = ROOT / ".venv.lock"
 OWN_NAME = "hvd-elastic-ext"
 EXTRAS = "dev,torch,mpi,kubernetes,checkpoint"
-"""mpi4py comes always: its wheel needs no compiler, and no MPI until it is used."""
+"""Always with mpi4py: its wheel needs no compiler, and no MPI until it is used."""
 HOROVOD_NEEDS = ("cffi", "cloudpickle", "numpy", "packaging", "psutil", "pyyaml")
 
 
@@ -44,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        say("setup: interrupted; run it again to go on")
+        say("setup: interrupted; run it again to continue")
         return 130
     return 0
 
@@ -54,13 +54,13 @@ def parser() -> argparse.ArgumentParser:
     result = argparse.ArgumentParser(
         prog="scripts/setup",
         description="Make .venv in this tree with pinned versions of everything, Horovod included.",
-        epilog="Options are remembered until they are given again. Nothing outside the tree is touched, but for pip's "
+        epilog="Options are remembered until they are given again. Nothing outside the tree changes except pip's "
         "cache and ~/.cache/hvd-elastic-ext ($XDG_CACHE_HOME is respected). docs/install.md says more.",
     )
     result.add_argument(
         "--torch-index",
         metavar="URL",
-        help="package index to take torch from (or set TORCH_INDEX); `default` goes back to pip's own choice",
+        help="package index to take torch from (or set TORCH_INDEX); `default` returns to pip's own choice",
     )
     mpi = result.add_mutually_exclusive_group()
     mpi.add_argument("--with-mpi", action="store_true", default=None, help="build Horovod with MPI beside Gloo")
@@ -70,19 +70,19 @@ def parser() -> argparse.ArgumentParser:
 
 
 def chosen(parsed: argparse.Namespace, environment: dict[str, str]) -> Options:
-    """Return the options of a command line, TORCH_INDEX standing in for an absent --torch-index."""
+    """Return the options of a command line; TORCH_INDEX replaces a missing --torch-index."""
     index = parsed.torch_index or environment.get("TORCH_INDEX") or None
     python = parsed.python and (shutil.which(parsed.python) or parsed.python)
     return Options(torch_index="" if index == "default" else index, mpi=parsed.with_mpi, python=python)
 
 
 def set_up(options: Options) -> None:
-    """Bring .venv into the wanted state; return at once when it is in it."""
+    """Bring .venv into the wanted state, if it is not yet."""
     if _situation(options)[1] is Action.NOTHING:
         return
     wanted, _, _ = _situation(options)
     prerequisites.require(_purpose(wanted.options))
-    with locked(LOCK, waiting="Another set-up is under way in this tree"):
+    with locked(LOCK, waiting="Another set-up runs in this tree"):
         wanted, action, reason = _situation(options)
         if action is Action.NOTHING:
             return
@@ -116,7 +116,7 @@ def _remove_environment() -> None:
     if not VENV.exists() and not VENV.is_symlink():
         return
     if VENV.is_symlink() or (any(VENV.iterdir()) and not (VENV / "pyvenv.cfg").exists() and not UNFINISHED.exists()):
-        raise ToolingError(f"{VENV} is there but is no virtual environment; move it away and run this again.")
+        raise ToolingError(f"{VENV} exists but is no virtual environment; move it away and run this again.")
     say(f"Removing the old {VENV}.")
     shutil.rmtree(VENV)
 
@@ -151,7 +151,7 @@ def _make_environment(options: Options) -> None:
         pip_install(VENV, ["-c", str(CONSTRAINTS), *build_horovod.BUILD_REQUIREMENTS], label="Checking pip")
         return
     python = options.python or sys.executable
-    say(f"Making .venv with {python}; downloading pip, setuptools, wheel and packaging (3 MB), to ask what to get.")
+    say(f"Making .venv with {python}; downloading pip, setuptools, wheel and packaging (3 MB).")
     make_environment(VENV, python, log=ROOT / ".venv.log")
 
 
@@ -168,7 +168,7 @@ def _requirements(options: Options) -> list[str]:
 
 
 def _version_on(index: str) -> str:
-    """Return torch's full version on an index. Named in full, no other index's build can take its place."""
+    """Return torch's full version on an index, so that no other index's build replaces it."""
     plan = _dry_run(["--ignore-installed", "--no-deps", "--index-url", index, f"torch=={PINNED_TORCH}"])
     version = plan.version_of("torch")
     if version is None:
@@ -190,7 +190,7 @@ def _dry_run(requirements: list[str]) -> Plan:
 
 
 def _install_wheel(wheel: Path) -> None:
-    """Install Horovod, unless this very build of it is installed."""
+    """Install Horovod, unless this build of it is installed."""
     if WHEEL_RECORD.exists() and WHEEL_RECORD.read_text() == str(wheel) and _has_horovod():
         return
     WHEEL_RECORD.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""Where built wheels live, and the rule that one is built once, by one process, and appears whole or not at all.
+"""The cache of wheels: one process builds each wheel once, and it appears complete or not at all.
 
 CACHE/wheels/KEY/horovod-….whl, facts.json      finished
-CACHE/work/KEY/                                 being built, or left by a build that was killed
+CACHE/work/KEY/                                 being built, or left by a killed build
 CACHE/locks/KEY                                 held while building
 CACHE/sdist/, CACHE/logs/
 """
@@ -17,7 +17,7 @@ from .processes import say
 from .wheel_key import WheelFacts
 
 Builder = Callable[[Path], Path]
-"""Builds a wheel inside the (empty) directory it is given, and returns the wheel's path."""
+"""Builds a wheel in the given empty directory, and returns the wheel's path."""
 
 
 def cache_directory(environment: "os._Environ[str] | dict[str, str]") -> Path:
@@ -29,7 +29,7 @@ def cache_directory(environment: "os._Environ[str] | dict[str, str]") -> Path:
 
 
 class WheelCache:
-    """The wheels under one directory, which several processes may use at the same time."""
+    """The wheels in one directory, which several processes may share."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -40,11 +40,11 @@ class WheelCache:
         return found[0] if found else None
 
     def log(self, facts: WheelFacts) -> Path:
-        """Return where the log of a build with these facts goes."""
+        """Return the path of the build's log."""
         return self.directory / "logs" / f"{facts.key()}.log"
 
     def get_or_build(self, facts: WheelFacts, build: Builder) -> Path:
-        """Return the wheel, building it first if nobody has; wait for whoever is building it just now."""
+        """Return the wheel. Build it first, or wait for another process that does."""
         if found := self.find(facts):
             return found
         with locked(
@@ -54,7 +54,7 @@ class WheelCache:
 
     def _build(self, facts: WheelFacts, build: Builder) -> Path:
         work = self.directory / "work" / facts.key()
-        shutil.rmtree(work, ignore_errors=True)  # left by a build that was killed; nobody else can be in it
+        shutil.rmtree(work, ignore_errors=True)  # left by a killed build; the lock keeps others out
         work.mkdir(parents=True)
         try:
             wheel = build(work)
@@ -71,20 +71,20 @@ class WheelCache:
 
 
 def _publish(finished: Path, place: Path) -> None:
-    """Move a finished directory into place in one step, its content on disk first."""
+    """Move a finished directory into place in one step, after its content is on disk."""
     for path in finished.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())
     place.parent.mkdir(parents=True, exist_ok=True)
-    shutil.rmtree(place, ignore_errors=True)  # a directory without a wheel: somebody tidied by hand
+    shutil.rmtree(place, ignore_errors=True)  # a directory without a wheel: somebody removed it by hand
     finished.rename(place)
 
 
 @contextlib.contextmanager
 def locked(path: Path, *, waiting: str) -> Iterator[None]:
-    """Hold an exclusive lock for the block; say `waiting` once if somebody else has it.
+    """Hold an exclusive lock for the block; print `waiting` once if another process has it.
 
-    The kernel releases the lock when its holder ends, however it ends.
+    The kernel releases the lock when its holder ends, in any way.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as file:

@@ -1,4 +1,4 @@
-"""Which facts a Horovod wheel depends on, and the key they make. Pure, but for `facts_of_this_machine`."""
+"""The facts that a Horovod wheel depends on, and their key. Pure, except `facts_of_this_machine`."""
 
 import hashlib
 import json
@@ -13,8 +13,7 @@ from .errors import ToolingError
 from .horovod_source import HOROVOD_VERSION, PATCH_VERSION
 from .prerequisites import find_nccl, find_nvcc, first_line
 
-# What Horovod's build reads from the environment and we let through. Everything else is withheld, so that two
-# builds with one key are the same build.
+# Variables that Horovod's build may see. All others are withheld, so that builds with one key are equal.
 BUILD_VARIABLES = (
     "CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CPATH", "LIBRARY_PATH",
     "CMAKE_PREFIX_PATH", "HOROVOD_CMAKE", "HOROVOD_BUILD_ARCH_FLAGS", "HOROVOD_BUILD_CUDA_CC_LIST", "HOROVOD_CUDA_HOME",
@@ -25,7 +24,7 @@ ARCHITECTURE_FLAGS = ("avx", "f16c", "fma")
 
 @dataclass(frozen=True)
 class WheelFacts:
-    """Everything a built wheel depends on. Two equal values may share one wheel; any difference forbids it."""
+    """Everything that a wheel depends on. Equal values may share one wheel."""
 
     horovod: str
     patch: int
@@ -36,7 +35,7 @@ class WheelFacts:
     compiler: str
     libc: str
     machine: str
-    """Architecture and those processor features that Horovod compiles for when it finds them."""
+    """Architecture, and the processor features that Horovod compiles for."""
     mpi: str | None
     cuda: str | None
     flags: tuple[tuple[str, str], ...]
@@ -47,12 +46,12 @@ class WheelFacts:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def describe(self) -> str:
-        """Return the facts as indented JSON, to lie beside the wheel."""
+        """Return the facts as indented JSON, for a file beside the wheel."""
         return json.dumps(asdict(self), sort_keys=True, indent=2) + "\n"
 
 
 def facts_of_this_machine(*, torch: str, python_tag: str, mpi: bool, cuda: bool) -> WheelFacts:
-    """Gather the facts for a build here and now."""
+    """Return the facts for a build on this machine."""
     return WheelFacts(
         horovod=HOROVOD_VERSION,
         patch=PATCH_VERSION,
@@ -68,12 +67,12 @@ def facts_of_this_machine(*, torch: str, python_tag: str, mpi: bool, cuda: bool)
 
 
 def build_flags(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Pick from an environment what the build is allowed to see."""
+    """Return the variables of an environment that the build may see."""
     return tuple((name, environment[name]) for name in BUILD_VARIABLES if environment.get(name))
 
 
 def processor_features(cpuinfo: str) -> str:
-    """Pick from /proc/cpuinfo the features that change what is compiled."""
+    """Return the features in /proc/cpuinfo that change the build."""
     found = re.search(r"^flags\s*:(.*)$", cpuinfo, re.M)
     present = set(found[1].split()) if found else set()
     return " ".join(flag for flag in ARCHITECTURE_FLAGS if flag in present)
@@ -92,10 +91,8 @@ def _cuda() -> str:
 
 
 def _version_of(command: list[str], *, last: bool = False) -> str:
-    # nvcc puts its build number on the last line, everybody else on the first.
+    # nvcc prints its build number on the last line, other programs on the first.
     line = first_line(["sh", "-c", '"$@" | tail -n 1', "sh", *command]) if last else first_line(command)
     if not line:
-        raise ToolingError(
-            f"`{' '.join(command)}` does not run; without its version a cached wheel cannot be told apart."
-        )
+        raise ToolingError(f"`{' '.join(command)}` does not run; the key of a cached wheel needs its version.")
     return line

@@ -1,6 +1,7 @@
-"""What an event means: events become facts, facts become decisions, decisions become orders.
+"""The job as a function: an event changes the state, planners decide by the state, actions are done.
 
-Belongs here: the order in which engines and planners are asked.
+Belongs here: events, what each changes (``reduce``), the order in which planners are asked (``plan``), and the executor,
+which alone speaks to the outside.
 
-Never here: sockets, processes, files, and the decisions themselves.
+Never here: decisions. They are ``planners`` and ``rules``.
 """

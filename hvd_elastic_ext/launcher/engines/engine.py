@@ -1,57 +1,44 @@
-"""What a change of the world is: within the processes (Horovod), or other processes (torchrun, mpirun).
-
-Belongs here: all that only one engine does. Hosts, agents, health, commits and checkpoints know no engine.
-"""
+"""What a change of the world is: within the processes (Horovod), or other processes (torchrun, mpirun)."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
-from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.engines import restarting
 from hvd_elastic_ext.launcher.rules.health.causes import Ending
 from hvd_elastic_ext.launcher.rules.membership import membership
-from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Situation
+from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 
-class Engine(Protocol):
-    """What the driver asks at every look, and of every end of a process."""
-
-    failure: JobFailed | None
-    """Why the job cannot go on with this engine."""
-
-    def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
-        """Say who should form the next world now, or that nobody should yet."""
-
-    def begun(self, now: float) -> None:
-        """The world that was decided on is called now."""
-
-    def look(self, now: float) -> None:
-        """Do what is due, after a decision."""
-
-    def next_look(self) -> float | None:
-        """When something is due (mono)."""
-
-    def judged(self, worker: Worker, ending: Ending, code: int) -> Ending:
-        """Say why a process has ended, by what the engine knows beyond its exit code."""
+def _decide(job: JobState) -> Decision:
+    return membership.decide(job.now, job.situation, job.rules.limits)
 
 
-class InPlace:
-    """Horovod's: processes live through changes of their world."""
+class Engine(NamedTuple):
+    """What planners ask of an engine. The defaults are Horovod's: processes live through changes of their world."""
 
-    failure: JobFailed | None = None
+    decide: Callable[[JobState], Decision] = _decide
+    """Who should form the next world now, or that nobody should yet."""
+    begun: Callable[[JobState], None] = lambda job: None
+    """Take note that the world that was decided on is called now."""
+    look: Callable[[JobState], float | None] = lambda job: None
+    """Do what is due after a decision; when something is due next (mono)."""
+    judged: Callable[[JobState, Worker, Ending, int], Ending] = lambda job, worker, ending, code: ending
+    """Why a process has ended, by what the engine knows beyond its exit code."""
+    not_begun: Callable[[JobState, int, str], None] = lambda job, generation, why: None
+    """What was to start the processes of a world has failed, or ended before they were done."""
 
-    def decide(self, now: float, situation: Situation, limits: Limits) -> Decision:
-        return membership.decide(now, situation, limits)
 
-    def begun(self, now: float) -> None:
-        return
+_RESTARTING: Final = Engine(
+    restarting.decide, restarting.begun, restarting.look, restarting.judged, restarting.not_begun
+)
+ENGINES: Final[Mapping[str, Engine]] = {"horovod": Engine(), "mpirun": _RESTARTING, "torchrun": _RESTARTING}
+"""By the value of ``--engine``."""
 
-    def look(self, now: float) -> None:
-        return
 
-    def next_look(self) -> float | None:
-        return None
-
-    def judged(self, worker: Worker, ending: Ending, code: int) -> Ending:
-        return ending
+def engine_of(job: JobState) -> Engine:
+    """The engine of a job."""
+    return ENGINES[job.rules.engine]

@@ -79,7 +79,7 @@ class Job:
             self._end_run()
             raise
         self._end_run()
-        if not self._conductor.driver.farewell.untold:
+        if not self._conductor.driver.job.shutdown.untold:
             self._folder.forget_key()
 
     def _end_run(self) -> None:
@@ -95,7 +95,7 @@ class Job:
         self._told = asyncio.Event()
         folder, timestamps = self._settings.output_dir, self._settings.timestamps
         self._console = Console(
-            self._outlets, folder, timestamps=timestamps, rank=lambda life: self._conductor.driver.worlds.rank(life)
+            self._outlets, folder, timestamps=timestamps, rank=lambda life: self._conductor.driver.job.rank(life)
         )
         self._desk = Desk(self._folder.socket, self._at_the_desk)
         how = self._settings.durability
@@ -106,8 +106,8 @@ class Job:
             try:
                 self._feed.listener = lambda: loop.call_soon_threadsafe(self._hosts_changed)
                 while (outcome := await self._shift(known)) is not None:
-                    begun = self._conductor.driver.worlds.begun
-                    expects = self._conductor.driver.sealing.newest[0] or known.expects
+                    begun = self._conductor.driver.job.world.begun
+                    expects = self._conductor.driver.job.checkpoints.newest[0] or known.expects
                     if isinstance(outcome, Asleep):
                         in_vain = in_vain + 1 if known.woken and not begun else 0
                         await self._sleep(outcome, in_vain)
@@ -147,14 +147,14 @@ class Job:
             raise Asleep(f"{asleep} ({self._stop}); the same command goes on", path=asleep.path, step=asleep.step)
         self._dormant = Dormant(
             self._feed,
-            lambda: self._conductor.driver.faults.ledger,
+            lambda: self._conductor.driver.job.faults.ledger,
             JobRules.of(self._settings, woken=True).limits,
             journal=self._journal,
             clock=self._clock,
             releases=self._releases,
             max_wait_s=self._settings.max_wait_s,
             in_vain=in_vain,
-            generation=self._conductor.driver.station.generation,
+            generation=self._conductor.driver.job.generation,
         )
         try:
             await self._dormant.sleep(asleep, self._conductor.had)
@@ -170,7 +170,13 @@ class Job:
         log.warning(
             "%s; the job is begun again in %g s (%d of %d)", failure, pause, restarts + 1, settings.backoff_limit
         )
-        self._conductor.driver.station.record("begun_again", number=restarts + 1, pause_s=pause, reason=str(failure))
+        self._journal.record(
+            "begun_again",
+            generation=self._conductor.driver.job.generation,
+            number=restarts + 1,
+            pause_s=pause,
+            reason=str(failure),
+        )
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._told.wait(), pause)
         if self._stop is not None:
@@ -192,7 +198,7 @@ class Job:
 
     def _with_where_it_goes_on(self, failure: JobFailed) -> JobFailed:
         """Say of a job that was told to stop where the same command takes it up."""
-        path, step = self._conductor.driver.sealing.newest
+        path, step = self._conductor.driver.job.checkpoints.newest
         if path is None or not isinstance(failure, Interrupted):
             return failure
         more = f"the same command goes on after step {step}, with the checkpoint {path}"
@@ -209,8 +215,8 @@ class Job:
 
     def _at_the_desk(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
         driver, now = self._conductor.driver, self._clock.mono()
-        known, hosts = driver.faults.ledger, self._feed.hosts().hosts
-        training = {life.seat.host for life in driver.worlds.members} if driver.worlds.standing else set()
+        known, hosts = driver.job.faults.ledger, self._feed.hosts().hosts
+        training = {life.seat.host for life in driver.job.world.members} if driver.job.standing else set()
         ledger, answer = host_requests.answer(request, known, hosts=hosts, now=now, training=training)
         if ledger is not known:
             event, fields = host_requests.told(request)

@@ -18,9 +18,11 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.state_folder import Saved
+from hvd_elastic_ext.launcher.planners.membership import custody
 from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.state import resize_report
 
 log = logging.getLogger(__name__)
 
@@ -46,20 +48,20 @@ def state_of(
     driver: Driver, *, incarnation: int, ports: Mapping[str, int], now: float, wall: float, run: str | None = None
 ) -> Saved:
     """What the next launcher is to know, as of ``now`` (mono) and ``wall`` (Unix seconds). ``run``: its name."""
-    ledger = ledger_json.to_json(driver.faults.ledger, now, wall=wall)
-    agents, untold = driver.station.roster.agents.values(), driver.farewell.untold
-    there = [*driver.back.missing.values(), *untold.values(), *(agent.host for agent in agents)]
+    ledger = ledger_json.to_json(driver.job.faults.ledger, now, wall=wall)
+    agents, untold = driver.job.roster.agents.values(), driver.job.shutdown.untold
+    there = [*driver.job.adoption.missing.values(), *untold.values(), *(agent.host for agent in agents)]
     more = {
         runs.RUN: run,
         "hosts": {host.name: host.slots for host in there},
         "finished": driver.over and not untold,
         "ports": ports,
-        "checkpoint": driver.sealing.only_here,
-        "stored": driver.sealing.stored,
-        "resized": driver.worlds.accounts.to_json(now, wall=wall),
-        "commits": driver.custodian.noted(over=driver.over, well=driver.outcome is None),
+        "checkpoint": driver.job.checkpoints.only_here,
+        "stored": driver.job.checkpoints.stored,
+        "resized": resize_report.to_json(driver.job, now, wall=wall),
+        "commits": custody.noted(driver.job, over=driver.over, well=driver.outcome is None),
     }
-    return Saved(incarnation, driver.station.generation, ledger, more)
+    return Saved(incarnation, driver.job.generation, ledger, more)
 
 
 def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:

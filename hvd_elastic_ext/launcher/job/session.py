@@ -26,9 +26,20 @@ from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
 from hvd_elastic_ext.launcher.agents.transports.transports import ToPods, end_line, join_line, ssh_of, transport_of
+from hvd_elastic_ext.launcher.driver import events
 from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.driver.events import (
+    AgentEnded,
+    End,
+    Expected,
+    HealthChanged,
+    HostsChanged,
+    LaunchEnded,
+    Overslept,
+    PeersMoved,
+    WorldNotBegun,
+)
 from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
-from hvd_elastic_ext.launcher.engines.restarting import Restarting
 from hvd_elastic_ext.launcher.engines.slot_program import slot_command, slot_env
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.addresses import Reach, there, versions_here
@@ -52,7 +63,6 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.state import resize_report
-from hvd_elastic_ext.launcher.state.roster import Worker
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +147,7 @@ class Conductor:
 
     def end(self, why: JobFailed) -> None:
         """End everything, with this outcome. Told again: at once."""
-        self.driver.end(why)
+        self.driver.tell(End(why))
         self._look_soon.set()
 
     async def _open_desk(self) -> None:
@@ -150,13 +160,13 @@ class Conductor:
         while not self._superseded:
             self._look_soon.clear()
             self._make_room()
-            if self._reach.see(there(self.driver.station.roster.agents.values())):
-                self.driver.ways_changed()
+            if self._reach.see(there(self.driver.job.roster.agents.values())):
+                self.driver.tell(PeersMoved())
             begun = self._clock.mono()
             at = self.driver.look()
             if at is None:
                 return
-            self._control.switchboard.calm = self.driver.calm
+            self._control.switchboard.calm = self.driver.job.calm
             self._see_standstill(since=begun)
             await self._something_new(until=at)
 
@@ -165,20 +175,20 @@ class Conductor:
         await asyncio.sleep(0)  # however late it is: what came in is taken in before anything is concluded from silence
         while (left := until - self._clock.mono()) > 0:
             begun, pause = self._clock.mono(), min(left, WATCH_S)
-            silent_at = self.driver.fleet.next_silence()
+            silent_at = self.driver.next_silence()
             if silent_at is not None and silent_at > begun:
                 pause = min(pause, silent_at - begun + JUST_AFTER_S)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), pause)
             self._see_standstill(since=begun + pause)
-            if self._look_soon.is_set() or self.driver.fleet.too_silent():
+            if self._look_soon.is_set() or self.driver.too_silent():
                 return
 
     def _see_standstill(self, *, since: float) -> None:
         """Nobody else is to blame for a time in which this process did nothing."""
         late = self._clock.mono() - since
         if late > LATE_S:
-            self.driver.overslept(late)
+            self.driver.tell(Overslept(late))
 
     # --- hosts
 
@@ -205,14 +215,14 @@ class Conductor:
         """There may be a new list of hosts. From the loop's own thread."""
         self._feed.changed.clear()
         if self._feed.failure is not None:
-            self.driver.end(JobFailed(str(self._feed.failure)))
+            self.driver.tell(End(JobFailed(str(self._feed.failure))))
         now, wall = self._clock.mono(), time.time()
         departing = {
             each.host: (each.reason, None if each.deadline is None else now + each.deadline - wall)
             for each in self._feed.departing()
         }
         self.had = self._hosts or self.had
-        self.driver.hosts_changed(self._hosts, departing)
+        self.driver.tell(HostsChanged(self._hosts, departing))
         self._look_soon.set()
 
     @property
@@ -261,8 +271,8 @@ class Conductor:
 
     def _begin_engine(self) -> None:
         """With mpirun, have one of it for each world."""
-        engine, settings = self.driver.engine, self._settings
-        if isinstance(engine, Restarting) and settings.engine == "mpirun":
+        settings = self._settings
+        if settings.engine == "mpirun":
             self._mpi = MpiRuns(
                 settings.state_dir,
                 mark=mark_of(self._control.key),
@@ -271,18 +281,17 @@ class Conductor:
                 is_near=self._reach.is_near,
                 ended=self._mpi_ended,
             )
-            engine.formed = self._mpi.begin
+            self.driver.executor.begin_world = self._mpi.begin
 
     def _mpi_ended(self, generation: int, why: str) -> None:
-        if isinstance(self.driver.engine, Restarting):
-            self.driver.engine.not_begun(generation, why)
-            self._look_soon.set()
+        self.driver.tell(WorldNotBegun(generation, why))
+        self._look_soon.set()
 
     def _take_back(self) -> None:
         """Agents of a launcher that died may live, and train."""
         if self._left:
             log.warning("a launcher of this job was here before and did not end it: looking for what it left running")
-            self.driver.expect(self._left, until=self._clock.mono() + self._settings.orphan_grace_s)
+            self.driver.tell(Expected(tuple(self._left), self._clock.mono() + self._settings.orphan_grace_s))
 
     # --- events
 
@@ -290,32 +299,30 @@ class Conductor:
         match event:
             case News(host, news) if news["event"] == "output":
                 life = seat_of(host, news.get("slot"), news.get("life"))
-                self.driver.news(host, news)  # a sign of life as good as any
+                self.driver.tell(events.News(host, news))  # a sign of life as good as any
                 if life is not None:
                     self._console.take(life, str(news.get("stream")), str(news.get("text")))
                 return
             case News(host, news):
-                self.driver.news(host, news)
+                self.driver.tell(events.News(host, news))
                 if news["event"] == "beats":
                     return
                 if news["event"] == "ended" and (life := seat_of(host, news.get("slot"), news.get("life"))):
                     self._console.ended(life)
             case AgentJoined(host, hello):
                 self._launches.came(host)
-                self.driver.agent_joined(host, hello)
+                self.driver.tell(events.AgentJoined(host, hello))
                 self._save_soon()  # whoever comes next is to find it, also before there is a world
-                self.driver.ways_changed(host)
+                self.driver.tell(PeersMoved(host))
             case AgentLost(host, reason):
-                self.driver.agent_lost(host, reason)
+                self.driver.tell(events.AgentLost(host, reason))
             case Superseded():
                 self._superseded = True
         self._look_soon.set()
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
         """Somebody has said how a host is; ``event`` and ``fields`` are the journal's."""
-        self.driver.faults.ledger = ledger
-        self.driver.station.record(event, **fields)
-        self._save_soon()
+        self.driver.tell(HealthChanged(ledger, event, fields))
         self._look_soon.set()
 
     # --- Hands
@@ -327,7 +334,9 @@ class Conductor:
         try:
             address = await self._reach.address(name)
         except OSError as error:
-            self.driver.launch_ended(name, SSH_FAILED, f"the launcher cannot listen where it would come in: {error}")
+            self.driver.tell(
+                LaunchEnded(name, SSH_FAILED, f"the launcher cannot listen where it would come in: {error}")
+            )
             self._look_soon.set()
             return
         line = join_line(
@@ -341,10 +350,10 @@ class Conductor:
             env=self.environment,
         )
         if name in self._control.hosts:  # it has come by itself, before the way to it was known
-            self.driver.ways_changed(name)
+            self.driver.tell(PeersMoved(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self.driver.launch_ended(name, ended.code, ended.last_words)
+            self.driver.tell(LaunchEnded(name, ended.code, ended.last_words))
             self._look_soon.set()
 
     def stop_launch(self, host: str) -> None:
@@ -357,7 +366,7 @@ class Conductor:
         line = end_line(self._settings.job, name, key=self._control.key, grace_s=self._settings.grace_s)
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
-            self.driver.agent_ended(name, ended.code, ended.last_words)
+            self.driver.tell(AgentEnded(name, ended.code, ended.last_words))
             self._look_soon.set()
 
     def hang_up(self, host: str, reason: str) -> None:
@@ -371,16 +380,16 @@ class Conductor:
         env |= slot_env(self._settings.engine, job=self._settings.job, mark=mark_of(self._control.key))
         return {"env": env, "grace_s": self._settings.grace_s}
 
-    def go_env(self, worker: Worker) -> dict[str, str]:
-        agent = self.driver.station.roster.agents.get(worker.seat.host)
-        return self._reach.environment(worker.seat.host, agent.facts if agent is not None else {})
+    def go_env(self, host: str) -> dict[str, str]:
+        agent = self.driver.job.roster.agents.get(host)
+        return self._reach.environment(host, agent.facts if agent is not None else {})
 
     def peer_address(self, host: str) -> str:
-        agent = self.driver.station.roster.agents.get(host)
+        agent = self.driver.job.roster.agents.get(host)
         return self._reach.peer_address(host, agent.facts if agent is not None else {})
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
-        return self._reach.unfit(host.name, there(self.driver.station.roster.agents.values()))
+        return self._reach.unfit(host.name, there(self.driver.job.roster.agents.values()))
 
     # --- what outlives this launcher
 
@@ -417,5 +426,5 @@ class Conductor:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("a defect of hvd-elastic", exc_info=error)
-            self.driver.end(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}"))
+            self.driver.tell(End(JobFailed(f"a defect of hvd-elastic: {type(error).__name__}: {error}")))
             self._look_soon.set()

@@ -1,6 +1,8 @@
-"""Parts of the driver, one folder a subject. Each has one question of its own.
+"""What the job does, one question a module: a planner reads the state, asks ``rules``, and says what is to be done.
 
-A planner looks at ``state``, asks ``rules`` for the decision, and has it done.
+A planner is a function ``(JobState) -> Plan``; ``driver/plan.py`` lists all of them in their order. It changes only the
+state, and adds to :attr:`JobState.to_do` what is to be done outside. What one planner needs of another is in the state.
+Functions beside it take in what an event says of the same question.
 
-Never here: sockets, processes, files, and decisions that can be written as pure functions: those are ``rules``.
+Never here: sockets, processes, files, and decisions that can be made without the state: those are ``rules``.
 """

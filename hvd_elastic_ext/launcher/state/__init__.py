@@ -1,6 +1,7 @@
-"""What the driver knows: agents, processes, the present world, commits in memory, blame.
+"""The job as one value (``job.JobState``), and the words in which planners ask for something to be done.
 
-Belongs here: facts, and the few parts that keep them up to date and give orders to agents (``fleet``, ``worlds``).
+Belongs here: what is known of agents, processes, the present world, commits, checkpoints and health; actions; orders
+that several planners give.
 
-Never here: sockets, files, and decisions that can be made without these facts: those are ``rules``.
+Never here: sockets, files, clocks, and decisions.
 """

@@ -1,7 +1,7 @@
-"""MPI behind the ``Comms`` port: the world that ``mpirun`` started. The only importer of ``mpi4py``.
+"""MPI behind the ``Comms`` port: the world of ``mpirun``. The only importer of ``mpi4py``.
 
-Importing this module initialises MPI. ``ImportError`` (no mpi4py) and
-``RuntimeError`` (no MPI library) are for whoever imports it.
+Importing this module initialises MPI. The importer handles ``ImportError`` (no mpi4py) and ``RuntimeError`` (no MPI
+library).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from hvd_elastic_ext.core.slot_protocol import START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
 from hvd_elastic_ext.worker.process import standby
 
 _PIECE: Final = 1 << 30
@@ -32,12 +32,12 @@ _NATIVE: Final = (torch.int32, torch.int64, torch.float32, torch.float64)
 
 
 class MPIComms(Comms):
-    """The processes ``mpirun`` started. Their number never changes: MPI ends all of them when one is lost."""
+    """The processes of ``mpirun``. Their number never changes: MPI ends all when one is lost."""
 
     def __init__(self) -> None:
         self._comm = _own_communicator()
-        self._on_their_way: dict[str, _Flight] = {}
-        self._torn = False
+        self._pending: dict[str, _PendingMax] = {}
+        self._peer_lost = False
 
     def rank(self) -> int:
         return int(self._comm.Get_rank())
@@ -58,55 +58,55 @@ class MPIComms(Comms):
                 self._comm.Bcast(piece.numpy(), root=root)
 
     def sum(self, data: Tensor, *, name: str) -> None:
-        carried = carrier(data, _NATIVE)
+        carried = reducible(data, _NATIVE)
         if self.size() == 1 or data.numel() == 0:
             return
         with self._lost_peers(name):
             for piece in torch.split(carried.view(-1), _PIECE):
                 self._comm.Allreduce(MPI.IN_PLACE, piece.numpy(), op=MPI.SUM)
-        unload(carried, data)
+        copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:
-            return Known(number)
-        earlier = self._on_their_way.pop(name, None)
+            return Finished(number)
+        earlier = self._pending.pop(name, None)
         if earlier is not None:
-            earlier.wait()  # one that was dropped: its memory may go only when MPI is done with it
+            earlier.wait()  # its memory must live until MPI is done
         with self._lost_peers(name):
-            flight = self._on_their_way[name] = _Flight(self, number, name)
+            flight = self._pending[name] = _PendingMax(self, number, name)
         return flight
 
     def reset(self) -> None:
-        """Join the next world. It is the same one, if all ranks are there and call this.
+        """Join the next world: the same one, if all ranks are there and call this.
 
-        After a lost peer there is none: ends all processes of the job with exit code 1, saying so.
-        Where ``hvd-elastic run`` starts others in their place, all end, in either case.
+        After a lost peer there is none, and all processes of the job end with exit code 1. Under ``hvd-elastic run``
+        all end in any case, since other processes form the next world.
         """
-        standby.current().end_of_world()
-        if self._torn and standby.current().restarts:
+        standby.current().end_fixed_world()
+        if self._peer_lost and standby.current().fixed_world:
             self._comm.Abort(START_AGAIN)
-        if self._torn:
+        if self._peer_lost:
             sys.stderr.write("hvd-elastic: a peer was lost; an MPI world cannot be formed anew, so the job ends\n")
             sys.stderr.flush()
             self._comm.Abort(1)
-        for name in list(self._on_their_way):
-            self._on_their_way.pop(name).wait()
+        for name in list(self._pending):
+            self._pending.pop(name).wait()
         with self._lost_peers("reset"):
             self._comm.Barrier()
-        if standby.current().restarts:
-            raise SystemExit(0)  # mpirun ends all as soon as one ends otherwise
+        if standby.current().fixed_world:
+            raise SystemExit(0)  # any other code makes mpirun end all
 
     @contextlib.contextmanager
     def _lost_peers(self, name: str) -> Iterator[None]:
         try:
             yield
         except MPI.Exception as error:
-            self._torn = True
+            self._peer_lost = True
             raise HorovodInternalError(f"{name}: {error}") from error
 
 
-class _Flight:
-    """A maximum on its way, with the memory that MPI reads and writes meanwhile."""
+class _PendingMax:
+    """A pending maximum, with the memory that MPI uses meanwhile."""
 
     def __init__(self, comms: MPIComms, number: int, name: str) -> None:
         self._comms = comms
@@ -117,13 +117,13 @@ class _Flight:
 
     def wait(self) -> int:
         with self._comms._lost_peers(self._name):
-            self._request.Wait()  # returns at once, if it has been waited for
+            self._request.Wait()  # a second wait returns at once
         return int(self._result[0])
 
 
 @functools.cache
 def _own_communicator() -> Any:
-    """Operations of one communicator are matched by their order alone; the user's have an order of their own."""
+    """MPI matches operations of a communicator by order, and the user's have an order of their own."""
     return MPI.COMM_WORLD.Dup()
 
 
@@ -136,18 +136,18 @@ def _local_rank() -> int:
         neighbours.Free()
 
 
-def end_together() -> None:
-    """From now on an exception that ends this process ends the job.
+def abort_job_on_error() -> None:
+    """Make an exception that ends this process end the job.
 
-    MPI waits at the end of a process for all others, and those would wait for this one.
+    At exit MPI waits for all processes, and those would wait for this one.
     """
     earlier = sys.excepthook
-    if getattr(earlier, "hvd_elastic_ends_together", False):
+    if getattr(earlier, "hvd_elastic_aborts_job", False):
         return
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         earlier(kind, value, trace)
         set_abort_status(1)
 
-    hook.hvd_elastic_ends_together = True  # type: ignore[attr-defined]
+    hook.hvd_elastic_aborts_job = True  # type: ignore[attr-defined]
     sys.excepthook = hook

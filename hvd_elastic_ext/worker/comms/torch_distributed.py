@@ -1,4 +1,4 @@
-"""``torch.distributed`` behind the ``Comms`` port: worlds that ``torchrun`` (or another launcher of torch's) forms."""
+"""``torch.distributed`` behind the ``Comms`` port: worlds of ``torchrun`` or another torch launcher."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from torch import Tensor
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.slot_protocol import ENGINE, START_AGAIN
 from hvd_elastic_ext.worker.comms import Comms, Pending
-from hvd_elastic_ext.worker.comms.meeting import meet
-from hvd_elastic_ext.worker.comms.pieces import Known, carrier, pieces, unload
+from hvd_elastic_ext.worker.comms.tensors import Finished, copy_back, pieces, reducible
+from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
 from hvd_elastic_ext.worker.process import standby
 
-_MEETING_S: Final = 120.0
-"""How long workers of one round wait for one another: torchrun starts them together, disks may be slow."""
+_TOKEN_S: Final = 120.0
+"""Seconds to wait for the other workers of a round: torchrun starts them together, but disks may be slow."""
 
 _PIECE: Final = 1 << 30
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
@@ -31,11 +31,10 @@ _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 
 
 class TorchDistributedComms(Comms):
-    """The process group that is initialised.
+    """The initialised process group.
 
-    What lies in host memory goes through a Gloo group of its own: operations of
-    one group are matched by their order alone, and the user's have an order of
-    their own. Making it is collective, once for each process group.
+    Host memory goes through a Gloo group of our own: torch matches operations of a group by order, and the user's have
+    an order of their own. Making the group is collective, once per process group.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class TorchDistributedComms(Comms):
         return dist.get_world_size()
 
     def local_rank(self) -> int:
-        """This process's number on its machine, as torchrun gives it (0 if nobody does)."""
+        """This process's number on its machine, as torchrun gives it; else 0."""
         return int(os.environ.get("LOCAL_RANK", "0"))
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
@@ -61,34 +60,33 @@ class TorchDistributedComms(Comms):
 
     def sum(self, data: Tensor, *, name: str) -> None:
         on_device = data.is_cuda and "nccl" in str(dist.get_backend_config())
-        carried = carrier(data, _NATIVE_CUDA if on_device else _NATIVE, device="cuda" if on_device else "cpu")
+        carried = reducible(data, _NATIVE_CUDA if on_device else _NATIVE, device="cuda" if on_device else "cpu")
         if self.size() == 1 or data.numel() == 0:
             return
         with _lost_peers(name):
             dist.all_reduce(carried, group=None if on_device else self._host)
-        unload(carried, data)
+        copy_back(carried, data)
 
     def start_max(self, number: int, *, name: str) -> Pending:
         if self.size() == 1:
-            return Known(number)
+            return Finished(number)
         data = torch.tensor([number])
         with _lost_peers(name):
             work = dist.all_reduce(data, dist.ReduceOp.MAX, group=self._host, async_op=True)
-        assert work is not None  # this process is in the group
-        return _Flight(work, data, name)
+        assert work is not None  # the process is in the group
+        return _PendingMax(work, data, name)
 
     def reset(self) -> None:
-        """End this process: a process group cannot be formed anew within it.
+        """End this process: a process group cannot form again within it.
 
-        Raises ``SystemExit`` with :data:`START_AGAIN`. torchrun then restarts all workers of this
-        machine, if ``--max-restarts`` allows another time, and forms the next world from who is there;
-        ``hvd-elastic run`` has others follow them, too.
+        Raises ``SystemExit`` with :data:`START_AGAIN`. torchrun then restarts all workers of this machine, within
+        ``--max-restarts``; ``hvd-elastic run`` starts other processes.
         """
         _leave("this world is over")
 
 
-class _Flight:
-    """A maximum on its way. torch itself keeps the operation and its memory until it has ended."""
+class _PendingMax:
+    """A pending maximum. torch keeps the operation and its memory until it ends."""
 
     def __init__(self, work: dist.Work, data: Tensor, name: str) -> None:
         self._work = work
@@ -101,8 +99,8 @@ class _Flight:
         return int(self._data.item())
 
 
-def farewell(reason: str, environ: Mapping[str, str]) -> str:
-    """Say in one line why this process ends and what will follow; torchrun tells of its restarts in ``environ``."""
+def exit_message(reason: str, environ: Mapping[str, str]) -> str:
+    """Return one line: why this process ends and what follows, with torchrun's restarts from ``environ``."""
     count, most = (environ.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
     if ENGINE in environ:
         follows = "hvd-elastic starts others in their place, from their last commit"
@@ -116,8 +114,8 @@ def farewell(reason: str, environ: Mapping[str, str]) -> str:
 
 
 def _leave(reason: str) -> NoReturn:
-    standby.current().end_of_world()
-    sys.stderr.write(farewell(reason, os.environ))
+    standby.current().end_fixed_world()
+    sys.stderr.write(exit_message(reason, os.environ))
     sys.stderr.flush()
     if dist.is_initialized():
         _never_destroy(dist.group.WORLD)
@@ -126,7 +124,7 @@ def _leave(reason: str) -> NoReturn:
 
 @contextlib.contextmanager
 def _lost_peers(name: str) -> Iterator[None]:
-    """torch has no error of its own for a lost peer: Gloo raises ``RuntimeError``, NCCL a subclass of it."""
+    """Translate errors: torch has none for a lost peer. Gloo raises ``RuntimeError``, NCCL a subclass."""
     try:
         yield
     except (RuntimeError, TimeoutError) as error:
@@ -134,7 +132,7 @@ def _lost_peers(name: str) -> Iterator[None]:
 
 
 _host_groups: Final[dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]] = {}
-"""Our Gloo group beside the world it belongs to. The world is kept, too, so that its id is not used again."""
+"""Our Gloo group by the id of its world. The world is kept, so that its id stays unique."""
 
 
 def _host_group() -> dist.ProcessGroup:
@@ -150,29 +148,29 @@ def _host_group() -> dist.ProcessGroup:
 def _never_destroy(group: object) -> None:
     """Keep a group beyond the end of the interpreter.
 
-    Being destroyed, it waits for its operations, half an hour if a peer is alive and never takes part. A process
-    that ends with a maximum on its way would wait like that, and its peers for it.
+    Its destruction waits for its operations, half an hour if a live peer never takes part: a process that ends with a
+    pending maximum would wait, and its peers for it.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def is_initialised() -> bool:
-    """Whether this process is in a process group already."""
+    """Whether this process is in a process group."""
     return dist.is_available() and dist.is_initialized()
 
 
 def join_world() -> None:
     """Join the process group that the environment describes: Gloo for host memory, NCCL for CUDA devices if any.
 
-    Under torchrun a world that does not form ends this process as
-    :meth:`TorchDistributedComms.reset` does; elsewhere it is a lost peer.
+    Under torchrun, a world that does not form ends this process as :meth:`TorchDistributedComms.reset` does; elsewhere
+    it is a lost peer.
     """
     cuda = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
     try:
         with _lost_peers("joining the world"):
             if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
-                _join_afresh(backend)
+                _join_with_token(backend)
             else:
                 dist.init_process_group(backend)
     except HorovodInternalError as error:
@@ -181,12 +179,12 @@ def join_world() -> None:
         _leave(" ".join(str(error).split()))
 
 
-def _join_afresh(backend: str) -> None:
-    rank, size, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=_MEETING_S)
+def _join_with_token(backend: str) -> None:
+    rank, size, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), timedelta(seconds=_TOKEN_S)
     where = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     store = dist.TCPStore(*where, is_master=False, timeout=patience)  # type: ignore[attr-defined]
     try:
-        token = meet(_within(store, "meeting"), rank, size, patience_s=_MEETING_S, clock=SystemClock())
+        token = agree_on_token(_within(store, "meeting"), rank, size, patience_s=_TOKEN_S, clock=SystemClock())
     except (RuntimeError, TimeoutError) as error:
         raise TimeoutError(
             f"{error} (torchrun may have told workers different stores; "

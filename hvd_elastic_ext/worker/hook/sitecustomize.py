@@ -1,7 +1,6 @@
 # ruff: noqa: PTH100, PTH118, PTH120 - pathlib is slow to import, and every Python program below an agent loads this
-"""Python loads this when it starts. It does nothing but in programs that an agent gave a link, and there only when
-Horovod is imported, or an error ends the program; and it loads the ``sitecustomize`` that would have been found
-without it.
+"""Python loads this at its start. It acts only in programs with a link to an agent: when Horovod is imported, and when
+an error ends the program. It then loads the ``sitecustomize`` that it hides.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _Finder:
-    """Finds Horovod's modules as always, and has them changed once they are loaded."""
+    """Finds Horovod's modules as usual, and patches them once they are loaded."""
 
     names = ("horovod.common.basics", "horovod.common.elastic", "horovod.torch")
 
@@ -38,7 +37,7 @@ class _Finder:
 
 
 def _follow(spec: Any) -> None:
-    """Call the change for a module right after the module's own code has run."""
+    """Patch a module right after its own code has run."""
     load = spec.loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
@@ -49,7 +48,7 @@ def _follow(spec: Any) -> None:
 
 
 class _Absent:
-    """Finds our stand-in for ``kubeai`` where nobody else finds that: asked last."""
+    """Finds our ``kubeai`` where there is no other: asked last."""
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         if name != "kubeai":
@@ -63,13 +62,13 @@ class _Absent:
 
 
 def _hooks() -> Mapping[str, Callable[[ModuleType], None]]:
-    """What to do to which module."""
+    """Return the patches by module."""
     try:
         if importlib.util.find_spec("hvd_elastic_ext") is None:
             _make_importable()
         from hvd_elastic_ext.worker.patches.horovod_hook import HOOKS
     except Exception as error:
-        # Going on would mean to train alone, beside the job, without anybody noticing.
+        # Without the patches this process would train alone, unnoticed.
         raise ImportError(
             f"hvd-elastic: this Python ({sys.executable}) cannot load what lets a process wait for its job "
             f"({type(error).__name__}: {error}); install hvd-elastic-ext into it"
@@ -78,7 +77,7 @@ def _hooks() -> Mapping[str, Callable[[ModuleType], None]]:
 
 
 def _make_importable() -> None:
-    """Another environment than the agent's: take our package, and nothing beside it, from where this file is."""
+    """Make our package, and nothing beside it, importable in an environment where it is not installed."""
     package = os.path.dirname(os.path.dirname(_HERE))
     spec = importlib.util.spec_from_file_location(
         "hvd_elastic_ext", os.path.join(package, "__init__.py"), submodule_search_locations=[package]
@@ -91,11 +90,11 @@ def _make_importable() -> None:
 
 
 def _tell_of_failures() -> None:
-    """Let the launcher know of what ends this program, also before Horovod or our package is imported."""
+    """Report an error that ends this program, also before Horovod or our package is imported."""
     before = sys.excepthook
 
     def told(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        if os.environ.get("HVD_ELASTIC_LINK"):  # else whoever has the link tells of it
+        if os.environ.get("HVD_ELASTIC_LINK"):  # else the holder of the link reports it
             try:
                 if importlib.util.find_spec("hvd_elastic_ext") is None:
                     _make_importable()
@@ -110,7 +109,7 @@ def _tell_of_failures() -> None:
 
 
 def _load_shadowed() -> None:
-    """The ``sitecustomize`` behind this one on the path, as if it were the only one."""
+    """Load the ``sitecustomize`` that this one hides."""
     path = [entry for entry in sys.path if os.path.abspath(entry or ".") != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", path)
     if spec is None or spec.loader is None:

@@ -10,8 +10,7 @@
             save_checkpoint()
         sys.exit(-1)
 
-The import hook serves this folder under the name ``kubeai``, and asks for it last, so that the real package, or a
-module of the user's own by that name, goes first.
+The import hook offers this folder as ``kubeai`` last: the real package, or a module of the user's, goes first.
 
 Standard library only: scripts of any framework load this.
 """
@@ -24,14 +23,14 @@ __all__ = ["check_alive", "init"]
 
 
 def init() -> None:
-    """Begin to hear whether this process has to leave. Under ``hvd-elastic run`` ``hvd.init()`` has done that."""
+    """Start to receive orders to leave. Under ``hvd-elastic run`` ``hvd.init()`` has done so already."""
     standby.current().link.start()
 
 
 def check_alive() -> bool:
-    """False once this process has been told to leave, as when its host is about to be reclaimed.
+    """Return False once this process must leave, as when its host is about to be reclaimed.
 
-    A script that ends then with exit code -1 has been preempted and has not failed. Always True where nobody
-    can tell: outside of ``hvd-elastic run``. Cheap enough for every batch.
+    A script that then ends with exit code -1 counts as preempted, not as failed. Always True outside of
+    ``hvd-elastic run``. Cheap enough for every batch.
     """
     return standby.current().alive()

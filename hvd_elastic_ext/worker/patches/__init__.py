@@ -1,6 +1,6 @@
-"""What is put into other people's modules: Horovod's, in processes that an agent has started.
+"""Patches of Horovod's modules, in processes that an agent starts.
 
-Belongs here: the changes themselves.
+Belongs here: the patches themselves.
 
-Never here: the folder on ``PYTHONPATH`` that brings them in: that is ``hook``.
+Never here: the folder on ``PYTHONPATH`` that applies them (``hook``).
 """

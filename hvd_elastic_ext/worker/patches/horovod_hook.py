@@ -1,7 +1,6 @@
-"""What is put into Horovod's modules in a process that an agent started with a link.
+"""Patches of Horovod's modules, for a process with a link to an agent.
 
-Each function is called once a module has been loaded: by the import hook, or by
-the public face if Horovod was there first. Nothing of this happens without a link.
+Each is called once its module is loaded: by the import hook, or by the public face if Horovod was imported first.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from hvd_elastic_ext.core.messages import HostsUpdate
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.core.slot_protocol import ENGINE
 from hvd_elastic_ext.worker.process import link, standby
-from hvd_elastic_ext.worker.process.link import Tell
+from hvd_elastic_ext.worker.process.link import Message
 from hvd_elastic_ext.worker.process.standby import Standby
-from hvd_elastic_ext.worker.process.step_timer import Pace
+from hvd_elastic_ext.worker.process.step_timer import StepTimer
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ _ATTEMPTS: Final = 5
 
 
 def install() -> None:
-    """Change whatever of Horovod is loaded already, if this process has a link. Calling it again changes nothing."""
+    """Patch the Horovod modules that are loaded, if this process has a link. A second call changes nothing."""
     if not (link.is_announced(os.environ) or standby.current().link.connected):
         return
     for name, change in HOOKS.items():
@@ -44,32 +43,32 @@ def install() -> None:
 
 
 def basics(module: Any) -> None:
-    """``horovod.common.basics``: ``init`` of every framework's module comes by here."""
+    """Patch ``horovod.common.basics``: ``init`` of every framework's module."""
     if _marked(module):
         return
     horovods = module.HorovodBasics.init
 
     @functools.wraps(horovods)
     def init(self: Any, comm: Any = None, process_sets: Any = None) -> None:
-        way = standby.current()
-        if way.restarts:
+        process = standby.current()
+        if process.fixed_world:
             raise UsageError(
                 f"hvd.init(): --engine {os.environ[ENGINE]} starts no world of Horovod's; call elastic.init() instead "
                 "(with mpirun it needs mpi4py), or leave --engine out"
             )
-        if not way.link.connected or self.is_initialized():
+        if not process.link.connected or self.is_initialized():
             horovods(self, comm, process_sets)
             return
         _refuse(comm, process_sets)
-        way.init(functools.partial(horovods, self), self.shutdown, later=FACE in sys.modules)
-        if not way.parks:
-            way.entered(self.rank(), self.size())
+        process.init(functools.partial(horovods, self), self.shutdown, later=FACE in sys.modules)
+        if not process.parks:
+            process.entered(self.rank(), self.size())
 
     module.HorovodBasics.init = init
 
 
 def elastic(module: Any) -> None:
-    """``horovod.common.elastic``: the stock loop, and where host updates come in."""
+    """Patch ``horovod.common.elastic``: the stock loop, and host updates."""
     if _marked(module):
         return
     run_fn = functools.partial(_run_fn, module.run_fn)
@@ -78,25 +77,25 @@ def elastic(module: Any) -> None:
         if user is not None and hasattr(user, "run_fn"):
             user.__dict__["run_fn"] = run_fn
     manager = module.notification_manager
-    # Updates come over the link: no port is opened for them, and nothing is unpickled.
+    # Updates come over the link: no port is opened, and nothing is unpickled.
     manager.init = _no_service
-    way = standby.current()
-    way.updated = Updates(manager, way)
+    process = standby.current()
+    process.on_update = HostUpdates(manager, process)
 
 
 def torch(module: Any) -> None:
-    """``horovod.torch``: the places that user code sees, safe collectives, and with ``--adopt`` our classes."""
+    """Patch ``horovod.torch``: places that user code sees, safe collectives, and with ``--adopt`` our classes."""
     if _marked(module):
         return
     for name in Place._fields:
         setattr(module, name, _shown(name, getattr(module, name)))
     module.local_rank = _shown_local_rank(module.local_rank)
-    # Stock samplers made in the park, and which kind of optimizer is made there, go by the planned place, too.
-    # Everything else inside Horovod needs the real one: who sends, by how much is divided.
+    # Stock samplers and optimizers that a parked process makes use the planned place, too.
+    # Everything else inside Horovod needs the real one.
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
-    _watch_pace(module.mpi_ops)
+    _time_steps(module.mpi_ops)
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
 
     fence_horovod()
@@ -109,105 +108,105 @@ HOOKS: Final = {
     "horovod.common.elastic": elastic,
     "horovod.torch": torch,
 }
-"""What to call with which module."""
+"""The patch for each module."""
 
 
-class Updates:
-    """Hands host updates on to everybody who listens at Horovod's notification manager.
+class HostUpdates:
+    """Passes host updates on to all listeners of Horovod's notification manager.
 
-    An update carries the number of the world that is to come. It may come twice, or when that world has formed.
+    An update carries the number of the coming world. It may come twice, or after that world has formed.
     """
 
-    def __init__(self, manager: Any, way: Standby) -> None:
+    def __init__(self, manager: Any, process: Standby) -> None:
         self._manager = manager
-        self._way = way
+        self._process = process
         self._newest = 0
         self._last = 0.0
 
     @property
     def pending(self) -> bool:
-        """Whether a newer world than the present one is to come."""
-        return self._newest > (self._way.generation or 0)
+        """Whether a newer world than the present one is coming."""
+        return self._newest > (self._process.generation or 0)
 
-    def __call__(self, message: Tell) -> None:
-        """One came in, on the link's thread."""
+    def __call__(self, message: Message) -> None:
+        """Receive an update, on the link's thread."""
         seconds = message.get("in_s")
         update = HostsUpdate(
             generation=int(message["generation"]),
             reason=str(message.get("reason") or ""),
             deadline=None if seconds is None else time.monotonic() + float(seconds),
         )
-        known = update.generation <= max(self._newest, self._way.generation or 0)
+        known = update.generation <= max(self._newest, self._process.generation or 0)
         self._newest = max(self._newest, update.generation)
         for listener in list(self._manager._listeners):
-            if is_ours(listener) and not known:
+            if takes_numbered_updates(listener) and not known:
                 listener.on_hosts_update(update)
             elif message.get("leave") or not known:
-                self.tell_stock(listener)  # whoever is to leave stops, whatever has been said before
+                self.notify_stock_state(listener)  # a process that must leave stops in any case
 
-    def tell_stock(self, listener: Any) -> None:
-        """Tell a State of Horovod's own, so that it never skips the sync nor takes the news for old ones."""
+    def notify_stock_state(self, listener: Any) -> None:
+        """Notify a State of Horovod's own, such that it neither skips the sync nor ignores the update as old."""
         from horovod.runner.elastic.worker import HostUpdateResult
 
-        # Times are compared with those of other hosts: whatever their clocks say, this one is later.
+        # Horovod compares times of several hosts: this one must be later, whatever their clocks say.
         self._last = max(self._last, float(getattr(listener, "_last_updated_timestamp", 0)), time.time()) + 1
         listener.on_hosts_updated(self._last, HostUpdateResult.mixed)
 
 
-def is_ours(listener: Any) -> bool:
-    """Whether a listener knows numbered updates, and keeps those that come while a world forms."""
+def takes_numbered_updates(listener: Any) -> bool:
+    """Whether a listener takes numbered updates, and keeps those that come while a world forms."""
     return hasattr(listener, "on_hosts_update")
 
 
 class StockLoop:
-    """Horovod's loop around one training function: entered from the park, and said how it ends."""
+    """Horovod's loop around one training function: entered from the park, its end reported."""
 
     def __init__(self, run_fn: Callable[..., Any], func: Callable[..., Any], *, reset: Callable[[], None]) -> None:
         self._func = func
         self._reset = reset
-        self._way = standby.current()
+        self._process = standby.current()
         self._loop = run_fn(self._train, reset)
 
     def run(self, state: Any, *args: Any, **kwargs: Any) -> Any:
-        with self._way.training():
-            begin(state, self._reset)
+        with self._process.training():
+            enter_training(state, self._reset)
             result = self._loop(state, *args, **kwargs)
-            returned(state)
+            leave_training(state)
             return result
 
     def _train(self, state: Any, *args: Any, **kwargs: Any) -> Any:
-        self._way.synced()
-        updates = self._way.updated
-        if isinstance(updates, Updates) and updates.pending and not is_ours(state):
-            updates.tell_stock(state)  # it forgets, at the end of a reset, what came while the next world formed
+        self._process.synced()
+        updates = self._process.on_update
+        if isinstance(updates, HostUpdates) and updates.pending and not takes_numbered_updates(state):
+            updates.notify_stock_state(state)  # a reset makes it forget updates that came meanwhile
         return self._func(state, *args, **kwargs)
 
 
-def returned(state: Any) -> None:
-    """At the end of a training loop: a State of ours commits what it was left with."""
+def leave_training(state: Any) -> None:
+    """At the end of the training loop: a State of ours commits its final values."""
     getattr(state, "_returned", _nothing)()
 
 
 def _nothing() -> None:
-    """What a State of Horovod's own has to do at the end."""
+    """A State of Horovod's own has nothing to do."""
 
 
-def begin(state: Any, rejoin: Callable[[], None]) -> None:
-    """At the entry of a training loop: a process in standby parks here, and goes live."""
-    way = standby.current()
-    if not way.parks:
+def enter_training(state: Any, rejoin: Callable[[], None]) -> None:
+    """At the start of the training loop: a process in standby parks, then goes live."""
+    process = standby.current()
+    if not process.parks:
         return
-    way.park()
+    process.park()
     _forget_reductions(state)
     _rejoin(rejoin)
     here = sys.modules["horovod.torch"]
-    if way.saw_otherwise(tuple(getattr(here, name)() for name in Place._fields)):
-        # What was built for another place is told, as in any change of worlds.
+    if process.was_shown_another_place(tuple(getattr(here, name)() for name in Place._fields)):
+        # Objects built for another place are told, as in any change of worlds.
         state.on_reset()
 
 
 def _rejoin(rejoin: Callable[[], None]) -> None:
-    """Go live. A world that does not form is left, and the next one waited for."""
+    """Go live. If a world does not form, leave it and wait for the next one."""
     from horovod.common.exceptions import HorovodInternalError
 
     for attempt in range(1, _ATTEMPTS + 1):
@@ -222,7 +221,7 @@ def _rejoin(rejoin: Callable[[], None]) -> None:
 
 
 def _forget_reductions(state: Any) -> None:
-    """What was begun in the world of one has no end in another."""
+    """Forget reductions that began in the world of one."""
     from hvd_elastic_ext.worker.optim.reductions import forget_reductions
 
     for value in list(vars(state).values()):
@@ -252,7 +251,7 @@ def _shown(name: str, real: Callable[[], int]) -> Callable[[], int]:
 
 
 def _shown_local_rank(shown: Callable[[], int]) -> Callable[[], int]:
-    """Where slots have devices, a process's local rank leads to its own as long as it lives."""
+    """Where slots have devices, the local rank of a process selects its device for life."""
 
     @functools.wraps(shown)
     def local_rank() -> int:
@@ -263,7 +262,7 @@ def _shown_local_rank(shown: Callable[[], int]) -> Callable[[], int]:
 
 
 def _adopt(module: Any) -> None:
-    """Give scripts written for Horovod's own classes ours. Horovod's modules go on using theirs inside."""
+    """Give scripts for Horovod's own classes ours. Horovod's modules use theirs inside."""
     import hvd_elastic_ext.torch as ours
 
     for name in ("TorchState", "ElasticSampler", "run"):
@@ -278,7 +277,7 @@ def _refuse(comm: Any, process_sets: Any) -> None:
                 "call hvd.init() without it, or start the job without hvd-elastic"
             )
     for name in ("HOROVOD_AUTOTUNE", "HOROVOD_DYNAMIC_PROCESS_SETS"):
-        if os.environ.get(name, "0").strip() not in ("", "0"):  # the script's own doing: the launcher refuses them
+        if os.environ.get(name, "0").strip() not in ("", "0"):  # set by the script: the launcher refuses them
             raise UsageError(
                 f"{name}={os.environ[name]}: an elastic job cannot have it, Horovod crashes on the first resize with "
                 "it; take it out of the script, or start the job without hvd-elastic"
@@ -286,22 +285,22 @@ def _refuse(comm: Any, process_sets: Any) -> None:
 
 
 def _no_service(*args: Any, **kwargs: Any) -> None:
-    """Stand in for the start of Horovod's notification service."""
+    """Replace the start of Horovod's notification service."""
 
 
 def _marked(module: ModuleType) -> bool:
-    """Whether this module has been changed already; from now on it has."""
+    """Return whether this module was patched before, and mark it."""
     was = getattr(module, _DONE, False)
     setattr(module, _DONE, True)
     return bool(was)
 
 
-def _watch_pace(mpi_ops: Any) -> None:
-    """Time steps and waits, for the beats."""
+def _time_steps(mpi_ops: Any) -> None:
+    """Time steps and waits for the heartbeats."""
     from torch.optim import optimizer
 
     ours = standby.current().link
-    pace = Pace(ours.vitals, say=ours.say)
+    pace = StepTimer(ours.status, say=ours.say)
     mpi_ops.mpi_lib = pace.library(mpi_ops.mpi_lib)
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
     optimizer.register_optimizer_step_post_hook(pace.after_step)

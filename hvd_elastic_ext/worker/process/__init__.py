@@ -1,6 +1,6 @@
-"""This training process: its link to the agent, its way into a world, out of it, and into the next one.
+"""One training process: its link to the agent, and how it enters and leaves worlds.
 
-Belongs here: what every script loads that an agent starts. Standard library only.
+Belongs here: what every script that an agent starts must load. Standard library only.
 
 Never here: torch, commits, States.
 """

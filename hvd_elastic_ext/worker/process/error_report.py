@@ -1,4 +1,4 @@
-"""How an exception of the training script is told to the launcher.
+"""Describe an exception of the training script for the launcher.
 
 Standard library only.
 """
@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any, Final
 
 LONGEST: Final = 16 << 10
-"""Characters of a traceback that are told: its beginning, and more of its end, where the error stands."""
+"""Characters of a traceback that are sent. The end is kept longer than the beginning: the error is there."""
 
 _BEGINNING: Final = 4 << 10
 _CHAIN: Final = 8
@@ -20,13 +20,13 @@ _INTERRUPTS: Final = frozenset({"HorovodInternalError", "HostsUpdatedInterrupt"}
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether the script is to blame: not for a lost peer, a change of hosts, or an end that was asked for."""
+    """Whether the script is at fault: not for a lost peer, a change of hosts, or an exit that was requested."""
     names = {kind.__name__ for kind in type(error).__mro__}
     return isinstance(error, Exception) and not names & _INTERRUPTS
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """The fields ``error``, ``traceback`` and ``digest`` of what is said."""
+    """Return the fields ``error``, ``traceback`` and ``digest`` of the message."""
     return {
         "error": _line(error),
         "traceback": shortened("".join(traceback.format_exception(type(error), error, error.__traceback__))),
@@ -35,20 +35,20 @@ def describe(error: BaseException) -> dict[str, Any]:
 
 
 def digest(error: BaseException) -> str:
-    """The shape of a traceback: equal on all ranks for the same mistake, whatever numbers its message holds."""
+    """Hash a traceback without its message, so that the same mistake gives the same digest on all ranks."""
     whole = hashlib.blake2b(digest_size=8)
     for link in _chain(error):
         whole.update(f"{type(link).__module__}.{type(link).__qualname__}\n".encode())
         for frame in traceback.extract_tb(link.__traceback__):
-            # Only the file's own name: hosts may keep the script in different folders.
+            # Only the file name: hosts may keep the script in different folders.
             whole.update(f"{PurePath(frame.filename).name}:{frame.lineno}:{frame.name}\n".encode())
     return whole.hexdigest()
 
 
 def shortened(text: str) -> str:
-    """At most :data:`LONGEST` characters of ``text``, with a line where some are missing."""
+    """Return at most :data:`LONGEST` characters of ``text``, and mark the gap."""
     if not text.isascii():
-        text = text.encode("ascii", "replace").decode()  # six bytes of JSON for one character would be too many
+        text = text.encode("ascii", "replace").decode()  # JSON needs six bytes for each other character
     if len(text) <= LONGEST:
         return text
     gap = "\n[...]\n"

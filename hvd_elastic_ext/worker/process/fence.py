@@ -1,25 +1,18 @@
-"""Close a lost world's connections, so that no peer waits on them, nor this process on a peer.
+"""Close the connections of a lost world, so that nobody waits on them.
 
-Seen on Horovod 0.28.1 with three ranks and Gloo: one is killed, a second
-notices, leaves its world and waits for the next one, but its connections to the
-third stay open. The third waits on them for Gloo's whole timeout, 30 s. Shutting
-them down makes it notice at once. A peer that has gone silent is cut off in the
-same way, from a thread that does not wait for it.
+Horovod 0.28.1 with three ranks and Gloo: one rank is killed, a second one notices and leaves its world, but its
+connections to the third stay open. The third then waits for Gloo's timeout of 30 s. It notices at once when they
+are shut down. A silent peer is cut off in the same manner, from a thread that does not wait for it.
 
-Gloo (pair.cc, ``signalException``) tells everybody who waits on a connection of its
-end, but for one: who has handed over something to send that is not all sent. That
-one waits out Gloo's 30 s. So a world is left in good order where that is possible:
-Horovod's own thread ends first (``hvd.shutdown()``; its peers agree to end with
-it), and only then are the connections cut, read empty before, so that no peer is in
-the middle of sending. While that thread still runs, only what it would wait for in
-vain is cut: a silent peer, or all once it has taken :data:`LINGER_S` to end. And
-then for reading first: Gloo sees the end and closes the connection by itself, and
-a sender that comes at that very moment is told. What nobody has closed a moment
-later is shut altogether, so that the peer notices.
+Gloo (pair.cc, ``signalException``) reports the end of a connection to everybody who waits on it, except to a
+sender whose data is only partly sent: that one waits 30 s. So a world is left in order where possible. First
+Horovod's thread ends (``hvd.shutdown()``; its peers agree to it). Then the connections are read empty, so that no
+peer is in the middle of a send, and cut. While the thread still runs, only a silent peer is cut, or everything
+after :data:`LINGER_S`. Reading is shut down first: Gloo sees the end, closes the connection itself and tells a
+sender of that moment. What is still open a moment later is shut down fully, so that the peer notices.
 
-Only network sockets that appeared while Horovod formed its world are touched;
-those of the user's own code are not, unless a library that does without Python's
-sockets opened them in that very time.
+Only network sockets that appear while Horovod forms its world are touched. Sockets of user code are not, unless a
+library without Python sockets opens them at that very time.
 """
 
 from __future__ import annotations
@@ -43,24 +36,24 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CLOSING_S: Final = 0.03
-"""How long Gloo may take to close connections at whose end it has arrived; it needs a millisecond."""
+"""Seconds for Gloo to close ended connections; it needs a millisecond."""
 
 LINGER_S: Final = 2.0
-"""How long Horovod's thread may take to end. With peers that answer it takes a cycle, 1 ms."""
+"""Seconds for Horovod's thread to end. With peers that answer it takes one cycle, 1 ms."""
 
 QUIET_S: Final = 0.003
-"""A connection on which nothing has come for so long is empty: nobody is in the middle of sending."""
+"""A connection without data for so many seconds is empty: no peer is in the middle of a send."""
 
 DRAIN_S: Final = 0.25
-"""How long at most connections are read empty."""
+"""Most seconds to read connections empty."""
 
 Socket = tuple[int, int]
-"""A descriptor of this process and the inode behind it: descriptors are used again, inodes tell them apart."""
+"""A descriptor and its inode: descriptors are used again, so the inode tells sockets apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Joining:
-    """A world is being joined: ``before`` was open then, ``pythons`` came since and are somebody else's."""
+    """A join under way: ``before`` was open at its start, ``pythons`` are sockets of user code opened since."""
 
     before: frozenset[Socket]
     pythons: WeakSet[socket.socket]
@@ -71,24 +64,24 @@ class _Joining:
 
 
 class Fence:
-    """Knows the sockets of the present world, and can shut them down, from any thread."""
+    """Tracks the sockets of the present world, and shuts them down from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._sockets: frozenset[Socket] = frozenset()
         self._joining: list[_Joining] = []
         self._joined = 0
-        self._spared: set[int] = set()
+        self._excluded: set[int] = set()
 
-    def spare(self, port: int | None) -> None:
-        """Never cut connections to this port of this machine: the process's own door."""
+    def exclude_port(self, port: int | None) -> None:
+        """Never cut connections to this port of this machine: the rendezvous proxy of the agent."""
         if port is not None:
-            self._spared.add(port)
+            self._excluded.add(port)
 
-    def watching(self, join: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function that joins a world: the sockets that it opens are the world's.
+    def tracking(self, join: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function that joins a world, and take the sockets that it opens for those of the world.
 
-        Where one such function calls another, the inner one knows best.
+        If such functions are nested, the innermost one counts.
         """
 
         @functools.wraps(join)
@@ -103,22 +96,22 @@ class Fence:
                     with self._lock:
                         opened = self._joining.pop().opened()
                         if self._joined == joined:
-                            # None are opened by a call that finds the process in a world already.
+                            # A call that finds the process in a world opens none.
                             self._sockets = opened or self._sockets
                             self._joined += 1
 
         return watched
 
-    def leaving(self, leave: Callable[P, T]) -> Callable[P, T]:
-        """Wrap a function that leaves the world: its connections are closed when Horovod's thread has ended.
+    def closing(self, leave: Callable[P, T]) -> Callable[P, T]:
+        """Wrap a function that leaves the world: close its connections once Horovod's thread has ended.
 
-        If it does not end within :data:`LINGER_S`, because a peer does not answer, they are cut under its hands.
+        If a silent peer keeps the thread from ending, cut them after :data:`LINGER_S`.
         """
 
         @functools.wraps(leave)
         def watched(*args: P.args, **kwargs: P.kwargs) -> T:
             world = self._sockets
-            impatience = threading.Timer(LINGER_S, _cut, [world, self._spared])
+            impatience = threading.Timer(LINGER_S, _cut, [world, self._excluded])
             impatience.daemon = True
             impatience.start()
             try:
@@ -127,16 +120,16 @@ class Fence:
                 impatience.cancel()
                 impatience.join()
                 _drain(world)
-                _cut(world, self._spared)
+                _cut(world, self._excluded)
                 with self._lock:
                     self._sockets -= world
 
         return watched
 
     def cut(self, addresses: Collection[str] | None = None) -> int:
-        """Shut down the world's connections; how many there were. Nobody can be waiting on this process then.
+        """Shut down the world's connections, and return how many there were.
 
-        With ``addresses`` only those to these peers, the others stay as they are.
+        With ``addresses``, only those to these peers.
         """
         wanted = None if addresses is None else frozenset(map(_plain, addresses))
         with self._lock:
@@ -144,23 +137,23 @@ class Fence:
             sockets = self._sockets | forming
             if wanted is None:
                 self._sockets = frozenset()
-            cut = _shut_for_reading(sockets, wanted, self._spared)
+            cut = _shut_for_reading(sockets, wanted, self._excluded)
         _close_down(cut)
         return len(cut)
 
 
-HOROVODS: Final = Fence()
-"""The one that follows ``hvd.init()``."""
+HOROVOD_FENCE: Final = Fence()
+"""The fence of ``hvd.init()``."""
 
 
 def open_sockets() -> frozenset[Socket]:
-    """All sockets of this process."""
+    """Return all sockets of this process."""
     found = set()
     for entry in Path("/proc/self/fd").iterdir():
         try:
             target = entry.readlink().name
         except OSError:
-            continue  # closed since it was listed
+            continue  # closed meanwhile
         if target.startswith("socket:["):
             found.add((int(entry.name), int(target[len("socket:[") : -1])))
     return frozenset(found)
@@ -168,7 +161,7 @@ def open_sockets() -> frozenset[Socket]:
 
 @contextlib.contextmanager
 def _noting_pythons() -> Iterator[WeakSet[socket.socket]]:
-    """Note the sockets that Python makes meanwhile: other threads of the script do, Horovod never."""
+    """Collect the sockets that Python code opens meanwhile. Horovod does not use Python sockets."""
     made: WeakSet[socket.socket] = WeakSet()
     plain: Any = socket.socket.__init__
 
@@ -185,12 +178,12 @@ def _noting_pythons() -> Iterator[WeakSet[socket.socket]]:
         kind.__init__ = plain
 
 
-def _cut(world: Collection[Socket], spared: Collection[int]) -> None:
-    _close_down(_shut_for_reading(world, None, spared))
+def _cut(world: Collection[Socket], excluded: Collection[int]) -> None:
+    _close_down(_shut_for_reading(world, None, excluded))
 
 
 def _drain(world: Collection[Socket]) -> None:
-    """Read connections that nobody here reads any more, until nothing comes: who sends on them is let through."""
+    """Read from connections that nobody here reads any more until nothing comes, to release a peer that sends."""
     deadline = time.monotonic() + DRAIN_S
     with contextlib.ExitStack() as stack, selectors.DefaultSelector() as selector:
         for known in world:
@@ -206,7 +199,7 @@ def _drain(world: Collection[Socket]) -> None:
 
 
 def _read(copy: socket.socket) -> bool:
-    """Read what there is; False at the connection's end."""
+    """Read what is there; False at the end of the connection."""
     try:
         return bool(copy.recv(1 << 20, socket.MSG_DONTWAIT))
     except BlockingIOError:
@@ -216,13 +209,13 @@ def _read(copy: socket.socket) -> bool:
 
 
 def _shut_for_reading(
-    sockets: Collection[Socket], wanted: frozenset[str] | None, spared: Collection[int]
+    sockets: Collection[Socket], wanted: frozenset[str] | None, excluded: Collection[int]
 ) -> list[Socket]:
-    return [known for known in sockets if _shut_down(known, wanted, spared, how=socket.SHUT_RD)]
+    return [known for known in sockets if _shut_down(known, wanted, excluded, how=socket.SHUT_RD)]
 
 
 def _close_down(cut: Collection[Socket]) -> None:
-    """Shut for good what has not been closed by its owner in the meantime."""
+    """Shut down fully what its owner has not closed in the meantime."""
     deadline = time.monotonic() + CLOSING_S
     while (left := open_sockets().intersection(cut)) and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -230,14 +223,14 @@ def _close_down(cut: Collection[Socket]) -> None:
         _shut_down(known, None, (), how=socket.SHUT_RDWR)
 
 
-def _shut_down(known: Socket, wanted: frozenset[str] | None, spared: Collection[int], *, how: int) -> bool:
-    """Shut down one connected socket, if it is still the one that was known, and to one of those ``wanted``."""
+def _shut_down(known: Socket, wanted: frozenset[str] | None, excluded: Collection[int], *, how: int) -> bool:
+    """Shut down a connected socket if it is still the known one and leads to a ``wanted`` peer."""
     copy = _copy(known)
     if copy is None:
         return False
     with copy:
         try:
-            if not _is_meant(copy, wanted, spared):
+            if not _is_meant(copy, wanted, excluded):
                 return False
             copy.shutdown(how)
         except OSError:
@@ -246,7 +239,7 @@ def _shut_down(known: Socket, wanted: frozenset[str] | None, spared: Collection[
 
 
 def _copy(known: Socket) -> socket.socket | None:
-    """The connection itself under a number that cannot be closed under our hands; None if it is another one by now."""
+    """Duplicate the socket, so that nobody closes it meanwhile; None if the descriptor now means another one."""
     descriptor, inode = known
     try:
         duplicate = os.dup(descriptor)
@@ -259,22 +252,22 @@ def _copy(known: Socket) -> socket.socket | None:
     copy = socket.socket(fileno=duplicate)
     if copy.family not in (socket.AF_INET, socket.AF_INET6):
         copy.close()
-        return None  # Horovod's are all of these families
+        return None  # Horovod uses these families only
     return copy
 
 
-def _is_meant(connection: socket.socket, wanted: frozenset[str] | None, spared: Collection[int]) -> bool:
-    """Raises ``OSError`` for a socket without a peer, if that matters."""
-    if wanted is None and not spared:
+def _is_meant(connection: socket.socket, wanted: frozenset[str] | None, excluded: Collection[int]) -> bool:
+    """Raise ``OSError`` for a socket without a peer, if that matters."""
+    if wanted is None and not excluded:
         return True
     address, port = connection.getpeername()[:2]
-    if port in spared and ipaddress.ip_address(address).is_loopback:
+    if port in excluded and ipaddress.ip_address(address).is_loopback:
         return False
     return wanted is None or _plain(address) in wanted
 
 
 def _plain(address: str) -> str:
-    """The same text for an IPv4 address, however it is written."""
+    """Return one spelling for each IPv4 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

@@ -1,9 +1,8 @@
-"""A training process's end of its link to the agent: JSON lines over an inherited socket.
+"""The training process's end of the link to its agent: JSON lines over an inherited socket.
 
-The process beats on it, whatever its main thread is doing, says what becomes of
-it, and is told when to go live, what the hosts will be, and whom to cut off.
-Without the variable, and in processes forked from a training process, nothing
-is said and nothing heard.
+The process sends heartbeats from a thread of its own, reports what happens to it, and receives orders: go live,
+coming hosts, peers to cut off. Without the variable, and in processes forked from a training process, nothing is
+sent or received.
 
 Standard library only: the import hook loads this into every training script.
 """
@@ -28,19 +27,19 @@ VARIABLE: Final = "HVD_ELASTIC_LINK"
 INTERVAL: Final = "HVD_ELASTIC_HEARTBEAT_INTERVAL"
 
 LONGEST_LINE: Final = 1 << 20
-"""Bytes of one message to this process; a longer one ends the link."""
+"""Bytes of one received message; a longer one ends the link."""
 
 LONGEST_SAID: Final = 60 << 10
-"""Bytes of one message of this process; a longer one is dropped."""
+"""Bytes of one sent message; a longer one is dropped."""
 
 MOST_UNSENT: Final = 1 << 20
-"""Bytes kept for an agent that does not read; what is more is dropped, beats and journal lines first."""
+"""Bytes kept for an agent that does not read. Above half of it heartbeats and journal lines are dropped."""
 
-Tell = Mapping[str, Any]
+Message = Mapping[str, Any]
 
 
-class Vitals:
-    """What a beat tells. The main thread writes plain attributes: that costs it nothing."""
+class Status:
+    """The content of a heartbeat. The main thread sets plain attributes, which costs it nothing."""
 
     __slots__ = (
         "call_s", "commit", "commit_s", "every", "fresh", "own_step", "progress", "step", "step_s", "waiting",
@@ -48,30 +47,30 @@ class Vitals:
 
     def __init__(self) -> None:
         self.step = 0
-        """Optimizer steps of the history that is trained; for scripts without our State, of this process."""
+        """Optimizer steps of the committed history; without our State, of this process."""
         self.own_step = False
-        """A State counts the steps."""
+        """A State counts the steps itself."""
         self.commit: tuple[int, int, int] | None = None
         """(incarnation, generation, number) of the newest commit; None before the first sync."""
         self.step_s: float | None = None
-        """Seconds of the last step, without the time that was spent waiting for other ranks."""
+        """Seconds of the last step, less those spent waiting for other ranks."""
         self.progress = 0
-        """Grows with whatever the main thread does: steps, commits, checks, ``heartbeat()``."""
+        """Grows with each step, commit, check and ``heartbeat()`` of the main thread."""
         self.waiting = False
         """The main thread waits for other ranks."""
         self.fresh = False
-        """A world was entered, and no step done in it yet."""
+        """A world was entered and has no step yet."""
         self.every: int | None = None
-        """Every how many calls of ``commit()`` one is made; None without a State of ours."""
+        """A commit is made every so many calls of ``commit()``; None without our State."""
         self.commit_s: float | None = None
-        """Seconds that the last commit took."""
+        """Seconds of the last commit."""
         self.call_s: float | None = None
-        """Seconds from one call of ``commit()`` to the next, without what the commit takes; a mean of the last ones."""
+        """Mean seconds between recent calls of ``commit()``, less the commits themselves."""
 
     def committed(self, step: int, identity: tuple[int, int, int, int]) -> None:
-        """The newest commit is this one: lineage, incarnation, generation, number; taken after that many steps.
+        """Note the newest commit: lineage, incarnation, generation and number, after ``step`` steps.
 
-        One without a lineage is worth nothing to others: no world has agreed on it.
+        A commit without a lineage is not reported: no world has agreed on it.
         """
         self.step, self.commit = step, identity[1:] if identity[0] else None
         self.progress += 1
@@ -80,13 +79,13 @@ class Vitals:
 class Link:
     """One connection. Every method may be called from any thread, connected or not; none blocks.
 
-    ``told`` gets each message, on the link's own thread; ``lost`` is called there when the agent has gone.
+    ``on_message`` gets each message on the link's thread; ``on_lost`` is called there when the agent is gone.
     """
 
     def __init__(self, connection: socket.socket | None = None, *, interval: float = 1.0) -> None:
-        self.vitals = Vitals()
-        self.told: Callable[[Tell], None] = _ignore
-        self.lost: Callable[[], None] = _nothing
+        self.status = Status()
+        self.on_message: Callable[[Message], None] = _ignore
+        self.on_lost: Callable[[], None] = _nothing
         self._interval = interval
         self._connection = connection
         self._lock = threading.Lock()
@@ -101,18 +100,18 @@ class Link:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody may be listening."""
+        """Whether an agent may be listening."""
         return self._connection is not None
 
     def start(self) -> None:
-        """Listen and beat from now on."""
+        """Start the thread that receives messages and sends heartbeats."""
         if self._connection is None or self._thread is not None:
             return
         self._thread = threading.Thread(target=self._run, name="hvd-elastic-link", daemon=True)
         self._thread.start()
 
     def say(self, what: str, **fields: Any) -> None:
-        """Say something. If the agent does not read just now it is kept, within bounds."""
+        """Send a message. While the agent does not read, keep it, up to :data:`MOST_UNSENT` bytes."""
         if self._connection is None:
             return
         line = json.dumps({"say": what, **fields}, separators=(",", ":"), default=str).encode() + b"\n"
@@ -120,7 +119,7 @@ class Link:
             log.warning("%d bytes are too much to say %r with; nothing is said", len(line), what)
             return
         droppable = what in ("record", "beat")
-        if not self._lock.acquire(timeout=1.0):  # somebody interrupted a message of this very thread
+        if not self._lock.acquire(timeout=1.0):  # a signal handler interrupted a message of this thread
             return
         try:
             self._send()
@@ -131,7 +130,7 @@ class Link:
             self._lock.release()
 
     def flush(self, timeout: float = 2.0) -> bool:
-        """Wait until everything is sent, ``timeout`` seconds at most. Whether it is."""
+        """Wait until everything is sent, at most ``timeout`` seconds; return whether it is."""
         deadline = time.monotonic() + timeout
         while self._connection is not None:
             with self._lock:
@@ -144,7 +143,7 @@ class Link:
         return False
 
     def close(self) -> None:
-        """Say nothing more; for tests, and before another link is opened."""
+        """End the link; for tests, and before another link is opened."""
         self._closing = True
         if self._thread is not None and self._thread is not threading.current_thread():
             connection = self._connection
@@ -163,7 +162,7 @@ class Link:
             self._wait(connection, next_beat - now)
         self._drop()
         if not self._closing:
-            self.lost()
+            self.on_lost()
 
     def _wait(self, connection: socket.socket, seconds: float) -> None:
         poll = select.poll()
@@ -176,16 +175,16 @@ class Link:
                 self._receive(connection)
 
     def beat(self) -> None:
-        """Say how far this process is, if the agent has taken in all that was said before."""
+        """Send a heartbeat, if the agent has read all earlier messages."""
         with self._lock:
             self._send()
             if self._unsent:
-                return  # nobody reads: one beat more would tell nothing
-        vitals = self.vitals
-        pace = {"step_s": vitals.step_s, "progress": vitals.progress, **({"waiting": True} if vitals.waiting else {})}
-        if vitals.every is not None:
-            pace |= {"every": vitals.every, "commit_s": vitals.commit_s, "call_s": vitals.call_s}
-        self.say("beat", pid=os.getpid(), step=vitals.step, commit=vitals.commit, **pace)
+                return  # nobody reads: one more is useless
+        status = self.status
+        pace = {"step_s": status.step_s, "progress": status.progress, **({"waiting": True} if status.waiting else {})}
+        if status.every is not None:
+            pace |= {"every": status.every, "commit_s": status.commit_s, "call_s": status.call_s}
+        self.say("beat", pid=os.getpid(), step=status.step, commit=status.commit, **pace)
 
     def _send(self) -> None:
         while self._unsent and self._connection is not None:
@@ -194,7 +193,7 @@ class Link:
             except BlockingIOError:
                 return
             except OSError:
-                self._unsent.clear()  # the reading side notices, and ends the link
+                self._unsent.clear()  # the receiving side notices, and ends the link
                 return
             del self._unsent[:sent]
 
@@ -224,9 +223,9 @@ class Link:
             log.warning("the agent sent something that is no message: %r", line[:100])
             return
         try:
-            self.told(message)
+            self.on_message(message)
         except Exception:
-            # What goes wrong in acting on one message must not silence the process.
+            # A failed reaction to one message must not end the link.
             log.exception("acting on %r failed", message["tell"])
 
     def _drop(self) -> None:
@@ -235,7 +234,7 @@ class Link:
             connection.close()
 
     def forked(self) -> None:
-        """This is a child of the training process: it has nothing to say, and must not keep the connection open."""
+        """In a forked child: close the connection, and send nothing."""
         self._lock = threading.Lock()
         self._unsent = bytearray()
         self._thread = None
@@ -256,7 +255,7 @@ _current: list[Link] = []
 
 
 def current() -> Link:
-    """Return this process's link; opened at the first call that finds the variable set."""
+    """Return this process's link; it is opened by the first call that finds the variable set."""
     if not _current:
         link = open_link(os.environ)
         if not link.connected:
@@ -268,7 +267,7 @@ def current() -> Link:
 def open_link(environ: MutableMapping[str, str]) -> Link:
     """Return a link on the socket that ``environ`` names, or one that is not connected.
 
-    The variable is taken out: programs that this one starts are no training processes.
+    Remove the variable: programs started by this one are no training processes.
     """
     number = environ.get(VARIABLE, "")
     connection = _socket(int(number)) if number.isdigit() else None
@@ -283,7 +282,7 @@ def is_announced(environ: Mapping[str, str]) -> bool:
 
 
 def _socket(descriptor: int) -> socket.socket | None:
-    """The agent's socket, if it has come as far as this process: programs in between may have closed it."""
+    """Return the agent's socket, unless a program between the agent and this process has closed it."""
     try:
         if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
             return None
@@ -308,12 +307,12 @@ def _shut(connection: socket.socket) -> None:
     try:
         connection.shutdown(socket.SHUT_RDWR)
     except OSError:
-        return  # it is closed already
+        return  # closed already
 
 
-def _ignore(message: Tell) -> None:
-    """Nobody listens yet."""
+def _ignore(message: Message) -> None:
+    """Ignore the message."""
 
 
 def _nothing() -> None:
-    """Nobody minds."""
+    """Do nothing."""

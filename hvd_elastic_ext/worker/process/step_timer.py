@@ -1,4 +1,4 @@
-"""How fast a process trains by itself: the time of its steps, without what it waits for others in them.
+"""Measure the speed of this process: step times, less the time spent waiting for other ranks.
 
 Standard library only.
 """
@@ -9,25 +9,25 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hvd_elastic_ext.worker.process.link import Vitals
+from hvd_elastic_ext.worker.process.link import Status
 
 _WAIT = "horovod_torch_wait_and_clear"
 
 
-class Pace:
-    """Fills in ``vitals`` from hooks around every optimizer's steps and Horovod's waits. For one thread.
+class StepTimer:
+    """Fill in ``status`` from hooks around optimizer steps and Horovod's waits. For one thread.
 
-    ``say`` is told of the first step in each world: how long none was done before it, beyond the time of one.
+    ``say`` reports the first step of each world, with the seconds without a step before it, less one usual step.
     """
 
     def __init__(
         self,
-        vitals: Vitals,
+        status: Status,
         now: Callable[[], float] = time.perf_counter,
         *,
         say: Callable[..., object] = lambda what, **fields: None,
     ) -> None:
-        self._vitals = vitals
+        self._status = status
         self._now = now
         self._say = say
         self._usual: float | None = None
@@ -36,15 +36,15 @@ class Pace:
         self._waited = 0.0
 
     def library(self, native: Any) -> Any:
-        """Horovod's native library, its waits timed; all else is passed on."""
+        """Wrap Horovod's native library to time its waits."""
         return _Timed(native, self._timed)
 
     def before_step(self, optimizer: Any, *_: Any) -> None:
-        """A step begins. Horovod's optimizer calls the step of the class that it wraps, with the same object."""
-        self._vitals.progress += 1
+        """A step begins. Horovod's optimizer calls the step of the class it wraps, with the same object."""
+        self._status.progress += 1
         nested = 2 if hasattr(optimizer, "_allreduce_delay") else 1
         if not 0 < self._under_way.count(id(optimizer)) < nested:
-            self._under_way.clear()  # the last one did not reach its end
+            self._under_way.clear()  # the last one did not end
         self._under_way.append(id(optimizer))
 
     def after_step(self, *_: Any) -> None:
@@ -54,19 +54,19 @@ class Pace:
         if self._under_way:
             return
         now = self._now()
-        if self._vitals.fresh:
-            self._vitals.fresh = False
+        if self._status.fresh:
+            self._status.fresh = False
             self._say("going_on", pause_s=self._pause(now))
         elif self._last is not None:
             self._usual = now - self._last
         if self._last is not None:
-            self._vitals.step_s = round(max(0.0, now - self._last - self._waited), 6)
+            self._status.step_s = round(max(0.0, now - self._last - self._waited), 6)
         self._last, self._waited = now, 0.0
-        if not self._vitals.own_step:
-            self._vitals.step += 1
+        if not self._status.own_step:
+            self._status.step += 1
 
     def _pause(self, now: float) -> float | None:
-        """Seconds that this process did no step; None if it never did one."""
+        """Seconds without a step; None before the first step."""
         if self._last is None:
             return None
         return round(max(0.0, now - self._last - (self._usual or 0.0)), 6)
@@ -74,11 +74,11 @@ class Pace:
     def _timed(self, wait: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any) -> Any:
             began = self._now()
-            self._vitals.waiting = True
+            self._status.waiting = True
             try:
                 return wait(*args)
             finally:
-                self._vitals.waiting = False
+                self._status.waiting = False
                 self._waited += self._now() - began
 
         return timed
@@ -93,5 +93,5 @@ class _Timed:
         found = getattr(self._native, name)
         if name == _WAIT:
             found = self._make(found)
-        setattr(self, name, found)  # so that the next call does not come by here
+        setattr(self, name, found)  # so that the next call skips this method
         return found

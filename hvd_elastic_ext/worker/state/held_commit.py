@@ -16,7 +16,7 @@ from typing import Final
 
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
-from hvd_elastic_ext.worker.process.link import Link, Tell
+from hvd_elastic_ext.worker.process.link import Link, Message
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Keeping:
         """Whether a commit that is still to come was named."""
         return self._wanted is not None
 
-    def asked(self, message: Tell) -> None:
+    def asked(self, message: Message) -> None:
         """Keep the commit of this name (None: none), and with ``stay`` wait there. On the link's thread.
 
         Of one that was asked for before nothing holds any more.
@@ -138,8 +138,8 @@ class Keeping:
 
     def _stay(self, asks: int) -> None:
         """Wait until this process is ended, or is told that training goes on after all."""
-        self._link.vitals.waiting = True
+        self._link.status.waiting = True
         with self._turn:
             while self._link.connected and self._asks == asks:
                 self._turn.wait(LOOK_S)
-        self._link.vitals.waiting = False
+        self._link.status.waiting = False

@@ -9,13 +9,12 @@ from typing import Any, Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
 from hvd_elastic_ext.worker.optim.reductions import accumulating
 from hvd_elastic_ext.worker.parts import rng
-from hvd_elastic_ext.worker.process.link import Vitals
+from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.state import rank_local, user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Mark, Written
 from hvd_elastic_ext.worker.state.held_commit import SAID, Keeping
@@ -31,10 +30,6 @@ from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
 
 log = logging.getLogger(__name__)
-
-admitted_by_user: Final[set[tree_codec.Name]] = set()
-"""Types and functions that may come from other ranks though no State here holds one."""
-
 
 WORTH_PREPARING: Final = 16 << 20
 """Bytes of a commit from which on its memory is asked for beforehand."""
@@ -58,7 +53,7 @@ class Keeper:
         reporter: Reporter,
         clock: Clock,
         limits: Limits,
-        vitals: Vitals | None = None,
+        status: Status | None = None,
         keeping: Keeping | None = None,
         own_files: Checkpoint | None = None,
         thinning: Thinning | None = None,
@@ -70,8 +65,8 @@ class Keeper:
         self._reporter = reporter
         self._limits = limits
         self._incarnation = limits.incarnation
-        self._vitals = vitals if vitals is not None else Vitals()
-        self._vitals.own_step = True
+        self._status = status if status is not None else Status()
+        self._status.own_step = True
         self._keeping = keeping
         self._own_files = own_files
         self._calls = Calls()
@@ -140,7 +135,7 @@ class Keeper:
         Between the backward passes of one step the answer waits for the step.
         """
         self._calls.demand_none()
-        self._vitals.progress += 1
+        self._status.progress += 1
         self._steps.between()  # nobody asks within a step: one that raised is over
         if not self._stopping.due() or self._within_a_step():
             return False
@@ -156,7 +151,7 @@ class Keeper:
         return within and self._stopping.may_wait(step=self._steps.done)
 
     def _stepped(self) -> None:
-        self._vitals.step = self._steps.done
+        self._status.step = self._steps.done
         self._count_a_missed_deadline()
         self._stopping.stepped()
         if self._reporter.due("stepped") and self._comms.rank() == 0:
@@ -294,7 +289,7 @@ class Keeper:
             view if firm else place.view(loose)
             for place, firm, view in zip(commit.layout.places, commit.layout.firm, commit.views, strict=True)
         ]
-        self._inventory.put_back(tree, commit.layout, views=views, admitted=self._admitted())
+        self._inventory.put_back(tree, commit.layout, views=views)
         self._take(self._identity())
 
     def _settle_in(self) -> None:
@@ -314,7 +309,7 @@ class Keeper:
         )
 
     def _synced(self, election: Election, said: list[Candidate]) -> None:
-        self._vitals.committed(self._steps.done, self._identity())
+        self._status.committed(self._steps.done, self._identity())
         if not self._reporter.active or self._comms.rank() != 0:
             return
         record = said[election.root].record
@@ -405,7 +400,7 @@ class Keeper:
         written = written or self._inventory.write()
         contents = Contents(written.tree, written.tensors, written.firm, self._local())
         self._buffer.take(contents, identity, step=self._steps.done)
-        self._vitals.committed(self._steps.done, self._identity())
+        self._status.committed(self._steps.done, self._identity())
         self._set_mark(written)
 
     def _local(self) -> bytes:
@@ -447,7 +442,7 @@ class Keeper:
         if self._limits.keep_rng and states is not None:
             rng.restore(states)
         self._steps.done = commit.record.step
-        self._vitals.committed(self._steps.done, self._identity())
+        self._status.committed(self._steps.done, self._identity())
         self._steps.between()
         self._inventory.settle()
         self._set_mark(self._inventory.write())
@@ -456,15 +451,7 @@ class Keeper:
         return commit.record.step
 
     def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:
-        admitted = self._admitted() if commit.record.foreign or commit.record.stored else None
-        self._inventory.put_back(
-            commit.tree, commit.layout, views=commit.views, admitted=admitted, only_reloaded=only_reloaded
-        )
-
-    def _admitted(self) -> frozenset[tree_codec.Name]:
-        """What this process holds itself may come from others."""
-        tree = self._mark.tree if self._mark is not None else self._inventory.write().tree
-        return self._inventory.names_in(tree) | admitted_by_user
+        self._inventory.put_back(commit.tree, commit.layout, views=commit.views, only_reloaded=only_reloaded)
 
     def _counted_optimizer(self) -> Any:
         """The optimizer whose steps are the job's steps: the one called ``optimizer``, else the first."""

@@ -233,15 +233,15 @@ def keeper_for(
     keeping = Keeping(buffer, link) if buffer.can_keep else None
     thinning = Thinning()
     if keeping is not None:
-        thinning = Thinning(link.vitals, named=lambda: keeping.waits)
-        way.keep, way.thin = keeping.asked, thinning.asked
+        thinning = Thinning(link.status, named=lambda: keeping.waits)
+        way.on_keep, way.on_thin = keeping.asked, thinning.asked
     keeper = Keeper(
         inventory,
         buffer=buffer,
         comms=library,
         reporter=reporter_for(settings, clock, link),
         clock=clock,
-        vitals=link.vitals,
+        status=link.status,
         keeping=keeping,
         own_files=choices.checkpoint,
         thinning=thinning,

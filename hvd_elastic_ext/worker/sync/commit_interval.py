@@ -15,7 +15,7 @@ from typing import Final
 
 import torch
 
-from hvd_elastic_ext.worker.process.link import Tell, Vitals
+from hvd_elastic_ext.worker.process.link import Message, Status
 
 MOST: Final = 1 << 20
 """No more calls than this lie between two commits."""
@@ -33,12 +33,12 @@ class Thinning:
 
     def __init__(
         self,
-        vitals: Vitals | None = None,
+        status: Status | None = None,
         *,
         named: Callable[[], bool] = lambda: False,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._vitals = vitals if vitals is not None else Vitals()
+        self._status = status if status is not None else Status()
         self._named = named
         self._now = now
         self._asked: int | None = None
@@ -48,7 +48,7 @@ class Thinning:
         self.left_out = 0
         """Calls since the last commit that did not commit."""
 
-    def asked(self, message: Tell) -> None:
+    def asked(self, message: Message) -> None:
         """The launcher says how many calls one commit is to be. On the link's thread."""
         every = message.get("every")
         self._asked = min(every, MOST) if type(every) is int and every > 0 else 1
@@ -69,7 +69,7 @@ class Thinning:
         now = self._now()
         if self._from is not None:
             self._between.append(now - self._from)
-            self._vitals.call_s = round(sum(self._between) / len(self._between), 6)
+            self._status.call_s = round(sum(self._between) / len(self._between), 6)
         self._from = now
         if self.left_out + 1 < self._every:
             self.left_out += 1
@@ -88,7 +88,7 @@ class Thinning:
     def made(self, began: float) -> None:
         """A commit was made, whoever wanted it."""
         now = self._now()
-        self._vitals.commit_s = round(now - began, 6)
+        self._status.commit_s = round(now - began, 6)
         self.left_out = 0
         if self._from is not None:
             self._from = now
@@ -99,4 +99,4 @@ class Thinning:
         self._goes_by(1)
 
     def _goes_by(self, every: int) -> None:
-        self._every = self._vitals.every = every
+        self._every = self._status.every = every

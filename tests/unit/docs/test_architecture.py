@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs/architecture.md").read_text()
 MOST = 14
@@ -41,9 +43,21 @@ def test_every_folder_says_what_belongs_there() -> None:
     assert silent == set()
 
 
+PARTS = "core|io|discover|launcher|agent|worker|report|checkpoint"
+
+
+def file(name: str) -> Path | None:
+    return next((path for root in (ROOT, ROOT / "hvd_elastic_ext") if (path := root / name).exists()), None)
+
+
 def test_every_file_that_is_named_is_there() -> None:
-    parts = "core|io|discover|launcher|agent|worker|report|checkpoint"
-    named = set(re.findall(rf"`((?:{parts})/[\w/]+(?:\.py|/))`", TEXT))
-    roots = (ROOT, ROOT / "hvd_elastic_ext")
+    named = set(re.findall(rf"`((?:{PARTS})/[\w/]+(?:\.py|/))(?::\w+)?`", TEXT))
     assert len(named) > 40
-    assert {name for name in named if not any((root / name).exists() for root in roots)} == set()
+    assert {name for name in named if file(name) is None} == set()
+
+
+@pytest.mark.parametrize(("path", "name"), sorted(set(re.findall(rf"`((?:{PARTS})/[\w/]+\.py):(\w+)`", TEXT))))
+def test_every_function_of_the_walks_is_in_its_file(path: str, name: str) -> None:
+    found = file(path)
+    assert found is not None
+    assert re.search(rf"^ *(async )?(def|class) {name}\b", found.read_text(encoding="utf-8"), re.MULTILINE)

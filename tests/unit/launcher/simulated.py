@@ -17,11 +17,20 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.driver.events import (
+    AgentEnded,
+    AgentJoined,
+    AgentLost,
+    HostsChanged,
+    LaunchEnded,
+    News,
+    Overslept,
+)
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
-from hvd_elastic_ext.launcher.state.roster import Worker
+from hvd_elastic_ext.launcher.state.job import JobState
 from tests.unit.launcher.simulated_processes import Process, Processes
 
 
@@ -110,7 +119,7 @@ class Cluster(Processes):
         self.publish(HostSet.of(slots))
 
     def publish(self, hosts: HostSet, departing: Mapping[str, tuple[str, float | None]] | None = None) -> None:
-        self.driver.hosts_changed(hosts, departing)
+        self.driver.tell(HostsChanged(hosts, departing or {}))
 
     def run(self, seconds: float) -> None:
         """Let time pass."""
@@ -132,7 +141,14 @@ class Cluster(Processes):
     def standstill(self, seconds: float) -> None:
         """Time passes for all but the launcher."""
         self.clock.advance(seconds)
-        self.driver.overslept(seconds)
+        self.driver.tell(Overslept(seconds))
+
+    def ask(self, planner: Callable[[JobState], object]) -> None:
+        """Have one planner asked, or one part of the state told something, and done what it wants done."""
+        job = self.driver.job
+        job.now = self.clock.mono()
+        planner(job)
+        self.driver.executor.do(job.take_actions())
 
     def until(self, condition: Callable[[], object], *, within: float = 60.0) -> float:
         """Let time pass until ``condition``; how long it took."""
@@ -167,8 +183,8 @@ class Cluster(Processes):
         self._connections[host] = self._connections.get(host, 0) + 1
         del self.agents[host]
         self._forget(host)
-        self.driver.agent_lost(host, "connection reset")
-        self.driver.launch_ended(host, 137, "")
+        self.driver.tell(AgentLost(host, "connection reset"))
+        self.driver.tell(LaunchEnded(host, 137, ""))
 
     def _forget(self, host: str) -> None:
         """With an agent all goes that it knew, and its memory."""
@@ -216,7 +232,7 @@ class Cluster(Processes):
         """Break an agent's connection: orders on their way are lost, news are kept."""
         self._connections[host] = self._connections.get(host, 0) + 1
         self._kept[host] = []
-        self.driver.agent_lost(host, "the connection was reset")
+        self.driver.tell(AgentLost(host, "the connection was reset"))
 
     def reconnect(self, host: str, *, again_s: float = 0.0) -> None:
         """Have an agent come back, and say once more what it said in the last ``again_s`` seconds before it was cut."""
@@ -224,9 +240,9 @@ class Cluster(Processes):
         self.mute.discard(host)
         kept, now = self._kept.pop(host), self.clock.mono()
         again = [news for at, news in self._said_lately.get(host, []) if now - at <= again_s]
-        self.driver.agent_joined(host, self._hello(host))
+        self.driver.tell(AgentJoined(host, self._hello(host)))
         for news in [*again, *(news for news in kept if news["event"] not in ("asked", "unasked"))]:
-            self.driver.news(host, news)
+            self.driver.tell(News(host, news))
         for process in self.agents[host].values():
             if process.asked is not None:
                 self._ask_again(process)
@@ -239,7 +255,7 @@ class Cluster(Processes):
 
     def start_agent(self, host: Host) -> None:
         if host.name in self.dead:
-            self.later(1.0, lambda: self.driver.launch_ended(host.name, 255, "no route to host"))
+            self.later(1.0, lambda: self.driver.tell(LaunchEnded(host.name, 255, "no route to host")))
             return
         self.later(self.join_s.get(host.name, 0.3), lambda: self.join(host.name))
 
@@ -249,7 +265,7 @@ class Cluster(Processes):
         if host in self.agents and host not in self._kept and host not in self.finishing:
             self._connections[host] = self._connections.get(host, 0) + 1
             self._kept[host] = []
-            self.later(0.001, lambda: self.driver.agent_lost(host, reason))
+            self.later(0.001, lambda: self.driver.tell(AgentLost(host, reason)))
             self.later(0.2, lambda: self._come_again(host))
 
     def _come_again(self, host: str) -> None:
@@ -266,7 +282,7 @@ class Cluster(Processes):
         fresh = name not in self._beating
         self._beating.add(name)
         self.agents.setdefault(name, {})
-        self.driver.agent_joined(name, self._hello(name))
+        self.driver.tell(AgentJoined(name, self._hello(name)))
         if fresh:
             self.later(1.0, lambda: self._beat(name))
             for process in self.agents[name].values():
@@ -322,7 +338,7 @@ class Cluster(Processes):
     def peer_address(self, host: str) -> str:
         return f"address-of-{host}"
 
-    def go_env(self, worker: Worker) -> dict[str, str]:
+    def go_env(self, host: str) -> dict[str, str]:
         return {}
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
@@ -330,20 +346,19 @@ class Cluster(Processes):
 
     def end_agent(self, host: Host) -> None:
         if host.name in self.dead:
-            self.later(1.0, lambda: self.driver.agent_ended(host.name, 255, "no route to host"))
+            self.later(1.0, lambda: self.driver.tell(AgentEnded(host.name, 255, "no route to host")))
             return
 
         def end() -> None:
             for process in list(self.agents.get(host.name, {}).values()):
                 self._end(process, 137)
             self.agents.pop(host.name, None)
-            self.driver.agent_ended(host.name, 0, "")
+            self.driver.tell(AgentEnded(host.name, 0, ""))
 
         self.later(0.3, end)
 
     def stop_launch(self, host: str) -> None:
-        if host not in self.agents:
-            self.driver.launch_ended(host, 255, "given up")
+        """No word follows of a launch that was given up."""
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         if host not in self.agents or host in self._kept:
@@ -395,7 +410,7 @@ class Cluster(Processes):
         process = seats.get(slot)
         if order["do"] == "start":
             if host in self.finishing:
-                self.driver.news(host, {"event": "refused", "slot": slot, "life": None, "reason": "about to end"})
+                self.driver.tell(News(host, {"event": "refused", "slot": slot, "life": None, "reason": "about to end"}))
                 return
             assert process is None
             if host in self.unstartable:
@@ -435,7 +450,7 @@ class Cluster(Processes):
                 self._forget(host)
                 self._notices.pop(host, None)
                 self._kept.pop(host, None)
-                self.driver.agent_lost(host, "the agent hung up")
-                self.driver.launch_ended(host, max(codes, default=0), "")
+                self.driver.tell(AgentLost(host, "the agent hung up"))
+                self.driver.tell(LaunchEnded(host, max(codes, default=0), ""))
 
         self.later(self.clears_s, gone)

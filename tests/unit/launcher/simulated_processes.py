@@ -15,6 +15,7 @@ from typing import Any
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.driver.events import News
 
 STEP_S = 0.02
 
@@ -164,7 +165,7 @@ class Processes:
         process.rank = int(base64.b64decode(order["body"]).decode().split(",")[0])
         process.state, process.asked = "training", None
         process.interrupted = process.lost = False
-        process.generation = self.driver.station.generation
+        process.generation = self.driver.job.generation
         self.later(0.05, lambda: self.enter(process))
 
     def enter(self, process: Process) -> None:
@@ -246,7 +247,7 @@ class Processes:
             self._kept[host].append(news)
             return
         self._said_lately.setdefault(host, []).append((self.clock.mono(), news))
-        self.driver.news(host, news)
+        self.driver.tell(News(host, news))
 
     def _beat(self, name: str) -> None:
         if name not in self.agents:
@@ -269,7 +270,7 @@ class Processes:
             }
             slots[str(process.slot)] = {"life": process.life, "age": now - process.beat_at, "beat": beat}
         if name not in self.cut and name not in self._kept:
-            self.driver.news(name, {"event": "beats", "slots": slots})
+            self.driver.tell(News(name, {"event": "beats", "slots": slots}))
         self.later(1.0, lambda: self._beat(name))
 
     def _train(self, process: Process) -> None:

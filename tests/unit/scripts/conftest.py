@@ -1,4 +1,4 @@
-"""Makes the tooling of scripts/ importable: it is no part of the installed package."""
+"""Makes the tooling of scripts/ importable; it is not part of the installed package."""
 
 import sys
 from pathlib import Path

@@ -16,7 +16,7 @@ def test_every_package_is_named_with_its_version() -> None:
     assert "ATTENTION" not in text
 
 
-def test_cuda_packages_are_pointed_out_with_the_remedy() -> None:
+def test_cuda_packages_give_a_warning_with_the_remedy() -> None:
     text = describe(Plan((("nvidia-cublas", "13"), ("torch", "2.13.0"), ("triton", "3"))), own="ours")
     assert "ATTENTION" in text
     assert "2 of these packages are CUDA" in text

@@ -1,4 +1,4 @@
-"""Commands are shown, logged, and never left behind."""
+"""Commands are shown and logged, and leave nothing behind."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ def test_a_failure_shows_the_last_forty_lines_and_the_log(tmp_path: Path) -> Non
         run_logged(command, label="Building", log=log, environment=os.environ)
     message = str(caught.value)
     assert message.startswith("Building failed (exit status 3)")
-    assert message.endswith(f"The whole log: {log}")
+    assert message.endswith(f"The complete log: {log}")
     assert "line 59\n" not in message
     assert "line 60\n" in message
     assert log.read_text().count("line") == 100
@@ -51,7 +51,9 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 @pytest.mark.parametrize("whom", ["supervisor", "guard"])
-def test_whoever_is_ended_the_whole_tree_goes(tmp_path: Path, root: Path, how: signal.Signals, whom: str) -> None:
+def test_the_whole_tree_ends_with_its_supervisor_or_guard(
+    tmp_path: Path, root: Path, how: signal.Signals, whom: str
+) -> None:
     command = [sys.executable, "-c", SUPERVISOR, str(root / "scripts"), str(tmp_path / "log")]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as supervisor:
         pids = tree_below(supervisor.pid, at_least=3)
@@ -84,7 +86,7 @@ def children(pid: int) -> list[int]:
         return []
 
 
-def test_pip_keeps_its_indexes_and_loses_what_points_elsewhere() -> None:
+def test_pip_keeps_its_indexes_and_no_setting_that_installs_elsewhere() -> None:
     cleaned = clean_environment(
         {
             "PIP_INDEX_URL": "https://index",
@@ -103,7 +105,7 @@ def test_pip_keeps_its_indexes_and_loses_what_points_elsewhere() -> None:
     assert cleaned["PIP_USER"] == "0"
 
 
-def test_the_build_sees_only_what_the_key_counts() -> None:
+def test_the_build_sees_only_variables_of_the_key() -> None:
     theirs = {"PATH": "/bin", "CXXFLAGS": "-O1", "HOROVOD_WITH_TENSORFLOW": "1", "MAKEFLAGS": "w", "PYTHONPATH": "/x"}
     built = build_environment(theirs, venv=Path("/venv"), request=Request(python="p"), jobs=2)
     assert built["CXXFLAGS"] == "-O1"
@@ -113,7 +115,7 @@ def test_the_build_sees_only_what_the_key_counts() -> None:
     assert not {"HOROVOD_WITH_TENSORFLOW", "PYTHONPATH", "HOROVOD_GPU_OPERATIONS"} & set(built)
 
 
-def test_options_become_the_switches_horovod_knows() -> None:
+def test_options_become_horovods_switches() -> None:
     built = build_environment({}, venv=Path("/v"), request=Request(python="p", mpi=True, cuda=True), jobs=1)
     assert built["HOROVOD_WITH_MPI"] == "1"
     assert "HOROVOD_WITHOUT_MPI" not in built
@@ -130,10 +132,10 @@ def test_options_become_the_switches_horovod_knows() -> None:
         ("2.13.0", "2.12.0", False),
     ],
 )
-def test_an_installed_torch_fits_when_it_is_the_one_asked_for(installed: str, wanted: str | None, fit: bool) -> None:
+def test_an_installed_torch_fits_if_it_is_the_requested_one(installed: str, wanted: str | None, fit: bool) -> None:
     assert fits(installed, wanted) is fit
 
 
 @pytest.mark.parametrize(("cores", "gigabytes", "jobs"), [(2, 16, 2), (64, 16, 8), (8, 1, 1), (1, 100, 1)])
-def test_compilers_at_once_are_bounded_by_cores_and_memory(cores: int, gigabytes: int, jobs: int) -> None:
+def test_cores_and_memory_limit_the_number_of_compilers(cores: int, gigabytes: int, jobs: int) -> None:
     assert parallel_jobs(cores, gigabytes * 1024**3) == jobs

@@ -1,4 +1,4 @@
-"""Nobody stares at a silent terminal."""
+"""A long command shows its progress."""
 
 import io
 import threading
@@ -9,7 +9,7 @@ from tooling.progress import Ticker, elapsed, step_in
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal, and tells when it was written to."""
+    """A stream that is a terminal, and reports when it was written to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_a_terminal_sees_the_step_and_the_time_while_the_command_is_silent(monke
     assert stream.getvalue().endswith("Building: 1:23  done\n")
 
 
-def test_elsewhere_plain_lines_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_streams_get_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.StringIO()
     with pytest.raises(KeyError), Ticker(label="Building", stream=stream, monotonic=lambda: 0.0):
         raise KeyError

@@ -1,4 +1,4 @@
-"""When set-up touches .venv, and how."""
+"""When and how set-up changes .venv."""
 
 from argparse import Namespace
 from dataclasses import replace
@@ -12,13 +12,11 @@ STAMP = Stamp(root="/tree", inputs="abc", options=DEFAULTS)
 SOUND = Found(environment=True, unfinished=False, stamp=STAMP)
 
 
-def test_nothing_is_done_when_everything_is_in_place() -> None:
-    assert decide(SOUND, STAMP)[0] is Action.NOTHING
-
-
 @pytest.mark.parametrize(
     ("found", "wanted", "action", "reason"),
     [
+        (SOUND, STAMP, Action.NOTHING, "in place"),
+        (Found(environment=True, unfinished=True, stamp=None), STAMP, Action.AFRESH, "interrupted"),
         (replace(SOUND, environment=False), STAMP, Action.AFRESH, "no working .venv"),
         (replace(SOUND, unfinished=True), STAMP, Action.AFRESH, "interrupted"),
         (replace(SOUND, stamp=None), STAMP, Action.UPDATE, "did not finish"),
@@ -29,35 +27,28 @@ def test_nothing_is_done_when_everything_is_in_place() -> None:
         (SOUND, replace(STAMP, inputs="def"), Action.UPDATE, "has changed"),
     ],
 )
-def test_each_difference_has_its_remedy_and_reason(found: Found, wanted: Stamp, action: Action, reason: str) -> None:
+def test_each_difference_has_an_action_and_a_reason(found: Found, wanted: Stamp, action: Action, reason: str) -> None:
     decided, why = decide(found, wanted)
     assert decided is action
     assert reason in why
 
 
-def test_an_interrupted_installation_is_distrusted_whatever_the_stamp_says() -> None:
-    assert decide(Found(environment=True, unfinished=True, stamp=STAMP), STAMP)[0] is Action.AFRESH
-
-
-def test_options_not_given_stay_as_they_were() -> None:
+def test_options_that_are_not_given_stay() -> None:
     earlier = Options(torch_index="URL", mpi=True, python="/py")
     assert Options().over(earlier) == earlier
     assert Options(torch_index="", mpi=False).over(earlier) == Options(torch_index="", mpi=False, python="/py")
     assert Options().over(Options()) == DEFAULTS
 
 
-def test_a_stamp_survives_being_written_and_read() -> None:
-    assert read_stamp(STAMP.to_text()) == STAMP
-
-
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"format": 1}', STAMP.to_text().replace('"format": 1', '"format": 0')]
 )
-def test_a_stamp_that_is_not_ours_counts_as_none(text: str) -> None:
+def test_only_a_stamp_of_ours_is_read(text: str) -> None:
     assert read_stamp(text) is None
+    assert read_stamp(STAMP.to_text()) == STAMP
 
 
-def test_the_hash_of_inputs_sees_names_and_contents() -> None:
+def test_the_hash_of_inputs_depends_on_names_and_contents() -> None:
     hashes = [hash_inputs(files) for files in ({"a": b"1"}, {"a": b"2"}, {"b": b"1"}, {"a": b"1", "b": b""}, {})]
     assert len(set(hashes)) == len(hashes)
     assert hash_inputs({"a": b"1", "b": b"2"}) == hash_inputs({"b": b"2", "a": b"1"})

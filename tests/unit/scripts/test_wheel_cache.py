@@ -1,10 +1,8 @@
-"""A wheel is built once, by one process, and appears whole or not at all."""
+"""One process builds a wheel once, and it appears complete or not at all."""
 
-import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -18,17 +16,16 @@ def write_wheel(work: Path) -> Path:
     return wheel
 
 
-def test_a_built_wheel_is_found_the_next_time(tmp_path: Path, facts: WheelFacts) -> None:
+def test_a_wheel_is_built_once_and_again_after_it_was_removed_by_hand(tmp_path: Path, facts: WheelFacts) -> None:
     cache = WheelCache(tmp_path)
     assert cache.find(facts) is None
     built = cache.get_or_build(facts, write_wheel)
     assert built.read_bytes() == b"a wheel"
+    assert '"torch": "2.13.0+cpu"' in (built.parent / "facts.json").read_text()
     assert cache.get_or_build(facts, pytest.fail) == built
-
-
-def test_the_facts_lie_beside_the_wheel(tmp_path: Path, facts: WheelFacts) -> None:
-    wheel = WheelCache(tmp_path).get_or_build(facts, write_wheel)
-    assert '"torch": "2.13.0+cpu"' in (wheel.parent / "facts.json").read_text()
+    built.unlink()
+    assert cache.find(facts) is None
+    assert cache.get_or_build(facts, write_wheel).exists()
 
 
 def test_a_build_that_fails_leaves_no_wheel_and_no_work(tmp_path: Path, facts: WheelFacts) -> None:
@@ -44,33 +41,7 @@ def test_a_build_that_fails_leaves_no_wheel_and_no_work(tmp_path: Path, facts: W
     assert cache.get_or_build(facts, write_wheel).exists()
 
 
-def test_two_threads_that_want_one_wheel_build_it_once(tmp_path: Path, facts: WheelFacts) -> None:
-    building, go_on = threading.Event(), threading.Event()
-    builds: list[Path] = []
-
-    def slow(work: Path) -> Path:
-        builds.append(work)
-        building.set()
-        assert go_on.wait(10)
-        return write_wheel(work)
-
-    results: list[Path] = []
-    threads = [
-        threading.Thread(target=lambda: results.append(WheelCache(tmp_path).get_or_build(facts, slow)), daemon=True)
-        for _ in range(2)
-    ]
-    threads[0].start()
-    assert building.wait(10)
-    threads[1].start()
-    go_on.set()
-    for thread in threads:
-        thread.join(10)
-    assert len(builds) == 1
-    assert len(set(results)) == 1
-    assert len(results) == 2
-
-
-BUILD_IN_ANOTHER_PROCESS = """
+BUILD = """
 import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
@@ -89,32 +60,31 @@ print(WheelCache(Path(sys.argv[2])).get_or_build(facts, build), flush=True)
 """
 
 
-def start_build(root: Path, cache: Path, behaviour: str) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", BUILD_IN_ANOTHER_PROCESS, str(root / "scripts"), str(cache), behaviour]
+def build(root: Path, cache: Path, behaviour: str) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", BUILD, str(root / "scripts"), str(cache), behaviour]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_a_build_killed_outright_leaves_no_wheel_and_the_next_one_succeeds(tmp_path: Path, root: Path) -> None:
-    with start_build(root, tmp_path, "hang") as killed:
+def test_a_killed_build_leaves_no_wheel_and_the_next_one_succeeds(tmp_path: Path, root: Path) -> None:
+    with build(root, tmp_path, "hang") as killed:
         assert killed.stdout is not None
         assert killed.stdout.readline() == "building\n"
         killed.send_signal(signal.SIGKILL)
         killed.wait(10)
     assert list(tmp_path.glob("wheels/*/*.whl")) == []
     assert list(tmp_path.glob("work/*/*.whl")) != []
-    with start_build(root, tmp_path, "finish") as second:
-        out, _ = second.communicate(timeout=20)
-    assert out.startswith("building\n")
+    with build(root, tmp_path, "finish") as second:
+        assert second.communicate(timeout=20)[0].startswith("building\n")
     assert len(list(tmp_path.glob("wheels/*/*.whl"))) == 1
     assert list(tmp_path.glob("work/*")) == []
 
 
-def test_the_second_process_says_that_it_waits_and_takes_what_the_first_built(tmp_path: Path, root: Path) -> None:
-    with start_build(root, tmp_path, "hang") as first:
+def test_a_second_process_says_that_it_waits_and_takes_the_first_ones_wheel(tmp_path: Path, root: Path) -> None:
+    with build(root, tmp_path, "hang") as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "building\n"
-        with start_build(root, tmp_path, "finish") as second:
+        with build(root, tmp_path, "finish") as second:
             assert second.stderr is not None
             assert "Another process is building" in second.stderr.readline()
             first_out, _ = first.communicate("", timeout=20)
@@ -123,15 +93,14 @@ def test_the_second_process_says_that_it_waits_and_takes_what_the_first_built(tm
     assert "building" not in second_out
 
 
-def test_the_cache_follows_xdg_but_not_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("xdg", "place"),
+    [("/somewhere", "/somewhere"), ("here", "{home}/.cache"), (None, "{home}/.cache")],
+    ids=["absolute", "relative", "unset"],
+)
+def test_the_cache_follows_an_absolute_xdg_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, xdg: str | None, place: str
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_directory({"XDG_CACHE_HOME": "/somewhere"}) == Path("/somewhere/hvd-elastic-ext")
-    assert cache_directory({"XDG_CACHE_HOME": "here"}) == tmp_path / ".cache/hvd-elastic-ext"
-    assert cache_directory({}) == tmp_path / ".cache/hvd-elastic-ext"
-
-
-def test_a_directory_emptied_by_hand_is_filled_again(tmp_path: Path, facts: WheelFacts) -> None:
-    cache = WheelCache(tmp_path)
-    os.unlink(cache.get_or_build(facts, write_wheel))
-    assert cache.find(facts) is None
-    assert cache.get_or_build(facts, write_wheel).exists()
+    found = cache_directory({} if xdg is None else {"XDG_CACHE_HOME": xdg})
+    assert found == Path(place.format(home=tmp_path)) / "hvd-elastic-ext"

@@ -7,11 +7,13 @@ nobody trains any further, so that nothing is lost.
 from __future__ import annotations
 
 import math
-from enum import Enum
 from typing import Final
 
-from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import Sealing
+from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.state.checkpoints import Call
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import Plan
 
 BEFORE_S: Final = 5.0
 """The last checkpoint begins so long before the end at the latest, beside a multiple of what one takes."""
@@ -19,14 +21,6 @@ SHORTEST_S: Final = 30.0
 """So much time a notice is thought to leave that does not say: the least that clouds give."""
 OVER_S: Final = 60.0
 """An end that has not come for so long does not come: training goes on."""
-
-
-class Call(Enum):
-    """What there is to be done about an end of everything."""
-
-    NONE = "nothing"
-    NOW = "a checkpoint, and training goes on"
-    LAST = "the last checkpoint"
 
 
 def call(now: float, by: float | None, before_s: float) -> Call:
@@ -45,41 +39,37 @@ def before_s(durable_s: float, waited_s: float = 0.0) -> float:
     return BEFORE_S + 3.0 * durable_s + 2.0 * waited_s
 
 
-class LastCall:
-    """See the module's docstring. To be asked at every look."""
+def plan(job: JobState) -> Plan:
+    """Ask for a checkpoint at once, and for the last one in time."""
+    now = job.now
+    known = _known(job, job.preemption.all_by)
+    before = before_s(cost.durable_s(job), job.checkpoints.waited_s)
+    wanted = call(now, known, before)
+    if job.before_preemption.made is Call.LAST and not job.checkpoints.nobody_goes_on:
+        job.before_preemption.made = Call.NONE  # another world has formed, and trains
+    if job.before_preemption.made is Call.LAST and wanted is Call.NOW:
+        wanted = Call.LAST  # it was faster than thought; to train on for that might cost what was saved
+    if wanted is not job.before_preemption.made:
+        if wanted is Call.NONE:
+            coordinator.go_on(job)
+            job.before_preemption.made = wanted
+        elif coordinator.now_please(job, stay=wanted is Call.LAST):
+            job.before_preemption.made = wanted
+    return Plan(None if known is None or wanted is not Call.NOW else known - before)
 
-    def __init__(self, sealing: Sealing) -> None:
-        self._sealing = sealing
-        self._made = Call.NONE
-        self._since: float | None = None
-        """Since when an end is foreseen of which nobody knows when it comes (mono)."""
 
-    def look(self, now: float, by: float | None) -> float | None:
-        """Do what is to be done. ``by``: when less than training needs will be left (mono; infinite if unknown).
+def held_back(job: JobState, decision: Decision) -> Decision:
+    """The decision, or that no world is formed: what it trained would be lost, and all before is on storage."""
+    if decision.members is None or job.before_preemption.made is not Call.LAST or not coordinator.has_all(job):
+        return decision
+    return Decision(None, "", "all that training needs is about to go, and the last checkpoint is made")
 
-        When to look again at the latest (mono).
-        """
-        known = self._known(now, by)
-        before = before_s(self._sealing.durable_s, self._sealing.waited_s)
-        wanted = call(now, known, before)
-        if self._made is Call.LAST and not self._sealing.nobody_goes_on:
-            self._made = Call.NONE  # another world has formed, and trains
-        if self._made is Call.LAST and wanted is Call.NOW:
-            wanted = Call.LAST  # it was faster than thought; to train on for that might cost what was saved
-        if wanted is not self._made:
-            if wanted is Call.NONE:
-                self._sealing.go_on()
-                self._made = wanted
-            elif self._sealing.now_please(stay=wanted is Call.LAST):
-                self._made = wanted
-        return None if known is None or wanted is not Call.NOW else known - before
 
-    def held_back(self, decision: Decision) -> Decision:
-        """The decision, or that no world is formed: what it trained would be lost, and all before is on storage."""
-        if decision.members is None or self._made is not Call.LAST or not self._sealing.has_all:
-            return decision
-        return Decision(None, "", "all that training needs is about to go, and the last checkpoint is made")
-
-    def _known(self, now: float, by: float | None) -> float | None:
-        self._since = None if by != math.inf else now if self._since is None else self._since
-        return by if self._since is None else self._since + SHORTEST_S
+def _known(job: JobState, by: float | None) -> float | None:
+    """``by``: when less than training needs will be left (mono; infinite if unknown); None if enough will be."""
+    part = job.before_preemption
+    if by != math.inf:
+        part.since = None
+        return by
+    part.since = job.now if part.since is None else part.since
+    return part.since + SHORTEST_S

@@ -9,17 +9,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Asleep
+from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
 from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import before_s
-from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import Sealing
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept, last_words
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Durability
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
-from hvd_elastic_ext.launcher.state.context import Station
+from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
+from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 log = logging.getLogger(__name__)
@@ -28,18 +27,6 @@ ANSWER_S: Final = 900.0
 """How long a host may take for a look: it may have to read all of a checkpoint."""
 AGAIN_S: Final = 5.0
 """Pause after a look that came to nothing."""
-
-Identity = tuple[int, int, int, int]
-
-
-class Stored(NamedTuple):
-    """A checkpoint, by its name, where it is, of which commit and step it is, and a host that has it."""
-
-    name: str
-    path: str
-    identity: Identity
-    step: int
-    host: str = ""
 
 
 class Step(Enum):
@@ -50,20 +37,6 @@ class Step(Enum):
     VERIFY = "read the checkpoint back"
     SLEEP = "nothing is left to save"
     WAIT = "it cannot be saved"
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """``held``: the commit in the memory of each seat; ``stored``: the newest checkpoint; ``whole``: read back.
-
-    ``looked`` is False as long as neither is known; ``stateless``: processes have trained that keep no commit.
-    """
-
-    looked: bool = False
-    held: Mapping[Seat, Kept] = field(default_factory=dict)
-    stored: Stored | None = None
-    whole: bool = False
-    stateless: bool = False
 
 
 def next_step(known: Known, *, read_back: bool = True) -> Step:
@@ -78,220 +51,216 @@ def next_step(known: Known, *, read_back: bool = True) -> Step:
     return Step.SLEEP if known.whole or not read_back else Step.VERIFY
 
 
-class Bedtime:
-    """See the module's docstring. To be asked at every look; without ``after_s`` nobody sleeps."""
+def look(job: JobState, *, short: str | None, hurry: bool = False, read_back: bool = True) -> Asleep | None:
+    """Do what comes next. ``short``: why there is nobody to train, and will not be; None if there is.
 
-    def __init__(self, station: Station, sealing: Sealing, how: Durability | None, *, after_s: float | None) -> None:
-        self._station = station
-        self._sealing = sealing
-        self._how = how
-        self._after_s = after_s
-        self._since: float | None = None
-        self._known = Known()
-        self._skip: list[str] = []
-        """Checkpoints that look whole and are not."""
-        self._asked: dict[str, int] = {}
-        """Number of the errand of each host whose answer is waited for."""
-        self._answers: dict[str, Mapping[str, Any]] = {}
-        self._asked_at = self._again_at = -math.inf
-        self._hopeless = self._hurry = False
-        self._read_back = True
-        self._said = ""
-
-    @property
-    def going(self) -> bool:
-        """Whether waiting ends in sleep, as far as is known, however long that takes."""
-        return self._since is not None and not self._hopeless
-
-    def look(self, now: float, *, short: str | None, hurry: bool = False, read_back: bool = True) -> Asleep | None:
-        """Do what comes next. ``short``: why there is nobody to train, and will not be; None if there is.
-
-        What the job ends with for now, once nothing can be lost by it. In a ``hurry`` it is not waited for that
-        somebody may train after all, whether the job may sleep or not. ``read_back``: what is stored is read back.
-        """
-        if self._how is None or (self._after_s is None and not hurry):
-            return None
-        self._hurry, self._read_back = hurry, read_back
-        if short is None:
-            self.rise()
-            return None
-        self._since = now if self._since is None else self._since
-        if now < self._not_before or self._sealing.busy or self._station.transferring:
-            return None
-        if self._asked:
-            if now >= self._asked_at + ANSWER_S:
-                self._later(f"no answer from {', '.join(sorted(self._asked))} after {ANSWER_S:g} s")
-            return None
-        return self._go_on(now, short)
-
-    @property
-    def waits_for_an_answer(self) -> bool:
-        """Whether an agent is at work for this, or on a checkpoint."""
-        return bool(self._asked) or self._sealing.busy
-
-    def next_look(self) -> float | None:
-        """When there may be something to do (mono)."""
-        waits = self._since is None or self._asked or self._sealing.busy
-        return None if waits else self._not_before
-
-    @property
-    def _not_before(self) -> float:
-        if self._since is None:
-            return math.inf
-        return max(self._ready_at(self._since), self._again_at, self._sealing.again_at)
-
-    def _ready_at(self, since: float) -> float:
-        """It has been too few for long enough then, or all that holds the newest commit is about to go."""
-        at = since + (0.0 if self._hurry else self._after_s or 0.0)
-        holders, going = self._station.roster.holders(), self._station.leaves_by
-        if not holders or not holders <= going.keys():
-            return at
-        ends = min(going[host] for host in holders)
-        return since if ends == math.inf else max(since, min(at, ends - before_s(self._sealing.durable_s)))
-
-    def lost(self, host: str) -> None:
-        """A connection was lost, and with it perhaps an answer: what is known is known no more."""
-        if host in self._asked or any(seat.host == host for seat in self._known.held):
-            self._forget()
-
-    def is_busy(self, host: str) -> bool:
-        """Whether a host's agent is on an errand for this."""
-        return host in self._asked
-
-    def take(self, agent: Agent, news: Mapping[str, Any]) -> bool:
-        """Take in what an agent says of its errand; False if it is about something else."""
-        host, event = agent.host.name, news.get("event")
-        if event not in ("errand", "errand_ended") or host not in self._asked or self._asked[host] != news.get("id"):
-            return False
-        answer = news.get("answer")
-        if not isinstance(answer, dict):
-            self._later(f"{host}: {last_words(news)}")
-        elif isinstance(why := answer.get("failed"), str):
-            self._later(f"{host}: {why}")
-        else:
-            del self._asked[host]
-            self._answers[host] = answer
-            if not self._asked:
-                self._take_answers()
-        return True
-
-    def _go_on(self, now: float, short: str) -> Asleep | None:
-        match next_step(self._known, read_back=self._read_back):
-            case Step.LOOK:
-                return self._ask_all(now, short)
-            case Step.SEAL:
-                self._seal()
-            case Step.VERIFY:
-                assert self._known.stored is not None
-                self._answers = {}
-                self._ask(now, [self._known.stored.host], do="verify", name=self._known.stored.name)
-            case Step.WAIT if self._hurry:
-                return Asleep(short)
-            case Step.WAIT:
-                self._hopeless = True
-                self._later("it trains without a State of hvd_elastic_ext; use one, or --adopt")
-            case Step.SLEEP:
-                stored = self._known.stored
-                return Asleep(short, path=stored and stored.path, step=stored and stored.step)
+    What the job ends with for now, once nothing can be lost by it. In a ``hurry`` it is not waited for that
+    somebody may train after all, whether the job may sleep or not. ``read_back``: what is stored is read back.
+    """
+    if job.rules.durability is None or (job.rules.sleep_after_s is None and not hurry):
         return None
-
-    def _ask_all(self, now: float, short: str) -> Asleep | None:
-        # One that was sent a signal is to end, and yet has its grace, and its memory, as long as it lasts.
-        agents = [
-            agent
-            for agent in self._station.roster.agents.values()
-            if agent.heard and (agent.leaves_by is not None or not agent.finishing)
-        ]
-        if any(not agent.joined for agent in agents):
-            self._again_at = now + AGAIN_S
-            return None  # it comes again, or is cut off; what it holds may be the newest
-        if not agents:
-            path, step = self._sealing.newest
-            return Asleep(short, path=path, step=step)
-        self._answers = {}
-        self._ask(now, [agent.host.name for agent in agents], do="held", skip=self._skip)
+    job.before_sleep.hurry, job.before_sleep.read_back = hurry, read_back
+    if short is None:
+        rise(job)
         return None
+    job.before_sleep.since = job.now if job.before_sleep.since is None else job.before_sleep.since
+    if job.now < _not_before(job) or (job.checkpoints.attempt is not None) or job.transferring:
+        return None
+    if job.before_sleep.asked:
+        if job.now >= job.before_sleep.asked_at + ANSWER_S:
+            _later(job, f"no answer from {', '.join(sorted(job.before_sleep.asked))} after {ANSWER_S:g} s")
+        return None
+    return _go_on(job, short)
 
-    def _ask(self, now: float, hosts: Sequence[str], **request: Any) -> None:
-        assert self._how is not None
-        self._asked_at = now
-        for host in hosts:
-            number = self._station.new_errand()
-            whole = {"place": self._how.place, **request}
-            if not self._station.hands.send(host, self._order(host, number, whole)):
-                self._later(f"{host} is not connected")
-                return
-            self._asked[host] = number
 
-    def _order(self, host: str, number: int, request: Mapping[str, Any]) -> dict[str, Any]:
-        slots = sorted(seat.slot for seat in self._station.roster.lives if seat.host == host)
-        return {"do": "errand", "id": number, "slots": slots, "request": request}
+def waits_for_an_answer(job: JobState) -> bool:
+    """Whether an agent is at work for this, or on a checkpoint."""
+    return bool(job.before_sleep.asked) or (job.checkpoints.attempt is not None)
 
-    def _take_answers(self) -> None:
-        if "whole" in next(iter(self._answers.values())):
-            self._take_verdict(next(iter(self._answers.values())))
+
+def next_look(job: JobState) -> float | None:
+    """When there may be something to do (mono)."""
+    waits = job.before_sleep.since is None or job.before_sleep.asked or (job.checkpoints.attempt is not None)
+    return None if waits else _not_before(job)
+
+
+def _not_before(job: JobState) -> float:
+    if job.before_sleep.since is None:
+        return math.inf
+    return max(_ready_at(job, job.before_sleep.since), job.before_sleep.again_at, job.checkpoints.not_before)
+
+
+def _ready_at(job: JobState, since: float) -> float:
+    """It has been too few for long enough then, or all that holds the newest commit is about to go."""
+    at = since + (0.0 if job.before_sleep.hurry else job.rules.sleep_after_s or 0.0)
+    holders, going = job.roster.holders(), job.leaves_by
+    if not holders or not holders <= going.keys():
+        return at
+    ends = min(going[host] for host in holders)
+    return since if ends == math.inf else max(since, min(at, ends - before_s(cost.durable_s(job))))
+
+
+def lost(job: JobState, host: str) -> None:
+    """A connection was lost, and with it perhaps an answer: what is known is known no more."""
+    if host in job.before_sleep.asked or any(seat.host == host for seat in job.before_sleep.known.held):
+        _forget(job)
+
+
+def is_busy(job: JobState, host: str) -> bool:
+    """Whether a host's agent is on an errand for this."""
+    return host in job.before_sleep.asked
+
+
+def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
+    """Take in what an agent says of its errand; False if it is about something else."""
+    host, event = agent.host.name, news.get("event")
+    if (
+        event not in ("errand", "errand_ended")
+        or host not in job.before_sleep.asked
+        or job.before_sleep.asked[host] != news.get("id")
+    ):
+        return False
+    answer = news.get("answer")
+    if not isinstance(answer, dict):
+        _later(job, f"{host}: {last_words(news)}")
+    elif isinstance(why := answer.get("failed"), str):
+        _later(job, f"{host}: {why}")
+    else:
+        del job.before_sleep.asked[host]
+        job.before_sleep.answers[host] = answer
+        if not job.before_sleep.asked:
+            _take_answers(job)
+    return True
+
+
+def _go_on(job: JobState, short: str) -> Asleep | None:
+    match next_step(job.before_sleep.known, read_back=job.before_sleep.read_back):
+        case Step.LOOK:
+            return _ask_all(job, short)
+        case Step.SEAL:
+            _seal(job)
+        case Step.VERIFY:
+            assert job.before_sleep.known.stored is not None
+            job.before_sleep.answers = {}
+            _ask(job, [job.before_sleep.known.stored.host], do="verify", name=job.before_sleep.known.stored.name)
+        case Step.WAIT if job.before_sleep.hurry:
+            return Asleep(short)
+        case Step.WAIT:
+            job.before_sleep.hopeless = True
+            _later(job, "it trains without a State of hvd_elastic_ext; use one, or --adopt")
+        case Step.SLEEP:
+            stored = job.before_sleep.known.stored
+            return Asleep(short, path=stored and stored.path, step=stored and stored.step)
+    return None
+
+
+def _ask_all(job: JobState, short: str) -> Asleep | None:
+    # One that was sent a signal is to end, and yet has its grace, and its memory, as long as it lasts.
+    agents = [
+        agent
+        for agent in job.roster.agents.values()
+        if agent.heard and (agent.leaves_by is not None or not agent.finishing)
+    ]
+    if any(not agent.joined for agent in agents):
+        job.before_sleep.again_at = job.now + AGAIN_S
+        return None  # it comes again, or is cut off; what it holds may be the newest
+    if not agents:
+        path, step = job.checkpoints.newest
+        return Asleep(short, path=path, step=step)
+    job.before_sleep.answers = {}
+    _ask(job, [agent.host.name for agent in agents], do="held", skip=job.before_sleep.skip)
+    return None
+
+
+def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
+    assert job.rules.durability is not None
+    job.before_sleep.asked_at = job.now
+    for host in hosts:
+        number = job.new_errand()
+        whole = {"place": job.rules.durability.place, **request}
+        if not job.send(host, _order(job, host, number, whole)):
+            _later(job, f"{host} is not connected")
             return
-        held: dict[Seat, Kept] = {}
-        stored: Stored | None = None
-        try:
-            for host, answer in self._answers.items():
-                for slot, (identity, step, side) in answer["held"].items():
-                    held[Seat(host, int(slot))] = Kept(_identity(identity), int(step), int(side))
-                if (newest := answer["newest"]) is not None:
-                    identity, step = _identity(newest["identity"]), int(newest["step"])
-                    found = Stored(newest["name"], newest["path"], identity, step, host)
-                    stored = found if stored is None or found.identity[1:] > stored.identity[1:] else stored
-        except (KeyError, TypeError, ValueError) as error:
-            self._later(f"an answer that is none: {type(error).__name__} {error}")
-            return
-        stateless = not held and any(worker.live_at is not None for worker in self._station.roster.workers.values())
-        self._known = Known(True, held, stored, stateless=stateless)
+        job.before_sleep.asked[host] = number
 
-    def _take_verdict(self, answer: Mapping[str, Any]) -> None:
-        stored = self._known.stored
-        assert stored is not None
-        if answer.get("whole") is True:
-            self._known = Known(True, self._known.held, stored, whole=True)
-            return
-        self._station.record("passed_over", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
-        self._skip.append(stored.name)
-        self._forget()
-        self._again_at = self._station.now() + AGAIN_S
 
-    def _seal(self) -> None:
-        newest = max(kept.commit[1:] for kept in self._known.held.values())
-        having = {seat: kept for seat, kept in self._known.held.items() if kept.commit[1:] == newest}
-        self._skip.clear()  # what is made anew has its name
-        lives = {Life(seat, self._station.roster.lives.get(seat, 0)): kept for seat, kept in having.items()}
-        self._forget()
-        self._sealing.at_rest(dict(sorted(lives.items(), key=lambda each: self._place(each[0]))))
+def _order(job: JobState, host: str, number: int, request: Mapping[str, Any]) -> dict[str, Any]:
+    slots = sorted(seat.slot for seat in job.roster.lives if seat.host == host)
+    return {"do": "errand", "id": number, "slots": slots, "request": request}
 
-    def _place(self, life: Life) -> tuple[float, Life]:
-        """Ranks are dealt in the order of those in the last world: each gets its own random generators back."""
-        place = self._station.rendezvous.place(life)
-        return (math.inf if place is None else place.rank), life
 
-    def rise(self) -> None:
-        """Somebody trains, or is about to."""
-        if self._since is not None:
-            self._since, self._hopeless = None, False
-            self._forget()
-            self._sealing.no_more_rest()
+def _take_answers(job: JobState) -> None:
+    if "whole" in next(iter(job.before_sleep.answers.values())):
+        _take_verdict(job, next(iter(job.before_sleep.answers.values())))
+        return
+    held: dict[Seat, Kept] = {}
+    stored: Found | None = None
+    try:
+        for host, answer in job.before_sleep.answers.items():
+            for slot, (identity, step, side) in answer["held"].items():
+                held[Seat(host, int(slot))] = Kept(_identity(identity), int(step), int(side))
+            if (newest := answer["newest"]) is not None:
+                identity, step = _identity(newest["identity"]), int(newest["step"])
+                found = Found(newest["name"], newest["path"], identity, step, host)
+                stored = found if stored is None or found.identity[1:] > stored.identity[1:] else stored
+    except (KeyError, TypeError, ValueError) as error:
+        _later(job, f"an answer that is none: {type(error).__name__} {error}")
+        return
+    stateless = not held and any(worker.live_at is not None for worker in job.roster.workers.values())
+    job.before_sleep.known = Known(True, held, stored, stateless=stateless)
 
-    def _forget(self) -> None:
-        self._known, self._again_at = Known(), -math.inf
-        self._asked.clear()
 
-    def _later(self, why: str) -> None:
-        self._forget()
-        self._again_at = self._station.now() + AGAIN_S
-        self._say(f"the job does not {'end' if self._hurry else 'go to sleep'} yet: {why}")
+def _take_verdict(job: JobState, answer: Mapping[str, Any]) -> None:
+    stored = job.before_sleep.known.stored
+    assert stored is not None
+    if answer.get("whole") is True:
+        job.before_sleep.known = Known(True, job.before_sleep.known.held, stored, whole=True)
+        return
+    job.record("passed_over", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
+    job.before_sleep.skip.append(stored.name)
+    _forget(job)
+    job.before_sleep.again_at = job.now + AGAIN_S
 
-    def _say(self, what: str) -> None:
-        if what != self._said:
-            self._said = what
-            log.warning("%s", what)
-            self._station.record("not_sealed" if self._hurry else "not_slept", reason=what)
+
+def _seal(job: JobState) -> None:
+    newest = max(kept.commit[1:] for kept in job.before_sleep.known.held.values())
+    having = {seat: kept for seat, kept in job.before_sleep.known.held.items() if kept.commit[1:] == newest}
+    job.before_sleep.skip.clear()  # what is made anew has its name
+    lives = {Life(seat, job.roster.lives.get(seat, 0)): kept for seat, kept in having.items()}
+    _forget(job)
+    coordinator.at_rest(job, dict(sorted(lives.items(), key=lambda each: _place(job, each[0]))))
+
+
+def _place(job: JobState, life: Life) -> tuple[float, Life]:
+    """Ranks are dealt in the order of those in the last world: each gets its own random generators back."""
+    place = job.rendezvous.place(life)
+    return (math.inf if place is None else place.rank), life
+
+
+def rise(job: JobState) -> None:
+    """Somebody trains, or is about to."""
+    if job.before_sleep.since is not None:
+        job.before_sleep.since, job.before_sleep.hopeless = None, False
+        _forget(job)
+        coordinator.no_more_rest(job)
+
+
+def _forget(job: JobState) -> None:
+    job.before_sleep.known, job.before_sleep.again_at = Known(), -math.inf
+    job.before_sleep.asked.clear()
+
+
+def _later(job: JobState, why: str) -> None:
+    _forget(job)
+    job.before_sleep.again_at = job.now + AGAIN_S
+    _say(job, f"the job does not {'end' if job.before_sleep.hurry else 'go to sleep'} yet: {why}")
+
+
+def _say(job: JobState, what: str) -> None:
+    if what != job.before_sleep.said:
+        job.before_sleep.said = what
+        log.warning("%s", what)
+        job.record("not_sealed" if job.before_sleep.hurry else "not_slept", reason=what)
 
 
 def _identity(numbers: Any) -> Identity:

@@ -8,17 +8,13 @@ goes by another number than the one that is wanted is told it again.
 from __future__ import annotations
 
 import math
-from collections import deque
 from statistics import median
 from typing import Final
 
 from hvd_elastic_ext.launcher.rules.checkpoints import interval
-from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
-from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST
-from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
-from hvd_elastic_ext.launcher.state.context import Station
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
-from hvd_elastic_ext.launcher.state.worlds import Worlds
 
 ENOUGH: Final = 5
 """Commits that are measured before any is left out: the first ones find their memory."""
@@ -28,68 +24,57 @@ AGAIN_S: Final = 5.0
 """When a rank that goes by another number is told again."""
 
 
-class Thinning:
-    """See the module's docstring; looked at by the driver. Without ``how`` all commits are made."""
+def plan(job: JobState) -> Plan:
+    """Measure, choose, and tell those who go by another number."""
+    now = job.now
+    auto = job.rules.commit_every is not None and job.rules.commit_every.auto
+    if not auto and now < job.commit_interval.look_at:  # there may be thousands, and mostly nothing is to be said
+        return NOTHING
+    job.commit_interval.look_at = now + AGAIN_S
+    if not job.settled:
+        return NOTHING
+    members = job.roster.present(job.world.members)
+    if auto:
+        _measure(job, members)
+        if now >= job.commit_interval.choose_at:
+            job.commit_interval.choose_at = now + CHOOSE_S
+            _choose(job, now, hosts=len({worker.seat.host for worker in members}))
+    others = [worker for worker in members if worker.every not in (None, job.commit_interval.every)]
+    if others and now >= job.commit_interval.tell_at:
+        job.commit_interval.tell_at = now + AGAIN_S
+        job.tell_all(members, "thin", every=job.commit_interval.every)
+    return NOTHING
 
-    def __init__(self, station: Station, worlds: Worlds, how: Cadence | None) -> None:
-        self._station = station
-        self._worlds = worlds
-        self._how = how
-        self._every = how.steps if how is not None and how.steps is not None else 1
-        self._choice: interval.Thinning | None = None
-        self._failures = Failures()
-        self._mended = worlds.mended
-        self._watched_from = station.now()
-        self._commits_s: deque[float] = deque(maxlen=LATEST)
-        self._calls_s: deque[float] = deque(maxlen=LATEST)
-        self._newest: tuple[int, int, int] | None = None
-        self._look_at = self._choose_at = -math.inf
-        self._tell_at = -math.inf
 
-    def look(self, now: float) -> None:
-        """Measure, choose, and tell those who go by another number."""
-        auto = self._how is not None and self._how.auto
-        if not auto and now < self._look_at:  # there may be thousands, and mostly nothing is to be said
-            return
-        self._look_at = now + AGAIN_S
-        if not self._worlds.settled:
-            return
-        members = self._station.roster.present(self._worlds.members)
-        if auto:
-            self._measure(members)
-            if now >= self._choose_at:
-                self._choose_at = now + CHOOSE_S
-                self._choose(now, hosts=len({worker.seat.host for worker in members}))
-        others = [worker for worker in members if worker.every not in (None, self._every)]
-        if others and now >= self._tell_at:
-            self._tell_at = now + AGAIN_S
-            self._station.tell_all(members, "thin", every=self._every)
+def _measure(job: JobState, members: list[Worker]) -> None:
+    """Note what a commit took that is new: all wait for the slowest."""
+    newest = max((worker.holds for worker in members if worker.holds is not None), default=None)
+    commits = [worker.commit_s for worker in members if worker.commit_s is not None]
+    calls = [worker.call_s for worker in members if worker.call_s is not None]
+    if newest != job.commit_interval.newest and commits and calls:
+        job.commit_interval.newest = newest
+        job.commit_interval.commits_s.append(max(commits))
+        job.commit_interval.calls_s.append(max(calls))
 
-    def _measure(self, members: list[Worker]) -> None:
-        """Note what a commit took that is new: all wait for the slowest."""
-        newest = max((worker.holds for worker in members if worker.holds is not None), default=None)
-        commits = [worker.commit_s for worker in members if worker.commit_s is not None]
-        calls = [worker.call_s for worker in members if worker.call_s is not None]
-        if newest != self._newest and commits and calls:
-            self._newest = newest
-            self._commits_s.append(max(commits))
-            self._calls_s.append(max(calls))
 
-    def _choose(self, now: float, *, hosts: int) -> None:
-        mended, self._mended = self._mended, self._worlds.mended
-        for _ in range(self._mended - mended):
-            self._failures = self._failures.failed()
-        self._failures = self._failures.watched(now - self._watched_from, hosts)
-        self._watched_from = now
-        if len(self._commits_s) < ENOUGH:
-            return
-        before = self._choice
-        self._choice = interval.commit_every(
-            list(self._commits_s), median(self._calls_s), self._failures.rate(hosts), before=before
-        )
-        if self._choice is not before:
-            self._every, self._tell_at = self._choice.steps, -math.inf
-            self._station.record("interval", calls=self._every, reason=_said(self._choice))
+def _choose(job: JobState, now: float, *, hosts: int) -> None:
+    mended, job.commit_interval.mended = job.commit_interval.mended, job.world.mended
+    for _ in range(job.commit_interval.mended - mended):
+        job.commit_interval.failures = job.commit_interval.failures.failed()
+    job.commit_interval.failures = job.commit_interval.failures.watched(now - job.commit_interval.watched_from, hosts)
+    job.commit_interval.watched_from = now
+    if len(job.commit_interval.commits_s) < ENOUGH:
+        return
+    before = job.commit_interval.choice
+    job.commit_interval.choice = interval.commit_every(
+        list(job.commit_interval.commits_s),
+        median(job.commit_interval.calls_s),
+        job.commit_interval.failures.rate(hosts),
+        before=before,
+    )
+    if job.commit_interval.choice is not before:
+        job.commit_interval.every, job.commit_interval.tell_at = job.commit_interval.choice.steps, -math.inf
+        job.record("interval", calls=job.commit_interval.every, reason=_said(job.commit_interval.choice))
 
 
 def _said(choice: interval.Thinning) -> str:

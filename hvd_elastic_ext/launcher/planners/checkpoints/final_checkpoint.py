@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from hvd_elastic_ext.launcher.planners.checkpoints.before_sleep import Bedtime
-from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import Sealing
-from hvd_elastic_ext.launcher.state.context import Station
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, cost
+from hvd_elastic_ext.launcher.rules.checkpoints import finished
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 log = logging.getLogger(__name__)
 
@@ -47,41 +48,41 @@ def decide(now: float, facts: Facts) -> tuple[bool, str]:
     return True, "the end of training is made durable"
 
 
-class LastState:
-    """See the module's docstring. To be asked at every look, once all processes of a job that is done have ended."""
+def plan(job: JobState) -> Plan:
+    """Begin nothing where the job's own newest checkpoint says that its training is done."""
+    done, how = job.restore.done, job.rules.durability
+    if done is not None and how is not None and not (job.ending or job.world.begun):
+        log.warning("%s", finished.said(done, how.place))
+        job.final_checkpoint.over = job.outcome.finishing = True
+    return NOTHING
 
-    def __init__(self, station: Station, sealing: Sealing, bedtime: Bedtime) -> None:
-        self._station = station
-        self._sealing = sealing
-        self._bedtime = bedtime
-        self._since: float | None = None
-        self.over = station.rules.durability is None
-        """There is nothing to save, or no more."""
 
-    def needs_agents(self, now: float) -> bool:
-        """Whether there is still something to save; it is said how that ended."""
-        if self.over:
-            return False
-        if self._since is None:
-            self._since = now
-            self._bedtime.rise()
-            self._sealing.done()
-        done = self._bedtime.look(now, short="training is done", hurry=True, read_back=False)
-        facts = Facts(self._since, done is not None, not self._bedtime.waits_for_an_answer, self._sealing.durable_s)
-        waits, why = decide(now, facts)
-        if waits:
-            return True
-        self.over = True
-        if done is not None and not self._station.roster.agents:
-            why = "no agent is left that could write it"
-        if why:
-            _, step = self._sealing.newest
-            newest = "there is none" if step is None else f"the newest is of step {step}"
-            log.warning(
-                "training is done, but its end is in no checkpoint: %s; %s, and the same command goes on from there",
-                why, newest,
-            )  # fmt: skip
-            self._station.record("not_sealed", reason=f"the end of training: {why}")
-        elif done is not None and done.path is not None:
-            log.warning("training is done; step %s is in %s", done.step, done.path)
+def needs_agents(job: JobState) -> bool:
+    """Whether there is still something to save; it is said how that ended."""
+    if job.final_checkpoint.over:
         return False
+    if job.final_checkpoint.since is None:
+        job.final_checkpoint.since = job.now
+        before_sleep.rise(job)
+        coordinator.done(job)
+    done = before_sleep.look(job, short="training is done", hurry=True, read_back=False)
+    facts = Facts(
+        job.final_checkpoint.since, done is not None, not before_sleep.waits_for_an_answer(job), cost.durable_s(job)
+    )
+    waits, why = decide(job.now, facts)
+    if waits:
+        return True
+    job.final_checkpoint.over = True
+    if done is not None and not job.roster.agents:
+        why = "no agent is left that could write it"
+    if why:
+        _, step = job.checkpoints.newest
+        newest = "there is none" if step is None else f"the newest is of step {step}"
+        log.warning(
+            "training is done, but its end is in no checkpoint: %s; %s, and the same command goes on from there",
+            why, newest,
+        )  # fmt: skip
+        job.record("not_sealed", reason=f"the end of training: {why}")
+    elif done is not None and done.path is not None:
+        log.warning("training is done; step %s is in %s", done.step, done.path)
+    return False

@@ -1,6 +1,7 @@
 """Watches over hosts and processes that run.
 
-Belongs here: a lost network of the launcher, processes that do not go on, scripts without an elastic loop.
+Belongs here: silence, a lost link of the launcher, processes that stand still or are slow, scripts without an elastic
+loop, and who is blamed for a failure.
 
-Never here: who is blamed for an end: see ``rules/health`` and ``state/blame``.
+Never here: what a strike costs: that is ``rules/health``.
 """

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from hvd_elastic_ext.launcher.state.context import Station
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
-from hvd_elastic_ext.launcher.state.worlds import Worlds
 
 log = logging.getLogger(__name__)
 
@@ -33,58 +33,58 @@ def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float)
     return limit_s / 2 < now - max(heard) <= max(limit_s, grace_s)
 
 
-class Isolation:
-    """See the module's docstring. To be asked at every look."""
+def plan(job: JobState) -> Plan:
+    """Hold everything back while it is the launcher that has lost its link."""
+    job.held = _is_alone(job, job.now)
+    return NOTHING
 
-    def __init__(self, station: Station, worlds: Worlds) -> None:
-        self._station = station
-        self._worlds = worlds
-        self._since: float | None = None
-        self._back_by: float | None = None
 
-    def look(self, now: float) -> bool:
-        """Whether hosts may be silent for now, and all else has to wait."""
-        rules = self._station.rules
-        latest = now - rules.heartbeat_timeout_s
-        if self._since is None and not any(0 < each.heard < latest for each in self._station.roster.agents.values()):
-            return False
-        agents = self._agents()
-        if self._since is None:
-            heard = [agent.heard for agent in agents]
-            if not alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s):
-                return False
-            self._begin(now, agents)
-            return True
-        if self._waits(now, agents):
-            return True
-        self._since = self._back_by = None
+def _is_alone(job: JobState, now: float) -> bool:
+    """Whether hosts may be silent for now, and all else has to wait."""
+    rules = job.rules
+    latest = now - rules.heartbeat_timeout_s
+    if job.link_loss.since is None and not any(0 < each.heard < latest for each in job.roster.agents.values()):
         return False
+    agents = _agents(job)
+    if job.link_loss.since is None:
+        heard = [agent.heard for agent in agents]
+        if not alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s):
+            return False
+        _begin(job, now, agents)
+        return True
+    if _waits(job, now, agents):
+        return True
+    job.link_loss.since = job.link_loss.back_by = None
+    return False
 
-    def _agents(self) -> list[Agent]:
-        roster = self._station.roster
-        members = roster.present(self._worlds.members)
-        # Newcomers have nothing to go on with.
-        those = [worker for worker in members if worker.generation] or members
-        hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in self._worlds.excused)]
-        found = map(roster.agents.get, dict.fromkeys(hosts))
-        return [agent for agent in found if agent is not None and agent.heard]
 
-    def _begin(self, now: float, agents: Sequence[Agent]) -> None:
-        self._since = now
-        silent_s = now - max(agent.heard for agent in agents)
-        names = [agent.host.name for agent in agents]
-        reason = f"nothing was heard of any host of the world for {silent_s:.1f} s: is this machine's link down?"
-        log.warning("%s Nobody is cut off for now", reason)
-        self._station.record("isolated", hosts=names, reason=reason)
+def _agents(job: JobState) -> list[Agent]:
+    roster = job.roster
+    members = roster.present(job.world.members)
+    # Newcomers have nothing to go on with.
+    those = [worker for worker in members if worker.generation] or members
+    hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.excused)]
+    found = map(roster.agents.get, dict.fromkeys(hosts))
+    return [agent for agent in found if agent is not None and agent.heard]
 
-    def _waits(self, now: float, agents: Sequence[Agent]) -> bool:
-        assert self._since is not None
-        rules = self._station.rules
-        back = sum(agent.heard > self._since for agent in agents)
-        if not back:
-            heard = [agent.heard for agent in agents]
-            return alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s)
-        if self._back_by is None:
-            log.warning("hosts are heard again")
-            self._back_by = now + max(rules.heartbeat_timeout_s, RETURN_S)
-        return back < len(agents) and now < self._back_by
+
+def _begin(job: JobState, now: float, agents: Sequence[Agent]) -> None:
+    job.link_loss.since = now
+    silent_s = now - max(agent.heard for agent in agents)
+    names = [agent.host.name for agent in agents]
+    reason = f"nothing was heard of any host of the world for {silent_s:.1f} s: is this machine's link down?"
+    log.warning("%s Nobody is cut off for now", reason)
+    job.record("isolated", hosts=names, reason=reason)
+
+
+def _waits(job: JobState, now: float, agents: Sequence[Agent]) -> bool:
+    assert job.link_loss.since is not None
+    rules = job.rules
+    back = sum(agent.heard > job.link_loss.since for agent in agents)
+    if not back:
+        heard = [agent.heard for agent in agents]
+        return alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s)
+    if job.link_loss.back_by is None:
+        log.warning("hosts are heard again")
+        job.link_loss.back_by = now + max(rules.heartbeat_timeout_s, RETURN_S)
+    return back < len(agents) and now < job.link_loss.back_by

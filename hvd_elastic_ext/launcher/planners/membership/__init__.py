@@ -1,7 +1,7 @@
-"""Who is in the next world, as far as something has to be done about it.
+"""Who trains: hosts, agents and processes, the next world, and the newest commit before it forms.
 
-Belongs here: the newest commit before a world forms, commits on their way from one host to another, too few hosts,
-hosts that a former launcher had.
+Belongs here: the published list, agents and processes that are started and ended, seats, the next world and its ranks,
+custody and transfers of commits, too few hosts, hosts of an earlier launcher.
 
 Never here: who should be in the world. That is decided in ``rules/membership``.
 """

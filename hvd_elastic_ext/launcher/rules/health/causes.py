@@ -13,6 +13,8 @@ SSH_FAILED: Final = 255
 """What ssh itself ends with when it could not connect, or lost the connection."""
 HEEDED: Final = 255
 """What scripts written for Alibaba's SDK end with, as -1, when they have to leave."""
+BUDGET_WINDOW_S: Final = 3600.0
+"""``--failure-budget`` is so many faults within this time."""
 SIGNALLED: Final = 128
 """Exit codes above this are 128 + the number of the signal that ended the process."""
 

@@ -7,6 +7,7 @@ import pytest
 from hvd_elastic_ext.core.errors import BadHosts
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost
+from hvd_elastic_ext.launcher.driver import events
 from tests.unit.launcher.simulated import Cluster
 from tests.unit.launcher.small_agents import Scene, hello, play
 
@@ -71,12 +72,12 @@ def test_what_the_older_one_ran_counts_as_ended_and_the_seats_are_filled_anew() 
     cluster.until(lambda: cluster.world == ["a", "b"])
     cluster.run(1.0)
     cluster.agents["b"].clear()  # its machine was replaced by another one of the same name
-    cluster.driver.agent_lost("b", "another agent has taken its place")
-    cluster.driver.agent_joined("b", {"facts": {}, "seats": {}})
+    cluster.driver.tell(events.AgentLost("b", "another agent has taken its place"))
+    cluster.driver.tell(events.AgentJoined("b", {"facts": {}, "seats": {}}))
     cluster.run(0.2)
     assert [(event["host"], event["cause"]) for event in cluster.events("exited")] == [("b", "crashed")]
     cluster.run(1.0)
-    assert cluster.driver.station.generation == 2
+    assert cluster.driver.job.generation == 2
 
 
 def test_a_host_cannot_be_listed_twice() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.driver.events import End
+from hvd_elastic_ext.launcher.planners.membership.world import TELL_AGAIN_S
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from hvd_elastic_ext.launcher.state.worlds import TELL_AGAIN_S
 from tests.unit.launcher.simulated import Cluster, Rules
 
 
@@ -29,7 +30,7 @@ def causes(cluster: Cluster) -> list[str]:
 def test_the_first_world_forms_when_all_are_ready() -> None:
     cluster = running("a", "b", "c")
     assert causes(cluster) == ["start"]
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
 
 
 def test_hosts_of_equal_standing_get_ranks_in_the_order_of_the_list() -> None:
@@ -54,7 +55,7 @@ def test_a_newcomer_is_let_in_when_it_stands_ready_and_survivors_are_interrupted
     cluster.hosts(a=1, b=1)
     cluster.run(15.0)
     assert cluster.world == ["a"]
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert causes(cluster) == ["start", "hosts added"]
 
@@ -65,7 +66,7 @@ def test_a_newcomer_that_refuses_ssh_costs_the_others_nothing() -> None:
     cluster.hosts(a=1, b=1, c=1)
     cluster.run(60.0)
     assert cluster.world == ["a", "b"]
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
     assert [strike["cause"] for strike in cluster.events("struck")][:2] == ["unreachable", "unreachable"]
 
 
@@ -129,7 +130,7 @@ def test_a_removal_that_would_leave_too_few_waits_for_the_replacement() -> None:
     cluster.run(2.0)
     assert cluster.world == ["a", "b"]
     cluster.until(lambda: cluster.world == ["a", "c"])
-    assert cluster.driver.station.generation == 2
+    assert cluster.driver.job.generation == 2
 
 
 def test_all_workers_may_be_killed_at_once() -> None:
@@ -157,8 +158,8 @@ def test_a_host_that_falls_silent_is_cut_off_and_its_peers_go_on() -> None:
         cluster.until(
             lambda: (
                 cluster.world == ["a", "b"]
-                and cluster.driver.station.rendezvous.formed
-                and cluster.driver.station.generation == 2
+                and cluster.driver.job.rendezvous.formed
+                and cluster.driver.job.generation == 2
             )
         )
         < 4.5
@@ -171,7 +172,7 @@ def test_nobody_waits_for_a_host_that_was_to_leave_and_falls_silent_before_it_ha
     cluster.run(2.0)
     cluster.cut.add("c")
     cluster.hosts(a=1, b=1)
-    went_on = cluster.until(lambda: cluster.world == ["a", "b"] and cluster.driver.station.rendezvous.formed)
+    went_on = cluster.until(lambda: cluster.world == ["a", "b"] and cluster.driver.job.rendezvous.formed)
     assert 2.0 < went_on < 4.5
     assert causes(cluster) == ["start", "hosts removed"]
 
@@ -183,7 +184,7 @@ def test_nobody_waits_for_a_host_that_was_to_leave_and_falls_silent_while_anothe
     cluster.until(lambda: cluster.events("parked")[-1]["host"] == "d")
     cluster.cut.add("c")
     cluster.hosts(a=1, b=1, d=1)
-    assert cluster.until(lambda: cluster.world == ["a", "b", "d"] and cluster.driver.station.rendezvous.formed) < 4.5
+    assert cluster.until(lambda: cluster.world == ["a", "b", "d"] and cluster.driver.job.rendezvous.formed) < 4.5
 
 
 def test_a_host_that_is_listed_no_more_is_not_waited_for_when_its_connection_is_lost() -> None:
@@ -275,7 +276,7 @@ def test_below_the_minimum_the_job_waits_unless_it_was_asked_to_fail() -> None:
     cluster = running("a", "b", rules=Rules(Limits(least=2, settle_s=0.1)))
     cluster.run(2.0)
     cluster.kill("b")
-    cluster.until(lambda: cluster.driver.station.generation == 2 and len(cluster.world) == 2)
+    cluster.until(lambda: cluster.driver.job.generation == 2 and len(cluster.world) == 2)
     assert cluster.driver.outcome is None
 
 
@@ -290,7 +291,7 @@ def test_who_only_has_to_be_started_again_is_not_missing() -> None:
 
 def test_a_job_that_is_told_to_stop_leaves_nothing() -> None:
     cluster = running("a", "b")
-    cluster.driver.end(JobFailed("told to"))
+    cluster.driver.tell(End(JobFailed("told to")))
     cluster.until(lambda: cluster.driver.over)
     assert not cluster.agents
 
@@ -352,7 +353,7 @@ def test_a_worker_that_was_sent_away_may_take_its_time_to_end_when_nobody_waits_
     cluster.run(1.0)
     cluster.stop("b")  # in the interpreter's last lines
     cluster.hosts(a=1)
-    cluster.until(lambda: cluster.driver.station.generation == 2 and cluster.driver.station.rendezvous.formed)
+    cluster.until(lambda: cluster.driver.job.generation == 2 and cluster.driver.job.rendezvous.formed)
     cluster.run(20.0)
     assert not cluster.events("fenced")
     assert not cluster.events("struck")

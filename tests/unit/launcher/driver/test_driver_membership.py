@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from tests.unit.launcher.driver.test_driver import causes, running
 from tests.unit.launcher.simulated import Cluster, Rules
@@ -166,7 +167,7 @@ def test_a_newcomer_killed_while_it_goes_live_leaves_the_others_training() -> No
     cluster = running("a", "b")
     cluster.run(2.0)
     cluster.hosts(a=1, b=1, c=1)
-    cluster.until(lambda: cluster.driver.station.generation == 2)
+    cluster.until(lambda: cluster.driver.job.generation == 2)
     cluster.kill("c")
     assert cluster.until(lambda: sizes(cluster) == [2, 2] and cluster.world == ["a", "b"]) < 1.0
     assert {event["host"] for event in cluster.events("struck")} == {"c"}
@@ -190,7 +191,7 @@ def test_a_survivor_that_waits_for_a_lost_peer_in_vain_is_ended_and_comes_back_a
     next(process for process in cluster.training if process.host == "b").wedged = True
     cluster.run(1.0)
     cluster.kill("c")
-    cluster.until(lambda: cluster.world == ["a"] and cluster.driver.worlds.formed, within=12.0)
+    cluster.until(lambda: cluster.world == ["a"] and cluster.driver.job.formed, within=12.0)
     assert [event["cause"] for event in cluster.events("exited")] == ["crashed", "peer lost"]
     assert [event["host"] for event in cluster.events("struck")] == ["c"]
     cluster.until(lambda: cluster.world[:2] == ["a", "b"], within=12.0)
@@ -212,7 +213,7 @@ def test_ranks_go_by_what_is_said_when_they_are_asked_for_and_not_by_whose_beat_
     cluster.run(3.0)
     for host, number in (("a", 100), ("b", 101), ("c", 104)):
         beat = {"commit": [1, 1, number], "step": number}
-        cluster.driver.news(host, {"event": "beats", "slots": {"0": {"life": 1, "age": 0.0, "beat": beat}}})
+        cluster.driver.tell(News(host, {"event": "beats", "slots": {"0": {"life": 1, "age": 0.0, "beat": beat}}}))
     cluster.sealed = [1, 1, 105]
     cluster.hosts(a=1, b=1, c=1, d=1)
     cluster.until(lambda: len(cluster.events("resized")) == 2)

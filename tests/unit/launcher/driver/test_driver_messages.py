@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.planners.membership.world import TELL_AGAIN_S
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from hvd_elastic_ext.launcher.state.worlds import TELL_AGAIN_S
 from tests.unit.launcher.driver.test_driver import causes, running
 from tests.unit.launcher.simulated import Cluster, Rules
 
@@ -24,7 +24,7 @@ def test_a_newcomer_that_was_not_told_to_go_is_told_again_when_its_agent_is_back
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.events("parked")[-1]["host"] == "b")
     cluster.deaf.add("b")
-    cluster.until(lambda: cluster.driver.station.generation == 2)
+    cluster.until(lambda: cluster.driver.job.generation == 2)
     assert cluster.agents["b"][0].state == "parked"
     cut_off_unnoticed(cluster, "b", for_s=0.3)
     assert cluster.until(lambda: cluster.world == ["a", "b"]) < 1.0
@@ -35,7 +35,7 @@ def test_a_newcomer_that_was_not_told_to_go_is_told_again_in_any_case() -> None:
     cluster = running("a")
     cluster.lose["go"] = cluster.told["go"] + 1
     cluster.hosts(a=1, b=1)
-    cluster.until(lambda: cluster.driver.station.generation == 2)
+    cluster.until(lambda: cluster.driver.job.generation == 2)
     assert cluster.until(lambda: cluster.world == ["a", "b"]) < TELL_AGAIN_S + 1.0
 
 
@@ -44,7 +44,7 @@ def test_a_process_whose_start_got_lost_is_started_when_its_agent_is_back() -> N
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: "b" in cluster.agents)
     cluster.agents["b"].clear()
-    cluster.until(lambda: cluster.driver.station.roster.on("b"))
+    cluster.until(lambda: cluster.driver.job.roster.on("b"))
     cluster.disconnect("b")  # the order is on its way
     cluster.run(0.2)
     assert not cluster.agents["b"]
@@ -95,7 +95,7 @@ def test_ranks_whose_answer_got_lost_are_told_again_and_nobody_is_interrupted_fo
     assert cluster.until(lambda: cluster.world == ["a", "b"]) < 0.5
     cluster.run(5.0)
     assert causes(cluster) == ["start", "hosts added"]
-    assert cluster.driver.station.generation == 2
+    assert cluster.driver.job.generation == 2
 
 
 @pytest.mark.parametrize("again_s", [0.02, 0.5, 5.0, 60.0])
@@ -218,7 +218,7 @@ def test_a_start_that_is_refused_is_ordered_again_after_a_while_and_nobody_is_bl
     cluster.hosts(a=1, b=1)
     cluster.run(5.0)
     assert not cluster.agents["b"]
-    assert not cluster.driver.station.roster.on("b")
+    assert not cluster.driver.job.roster.on("b")
     cluster.finishing.discard("b")
     assert cluster.until(lambda: cluster.world == ["a", "b"]) < 20.0
     assert not cluster.events("struck")

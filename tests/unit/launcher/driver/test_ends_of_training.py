@@ -24,7 +24,7 @@ def test_who_is_done_first_is_neither_missed_nor_sent_away_however_long_it_has_t
     done(cluster, "b")  # the other one needs half a second more for the same step
     done(cluster, "a")
     cluster.run(300.0)  # writing the model
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
     assert not cluster.told["update"]
     cluster.finish()
     cluster.until(lambda: cluster.driver.over)
@@ -37,7 +37,7 @@ def test_newcomers_that_are_ready_when_training_is_done_do_not_begin_it_anew() -
     cluster.until(lambda: bool(cluster.events("parked")[2:]))
     done(cluster, "a", "b")
     cluster.run(60.0)
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
     cluster.finish()
     cluster.until(lambda: cluster.driver.over)
     assert cluster.driver.outcome is None
@@ -49,7 +49,7 @@ def test_a_script_may_train_twice_and_is_elastic_in_the_second_training_too() ->
     for host in ("b", "a", "c"):
         cluster.says(host, "looping")
     cluster.run(1.0)
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
     cluster.kill("b")
     cluster.until(lambda: cluster.world == ["a", "c"])
     assert not cluster.driver.over
@@ -61,8 +61,8 @@ def test_a_world_that_forms_when_a_member_is_done_forms_without_it() -> None:
     cluster.kill("c")
     cluster.run(0.2)
     cluster.says("a", "done")
-    cluster.until(lambda: cluster.world[-1:] == ["b"] and cluster.driver.worlds.formed)
-    assert cluster.driver.worlds.members[0].seat.host == "b"
+    cluster.until(lambda: cluster.world[-1:] == ["b"] and cluster.driver.job.formed)
+    assert cluster.driver.job.world.members[0].seat.host == "b"
 
 
 def test_whoever_has_much_to_do_after_training_is_not_taken_to_stand_still() -> None:

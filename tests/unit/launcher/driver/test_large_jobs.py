@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from hvd_elastic_ext.launcher.driver import driver
+from hvd_elastic_ext.launcher.driver import plan
+from hvd_elastic_ext.launcher.driver.events import News
+from hvd_elastic_ext.launcher.planners.membership import agents
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
-from hvd_elastic_ext.launcher.state import fleet
 from tests.unit.launcher.simulated import Cluster, Rules
 
 
@@ -29,31 +30,31 @@ def next_look_in(cluster: Cluster) -> float:
 
 def test_the_larger_a_calm_job_the_rarer_the_looks_but_not_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = running("a", "b")
-    assert next_look_in(cluster) == driver.LOOK_S
-    monkeypatch.setattr(driver, "CALM_EACH_S", 2.0)
+    assert next_look_in(cluster) == plan.LOOK_S
+    monkeypatch.setattr(plan, "CALM_EACH_S", 2.0)
     assert next_look_in(cluster) == 4.0
-    monkeypatch.setattr(driver, "CALM_EACH_S", 200.0)
-    assert next_look_in(cluster) == driver.CALM_S
+    monkeypatch.setattr(plan, "CALM_EACH_S", 200.0)
+    assert next_look_in(cluster) == plan.CALM_S
 
 
 def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(driver, "CALM_EACH_S", 2.0)
+    monkeypatch.setattr(plan, "CALM_EACH_S", 2.0)
     cluster = running("a", "b")
     cluster.kill("b")
     cluster.until(lambda: cluster.events("exited"))
-    assert next_look_in(cluster) <= driver.LOOK_S
+    assert next_look_in(cluster) <= plan.LOOK_S
 
 
 def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
     cluster = running("a", "b")
-    assert not cluster.driver.fleet.too_silent()
+    assert not cluster.driver.too_silent()
     cluster.clock.advance(cluster.rules.heartbeat_timeout_s + 1.0)
-    assert cluster.driver.fleet.too_silent()
-    cluster.driver.news("a", {"event": "beats", "slots": {}})
+    assert cluster.driver.too_silent()
+    cluster.driver.tell(News("a", {"event": "beats", "slots": {}}))
     cluster.driver.look()
-    assert not cluster.driver.fleet.too_silent()
+    assert not cluster.driver.too_silent()
     assert {event["host"] for event in cluster.events("fenced")} == {"b"}
 
 
@@ -65,14 +66,14 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
     cluster.hosts(**dict.fromkeys(("a", *(f"h{number}" for number in range(others))), 1))
     cluster.driver.look()
     assert len(started) == others + 1
-    cluster.clock.advance(fleet.JOIN_S + 20.0)
+    cluster.clock.advance(agents.JOIN_S + 20.0)
     cluster.driver.look()
     assert bool(cluster.events("struck")) is blamed
 
 
 def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
     cluster = running("a")
-    meeting, (worker,) = cluster.driver.station.rendezvous, cluster.driver.station.roster.workers.values()
+    meeting, (worker,) = cluster.driver.job.rendezvous, cluster.driver.job.roster.workers.values()
     waiting = meeting.waiting
     assert worker.life not in waiting
     meeting.ask(Question(worker.life, 99, "GET", "/rank_and_size/a/0"), cluster.clock.mono())
@@ -86,7 +87,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
     cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
     for _ in range(3):
         cluster.clock.advance(cluster.rules.heartbeat_timeout_s / 2 + 1.0)
-        cluster.driver.news("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})})
+        cluster.driver.tell(News("a", {"event": "beats", "slots": {}, **({"part": True} if part else {})}))
         cluster.driver.look()
     assert bool(hung_up) is missed  # to come back and say what has become of it
     assert not cluster.events("fenced")
@@ -96,7 +97,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
 def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> None:
     cluster = running("a")
     quiet = {"0": {"life": 1, "age": cluster.rules.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
-    cluster.driver.news("a", {"event": "beats", "slots": quiet, "part": True})
-    assert cluster.driver.fleet.too_silent()
+    cluster.driver.tell(News("a", {"event": "beats", "slots": quiet, "part": True}))
+    assert cluster.driver.too_silent()
     cluster.driver.look()
     assert [event["host"] for event in cluster.events("fenced")] == ["a"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
 from tests.unit.launcher.driver.test_driver import running
 from tests.unit.launcher.simulated import Cluster
 
@@ -43,7 +44,7 @@ def cluster() -> Cluster:
 
 def said(cluster: Cluster, message: Any) -> None:
     number = cluster.agents["a"][0].life
-    cluster.driver.news("a", {"event": "said", "slot": 0, "life": number, "message": message})
+    cluster.driver.tell(News("a", {"event": "said", "slot": 0, "life": number, "message": message}))
 
 
 @pytest.mark.parametrize("events", [OF_AGENTS, ("exited",), ("not_started",)], ids=["news", "exited", "not started"])
@@ -52,7 +53,7 @@ def test_no_field_of_an_agents_news_is_an_error_of_ours(cluster: Cluster, events
         usual = {"event": event, "slot": 0, "life": cluster.agents["a"][0].life}
         for field in FIELDS:
             for poison in POISON:
-                cluster.driver.news("a", {**usual, field: poison})
+                cluster.driver.tell(News("a", {**usual, field: poison}))
             cluster.driver.look()
 
 
@@ -67,7 +68,7 @@ def test_no_field_of_what_a_process_says_is_an_error_of_ours(cluster: Cluster) -
 def test_no_field_of_a_beat_is_an_error_of_ours(cluster: Cluster) -> None:
     for field, poison in itertools.product(IN_WORDS, POISON):
         beat = {"life": cluster.agents["a"][0].life, "age": poison, "beat": {field: poison}}
-        cluster.driver.news("a", {"event": "beats", "slots": {"0": beat, "²": beat, "9" * 5000: beat}})
+        cluster.driver.tell(News("a", {"event": "beats", "slots": {"0": beat, "²": beat, "9" * 5000: beat}}))
         cluster.driver.look()
 
 
@@ -89,6 +90,6 @@ def come_back(cluster: Cluster, number: str) -> None:
     status = {"life": 1, "pid": 1, "state": "running", "code": None, "held": [1, 1, 1, 1], "note": number}
     cluster.disconnect("a")
     facts = {"event": "hello", "facts": {}, "seats": {number: status}}
-    cluster.driver.agent_joined("a", {**cluster._hello("a"), **facts})
-    cluster.driver.news("a", {"event": "held", "slots": {number: [1, 1, 1, 1]}})
+    cluster.driver.tell(AgentJoined("a", {**cluster._hello("a"), **facts}))
+    cluster.driver.tell(News("a", {"event": "held", "slots": {number: [1, 1, 1, 1]}}))
     cluster.driver.look()

@@ -100,7 +100,7 @@ def test_a_successor_that_was_reached_before_it_was_published_is_not_cut_off() -
     assert not [event for event in cluster.events("fenced") if "recreated" in event["reason"]]
     cluster.kill("b", code=1)
     cluster.run(1.0)
-    assert [subject.uid for subject in cluster.driver.faults.ledger.records if subject.uid][-1] == "2"
+    assert [subject.uid for subject in cluster.driver.job.faults.ledger.records if subject.uid][-1] == "2"
 
 
 def cut_off_once(*, dies: bool = False) -> Cluster:

@@ -88,7 +88,7 @@ def test_an_agent_that_speaks_on_is_kept_whatever_the_list_says_and_is_that_of_t
     cluster.run(20.0)
     assert cluster.world == ["a", "b"]
     assert len(cluster.events("resized")) == len(cluster.events("spawned")) - 1 == 1
-    assert cluster.driver.station.roster.agents["b"].host.life == "7"
+    assert cluster.driver.job.roster.agents["b"].host.life == "7"
     cluster.disconnect("b")  # a link that breaks for a moment is no more than that
     cluster.run(SOON_S)
     cluster.reconnect("b")
@@ -119,7 +119,7 @@ def test_the_new_life_carries_no_strike_of_the_former_one() -> None:
     cluster.publish(pods(a="1", b="2"))
     cluster.until(lambda: cluster.world == ["a", "b"], within=20.0)
     cluster.publish(pods(a="1", b="1"))  # no cluster does so; it shows that nothing was forgotten
-    assert cluster.driver.faults.ledger.usable_slots(cluster.clock.mono(), pods(b="1").hosts[0]) == ()
+    assert cluster.driver.job.faults.ledger.usable_slots(cluster.clock.mono(), pods(b="1").hosts[0]) == ()
 
 
 def test_the_new_life_answers_for_what_it_does_itself() -> None:

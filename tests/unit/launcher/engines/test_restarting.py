@@ -8,10 +8,12 @@ import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
-from hvd_elastic_ext.launcher.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S, Restarting
-from hvd_elastic_ext.launcher.engines.world_change import BACK_S, Move, decide
+from hvd_elastic_ext.launcher.driver.events import Expected, WorldNotBegun
+from hvd_elastic_ext.launcher.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
+from hvd_elastic_ext.launcher.state import resize_report
 from tests.unit.launcher.rules.membership.test_membership import LIMITS, process, situation
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.simulated_processes import Process
@@ -30,10 +32,7 @@ class Restarted(Cluster):
         self.leaves_with, self.loops = leaves_with, loops
         self.deaf_hosts: set[str] = set()
         self.begun: list[tuple[int, list[str]]] = []
-        engine = self.driver.engine
-        assert isinstance(engine, Restarting)
-        self.engine = engine
-        engine.formed = lambda generation, hosts: self.begun.append((generation, hosts))
+        self.driver.executor.begin_world = lambda generation, hosts: self.begun.append((generation, hosts))
 
     def _ask(self, process: Process) -> None:
         if not process.generation:
@@ -64,7 +63,7 @@ class Restarted(Cluster):
 
 def resized(cluster: Cluster) -> dict[str, Any]:
     """The last change, once it was written down."""
-    cluster.driver.worlds.accounts.close()
+    cluster.ask(resize_report.close)
     return cluster.events("resized")[-1]
 
 
@@ -218,7 +217,7 @@ def test_one_that_fails_while_all_leave_for_newcomers_is_blamed_and_nobody_waits
     cluster = begun("a", "b")
     cluster.deaf_hosts = {"a", "b"}
     cluster.hosts(a=1, b=1, c=1)
-    cluster.until(lambda: cluster.engine.next_look() is not None)
+    cluster.until(lambda: cluster.driver.job.restarting.change is not None)
     cluster.kill("b")
     cluster.trains("a", "c", within=NOTICE_S + 3.0)
     assert cluster.ends()["b"] == "crashed"
@@ -250,14 +249,14 @@ def test_ranks_that_mpirun_could_not_start_are_started_again_within_the_budget()
     cluster.hosts(a=1, b=1)
     for number in (1, 2, 3):
         cluster.until(lambda number=number: len(cluster.begun) == number)
-        cluster.engine.not_begun(cluster.begun[-1][0], "mpirun has ended with exit code 1: no route to host")
+        cluster.driver.tell(WorldNotBegun(cluster.begun[-1][0], "mpirun has ended with exit code 1: no route to host"))
     cluster.until(lambda: cluster.driver.over)
     assert "last: mpirun has ended with exit code 1: no route to host" in str(cluster.driver.outcome)
 
 
 def test_an_end_of_mpirun_after_all_have_begun_is_for_the_processes_to_explain() -> None:
     cluster = begun("a", "b")
-    cluster.engine.not_begun(cluster.begun[-1][0], "mpirun has ended with exit code 0")
+    cluster.driver.tell(WorldNotBegun(cluster.begun[-1][0], "mpirun has ended with exit code 0"))
     cluster.run(5.0)
     assert cluster.world == ["a", "b"]
     assert len(cluster.begun) == 1
@@ -266,7 +265,7 @@ def test_an_end_of_mpirun_after_all_have_begun_is_for_the_processes_to_explain()
 def test_a_world_of_another_launcher_goes_on_and_is_not_begun_again() -> None:
     cluster = Restarted()
     hosts = cluster.inherit("a", "b")
-    cluster.driver.expect(hosts, until=60.0)
+    cluster.driver.tell(Expected(tuple(hosts), 60.0))
     cluster.publish(HostSet.of({"a": 1, "b": 1}))
     cluster.run(5.0)
     assert cluster.world == ["a", "b"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.driver.events import HealthChanged
 from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
@@ -238,14 +239,14 @@ class Cluster:
     def block(self, host: str, seconds: float | None) -> None:
         """By hand."""
         if (launcher := self.launcher) is not None:
-            ledger = launcher.driver.faults.ledger
+            ledger = launcher.driver.job.faults.ledger
             until = None if seconds is None else self.sim.now + seconds
             self._health(launcher, ledger.block(Subject("host", host), until, ""), "blocked", host)
 
     def clear(self, host: str) -> None:
         """By hand: forget what is held against a host."""
         if (launcher := self.launcher) is not None:
-            ledger = launcher.driver.faults.ledger
+            ledger = launcher.driver.job.faults.ledger
             faults = [fault.subject for fault in ledger.faults]
             for subject in dict.fromkeys([*ledger.records, *faults]):
                 if subject.name == host:
@@ -253,6 +254,4 @@ class Cluster:
             self._health(launcher, ledger, "cleared", host)
 
     def _health(self, launcher: Launcher, ledger: Any, event: str, host: str) -> None:
-        launcher.driver.faults.ledger = ledger
-        launcher.driver.station.record(event, host=host, reason="")
-        launcher._changed()
+        launcher.driver.tell(HealthChanged(ledger, event, {"host": host, "reason": ""}))

@@ -11,11 +11,21 @@ from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.core.rank_info import Place
 from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.driver.events import (
+    AgentEnded,
+    AgentJoined,
+    AgentLost,
+    Expected,
+    HostsChanged,
+    LaunchEnded,
+    News,
+    Overslept,
+    PeersMoved,
+)
 from hvd_elastic_ext.launcher.job.saved_state import hosts_left, ledger_of, state_of
 from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import resize_report
-from hvd_elastic_ext.launcher.state.roster import Worker
 from tests.unit.launcher.model.agent import LATENCY_S, Agent, Line, Message
 
 if TYPE_CHECKING:
@@ -51,7 +61,7 @@ class Launcher:
         self.driver = self._driver(saved)
         left = HostSet(tuple(hosts_left(saved)))
         if left:
-            self.driver.expect(left, until=self.born + cluster.rules.orphan_grace_s)
+            self.driver.tell(Expected(tuple(left), self.born + cluster.rules.orphan_grace_s))
         self._left = left
         self.publish()
 
@@ -84,7 +94,7 @@ class Launcher:
             return
         cluster = self._cluster
         hosts = cluster.listed or self._left
-        self.driver.hosts_changed(hosts, {host: ("preempted", by) for host, by in cluster.departing.items()})
+        self.driver.tell(HostsChanged(hosts, {host: ("preempted", by) for host, by in cluster.departing.items()}))
         self.dirty = True
 
     def stop(self, seconds: float) -> None:
@@ -97,7 +107,7 @@ class Launcher:
     def _cont(self, since: float) -> None:
         missed, self._missed, self.stopped_at = self._missed or [], None, None
         if self.alive:
-            self.driver.overslept(self._sim.now - since)
+            self.driver.tell(Overslept(self._sim.now - since))
             self.look()
             for act in missed:
                 act()
@@ -121,16 +131,16 @@ class Launcher:
         if agent.down_since is not None and host not in self._cluster.cut:
             agent.reached()
         if "event" in message.news:
-            self.driver.news(host, message.news)
+            self.driver.tell(News(host, message.news))
             self.dirty = self.dirty or message.news["event"] != "beats"
             return
         if (before := self.lines.get(host)) is not None:
             before.open = False
             self._cluster.tell_loss(before)
-            self.driver.agent_lost(host, "it came again")
+            self.driver.tell(AgentLost(host, "it came again"))
         self.lines[host] = line
-        self.driver.agent_joined(host, message.news)
-        self.driver.ways_changed(host)
+        self.driver.tell(AgentJoined(host, message.news))
+        self.driver.tell(PeersMoved(host))
         self.dirty = True
 
     def look(self) -> None:
@@ -151,7 +161,7 @@ class Launcher:
         if self.alive and self.lines.get(line.agent.host) is line:
             line.open = False
             del self.lines[line.agent.host]
-            self.driver.agent_lost(line.agent.host, reason)
+            self.driver.tell(AgentLost(line.agent.host, reason))
             self.dirty = True
 
     def command_ended(self, agent: Agent, code: int) -> None:
@@ -161,7 +171,7 @@ class Launcher:
             return
         if self.alive and self._commands.get(agent.host) is agent:
             del self._commands[agent.host]
-            self.driver.launch_ended(agent.host, code, "")
+            self.driver.tell(LaunchEnded(agent.host, code, ""))
             self.dirty = True
 
     # --- what outlives it
@@ -204,13 +214,13 @@ class Launcher:
         else:
             agent.connect()
             del self._commands[host]
-            self.driver.launch_ended(host, 0, "adopted")
+            self.driver.tell(LaunchEnded(host, 0, "adopted"))
             self.dirty = True
 
     def _not_started(self, host: str, token: object) -> None:
         if self.alive and self._commands.get(host) is token:
             del self._commands[host]
-            self.driver.launch_ended(host, 255, "no route to host")
+            self.driver.tell(LaunchEnded(host, 255, "no route to host"))
             self.dirty = True
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
@@ -237,7 +247,7 @@ class Launcher:
 
     def _hung_up(self, host: str, reason: str) -> None:
         if self.alive and host not in self.lines:
-            self.driver.agent_lost(host, reason)
+            self.driver.tell(AgentLost(host, reason))
             self.dirty = True
 
     def end_agent(self, host: Host) -> None:
@@ -249,7 +259,7 @@ class Launcher:
         reached = host not in self._cluster.cut
         if reached and (agent := self._cluster.agents.get(host)) is not None:
             self._cluster.agent_dies(agent, code=0)
-        self.driver.agent_ended(host, 0 if reached else 255, "" if reached else "no route to host")
+        self.driver.tell(AgentEnded(host, 0 if reached else 255, "" if reached else "no route to host"))
         self.dirty = True
 
     @property
@@ -262,7 +272,7 @@ class Launcher:
     def peer_address(self, host: str) -> str:
         return f"address-of-{host}"
 
-    def go_env(self, worker: Worker) -> dict[str, str]:
+    def go_env(self, host: str) -> dict[str, str]:
         return {}
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:

@@ -156,7 +156,7 @@ class Oracle:
 
     def deals(self, launcher: Launcher) -> None:
         """The launcher tells ranks, and nothing holds a world back any more: it may not fall behind what is there."""
-        key = (launcher.incarnation, launcher.driver.station.generation)
+        key = (launcher.incarnation, launcher.driver.job.generation)
         if key in self._claims:
             return
         claims = list(self._gone)

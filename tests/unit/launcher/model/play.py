@@ -148,7 +148,7 @@ class _Play:
 
     def _says(self) -> str:
         launcher = self._cluster.launcher
-        return "no launcher" if launcher is None else repr(launcher.driver._reason)
+        return "no launcher" if launcher is None else repr(launcher.driver.job.reason)
 
     def _ended_early(self) -> None:
         assert self._cluster.launcher is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from tests.unit.launcher.driver.test_driver import running
@@ -61,7 +62,7 @@ def test_whoever_holds_the_only_commit_and_cools_down_sends_it_to_who_may_work(m
 def test_a_holder_that_is_blocked_by_hand_sends_its_commit_on() -> None:
     cluster = running("a")
     cluster.run(3.0)
-    faults = cluster.driver.faults
+    faults = cluster.driver.job.faults
     faults.ledger = faults.ledger.block(Subject("host", "a"), None, "bad fan")
     cluster.hosts(a=1, b=1)
     cluster.run(1.0)
@@ -75,15 +76,15 @@ def test_the_last_holder_stays_when_the_world_of_its_replacements_fails_at_once(
     cluster = running("a", "b")
     cluster.run(3.0)
     cluster.hosts(c=1, d=1)
-    cluster.until(lambda: cluster.driver.station.generation == 2)
-    (holder,) = [life.seat.host for life in cluster.driver.worlds.members if life.seat.host in "ab"]
+    cluster.until(lambda: cluster.driver.job.generation == 2)
+    (holder,) = [life.seat.host for life in cluster.driver.job.world.members if life.seat.host in "ab"]
     cluster.run(0.03)
     if lost == "a newcomer":
         cluster.kill("d", code=1)
     else:
         cluster.lose_world("c")
-    cluster.until(lambda: cluster.driver.station.generation == 3)
-    assert holder in [life.seat.host for life in cluster.driver.worlds.members]
+    cluster.until(lambda: cluster.driver.job.generation == 3)
+    assert holder in [life.seat.host for life in cluster.driver.job.world.members]
     cluster.until(lambda: set(cluster.world) <= {"c", "d"}, within=60.0)
     assert cluster.events("resized")[-2]["size"] >= 2
 
@@ -111,10 +112,10 @@ def test_a_sync_that_takes_long_is_not_taken_to_be_over(monkeypatch: pytest.Monk
 def test_what_a_process_held_when_it_ended_is_what_its_agent_holds() -> None:
     cluster = running("a")
     cluster.run(3.0)
-    roster = cluster.driver.station.roster
+    roster = cluster.driver.job.roster
     before = roster.commits.of_host("a")
     assert before is not None
     cluster.kill("a", code=1)
     newest = cluster.memory["a", 0] = [*before[:2], before[2] + 7, before[2] + 7]
-    cluster.driver.news("a", {"event": "exited", "slot": 0, "life": 1, "code": 1, "held": newest})
+    cluster.driver.tell(News("a", {"event": "exited", "slot": 0, "life": 1, "code": 1, "held": newest}))
     assert roster.commits.of_host("a") == tuple(newest[:3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.state.fleet import LEAVE_S
+from hvd_elastic_ext.launcher.planners.membership.processes import LEAVE_S
 from tests.unit.launcher.driver.test_driver import running
 from tests.unit.launcher.simulated_processes import STEP_S
 
@@ -27,7 +27,7 @@ def test_one_that_does_not_come_to_the_step_at_which_the_others_left_is_ended() 
     lingering = next(process for process in cluster.training if process.host == "b")
     lingering.wedged = True  # in what it does on being removed
     cluster.hosts(a=1)
-    cluster.until(lambda: cluster.world[:1] == ["a"] and cluster.driver.worlds.formed, within=10 * STEP_S + 1.0)
+    cluster.until(lambda: cluster.world[:1] == ["a"] and cluster.driver.job.formed, within=10 * STEP_S + 1.0)
     cluster.run(LEAVE_S - 2.0)
     assert not cluster.events("exited")
     cluster.run(3.0)

@@ -10,6 +10,7 @@ import pytest
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.state import resize_report
 from tests.unit.launcher.driver.test_driver import causes, running
 from tests.unit.launcher.simulated import Cluster
@@ -17,20 +18,24 @@ from tests.unit.launcher.simulated_processes import Process
 
 
 def first_step(cluster: Cluster, process: Process, *, pause_s: float | None) -> None:
-    cluster.driver.news(
-        process.host,
-        {
-            "event": "said",
-            "slot": process.slot,
-            "life": process.life,
-            "message": {"say": "going_on", "pause_s": pause_s},
-        },
+    cluster.driver.tell(
+        News(
+            process.host,
+            {
+                "event": "said",
+                "slot": process.slot,
+                "life": process.life,
+                "message": {"say": "going_on", "pause_s": pause_s},
+            },
+        )
     )
 
 
 def rolled_back(cluster: Cluster, process: Process, steps: Any) -> None:
     message = {"say": "record", "event": "rolled_back", "fields": {"steps_lost": steps}}
-    cluster.driver.news(process.host, {"event": "said", "slot": process.slot, "life": process.life, "message": message})
+    cluster.driver.tell(
+        News(process.host, {"event": "said", "slot": process.slot, "life": process.life, "message": message})
+    )
 
 
 def training(*names: str) -> Cluster:
@@ -118,7 +123,7 @@ def test_a_line_that_a_launcher_had_not_written_when_it_ended_is_written_by_the_
     cluster.until(lambda: cluster.world == ["a"])
     cluster.run(0.2)
     assert causes(cluster) == ["start"]
-    noted = json.loads(json.dumps(cluster.driver.worlds.accounts.to_json(cluster.clock.mono(), wall=5000.0)))
+    noted = json.loads(json.dumps(resize_report.to_json(cluster.driver.job, cluster.clock.mono(), wall=5000.0)))
     cluster.run(3.0)
     lines = io.StringIO()
     clock = ManualClock(mono=7.0, wall=5003.5)

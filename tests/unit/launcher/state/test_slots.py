@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, Expected
 from hvd_elastic_ext.launcher.rules.health.ledger import SLOTS_WINDOW_S
 from hvd_elastic_ext.launcher.rules.membership.devices import DEVICES, VISIBLE
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
@@ -133,9 +134,9 @@ def test_the_next_launcher_goes_on_with_the_local_ranks_that_there_are() -> None
         str(slot): {"life": 4, "state": "running", "generation": 7, **note}
         for slot, note in ((0, {"note": "0"}), (2, {"note": "1"}))
     }
-    cluster.driver.expect([host], until=cluster.clock.mono() + 10.0)
+    cluster.driver.tell(Expected((host,), cluster.clock.mono() + 10.0))
     cluster.agents["a"] = {slot: Process("a", slot, 4, "training", generation=7) for slot in (0, 2)}
-    cluster.driver.agent_joined("a", {"facts": {}, "seats": seats})
+    cluster.driver.tell(AgentJoined("a", {"facts": {}, "seats": seats}))
     cluster.hosts(a=3)
     cluster.until(lambda: ("a", 1) in cluster.started)
     assert cluster.local_rank("a", 1) == 2

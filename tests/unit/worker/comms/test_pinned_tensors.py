@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from hvd_elastic_ext.worker.comms.pinned_tensors import Pinned
+from hvd_elastic_ext.worker.comms.pinned_tensors import PinnedLibrary
 
 UNPINNED = 1
 """Uses of a tensor that only Python holds."""
@@ -54,15 +54,15 @@ def library() -> Library:
 
 
 @pytest.fixture
-def pinned(library) -> Pinned:
-    return Pinned(library)
+def pinned(library) -> PinnedLibrary:
+    return PinnedLibrary(library)
 
 
 def uses(*tensors: Tensor) -> list[int]:
     return [tensor._use_count() for tensor in tensors]
 
 
-def begin(pinned: Pinned, tensor: Tensor, output: Tensor) -> int:
+def begin(pinned: PinnedLibrary, tensor: Tensor, output: Tensor) -> int:
     return pinned.horovod_torch_allreduce_async_torch_FloatTensor(tensor, output, "gradient", 0)
 
 

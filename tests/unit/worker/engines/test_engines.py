@@ -30,8 +30,8 @@ from hvd_elastic_ext.core.slot_protocol import (
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.engines import mpirun
 from hvd_elastic_ext.worker.engines import torchrun_env
-from hvd_elastic_ext.worker.engines.descriptor_passing import Handed, address, hand_over, take_over
-from hvd_elastic_ext.worker.engines.launcher_link import Gone, Line
+from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, receive_handover, send_handover
+from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
 from tests.support import marks
@@ -201,7 +201,8 @@ def test_a_command_that_is_not_there_is_named(agent: Agent, started: Any) -> Non
 
 def rank(mark: str, number: int) -> subprocess.Popen[str]:
     """What mpirun starts, with what mpirun tells it."""
-    env = {"PATH": os.environ["PATH"], "OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on", MARK: mark}
+    env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    env |= {"OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on", MARK: mark}
     return subprocess.Popen([sys.executable, "-m", RANK, "4"], env=env, cwd="/", text=True)
 
 
@@ -283,29 +284,29 @@ def test_messages_are_taken_off_the_link_one_by_one() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b'no object\n{"tell": "go"}\n{"tell": "world", "generation": 3}\n{"te')
-        line = Line(os.dup(theirs.fileno()))
-        assert line.hear() == {"tell": "go"}
+        link = LauncherLink(os.dup(theirs.fileno()))
+        assert link.hear() == {"tell": "go"}
         assert theirs.recv(4096, socket.MSG_PEEK).startswith(b'{"tell": "world"')
-        assert line.hear() == {"tell": "world", "generation": 3}
+        assert link.hear() == {"tell": "world", "generation": 3}
         ours.close()
-        with pytest.raises(Gone):
-            line.hear()
-        line.close()
+        with pytest.raises(LinkClosed):
+            link.hear()
+        link.close()
 
 
 def test_commands_environments_and_descriptors_of_any_size_are_handed_over(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     file = (tmp_path / "file").open("w+")
-    handed = Handed(["train", "ü" * 70000], {"X": "\udc80", "Y": "y" * 200000}, "/tmp", {"stdout": file.fileno()})
+    handover = Handover(["train", "ü" * 70000], {"X": "\udc80", "Y": "y" * 200000}, "/tmp", {"stdout": file.fileno()})
     with ours, theirs, file:
-        thread = threading.Thread(target=hand_over, args=(ours, handed))
+        thread = threading.Thread(target=send_handover, args=(ours, handover))
         thread.start()
-        got = take_over(theirs)
+        got = receive_handover(theirs)
         thread.join()
         os.write(got.descriptors["stdout"], b"hello")
         os.close(got.descriptors["stdout"])
         assert (tmp_path / "file").read_text() == "hello"
-    assert got[:3] == handed[:3]
+    assert got[:3] == handover[:3]
 
 
 def test_slots_of_different_jobs_worlds_and_ranks_do_not_meet() -> None:
@@ -313,7 +314,7 @@ def test_slots_of_different_jobs_worlds_and_ranks_do_not_meet() -> None:
 
 
 def test_settings_of_the_user_go_above_torchruns_thread_count_and_nothing_else_of_it() -> None:
-    meeting = torchrun_env.Meeting(0, 1, "127.0.0.1", 23456, restarts=0)
+    meeting = torchrun_env.Rendezvous(0, 1, "127.0.0.1", 23456, restarts=0)
     env = torchrun_env.torchrun_env({"OMP_NUM_THREADS": "4", "RANK": "9"}, PLACE, meeting, job="job")
     assert (env["OMP_NUM_THREADS"], env["RANK"]) == ("4", "3")
     assert torchrun_env.torchrun_env({}, PLACE, meeting, job="job")["OMP_NUM_THREADS"] == "1"
@@ -322,18 +323,18 @@ def test_settings_of_the_user_go_above_torchruns_thread_count_and_nothing_else_o
 def test_a_process_that_was_started_for_one_world_knows_its_number_and_does_not_park() -> None:
     ours, theirs = socket.socketpair()
     with ours:
-        way = Standby(Link(theirs), environ={ENGINE: "torchrun", GENERATION: "4"})
-        way.begun_in_world()
-        assert way.restarts
-        assert not way.parks
-        assert way.generation == 4
-        assert way.link.vitals.fresh
+        process = Standby(Link(theirs), environ={ENGINE: "torchrun", GENERATION: "4"})
+        process.start_fixed_world()
+        assert process.fixed_world
+        assert not process.parks
+        assert process.generation == 4
+        assert process.link.status.fresh
         assert json.loads(ours.makefile("rb").readline())["say"] == "beat"
-        way.link.close()
+        process.link.close()
 
 
 def test_without_a_link_a_process_is_nobody_s_to_start_again() -> None:
-    assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).restarts
+    assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).fixed_world
 
 
 TAKE = """

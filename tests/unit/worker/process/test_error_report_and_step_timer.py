@@ -8,8 +8,8 @@ import pytest
 from horovod.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 from hvd_elastic_ext.worker.process.error_report import LONGEST, describe, digest, is_failure, shortened
-from hvd_elastic_ext.worker.process.link import Vitals
-from hvd_elastic_ext.worker.process.step_timer import Pace
+from hvd_elastic_ext.worker.process.link import Status
+from hvd_elastic_ext.worker.process.step_timer import StepTimer
 
 
 def caught(raising: Callable[[], object]) -> BaseException:
@@ -62,9 +62,11 @@ class Steps:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.vitals = Vitals()
+        self.status = Status()
         self.said: list[tuple[str, float | None]] = []
-        self.pace = Pace(self.vitals, lambda: self.now, say=lambda what, pause_s: self.said.append((what, pause_s)))
+        self.pace = StepTimer(
+            self.status, lambda: self.now, say=lambda what, pause_s: self.said.append((what, pause_s))
+        )
         self.library = self.pace.library(self)
 
     def horovod_torch_wait_and_clear(self, seconds: float) -> None:
@@ -83,9 +85,9 @@ class Steps:
 def test_a_steps_time_is_without_the_wait_for_others() -> None:
     steps, optimizer = Steps(), object()
     steps.step(optimizer, work=1.0, wait=5.0)
-    assert steps.vitals.step_s is None
+    assert steps.status.step_s is None
     steps.step(optimizer, work=0.25, wait=3.0)
-    assert (steps.vitals.step, steps.vitals.step_s, steps.vitals.progress) == (2, 0.25, 2)
+    assert (steps.status.step, steps.status.step_s, steps.status.progress) == (2, 0.25, 2)
     assert steps.library.other() == "passed on"
 
 
@@ -98,7 +100,7 @@ def test_horovods_optimizer_which_calls_the_step_within_its_own_makes_one_step_o
         steps.pace.before_step(optimizer)
         steps.step(optimizer, work=0.1, wait=0.0)
         steps.pace.after_step(optimizer)
-    assert steps.vitals.step == 3
+    assert steps.status.step == 3
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
@@ -112,7 +114,7 @@ def test_a_step_that_raised_does_not_stop_the_count(wrapped: bool) -> None:
     if wrapped:
         steps.pace.before_step(optimizer)
     steps.step(optimizer, work=0.1, wait=0.0) if not wrapped else _nested(steps, optimizer)
-    assert steps.vitals.step == 1
+    assert steps.status.step == 1
 
 
 def _nested(steps: Steps, optimizer: object) -> None:
@@ -123,19 +125,19 @@ def _nested(steps: Steps, optimizer: object) -> None:
 
 def test_a_state_that_counts_steps_itself_is_not_talked_over() -> None:
     steps = Steps()
-    steps.vitals.own_step = True
+    steps.status.own_step = True
     steps.step(object(), work=0.1, wait=0.0)
-    assert (steps.vitals.step, steps.vitals.progress) == (0, 1)
+    assert (steps.status.step, steps.status.progress) == (0, 1)
 
 
 def test_the_first_step_in_a_world_tells_how_long_there_was_none() -> None:
     steps, optimizer = Steps(), object()
-    steps.vitals.fresh = True
+    steps.status.fresh = True
     steps.step(optimizer, work=9.0, wait=1.0)  # nothing was interrupted by the first world
     for _ in range(2):
         steps.step(optimizer, work=0.25, wait=0.25)
     steps.now += 3.0
-    steps.vitals.fresh = True
+    steps.status.fresh = True
     for _ in range(2):
         steps.step(optimizer, work=0.25, wait=0.25)
     assert steps.said == [("going_on", None), ("going_on", 3.0)]
@@ -146,10 +148,10 @@ def test_who_waits_for_others_says_so_meanwhile() -> None:
 
     class Library:
         def horovod_torch_wait_and_clear(self) -> None:
-            seen.append(steps.vitals.waiting)
+            seen.append(steps.status.waiting)
             raise RuntimeError("a peer is gone")
 
     steps = Steps()
     with pytest.raises(RuntimeError):
         steps.pace.library(Library()).horovod_torch_wait_and_clear()
-    assert (seen, steps.vitals.waiting) == ([True], False)
+    assert (seen, steps.status.waiting) == ([True], False)

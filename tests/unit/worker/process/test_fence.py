@@ -51,14 +51,14 @@ def horovods() -> tuple[int, int]:
 
 def join_world(fence: Fence, pairs: list[Pair]) -> Pair:
     """Join a world of one connection, to this process itself."""
-    one, other = fence.watching(horovods)()
+    one, other = fence.tracking(horovods)()
     pairs.append((socket.socket(fileno=one), socket.socket(fileno=other)))
     return pairs[-1]
 
 
 def test_connections_within_the_machine_that_are_no_networks_are_left_alone(pairs: list[Pair]) -> None:
     fence = Fence()
-    pairs.append(fence.watching(socket.socketpair)())  # another thread's, opened just then
+    pairs.append(fence.tracking(socket.socketpair)())  # another thread's, opened just then
     assert fence.cut() == 0
     assert not closed(pairs[-1][0])
 
@@ -112,7 +112,7 @@ def test_a_world_that_could_not_be_joined_is_cut_too(pairs: list[Pair]) -> None:
         raise RuntimeError(*horovods())
 
     with pytest.raises(RuntimeError) as raised:
-        fence.watching(fail)()
+        fence.tracking(fail)()
     pairs.append(tuple(socket.socket(fileno=descriptor) for descriptor in raised.value.args))
     assert fence.cut() == 2
 
@@ -128,7 +128,7 @@ def test_a_users_connection_is_left_alone_even_if_another_thread_opens_it_while_
         thread.join()
         return horovods()
 
-    world = fence.watching(join_beside_a_user)()
+    world = fence.tracking(join_beside_a_user)()
     _, users = pairs[-1]
     pairs.append((socket.socket(fileno=world[0]), socket.socket(fileno=world[1])))
     assert fence.cut() == 2
@@ -152,25 +152,25 @@ def test_a_world_that_is_still_forming_can_be_cut_but_never_the_processs_own_doo
         descriptors = horovods()
         with socket.socket(fileno=os.dup(descriptors[1])) as end:
             door = end.getsockname()[1]
-        fence.spare(door)
+        fence.exclude_port(door)
         # One end has the door's port as its own, not as its peer's: that one is cut.
         assert fence.cut() == 1
         return descriptors
 
-    one, other = fence.watching(forming)()
+    one, other = fence.tracking(forming)()
     pairs.append((socket.socket(fileno=one), socket.socket(fileno=other)))
 
 
 def test_a_second_call_within_a_world_does_not_forget_its_connections(pairs: list[Pair]) -> None:
     fence = Fence()
     join_world(fence, pairs)
-    fence.watching(lambda: None)()  # hvd.init() where Horovod is initialised
+    fence.tracking(lambda: None)()  # hvd.init() where Horovod is initialised
     assert fence.cut() == 2
 
 
 def test_listening_sockets_and_files_do_not_matter() -> None:
     fence = Fence()
-    listener = fence.watching(socket.create_server)(("127.0.0.1", 0))
+    listener = fence.tracking(socket.create_server)(("127.0.0.1", 0))
     with listener, open(os.devnull) as file:
         assert listener.fileno() in {descriptor for descriptor, _ in open_sockets()}
         assert file.fileno() not in {descriptor for descriptor, _ in open_sockets()}
@@ -204,10 +204,10 @@ def test_a_world_is_cut_when_it_has_been_left_and_not_before(pairs: list[Pair]) 
     ours, peer = join_world(world, pairs)
 
     def leave() -> bool:
-        ours.send(b"farewell")
-        return peer.recv(8) == b"farewell"
+        ours.send(b"last one")
+        return peer.recv(8) == b"last one"
 
-    assert world.leaving(leave)()
+    assert world.closing(leave)()
     assert closed(peer)
     assert world.cut() == 0
 
@@ -231,7 +231,7 @@ def test_a_peer_in_the_middle_of_sending_is_let_through_before_its_connection_is
         sender.start()
         assert select.select([ours], [], [], 30.0)[0] == [ours]
 
-    world.leaving(leave)()
+    world.closing(leave)()
     sender.join(30)
     assert sent == [32]
 
@@ -242,7 +242,7 @@ def test_a_world_that_cannot_be_left_is_cut_under_horovods_hands(
     monkeypatch.setattr(fence, "LINGER_S", 0.05)
     world = Fence()
     ours, _ = join_world(world, pairs)
-    assert world.leaving(lambda: ours.recv(1))() == b""
+    assert world.closing(lambda: ours.recv(1))() == b""
 
 
 def test_what_leaves_may_fail_and_the_connections_are_cut_all_the_same(pairs: list[Pair]) -> None:
@@ -253,7 +253,7 @@ def test_what_leaves_may_fail_and_the_connections_are_cut_all_the_same(pairs: li
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        world.leaving(leave)()
+        world.closing(leave)()
     assert closed(peer)
 
 

@@ -11,7 +11,7 @@ from horovod.common.elastic import State
 from horovod.runner.elastic.worker import HostUpdateResult
 
 from hvd_elastic_ext.core.messages import HostsUpdate
-from hvd_elastic_ext.worker.patches.horovod_hook import Updates
+from hvd_elastic_ext.worker.patches.horovod_hook import HostUpdates
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
 
@@ -27,10 +27,10 @@ class Ours:
         self.heard.append("now")
 
 
-def listening(*listeners: Any, generation: int | None = 1) -> Updates:
-    way = Standby(Link(), environ={})
-    way.generation = generation
-    return Updates(SimpleNamespace(_listeners=set(listeners)), way)
+def listening(*listeners: Any, generation: int | None = 1) -> HostUpdates:
+    process = Standby(Link(), environ={})
+    process.generation = generation
+    return HostUpdates(SimpleNamespace(_listeners=set(listeners)), process)
 
 
 def update(generation: int, *, leave: bool = False, in_s: float | None = None) -> dict[str, Any]:
@@ -68,29 +68,29 @@ def test_what_is_pending_is_told_again_after_a_reset_and_what_has_formed_is_not(
     assert not updates.pending
     updates(update(1))
     assert updates.pending
-    updates._way.generation = 1
+    updates._process.generation = 1
     assert not updates.pending
 
 
 def test_how_to_find_peers_changes_with_the_next_world_and_not_before() -> None:
     environ = {"HOROVOD_GLOO_IFACE": "lo", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
     ours, theirs = socket.socketpair()
-    way = Standby(Link(theirs), environ=environ)
+    process = Standby(Link(theirs), environ=environ)
     with ours:
-        way.link.told({"tell": "env", "env": {"HOROVOD_GLOO_IFACE": "eth0"}})
+        process.link.on_message({"tell": "env", "env": {"HOROVOD_GLOO_IFACE": "eth0"}})
         assert environ["HOROVOD_GLOO_IFACE"] == "lo"
-        way.link.start()
+        process.link.start()
         seen: list[str] = []
-        way.generation, way.planned = 1, None
+        process.generation, process.planned = 1, None
         ours.sendall(b'{"tell": "world", "generation": 2}\n')
-        way.init(lambda: seen.append(environ["HOROVOD_GLOO_IFACE"]), lambda: None, later=False)
+        process.init(lambda: seen.append(environ["HOROVOD_GLOO_IFACE"]), lambda: None, later=False)
         assert seen == ["eth0"]
-    way.link.close()
+    process.link.close()
 
 
 def test_a_script_sees_that_it_is_to_leave_and_the_launcher_hears_of_what_it_saw_once() -> None:
     ours, theirs = socket.socketpair()
-    way = Standby(Link(theirs), environ={})
+    process = Standby(Link(theirs), environ={})
     seen: list[bool] = []
     for told in (
         {"tell": "reclaim", "leaving": True},
@@ -101,18 +101,18 @@ def test_a_script_sees_that_it_is_to_leave_and_the_launcher_hears_of_what_it_saw
         {"tell": "reclaim", "leaving": True},
         update(3),  # the reclaim stands
     ):
-        way.link.told(told)
-        seen.append(way.alive())
+        process.link.on_message(told)
+        seen.append(process.alive())
     assert seen == [False, False, True, True, False, False, False]
     with ours, ours.makefile("rb") as said:
-        way.link.close()
+        process.link.close()
         lines = [json.loads(line) for line in said]
     assert [line["leaving"] for line in lines if line["say"] == "warned"] == [True, False, True]
-    assert way.link.vitals.progress == 7
+    assert process.link.status.progress == 7
 
 
 def test_what_was_told_and_taken_back_between_two_batches_is_nobodys_concern() -> None:
-    way = Standby(Link(), environ={})
-    way._told({"tell": "reclaim", "leaving": True})
-    way._told({"tell": "reclaim", "leaving": False})
-    assert way.alive()
+    process = Standby(Link(), environ={})
+    process._on_message({"tell": "reclaim", "leaving": True})
+    process._on_message({"tell": "reclaim", "leaving": False})
+    assert process.alive()

@@ -25,7 +25,7 @@ class Agent:
         self._lines = self.end.makefile("rb")
         self.link = Link(self.its_end, interval=0.02)
         self.told: list[Any] = []
-        self.link.told = self.told.append
+        self.link.on_message = self.told.append
 
     def hear(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._lines.readline())
@@ -51,14 +51,14 @@ def agent() -> Iterator[Agent]:
 
 def test_it_beats_by_itself_with_what_the_main_thread_has_noted(agent: Agent) -> None:
     agent.link.start()
-    agent.link.vitals.committed(11, (0, 9, 9, 9))  # of nobody's history
-    assert agent.link.vitals.commit is None
-    agent.link.vitals.committed(12, (99, 1, 2, 3))
+    agent.link.status.committed(11, (0, 9, 9, 9))  # of nobody's history
+    assert agent.link.status.commit is None
+    agent.link.status.committed(12, (99, 1, 2, 3))
     while (beat := agent.hear())["step"] != 12:
         pass
     assert beat.pop("pid", None) in (None, os.getpid())
     assert beat == {"say": "beat", "step": 12, "commit": [1, 2, 3], "step_s": None, "progress": 2}
-    agent.link.vitals.waiting = True
+    agent.link.status.waiting = True
     agent.link.beat()
     while "waiting" not in (beat := agent.hear()):
         pass
@@ -82,7 +82,7 @@ def test_a_message_that_cannot_be_acted_on_does_not_silence_the_process(
     def fail(message: object) -> None:
         raise KeyError("generation")
 
-    agent.link.told = fail
+    agent.link.on_message = fail
     agent.link.start()
     agent.end.sendall(b'{"tell":"world"}\n')
     wait_until(lambda: "acting on 'world' failed" in caplog.text, what="the complaint")
@@ -115,7 +115,7 @@ def test_a_message_that_is_too_long_is_dropped_and_said(agent: Agent, caplog: py
 def test_an_endless_line_ends_the_link(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "LONGEST_LINE", 100)
     lost = threading.Event()
-    agent.link.lost = lost.set
+    agent.link.on_lost = lost.set
     agent.link.start()
     agent.end.sendall(b"x" * 1000)
     assert lost.wait(10)
@@ -124,7 +124,7 @@ def test_an_endless_line_ends_the_link(agent: Agent, monkeypatch: pytest.MonkeyP
 
 def test_an_agent_that_goes_away_is_noticed_and_talking_to_it_does_no_harm(agent: Agent) -> None:
     lost = threading.Event()
-    agent.link.lost = lost.set
+    agent.link.on_lost = lost.set
     agent.link.start()
     agent.end.shutdown(socket.SHUT_RDWR)
     assert lost.wait(10)

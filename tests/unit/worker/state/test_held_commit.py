@@ -186,13 +186,13 @@ def test_who_is_told_to_stay_goes_no_further_until_it_hears_otherwise(word: list
     ours, theirs = socket.socketpair()
     link = Said(ours)
     with theirs, contextlib.contextmanager(staying)(link) as (keeping, thread):
-        wait_until(lambda: link.vitals.waiting, what="the process that stays")
+        wait_until(lambda: link.status.waiting, what="the process that stays")
         thread.join(0.2)
         assert thread.is_alive()
         keeping.asked({"tell": "keep", "commit": word})
         thread.join(10)
         assert not thread.is_alive()
-        assert not link.vitals.waiting
+        assert not link.status.waiting
     link.close()
 
 
@@ -243,7 +243,7 @@ def test_who_stays_goes_on_if_its_agent_is_gone() -> None:
     ours, theirs = socket.socketpair()
     link = Said(ours)
     with theirs, contextlib.contextmanager(staying)(link) as (_, thread):
-        wait_until(lambda: link.vitals.waiting, what="the process that stays")
+        wait_until(lambda: link.status.waiting, what="the process that stays")
         link.close()
         thread.join(10)
         assert not thread.is_alive()

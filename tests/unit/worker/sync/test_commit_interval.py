@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.messages import HostsUpdate
-from hvd_elastic_ext.worker.process.link import Vitals
+from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.sync.commit_interval import MOST, Thinning
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
@@ -94,14 +94,14 @@ def test_no_call_is_left_out_while_any_rank_waits_for_a_commit_that_was_named() 
 
 
 def test_a_new_world_begins_with_every_call_and_comes_to_what_was_asked_for_by_itself() -> None:
-    vitals = Vitals()
-    thinning = Thinning(vitals)
-    assert vitals.every is None
+    status = Status()
+    thinning = Thinning(status)
+    assert status.every is None
     thinning.asked({"every": 3})
     assert thinning.agreed(thinning.wanted(stop=False)) is False
-    assert (vitals.every, [thinning.due() for _ in range(2)], thinning.left_out) == (3, [False, False], 2)
+    assert (status.every, [thinning.due() for _ in range(2)], thinning.left_out) == (3, [False, False], 2)
     thinning.reset()
-    assert (vitals.every, thinning.left_out, thinning.due()) == (1, 0, True)
+    assert (status.every, thinning.left_out, thinning.due()) == (1, 0, True)
     assert thinning.wanted(stop=False) > 0
 
 
@@ -113,24 +113,24 @@ def test_what_is_no_number_of_calls_is_every_call(every: object) -> None:
 
 
 def test_the_largest_number_is_bounded() -> None:
-    vitals = Vitals()
-    thinning = Thinning(vitals)
+    status = Status()
+    thinning = Thinning(status)
     thinning.asked({"every": MOST * 9})
     thinning.agreed(thinning.wanted(stop=False))
-    assert vitals.every == MOST
+    assert status.every == MOST
 
 
 def test_what_a_commit_takes_is_no_part_of_the_time_between_two_calls() -> None:
-    clock, vitals = ManualClock(), Vitals()
-    thinning = Thinning(vitals, now=clock.mono)
+    clock, status = ManualClock(), Status()
+    thinning = Thinning(status, now=clock.mono)
     for _ in range(3):
         clock.advance(0.2)
         assert thinning.due()
         began = thinning.began()
         clock.advance(0.07)
         thinning.made(began)
-    assert (vitals.commit_s, vitals.call_s) == (0.07, 0.2)
+    assert (status.commit_s, status.call_s) == (0.07, 0.2)
     thinning.reset()
     clock.advance(100.0)  # the next world forms
     assert thinning.due()
-    assert vitals.call_s == 0.2
+    assert status.call_s == 0.2

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
@@ -30,7 +31,7 @@ class Slow(Storing):
         super()._obey(host, order, connection)
 
     def end(self) -> None:
-        self.driver.end(Interrupted(15, "stopped by SIGTERM"))
+        self.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
         self.until(lambda: self.driver.over, within=60.0)
 
 
@@ -62,7 +63,7 @@ def test_a_process_lost_at_the_moment_of_the_end_has_the_others_memory_saved(fir
     newest = cluster.training[0].steps
     if first == "the process":
         cluster.kill("a")
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     cluster.run(0.005)
     if first == "the launcher":
         cluster.kill("a")

@@ -129,7 +129,7 @@ def test_who_is_left_goes_on_when_its_end_does_not_come() -> None:
 def test_a_world_that_goes_on_behind_the_last_checkpoint_has_another_one_made() -> None:
     """Its commit may be gone, or a newer one be known of: who trains again is held up again while there is time."""
     cluster = both_are_to_go(a=25.0, b=30.0)
-    cluster.driver.sealing.stored = None
+    cluster.driver.job.checkpoints.stored = None
     cluster.kill("a")
     cluster.until(lambda: len(cluster.training) == 1, within=10.0)
     cluster.until(lambda: len(cluster.events("sealed")) > 2 and cluster.stays[-1] is True, within=29.0)

@@ -7,18 +7,20 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Asleep, Interrupted
-from hvd_elastic_ext.launcher.planners.checkpoints.before_sleep import AGAIN_S, Known, Step, Stored, next_step
+from hvd_elastic_ext.launcher.driver.events import End
+from hvd_elastic_ext.launcher.planners.checkpoints.before_sleep import AGAIN_S, Step, next_step
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state.checkpoints import Found, Known
 from tests.unit.launcher.storing import Storing
 
 HELD = {Seat("a", 0): Kept((7, 1, 2, 30), 30, 1)}
 
 
-def stored(number: int) -> Stored:
-    return Stored(f"n{number}", f"/store/n{number}", (7, 1, 2, number), number)
+def stored(number: int) -> Found:
+    return Found(f"n{number}", f"/store/n{number}", (7, 1, 2, number), number)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +192,7 @@ def test_told_to_end_while_its_world_is_broken_a_job_saves_what_memory_holds(sle
     lose_b(cluster)
     cluster.run(2.0)
     [survivor] = cluster.agents["a"].values()
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     took_s = cluster.until(lambda: cluster.driver.over)
     assert isinstance(cluster.driver.outcome, Interrupted)
     assert [line["step"] for line in cluster.events("sealed")] == [survivor.steps]
@@ -202,7 +204,7 @@ def test_told_to_end_it_waits_for_storage_that_fails_no_longer_than_for_any_last
     cluster.answers["a", "held"] = {"failed": "no room"}
     lose_b(cluster)
     cluster.run(2.0)
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     took_s = cluster.until(lambda: cluster.driver.over)
     assert 20.0 <= took_s < 30.0
     assert isinstance(cluster.driver.outcome, Interrupted)
@@ -238,7 +240,7 @@ def test_told_to_end_while_storage_hangs_nobody_looks_all_the_time() -> None:
     cluster.hosts(a=1, b=1, c=1)
     ready = len(cluster.events("parked"))
     cluster.until(lambda: len(cluster.events("parked")) > ready)  # and c is waited for
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     looks_in(cluster, 15.0, most=1000)
     assert not cluster.driver.over
 
@@ -263,10 +265,10 @@ def test_a_world_that_loses_a_member_for_good_while_it_forms_is_no_reason_to_sta
     lose_b(cluster)
     cluster.lose["go"] = 1000
     cluster.hosts(a=1, b=1)
-    before = cluster.driver.station.generation
-    cluster.until(lambda: cluster.driver.station.generation > before)
+    before = cluster.driver.job.generation
+    cluster.until(lambda: cluster.driver.job.generation > before)
     cluster.run(1.0)
-    assert not cluster.driver.worlds.formed
+    assert not cluster.driver.job.formed
     cluster.lose_agent("b")
     cluster.dead.add("b")
     cluster.hosts(a=1)

@@ -109,7 +109,7 @@ def test_auto_says_that_cheap_commits_are_all_made() -> None:
 def test_auto_leaves_none_out_before_enough_were_measured() -> None:
     cluster = Committing(AUTO)
     cluster.until(lambda: cluster.events("interval"))
-    newest = max(worker.step for worker in cluster.driver.station.roster.workers.values())
+    newest = max(worker.step for worker in cluster.driver.job.roster.workers.values())
     assert newest >= 5
 
 
@@ -119,7 +119,7 @@ def test_where_worlds_are_lost_often_fewer_are_left_out() -> None:
     first = cluster.events("interval")[-1]["calls"]
     for number in range(5):
         cluster.lose_world("b")
-        cluster.until(lambda number=number: cluster.driver.worlds.mended == number + 1)
+        cluster.until(lambda number=number: cluster.driver.job.world.mended == number + 1)
         cluster.run(12.0)
     last = cluster.events("interval")[-1]
     assert last["calls"] < first == 100

@@ -8,6 +8,8 @@ import math
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.driver.events import End, Expected
+from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
 from hvd_elastic_ext.launcher.planners.checkpoints.before_exit import LAST_CHECKPOINT_S
 from hvd_elastic_ext.launcher.planners.checkpoints.coordinator import WRITE_S
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last, ahead, due
@@ -119,7 +121,7 @@ def test_files_of_the_users_own_are_written_where_rank_0_is_and_of_the_others_th
     assert shares == [("a", 1, {"0": [0, 0, 2], "1": [None, 1, 1]}), ("b", 1, {"0": [None, 2, 1]})]
     [(root, seal)] = cluster.of("seal")
     assert (root, seal["world"], seal["parts"], len(seal["written"])) == ("a", 3, 1, 2)
-    assert cluster.driver.sealing.durable_s == pytest.approx(9.6, abs=0.1)
+    assert cost.durable_s(cluster.driver.job) == pytest.approx(9.6, abs=0.1)
 
 
 def test_how_long_training_stands_still_for_the_users_function_decides_how_often_it_is_called() -> None:
@@ -198,10 +200,10 @@ def test_a_connection_that_is_lost_while_a_commit_is_named_costs_that_attempt_an
     cluster = Storing(Cadence(steps=10))
     cluster.answers = {(host, "load"): {} for host in "ab"}
     cluster.hosts(a=1, b=1)
-    cluster.until(lambda: cluster.driver.sealing.busy)
+    cluster.until(lambda: cluster.driver.job.checkpoints.attempt is not None)
     cluster.disconnect("b")  # which commit it is to keep was on its way
     cluster.run(8.0)
-    assert not cluster.driver.sealing.busy, "what is said now is lost, too"
+    assert cluster.driver.job.checkpoints.attempt is None, "what is said now is lost, too"
     cluster.reconnect("b")
     cluster.until(lambda: cluster.events("sealed"), within=30.0)
     assert not cluster.events("not_sealed")
@@ -209,7 +211,7 @@ def test_a_connection_that_is_lost_while_a_commit_is_named_costs_that_attempt_an
 
 def test_who_stays_for_another_launcher_or_for_a_word_that_was_lost_goes_on() -> None:
     cluster = Storing(Cadence(steps=1000))
-    cluster.driver.expect(cluster.inherit("a", "b"), until=60.0)
+    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b")), 60.0))
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: len(cluster.stays) == 2)
     assert sorted(cluster.dropped) == ["a", "b"]
@@ -236,7 +238,7 @@ def test_what_goes_wrong_is_said_and_tried_again_after_ever_longer_pauses() -> N
 def test_on_notice_only_none_is_made_by_itself_and_one_when_it_is_asked_for() -> None:
     cluster = trained(ON_NOTICE, 60.0)
     assert not cluster.asked or {request["do"] for _, request in cluster.asked} == {"load"}
-    cluster.driver.sealing.now_please()
+    cluster.ask(coordinator.now_please)
     cluster.run(10.0)
     assert len(cluster.events("sealed")) == 1
 
@@ -256,9 +258,9 @@ def test_without_a_state_of_ours_there_is_nothing_to_keep() -> None:
     cluster.answers = {("a", "load"): {}}
     cluster.hosts(a=1)
     cluster.until(lambda: cluster.training)
-    for worker in cluster.driver.station.roster.workers.values():
+    for worker in cluster.driver.job.roster.workers.values():
         worker.holds = None
-    cluster.driver.sealing.look(cluster.clock.mono())
+    cluster.ask(coordinator.plan)
     assert cluster.of("write") == []
 
 
@@ -266,9 +268,9 @@ def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_dura
     cluster = trained(Cadence(steps=1000), 40.0)
     assert not cluster.events("not_sealed")
     for _ in range(3):
-        for worker in cluster.driver.station.roster.workers.values():
+        for worker in cluster.driver.job.roster.workers.values():
             worker.holds = None
-        cluster.driver.sealing.look(cluster.clock.mono())
+        cluster.ask(coordinator.plan)
     [line] = cluster.events("not_sealed")
     assert "use one, or --adopt" in line["reason"]
 
@@ -278,7 +280,7 @@ def test_a_script_without_a_state_of_ours_is_told_once_that_nothing_is_made_dura
 
 def test_a_job_that_is_told_to_end_makes_what_was_trained_durable_first() -> None:
     cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     assert cluster.driver.outcome is None
     cluster.until(lambda: cluster.driver.over, within=40.0)
     [sealed] = cluster.events("sealed")
@@ -291,16 +293,16 @@ def test_a_job_that_is_told_to_end_makes_what_was_trained_durable_first() -> Non
 
 def test_who_stays_beside_what_is_durable_does_not_train_on_to_end() -> None:
     cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.driver.sealing.now_please()
+    cluster.ask(coordinator.now_please)
     cluster.until(lambda: cluster.events("sealed"))
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     assert cluster.driver.outcome is not None
 
 
 def test_told_again_it_ends_without() -> None:
     cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.driver.end(Interrupted(2, "stopped by SIGINT"))
-    cluster.driver.end(Interrupted(2, "stopped by SIGINT"))
+    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
+    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
     assert cluster.driver.outcome is not None
     cluster.until(lambda: cluster.driver.over, within=10.0)
     assert cluster.events("sealed") == []
@@ -310,7 +312,7 @@ def test_a_last_checkpoint_that_does_not_come_holds_the_end_up_for_no_longer_tha
     cluster = trained(Cadence(steps=1000), 10.0)
     cluster.silent = {"a", "b"}
     begun = cluster.clock.mono()
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     cluster.until(lambda: cluster.driver.outcome is not None, within=40.0)
     assert cluster.clock.mono() - begun == pytest.approx(LAST_CHECKPOINT_S, abs=1.0)
 
@@ -319,7 +321,7 @@ def test_there_is_nothing_to_wait_for_before_training_or_when_all_of_it_is_durab
     cluster = Storing(Cadence(steps=1000))
     cluster.hosts(a=1)
     cluster.run(0.1)
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     assert cluster.driver.outcome is not None
 
 
@@ -341,7 +343,7 @@ def test_no_process_is_started_before_its_host_has_loaded_the_newest_checkpoint(
     [line] = cluster.events("resumed")
     assert (line["path"], line["step"]) == ("/store/y", 40)
     assert caplog.text.count("training goes on after step 40, with the checkpoint /store/y") == 1
-    assert cluster.driver.station.generation > 12
+    assert cluster.driver.job.generation > 12
 
 
 @pytest.mark.parametrize("ended", [True, False])

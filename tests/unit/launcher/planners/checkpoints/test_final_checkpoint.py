@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.driver.events import End
 from hvd_elastic_ext.launcher.planners.checkpoints.final_checkpoint import ANSWER_S, FAILING_S, TIMES, Facts, decide
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE, Cadence
 from tests.unit.launcher.storing import Storing
@@ -68,7 +69,7 @@ def test_a_checkpoint_that_is_being_written_then_is_waited_for_and_one_that_was_
     assert [facts.get("finished") for facts in facts_sealed(cluster)][-2:] == [None, "this"]
     cluster = trained(Cadence(steps=5))
     cluster.busy_s = 1000.0
-    cluster.until(lambda: cluster.driver.sealing.busy)
+    cluster.until(lambda: cluster.driver.job.checkpoints.attempt is not None)
     cluster.finish()
     assert cluster.until(lambda: cluster.driver.over, within=30.0) < 5.0
     assert facts_sealed(cluster)[-1]["finished"] == "this"
@@ -108,7 +109,7 @@ def test_who_is_told_to_end_meanwhile_ends_at_once_and_is_not_finished() -> None
     cluster.takes_s["write"] = 60.0
     cluster.finish()
     cluster.until(lambda: cluster.of("write"))
-    cluster.driver.end(Interrupted(2, "stopped by SIGINT"))
+    cluster.driver.tell(End(Interrupted(2, "stopped by SIGINT")))
     assert cluster.until(lambda: cluster.driver.over, within=90.0) < 10.0
     assert isinstance(cluster.driver.outcome, Interrupted)
     assert not facts_sealed(cluster)
@@ -116,7 +117,7 @@ def test_who_is_told_to_end_meanwhile_ends_at_once_and_is_not_finished() -> None
 
 def test_a_job_that_is_told_to_end_is_not_finished() -> None:
     cluster = trained()
-    cluster.driver.end(Interrupted(15, "stopped by SIGTERM"))
+    cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     cluster.until(lambda: cluster.driver.over)
     assert [facts.get("finished") for facts in facts_sealed(cluster)] == [None]
 

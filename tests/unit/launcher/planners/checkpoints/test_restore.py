@@ -104,7 +104,7 @@ def test_a_host_that_was_cut_off_while_it_loaded_starts_nothing_until_it_has_let
 
 
 def test_launchers_do_not_take_answers_to_each_other_for_their_own() -> None:
-    assert len({waiting({}).driver.station.new_errand() for _ in range(3)}) == 3
+    assert len({waiting({}).driver.job.new_errand() for _ in range(3)}) == 3
 
 
 def expecting(loads: dict[str, Any], **rules: Any) -> Storing:

@@ -8,6 +8,7 @@ import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
 from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.driver.events import End, News
 from hvd_elastic_ext.launcher.rules.health.causes import announced
 from tests.unit.launcher.driver.test_driver import running
 from tests.unit.launcher.simulated import Cluster, Rules
@@ -22,14 +23,14 @@ def evaluating_where_it_is_not_wanted() -> Cluster:
     cluster.agents["b"][0].wedged = True
     cluster.ends_s["b"] = GRACE_S
     cluster.hosts(a=1)
-    cluster.until(lambda: cluster.driver.worlds.formed and len(cluster.driver.worlds.members) == 1)
+    cluster.until(lambda: cluster.driver.job.formed and len(cluster.driver.job.world.members) == 1)
     cluster.run(1.0)
     assert 0 in cluster.agents["b"]
     return cluster
 
 
 def interrupt(cluster: Cluster) -> None:
-    cluster.driver.end(Interrupted(signal.SIGINT, "stopped by SIGINT"))
+    cluster.driver.tell(End(Interrupted(signal.SIGINT, "stopped by SIGINT")))
 
 
 def test_whoever_was_about_to_leave_is_stopped_with_all_the_others_when_the_job_is_told_to_end() -> None:
@@ -56,7 +57,7 @@ def test_whoever_is_done_and_no_member_of_the_last_world_may_take_its_time_all_t
     cluster.run(0.1)
     cluster.agents["b"][0].wedged = True
     cluster.kill("c")
-    cluster.until(lambda: len(cluster.driver.worlds.members) == 1 and cluster.driver.worlds.formed)
+    cluster.until(lambda: len(cluster.driver.job.world.members) == 1 and cluster.driver.job.formed)
     cluster.run(1.0)
     cluster.says("a", "done")
     cluster.run(0.1)
@@ -83,7 +84,7 @@ def test_a_host_that_stood_still_and_is_not_wanted_any_more_is_empty_soon_after_
     cluster = running("a", "b")
     cluster.run(2.0)
     cluster.cut.add("b")  # as a machine that is paused: its connections survive that
-    cluster.until(lambda: cluster.driver.worlds.formed and len(cluster.driver.worlds.members) == 1)
+    cluster.until(lambda: cluster.driver.job.formed and len(cluster.driver.job.world.members) == 1)
     cluster.hosts(a=1)
     cluster.run(5.0)
     cluster.cut.discard("b")
@@ -99,7 +100,7 @@ def test_an_end_that_was_told_and_never_taken_in_is_told_again_and_the_others_go
     cluster.run(2.0)
     cluster.lose_news["exited"] = 1
     cluster.kill("b", code=1)
-    assert 3.0 < cluster.until(lambda: len(cluster.driver.worlds.members) == 2 and cluster.driver.worlds.formed) < 6.0
+    assert 3.0 < cluster.until(lambda: len(cluster.driver.job.world.members) == 2 and cluster.driver.job.formed) < 6.0
     assert cluster.world == ["a", "c"]
     assert [(event["host"], event["code"]) for event in cluster.events("exited")] == [("b", 1)]
     cluster.until(lambda: cluster.world == ["a", "c", "b"])
@@ -137,7 +138,7 @@ def test_a_host_whose_agent_is_sent_a_signal_leaves_at_the_next_step_and_comes_b
     cluster = running("a", "b", "c")
     cluster.run(2.0)
     cluster.terminate("b")
-    assert cluster.until(lambda: cluster.world == ["a", "c"] and cluster.driver.worlds.formed) < 0.2
+    assert cluster.until(lambda: cluster.world == ["a", "c"] and cluster.driver.job.formed) < 0.2
     assert [(event["host"], event["reason"]) for event in cluster.events("notice")] == [
         ("b", "its agent was sent SIGTERM")
     ]
@@ -156,10 +157,10 @@ def test_a_host_whose_agent_is_about_to_end_is_not_worked_with_because_a_list_na
     cluster.run(0.5)
     cluster.hosts(a=1, b=2)
     cluster.run(3.0)
-    assert cluster.driver.station.leaves_by.keys() == {"b"}
+    assert cluster.driver.job.leaves_by.keys() == {"b"}
     assert [len(seats) for seats in cluster.agents.values()] == [1, 1]
     cluster.until(lambda: sorted(cluster.world) == ["a", "b", "b"])
-    assert not cluster.driver.station.leaves_by
+    assert not cluster.driver.job.leaves_by
     assert nobody_is_blamed(cluster)
 
 
@@ -207,7 +208,7 @@ def test_a_notice_that_was_lost_with_its_connection_is_given_again() -> None:
     cluster.disconnect("b")
     cluster.run(0.5)
     cluster.reconnect("b")
-    assert cluster.until(lambda: cluster.world == ["a"] and cluster.driver.worlds.formed) < 0.2
+    assert cluster.until(lambda: cluster.world == ["a"] and cluster.driver.job.formed) < 0.2
     cluster.until(lambda: cluster.world == ["a", "b"])
     assert causes(cluster) == ["start", "hosts removed", "hosts added"]
     assert nobody_is_blamed(cluster)
@@ -222,7 +223,7 @@ def test_an_agent_that_is_lost_in_its_grace_leaves_nobody_behind_who_is_waited_f
     cluster.cut.add("b")
     cluster.dead.add("b")
     cluster.disconnect("b")
-    cluster.until(lambda: not cluster.driver.station.roster.on("b"), within=12.0)
+    cluster.until(lambda: not cluster.driver.job.roster.on("b"), within=12.0)
     assert cluster.world == ["a"]
 
 
@@ -233,7 +234,7 @@ def test_what_an_agent_could_not_kill_or_pass_on_is_told(caplog: pytest.LogCaptu
         {"event": "dropped", "output": 1000, "news": 3},
         {"event": "dropped", "slot": 0, "life": 1, "records": 5, "messages": 6},
     ):
-        cluster.driver.news("a", news)
+        cluster.driver.tell(News("a", news))
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "a[0]: processes 71, 72 cannot be killed: another user's, or stuck in the kernel",
         "a has dropped 1000 bytes of output and 3 other news: there was no room for them without a launcher",
@@ -281,5 +282,5 @@ def test_hosts_of_the_launcher_before_are_known_by_their_pods_as_soon_as_these_a
     cluster.kill("a", code=1)
     cluster.run(1.0)
     assert [event["subject"] for event in cluster.events("struck")] == ["slot 0 of a"]
-    (subject,) = cluster.driver.faults.ledger.records
+    (subject,) = cluster.driver.job.faults.ledger.records
     assert subject.uid == "u1"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
+from hvd_elastic_ext.launcher.driver.events import News
 from tests.unit.launcher.driver.test_driver import running
 from tests.unit.launcher.planners.departures.test_leaving import causes, nobody_is_blamed
 from tests.unit.launcher.simulated import Cluster, Rules
@@ -18,7 +19,7 @@ def test_a_host_with_a_notice_leaves_at_the_next_step_and_comes_back_when_that_i
     cluster = running("a", "b", "c")
     cluster.run(2.0)
     cluster.write_notice("b", "drained by Ops")
-    assert cluster.until(lambda: cluster.world == ["a", "c"] and cluster.driver.worlds.formed) < 0.2
+    assert cluster.until(lambda: cluster.world == ["a", "c"] and cluster.driver.job.formed) < 0.2
     assert notices(cluster) == [("b", "drained by Ops")]
     assert cluster.events("notice")[0]["deadline"] is None
     cluster.run(60.0)
@@ -39,7 +40,7 @@ def test_a_deadline_that_becomes_known_is_heeded_and_the_notice_is_told_of_once(
     cluster.run(1.0)
     cluster.write_notice("a", "spot reclaim", 30.0)
     cluster.run(0.1)
-    left_s = cluster.driver.station.leaves_by["a"] - cluster.clock.mono()
+    left_s = cluster.driver.job.leaves_by["a"] - cluster.clock.mono()
     assert 29.0 < left_s < 30.0
     assert len(notices(cluster)) == 1
 
@@ -82,7 +83,7 @@ def test_a_notice_that_was_lost_with_its_connection_is_in_the_next_hello_and_so_
         cluster.disconnect("b")
         cluster.run(0.2)
         cluster.reconnect("b")
-        cluster.until(lambda world=world: cluster.world == world and cluster.driver.worlds.formed)
+        cluster.until(lambda world=world: cluster.world == world and cluster.driver.job.formed)
     assert nobody_is_blamed(cluster)
 
 
@@ -92,8 +93,8 @@ def test_of_the_lists_deadline_and_the_agents_the_earlier_one_counts() -> None:
     now = cluster.clock.mono()
     for in_s, expected in ((None, 15.0), (5.0, 5.0), (100.0, 15.0)):
         cluster.publish(HostSet.of({}), {"a": ("spot reclaim", now + 15.0)})
-        cluster.driver.news("a", {"event": "going", "reason": "drained by Ops", "in_s": in_s})
-        assert cluster.driver.station.leaves_by["a"] - now == pytest.approx(expected)
+        cluster.driver.tell(News("a", {"event": "going", "reason": "drained by Ops", "in_s": in_s}))
+        assert cluster.driver.job.leaves_by["a"] - now == pytest.approx(expected)
     assert cluster.world == ["a"]
 
 
@@ -131,7 +132,7 @@ def test_a_departure_that_the_list_takes_back_is_told_of() -> None:
 def test_advice_is_written_down_and_changes_nothing() -> None:
     cluster = running("a", "b")
     for reason in ("likely to be taken back", None):
-        cluster.driver.news("b", {"event": "advised", "reason": reason})
+        cluster.driver.tell(News("b", {"event": "advised", "reason": reason}))
         cluster.run(5.0)
     assert [(event["host"], event["reason"]) for event in cluster.events("advised")] == [
         ("b", "likely to be taken back"),
@@ -147,7 +148,7 @@ def test_of_hosts_that_cannot_ask_their_cloud_the_first_is_warned_of_and_all_are
     cluster = running("a", "b")
     for host in ("a", "b"):
         for reason in ("Connection refused", None):
-            cluster.driver.news(host, {"event": "deaf", "source": "aws", "reason": reason})
+            cluster.driver.tell(News(host, {"event": "deaf", "source": "aws", "reason": reason}))
     cluster.run(5.0)
     assert [(event["host"], event["reason"]) for event in cluster.events("deaf")] == [
         (host, reason) for host in ("a", "b") for reason in ("Connection refused", None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.events import Expected
 from hvd_elastic_ext.launcher.planners.departures.preemption import SAVE_S, reclaimed
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
@@ -17,7 +18,7 @@ TWO = Rules(Limits(start=2, least=2, settle_s=0.1))
 
 def told(cluster: Cluster) -> list[str]:
     """Hosts whose processes have been told to save what they have."""
-    return [worker.seat.host for worker in cluster.driver.station.roster.workers.values() if worker.reclaimed]
+    return [worker.seat.host for worker in cluster.driver.job.roster.workers.values() if worker.reclaimed]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_who_was_told_by_a_launcher_that_is_gone_is_told_by_the_next_one_that_it
     cluster.hosts(a=1)
     inherited = cluster.inherit("a")
     cluster.warned("a")
-    cluster.driver.expect(inherited, until=cluster.clock.mono() + 60.0)
+    cluster.driver.tell(Expected(tuple(inherited), cluster.clock.mono() + 60.0))
     cluster.until(lambda: cluster.told["reclaim"] == 1)
     cluster.run(5.0)
     assert told(cluster) == []

@@ -184,7 +184,9 @@ def test_a_straggler_is_drained_once_where_that_was_asked_for() -> None:
     assert causes(cluster) == ["start", "hosts removed"]
     assert (
         "slot 0 of b is drained: b[0] takes 0.3 s a step"
-        in cluster.driver.faults.ledger.blocked(cluster.clock.mono(), cluster.driver.fleet.hosts.hosts[1]).reason
+        in cluster.driver.job.faults.ledger.blocked(
+            cluster.clock.mono(), cluster.driver.job.fleet.hosts.hosts[1]
+        ).reason
     )
     cluster.run(30.0)
     assert len(cluster.world) == 4
@@ -230,7 +232,7 @@ def test_one_that_stands_still_is_not_waited_for_by_the_next_world_either(change
         cluster.hosts(a=1, b=1, c=1, d=1)
     cluster.until(lambda: cluster.events("stalled"), within=70.0)
     assert cluster.events("stalled")[0]["hosts"] == ["a[0]"]
-    cluster.until(lambda: "a" not in cluster.world and cluster.driver.worlds.formed, within=10.0)
+    cluster.until(lambda: "a" not in cluster.world and cluster.driver.job.formed, within=10.0)
     assert len(cluster.events("stalled")) == 1
 
 
@@ -252,6 +254,6 @@ def test_a_newcomer_that_was_told_to_go_live_and_does_not_come_is_not_waited_for
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.events("parked")[1:])
     cluster.agents["b"][0].state = "lost in a callback"
-    cluster.until(lambda: cluster.driver.station.generation == 2, within=10.0)
-    cluster.until(lambda: cluster.world == ["a"] and cluster.driver.worlds.formed, within=70.0)
+    cluster.until(lambda: cluster.driver.job.generation == 2, within=10.0)
+    cluster.until(lambda: cluster.world == ["a"] and cluster.driver.job.formed, within=70.0)
     assert [(event["host"], event["cause"]) for event in cluster.events("struck")] == [("b", "never ready")]

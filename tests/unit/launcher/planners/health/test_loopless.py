@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.driver.events import Expected
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from hvd_elastic_ext.launcher.state.worlds import SYNC_S
+from hvd_elastic_ext.launcher.state.job import SYNC_S
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.simulated_processes import Process
 
@@ -123,7 +124,7 @@ def test_hosts_that_are_added_to_it_wait_and_do_not_train_it_again(caplog: pytes
     cluster.ends_well("b")
     cluster.until(lambda: cluster.driver.over)
     assert cluster.driver.outcome is None
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
 
 
 def test_hosts_that_were_added_before_the_loop_begins_are_let_in_then() -> None:
@@ -134,7 +135,7 @@ def test_hosts_that_were_added_before_the_loop_begins_are_let_in_then() -> None:
     for process in cluster.training:
         cluster.say(process, "looping")
         cluster.say(process, "synced")
-    cluster.until(lambda: cluster.driver.station.generation == 2)
+    cluster.until(lambda: cluster.driver.job.generation == 2)
 
 
 def test_a_script_without_a_loop_that_loses_a_rank_has_failed_and_is_not_begun_again() -> None:
@@ -143,7 +144,7 @@ def test_a_script_without_a_loop_that_loses_a_rank_has_failed_and_is_not_begun_a
     cluster.until(lambda: cluster.driver.over)
     assert "no process is left that has trained" in str(cluster.driver.outcome)
     assert "the script has no elastic loop" in str(cluster.driver.outcome)
-    assert cluster.driver.station.generation == 1
+    assert cluster.driver.job.generation == 1
 
 
 def test_processes_that_fail_before_any_step_are_started_again() -> None:
@@ -151,7 +152,7 @@ def test_processes_that_fail_before_any_step_are_started_again() -> None:
     cluster.hosts(a=1, b=1)
     cluster.until(lambda: cluster.world == ["a", "b"])
     cluster.kill("a")
-    cluster.until(lambda: cluster.driver.station.generation == 2 and cluster.world)
+    cluster.until(lambda: cluster.driver.job.generation == 2 and cluster.world)
     assert cluster.driver.outcome is None
 
 
@@ -288,7 +289,7 @@ def test_a_script_that_tells_of_no_step_is_started_again_and_that_is_said(caplog
         cluster.kill("a", code=7)
         cluster.run(60.0)
     assert caplog.text.count("none has told of a step or of a commit: the script is started again") == 1
-    assert cluster.driver.station.generation == 2
+    assert cluster.driver.job.generation == 2
     assert not cluster.driver.over
 
 
@@ -305,7 +306,7 @@ def left_behind(kind: type[Plain], *hosts: str) -> Plain:
 
 
 def taken_over(cluster: Plain, *hosts: str) -> Plain:
-    cluster.driver.expect([Host(name, 1) for name in hosts], until=cluster.clock.mono() + 60.0)
+    cluster.driver.tell(Expected(tuple([Host(name, 1) for name in hosts]), cluster.clock.mono() + 60.0))
     cluster.run(20.0)
     return cluster
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hvd_elastic_ext.core.errors import Interrupted
+from hvd_elastic_ext.launcher.driver.events import End, Expected
 from hvd_elastic_ext.launcher.job.saved_state import hosts_left, ports_of, state_of
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PATIENCE_S
 from hvd_elastic_ext.launcher.planners.health.link_loss import alone
@@ -134,8 +135,8 @@ def test_hosts_that_are_really_gone_are_replaced_when_the_orphans_grace_is_over(
     cluster.run(12.0)
     cluster.hosts(c=1, d=1)
     cluster.run(23.0)
-    assert cluster.driver.station.generation == 1
-    meeting = cluster.driver.station.rendezvous
+    assert cluster.driver.job.generation == 1
+    meeting = cluster.driver.job.rendezvous
     waited = cluster.until(lambda: meeting.formed and {life.seat.host for life in meeting.members} == {"c", "d"})
     assert 35.0 + waited > 40.0
     assert {event["host"] for event in cluster.events("fenced")} == {"a", "b"}
@@ -163,16 +164,16 @@ def taking_back(*names: str, rules: Rules | None = None, late: dict[str, float] 
     cluster.join_s.update(late or {})
     cluster.hosts(**dict.fromkeys(names, 1))
     hosts = cluster.inherit(*names)
-    cluster.driver.expect(hosts, until=cluster.clock.mono() + cluster.rules.orphan_grace_s)
+    cluster.driver.tell(Expected(tuple(hosts), cluster.clock.mono() + cluster.rules.orphan_grace_s))
     return cluster
 
 
 def goes_on(cluster: Cluster, *names: str) -> bool:
     """Whether these hosts train on in the world that the last launcher formed, undisturbed."""
-    members = {life.seat.host for life in cluster.driver.worlds.members}
+    members = {life.seat.host for life in cluster.driver.job.world.members}
     quiet = not cluster.lines.getvalue() and not cluster.told["update"] and not cluster.told["fence"]
     same = {(process.generation, process.life) for process in cluster.training} == {(7, 4)}
-    return quiet and same and members == set(names) == set(cluster.world) and cluster.driver.worlds.standing
+    return quiet and same and members == set(names) == set(cluster.world) and cluster.driver.job.standing
 
 
 def test_a_host_that_takes_longer_than_the_heartbeats_timeout_to_come_back_is_waited_for() -> None:
@@ -194,7 +195,7 @@ def test_newcomers_are_let_in_when_the_hosts_of_the_last_launcher_are_back() -> 
 def test_a_host_that_comes_after_the_wait_is_of_the_world_that_was_taken_over() -> None:
     cluster = taking_back("a", "b", "c", late={"c": 200.0})
     cluster.run(100.0)
-    assert {life.seat.host for life in cluster.driver.worlds.members} == {"a", "b"}
+    assert {life.seat.host for life in cluster.driver.job.world.members} == {"a", "b"}
     cluster.run(150.0)
     assert goes_on(cluster, "a", "b", "c")
 
@@ -203,9 +204,9 @@ def test_a_host_that_cannot_be_reached_for_long_trains_on_and_is_looked_for() ->
     cluster = Cluster(Rules())
     cluster.dead.add("c")
     cluster.hosts(a=1, b=1, c=1)
-    cluster.driver.expect(cluster.inherit("a", "b", "c"), until=cluster.clock.mono() + 60.0)
+    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b", "c")), cluster.clock.mono() + 60.0))
     cluster.run(8.0)
-    assert {life.seat.host for life in cluster.driver.worlds.members} == {"a", "b"}  # nothing is on its way any more
+    assert {life.seat.host for life in cluster.driver.job.world.members} == {"a", "b"}  # nothing is on its way any more
     cluster.run(100.0)
     cluster.dead.clear()
     cluster.run(20.0)
@@ -216,7 +217,7 @@ def test_agents_come_back_by_themselves_when_nothing_can_be_started_on_their_hos
     cluster = Cluster(Rules())
     cluster.dead.update("abc")
     cluster.hosts(a=1, b=1, c=1)
-    cluster.driver.expect(cluster.inherit("a", "b", "c"), until=cluster.clock.mono() + 60.0)
+    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b", "c")), cluster.clock.mono() + 60.0))
     cluster.run(3.0)
     for name in "abc":
         cluster.run(1.0)
@@ -240,7 +241,7 @@ def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher(
     assert 9.0 < waited < 14.0
     cluster.agents.pop("c")
     cluster.run(60.0)
-    assert not cluster.driver.back.missing
+    assert not cluster.driver.job.adoption.missing
 
 
 def test_a_host_that_comes_when_the_others_have_gone_on_without_it_starts_anew() -> None:
@@ -248,7 +249,7 @@ def test_a_host_that_comes_when_the_others_have_gone_on_without_it_starts_anew()
     cluster.run(100.0)
     cluster.lose_world("a")
     cluster.lose_world("b")
-    cluster.until(lambda: cluster.driver.station.generation == 8 and cluster.driver.worlds.formed)
+    cluster.until(lambda: cluster.driver.job.generation == 8 and cluster.driver.job.formed)
     cluster.until(lambda: lives(cluster).get("c", 4) > 4 and len(cluster.world) == 3, within=400.0)
     assert lives(cluster)["a"] == lives(cluster)["b"] == 4
 
@@ -259,28 +260,28 @@ def test_a_host_that_comes_when_the_others_have_gone_on_without_it_starts_anew()
 def test_a_launcher_that_is_stopped_while_it_takes_hosts_back_ends_what_runs_there() -> None:
     cluster = taking_back("a", "b", late={"a": 2.0, "b": 5.0})
     cluster.run(0.5)
-    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.driver.tell(End(Interrupted(2, "stopped")))
     cluster.until(lambda: cluster.driver.over)
     assert cluster.clock.mono() >= 105.0  # not before the last one was there
     assert not cluster.agents
-    assert not cluster.driver.farewell.untold
+    assert not cluster.driver.job.shutdown.untold
 
 
 def test_hosts_that_do_not_come_in_time_are_ended_without_a_connection() -> None:
     cluster = taking_back("a", "b", late={"b": 1000.0})
     cluster.run(0.5)
-    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.driver.tell(End(Interrupted(2, "stopped")))
     took = cluster.until(lambda: cluster.driver.over)
     assert PATIENCE_S < took < PATIENCE_S + 2.0
     assert not cluster.agents
-    assert not cluster.driver.farewell.untold
+    assert not cluster.driver.job.shutdown.untold
 
 
 def test_told_again_to_stop_it_waits_for_nobody_to_come() -> None:
     cluster = taking_back("a", "b", late={"a": 1000.0, "b": 1000.0})
     cluster.run(0.5)
     for _ in range(2):
-        cluster.driver.end(Interrupted(2, "stopped"))
+        cluster.driver.tell(End(Interrupted(2, "stopped")))
     assert cluster.until(lambda: cluster.driver.over) < 2.0
     assert not cluster.agents
 
@@ -289,10 +290,10 @@ def test_a_host_that_nobody_could_tell_is_not_forgotten() -> None:
     cluster = Cluster(Rules())
     cluster.dead.add("b")
     cluster.hosts(a=1, b=1)
-    cluster.driver.expect(cluster.inherit("a", "b"), until=cluster.clock.mono() + 60.0)
-    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b")), cluster.clock.mono() + 60.0))
+    cluster.driver.tell(End(Interrupted(2, "stopped")))
     assert cluster.until(lambda: cluster.driver.over) < 15.0
-    assert list(cluster.driver.farewell.untold) == ["b"]
+    assert list(cluster.driver.job.shutdown.untold) == ["b"]
     state = state_of(cluster.driver, incarnation=2, ports={"10.0.0.1": 7}, now=0.0, wall=0.0)
     assert [host.name for host in hosts_left(state)] == ["b"]
     assert ports_of(state) == {"10.0.0.1": 7}
@@ -300,7 +301,7 @@ def test_a_host_that_nobody_could_tell_is_not_forgotten() -> None:
 
 def test_a_job_that_has_told_all_of_them_leaves_nothing_to_look_for() -> None:
     cluster = taking_back("a", "b")
-    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.driver.tell(End(Interrupted(2, "stopped")))
     cluster.until(lambda: cluster.driver.over)
     assert not hosts_left(state_of(cluster.driver, incarnation=2, ports={}, now=0.0, wall=0.0))
 
@@ -310,7 +311,7 @@ def test_a_host_that_falls_silent_while_the_job_ends_is_ended_without_a_connecti
     cluster.run(2.0)
     cluster.cut.add("b")
     cluster.ends_s["a"] = 8.0
-    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.driver.tell(End(Interrupted(2, "stopped")))
     cluster.until(lambda: cluster.driver.over)
     assert not cluster.agents
 
@@ -321,6 +322,6 @@ def test_a_job_that_is_stopped_while_its_launcher_is_cut_off_is_not_taken_to_hav
     cluster.cut.update("ab")
     cluster.dead.update("ab")
     cluster.run(15.0)
-    cluster.driver.end(Interrupted(2, "stopped"))
+    cluster.driver.tell(End(Interrupted(2, "stopped")))
     cluster.until(lambda: cluster.driver.over, within=90.0)
-    assert sorted(cluster.driver.farewell.untold) == ["a", "b"]
+    assert sorted(cluster.driver.job.shutdown.untold) == ["a", "b"]

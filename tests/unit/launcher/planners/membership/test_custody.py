@@ -74,7 +74,7 @@ def test_who_may_not_work_may_hand_over(how: str) -> None:
     if how == "given notice":
         cluster.write_notice("a", "spot", in_s=30.0)
     else:
-        faults = cluster.driver.faults
+        faults = cluster.driver.job.faults
         faults.ledger = faults.ledger.block(Subject("host", "a"), None, "bad fan")
     cluster.kill("a", code=1)
     cluster.hosts(a=1, b=1)
@@ -224,7 +224,7 @@ def test_a_launcher_that_was_started_again_waits_for_those_who_held_the_newest_c
 def test_what_the_next_launcher_is_to_know_is_the_newest_commit_of_each_host() -> None:
     cluster = running("a", "b")
     cluster.run(3.0)
-    noted = cluster.driver.station.roster.commits.to_json()
+    noted = cluster.driver.job.roster.commits.to_json()
     assert {entry["host"] for entry in noted} == {"a", "b"}
     assert all(entry["commit"][:2] == [1, 1] for entry in noted)
 
@@ -234,9 +234,9 @@ def test_nobody_may_train_while_its_memory_is_written() -> None:
     cluster.run(3.0)
     cluster.kill("a")
     cluster.hosts(a=1, b=1)
-    station = cluster.driver.station
-    cluster.until(lambda: station.transferring == {"a", "b"}, within=20.0)
-    while station.transferring:
+    job = cluster.driver.job
+    cluster.until(lambda: job.transferring == {"a", "b"}, within=20.0)
+    while job.transferring:
         assert cluster.world == []
         cluster.run(0.01)
 

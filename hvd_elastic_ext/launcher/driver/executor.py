@@ -1,0 +1,116 @@
+"""Does what planners and reducers want done: the only part of the driver that speaks to the outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.launcher.rules.membership.devices import device_env
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state.actions import Action
+
+Facts = Mapping[str, Any]
+
+
+class Hands(Protocol):
+    """The ways to the outside. ``facts``: what a host's agent said of its machine."""
+
+    def start_agent(self, host: Host) -> None:
+        """Start an agent, or have a living one connect again. News of it follow, or the end of the launch."""
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        """Give a host's agent an order; False if it is not connected."""
+
+    def stop_launch(self, host: str) -> None:
+        """Give up on the start of an agent."""
+
+    def hang_up(self, host: str, reason: str) -> None:
+        """Close the connection to a host's agent. If that lives, it connects again and says what it has."""
+
+    def end_agent(self, host: Host) -> None:
+        """End the agent that may live on a host, and all that it runs, without a connection to it."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What agents give to every process. Nothing of it goes into an order: orders can be read on their way."""
+
+    def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
+        """What is a seat's own of how its process is to be started.
+
+        ``place`` is what that shows to user code until it has one.
+        """
+
+    def peer_address(self, host: str) -> str:
+        """The address at which other agents reach a host's agent."""
+
+    def go_env(self, host: str) -> dict[str, str]:
+        """What is added to the environment of a host's process when it goes live."""
+
+    def unfit(self, host: Host, facts: Facts) -> str | None:
+        """Why a host cannot be used, and what to do about it; None if it can."""
+
+
+class Executor:
+    """``facts_of``: what a host's agent said of its machine. ``save``: called when what outlives the launcher has
+    changed. ``begin_world``: called with the number of each world whose ranks are known, and the host of each rank."""
+
+    def __init__(
+        self, hands: Hands, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
+    ) -> None:
+        self._hands, self._journal, self._facts_of, self._save = hands, journal, facts_of, save
+        self.begin_world: Callable[[int, list[str]], None] = lambda generation, hosts: None
+
+    def do(self, wanted: Iterable[Action]) -> None:
+        """Do all of them, in their order."""
+        hands = self._hands
+        for action in wanted:
+            match action:
+                case actions.Send(host, order):
+                    hands.send(host, order)
+                case actions.Record(event, generation, fields, at):
+                    self._journal.record(event, generation=generation, at_mono=at, **fields)
+                case actions.StartProcess():
+                    self._start(action)
+                case actions.GoLive(life, generation, place):
+                    env = {**hands.go_env(life.seat.host), **place.environment()}
+                    self._tell(life, {"tell": "go", "generation": generation, "env": env})
+                case actions.TellPeers(life):
+                    if env := hands.go_env(life.seat.host):
+                        self._tell(life, {"tell": "env", "env": env})
+                case actions.SendCommit(host, order):
+                    request = {**order["request"], "address": hands.peer_address(host)}
+                    hands.send(host, {**order, "request": request})
+                case actions.StartAgent(host):
+                    hands.start_agent(host)
+                case actions.StopLaunch(host):
+                    hands.stop_launch(host)
+                case actions.HangUp(host, reason):
+                    hands.hang_up(host, reason)
+                case actions.EndAgent(host):
+                    hands.end_agent(host)
+                case actions.BeginWorld(generation, hosts):
+                    self.begin_world(generation, list(hosts))
+                case actions.Save():
+                    self._save()
+
+    def _tell(self, life: Life, message: Mapping[str, Any]) -> None:
+        to = {str(life.seat.slot): life.number}
+        self._hands.send(life.seat.host, {"do": "tell", "to": to, "message": message})
+
+    def _start(self, start: actions.StartProcess) -> None:
+        seat, number = start.life
+        order = self._hands.start_order(seat, start.place)
+        devices = device_env(
+            {**self._hands.environment, **order["env"]},
+            self._facts_of(seat.host),
+            slot=seat.slot,
+            slots=start.slots,
+            local_ranks=start.neighbours,
+            blocked=list(start.blocked),
+        )
+        own = {"env": {**order["env"], **devices}, "life": number, "link": True, "note": str(start.place.local_rank)}
+        self._hands.send(seat.host, {**order, "do": "start", "slot": seat.slot, **own})

@@ -1,0 +1,124 @@
+"""What an agent's account of itself changes in the state."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, seat_of, slot_number
+from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker, take_beat
+
+log = logging.getLogger(__name__)
+
+KILLED: Final = 137
+"""Exit code of a process of which only its agent, had it lived, could have told how it ended."""
+
+
+def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
+    """An agent is there: make the roster what it says that there is. Processes that ended unseen, and how."""
+    now = job.now
+    agent = job.roster.agents.get(name)
+    if agent is None:
+        agent = job.roster.agents[name] = Agent(job.fleet.hosts.get(name) or Host(name, 1), now)
+    agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
+    agent.itself = str(hello.get("agent") or "")
+    # It may be another one; what is to end is told so again, and what is about to go says so again.
+    agent.finishing, agent.dismissed, agent.leaves_by, agent.going = False, False, None, None
+    job.roster.commits.came(name, agent.itself, hello.get("seats") or {})
+    return _take_stock(job, agent, hello.get("seats") or {}, now)
+
+
+def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: float) -> list[tuple[Worker, int]]:
+    there: set[Life] = set()
+    ended: dict[Life, Mapping[str, Any]] = {}
+    for number, status in seats.items():
+        seat = seat_of(agent.host.name, number)
+        if seat is None or not isinstance(status, dict) or not isinstance(status.get("life"), int):
+            continue
+        life = Life(seat, status["life"])
+        job.roster.lived(life)
+        if status.get("state") == "running" and status.get("code") is None:
+            there.add(life)
+            if (worker := job.roster.alive(life)) is None:
+                job.roster.workers[life.seat] = _adopted(life, agent.host, status, now)
+            else:
+                _catch_up(job, worker, status)
+        else:
+            ended[life] = status
+            worker, code = _adopted(life, agent.host, status, now), status.get("code")
+            heard = job.roster.alive(life) is not None or job.roster.ended.get(life.seat, 0) >= life.number
+            if not heard and _tells_of_the_end(worker) and isinstance(code, int):
+                job.fleet.unheard[life] = worker, code
+    return _compare(job, agent, there, ended)
+
+
+def _compare(
+    job: JobState, agent: Agent, there: set[Life], ended: Mapping[Life, Mapping[str, Any]]
+) -> list[tuple[Worker, int]]:
+    """Make up for what was lost with the last connection: orders, and how processes ended."""
+    gone: list[tuple[Worker, int]] = []
+    for worker in job.roster.on(agent.host.name):
+        status = ended.get(worker.life)
+        if worker.life in there:
+            orders.order_again(job, worker)
+        elif worker.started or status is not None:
+            code = (status or {}).get("code")
+            worker.done = worker.done or bool((status or {}).get("done"))
+            worker.warned = worker.warned or bool((status or {}).get("warned"))
+            gone.append((worker, code if isinstance(code, int) else KILLED))
+        else:  # the order to start it never came
+            del job.roster.workers[worker.seat]
+    return gone
+
+
+def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
+    """Note what a process said that was never read: a connection may end with news on it."""
+    now, generation = job.now, status.get("generation")
+    started(job, worker, status.get("pid"))  # or, if it has none yet, its agent says so later
+    worker.loops = worker.loops or status.get("loops") is True
+    worker.done = worker.done or bool(status.get("done"))
+    worker.warned = worker.reclaimed = bool(status.get("warned"))
+    if status.get("parked") and worker.stage is Stage.BOOTING:
+        worker.stage, worker.since = Stage.PARKED, now
+    if isinstance(generation, int) and worker.generation < generation <= job.generation:
+        worker.generation, worker.since = generation, now
+    if isinstance(agreed := status.get("agreed"), int):
+        worker.agreed = max(worker.agreed, min(agreed, worker.generation))
+
+
+def started(job: JobState, worker: Worker, pid: Any) -> None:
+    """A process runs. That may be told twice, or by its agent's account of what it has."""
+    if worker.started or type(pid) is not int:
+        return
+    worker.started, worker.pid = True, pid
+    place = {"rank": worker.planned, "local_rank": worker.local_rank}
+    job.record("spawned", host=worker.seat.host, slot=worker.seat.slot, pid=worker.pid, **place)
+
+
+def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> Worker:
+    """A process that another launcher started."""
+    generation = status.get("generation")
+    live = isinstance(generation, int) and generation > 0
+    stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
+    loops = status.get("loops") is not False  # if nothing is known of it, it is a script as most are
+    worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=loops)
+    worker.done = bool(status.get("done"))
+    worker.warned = worker.reclaimed = bool(status.get("warned"))
+    noted = slot_number(str(status.get("note")))
+    worker.local_rank = life.seat.slot if noted is None else noted
+    if isinstance(status.get("beat"), dict):
+        take_beat(worker, status["beat"])
+    if live:
+        worker.live_at = now
+        worker.generation = worker.agreed = int(str(generation))
+    return worker
+
+
+def _tells_of_the_end(worker: Worker) -> bool:
+    """Whether the end of a process says something of the training: that was done, or went with it, or has no loop."""
+    return worker.stage is Stage.LIVE and (worker.done or not worker.loops or worker.keeps_nothing)

@@ -1,0 +1,93 @@
+"""What a job does, in the order in which it is decided: each planner is asked once at every look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.planners.checkpoints import (
+    before_exit,
+    before_preemption,
+    commit_interval,
+    coordinator,
+    final_checkpoint,
+    restore,
+)
+from hvd_elastic_ext.launcher.planners.departures import exits, preemption, shutdown
+from hvd_elastic_ext.launcher.planners.health import blame, link_loss, liveness, silence
+from hvd_elastic_ext.launcher.planners.membership import (
+    adoption,
+    agents,
+    custody,
+    hosts,
+    next_world,
+    processes,
+    seats,
+    world,
+)
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import Plan
+
+LOOK_S: Final = 1.0
+"""Longest time between two looks, but for large jobs in which nothing happens."""
+CALM_EACH_S: Final = 0.004
+"""What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
+CALM_S: Final = 20.0
+
+
+class Planner(NamedTuple):
+    """``ending``: it is asked also when the job comes to its end."""
+
+    plan: Callable[[JobState], Plan]
+    ending: bool = False
+
+
+PLANNERS: Final = (
+    Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
+    Planner(custody.note, ending=True),  # what the next launcher is to know of the newest commit
+    Planner(link_loss.plan, ending=True),  # is it the launcher that has lost its link? Then nothing is decided
+    Planner(silence.plan, ending=True),  # hosts and processes of which nothing is heard
+    Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
+    Planner(final_checkpoint.plan, ending=True),  # a job of which a checkpoint says that it is done
+    Planner(adoption.plan),  # hosts of an earlier launcher: nothing is decided before they are back
+    Planner(before_exit.save),  # a job that was told to end and does not train saves what memory holds
+    Planner(adoption.tend),  # hosts of an earlier launcher that are not back yet
+    Planner(hosts.plan),  # a list without hosts
+    Planner(exits.plan),  # is the job over by what is left of it?
+    Planner(shutdown.plan, ending=True),  # the end of everything
+    Planner(seats.plan),  # which seats are to work
+    Planner(seats.see_what_never_begins),  # programs that need no world, and jobs of which nobody comes to train
+    Planner(agents.plan),  # agents where processes are wanted
+    Planner(restore.plan),  # the newest checkpoint, before the first world
+    Planner(processes.plan),  # processes in wanted seats
+    Planner(next_world.plan),  # does another world form, and who holds it back?
+    Planner(world.plan),  # ranks for those that have come, calls for those that have not
+    Planner(preemption.plan),  # processes that are to save what they have
+    Planner(before_preemption.plan),  # checkpoints before all hosts are taken away
+    Planner(coordinator.plan),  # the next checkpoint
+    Planner(commit_interval.plan),  # how often commit() commits
+    Planner(liveness.plan),  # who holds the world up, and who is slow
+    Planner(blame.plan),  # when the next cooldown is over
+    Planner(world.answer_next),  # when the next question is to be answered
+)
+
+
+def look(job: JobState) -> float | None:
+    """Ask every planner once; when to look again at the latest (mono), None if the job is over."""
+    times: list[float] = []
+    for planner in PLANNERS:
+        if job.ending and not planner.ending:
+            continue
+        plan = planner.plan(job)
+        if plan.again_at is not None and plan.again_at > job.now:
+            # What was due has been seen to just now, or cannot be: to look again at once would be to look all the time.
+            times.append(plan.again_at)
+        if plan.last:
+            break
+    else:
+        if job.ending:
+            return look(job)  # a planner has just ended the job: its end begins at once
+    if job.outcome.over:
+        return None
+    pause = min(CALM_S, CALM_EACH_S * len(job.roster.workers)) if job.calm and not job.ending else 0.0
+    return min([*times, job.now + max(LOOK_S, pause)])

@@ -1,0 +1,279 @@
+"""What each event changes in the state. What follows from that is decided by planners, at the next look."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.core import journal
+from hvd_elastic_ext.launcher.driver import events, inventory
+from hvd_elastic_ext.launcher.driver.events import Event
+from hvd_elastic_ext.launcher.engines.engine import engine_of
+from hvd_elastic_ext.launcher.planners.checkpoints import before_sleep, coordinator, restore
+from hvd_elastic_ext.launcher.planners.departures import exits, notices, shutdown
+from hvd_elastic_ext.launcher.planners.health import blame, liveness, silence
+from hvd_elastic_ext.launcher.planners.membership import adoption, custody, hosts, transfers, world
+from hvd_elastic_ext.launcher.rules.health.causes import NOT_STARTED, SSH_FAILED, Cause
+from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat, seat_of
+from hvd_elastic_ext.launcher.state import commit_holders, orders, resize_report
+from hvd_elastic_ext.launcher.state.actions import Record
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds, take_beat, take_word
+
+log = logging.getLogger(__name__)
+
+
+def reduce(job: JobState, event: Event) -> None:
+    """Take an event into the state, as of :attr:`JobState.now`."""
+    match event:
+        case events.News(host, news):
+            _news(job, host, news)
+        case events.HostsChanged():
+            _hosts_changed(job, event)
+        case events.AgentJoined(host, hello):
+            _agent_joined(job, host, hello)
+        case events.AgentUnfit(host, why):
+            _agent_unfit(job, host, why)
+        case events.AgentLost(host, reason):
+            _agent_lost(job, host, reason)
+        case events.LaunchEnded(host, code, remark):
+            _launch_ended(job, host, code, remark)
+        case events.AgentEnded(host, code, remark):
+            shutdown.answered(job, host, well=code == 0, why=remark or f"exit code {code}")
+        case events.Overslept(seconds):
+            _overslept(job, seconds)
+        case events.PeersMoved(host):
+            world.tell_peers(job, host)
+        case events.Expected(hosts_left, until):
+            adoption.expect(job, hosts_left, until=until)
+        case events.HealthChanged(ledger, name, fields):
+            job.faults.ledger = ledger
+            job.record(name, **fields)
+            job.save()
+        case events.WorldNotBegun(generation, why):
+            engine_of(job).not_begun(job, generation, why)
+        case events.End(why):
+            shutdown.end(job, why)
+        case events.Look():
+            pass
+
+
+# --- hosts and agents
+
+
+def _hosts_changed(job: JobState, event: events.HostsChanged) -> None:
+    job.fleet.emptied = not event.hosts and not event.departing and bool(job.roster.workers)
+    if job.fleet.emptied:
+        log.warning("a list without any host was published; the hosts known so far are kept while they work")
+        return
+    hosts.publish(job, event.hosts)
+    notices.published(job, event.departing)
+
+
+def _agent_joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
+    ended = inventory.joined(job, host, hello)
+    notices.joined(job, host, hello)
+    for worker, code in ended:
+        exits.exited(job, worker, {"code": code})  # its end was not told
+    for part in (coordinator, transfers, adoption, shutdown):
+        part.came(job, host)
+
+
+def _agent_unfit(job: JobState, host: str, why: str) -> None:
+    agent = job.roster.agents.get(host)
+    if agent is None:
+        return
+    log.warning("%s cannot be used: %s", host, why)
+    blame.strike(job, Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
+    orders.dismiss(job, agent)  # the next one, after the cooldown, is looked at anew
+
+
+def _agent_lost(job: JobState, host: str, reason: str) -> None:
+    agent = job.roster.agents.get(host)
+    if agent is not None:
+        agent.joined = False
+    for part in (restore, coordinator, before_sleep, transfers):
+        part.lost(job, host)  # also of one that was cut off: nobody waits for its answers
+    if agent is None:
+        return
+    log.info("connection to %s lost: %s", host, reason)
+    job.roster.commits.lost(host, heard=agent.heard, why=reason)
+    if agent.finishing and not job.roster.on(host):
+        job.roster.commits.ended(host, "its agent has ended")
+        del job.roster.agents[host]
+
+
+def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
+    """That is a fault if the agent never came."""
+    agent, detail = job.roster.agents.get(host), remark or f"exit code {code}"
+    if agent is None:
+        return
+    if code == 0:  # one that hands over to an agent that lives ends well
+        adoption.handed_over(job, host)
+    elif agent.heard:
+        if not agent.joined and code != SSH_FAILED:  # a connection that broke says nothing about the agent
+            job.faults.first = job.faults.first or f"the agent on {host} ended: {detail}"
+            why = f"its agent ended with exit code {code}"
+            job.roster.commits.ended(host, why)
+            silence.cut_off(job, agent, why, blame=job.outcome.failure is None)
+    elif not adoption.failed(job, host, detail):
+        del job.roster.agents[host]
+        log.warning("no agent could be started on %s: %s", host, detail)
+        job.faults.first = job.faults.first or f"no agent could be started on {host}: {detail}"
+        if not job.held:
+            blame.strike(job, Cause.UNREACHABLE, agent.host, detail=detail, tried_s=job.now - agent.since)
+
+
+def _overslept(job: JobState, seconds: float) -> None:
+    log.warning("the launcher itself stood still for %.1f s", seconds)
+    silence.overslept(job, seconds)
+    custody.overslept(job, seconds)
+    liveness.pause(job)
+
+
+# --- what agents say
+
+
+def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
+    agent = job.roster.agents.get(host)
+    if agent is None:
+        return
+    agent.heard = job.now
+    if news.get("event") == "beats":
+        _beats(job, agent, news.get("slots"), part=news.get("part") is True)
+        return
+    if any(part.take(job, agent, news) for part in (notices, coordinator, restore, before_sleep, transfers)):
+        return
+    _note_held(job, agent, news)
+    handler = _NEWS.get(str(news.get("event")))
+    worker = job.roster.of(host, news.get("slot"), news.get("life"))
+    if handler is not None and worker is not None:
+        handler(job, worker, news)
+
+
+def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
+    """What a slot's memory holds once its process, or an errand's, has ended, or it was given back."""
+    slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), job.roster.commits
+    if not agent.joined:
+        return
+    host = agent.host.name
+    if event == "forgotten" and isinstance(slot, int):
+        known.emptied(Seat(host, slot))
+    elif event == "held" and isinstance(slots, dict):
+        for number, held in slots.items():
+            if (seat := seat_of(host, number)) is not None:
+                known.newer(seat, commit_holders.read(held), agent=agent.itself)
+    elif "held" in news and isinstance(slot, int):
+        known.newer(Seat(host, slot), commit_holders.read(news["held"]), agent=agent.itself)
+
+
+def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
+    # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.
+    host, workers = agent.host.name, job.roster.workers
+    agent.beats_at = agent.beats_at if part else agent.heard
+    for number, entry in slots.items() if isinstance(slots, dict) else ():
+        seat = seat_of(host, number)
+        worker = None if seat is None else workers.get(seat)
+        if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
+            continue
+        worker.named_at = agent.heard
+        age, beat = entry.get("age"), entry.get("beat")
+        if isinstance(beat, dict):
+            worker.silent_s = seconds(age) or 0.0
+            take_beat(worker, beat)
+            worker.agreed_when_beating = worker.agreed
+            job.roster.remember(worker)
+
+
+# --- what processes say
+
+
+def _said(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    message = news.get("message")
+    if isinstance(message, dict):
+        _SAID.get(message.get("say"), _noted)(job, worker, message)
+
+
+def _noted(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    take_word(worker, message)
+    job.roster.remember(worker)
+
+
+def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
+    if worker.stage is Stage.BOOTING:
+        worker.stage, worker.since = Stage.PARKED, job.now
+        job.record("parked", host=worker.seat.host, slot=worker.seat.slot)
+
+
+def _entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    # Said of one world, this may come when the next one forms already. (A process that knows no number is in it.)
+    generation = message.get("generation") or job.generation
+    worker.failure = None  # of a program that ran before
+    if isinstance(generation, int) and worker.generation < generation <= job.generation:
+        worker.generation, worker.since = generation, job.now
+        job.world.begun = True
+
+
+def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
+    fields, event = message.get("fields"), message.get("event")
+    if not isinstance(fields, dict) or not isinstance(event, str):
+        return
+    own = {key: value for key, value in fields.items() if key not in _NOT_THEIRS}
+    try:
+        journal.check(event, own)
+    except ValueError as error:
+        log.warning("%s said something that is no event: %s", worker.seat, error)
+    else:
+        job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
+    if event == "synced":
+        worker.agreed = worker.generation
+    elif event == "rolled_back":
+        resize_report.rolled_back(job, own.get("steps_lost"))
+
+
+def _asked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    try:
+        body = base64.b64decode(news.get("body") or "", validate=True)
+        question = Question(worker.life, int(news["id"]), str(news["method"]), str(news["path"]), body)
+    except (binascii.Error, KeyError, TypeError, ValueError):
+        log.warning("%s asked something that is no question", worker.seat)
+        return
+    if job.rendezvous.repeats(question):
+        world.name_world_again(job, worker)
+    job.answer(job.rendezvous.ask(question, job.now))
+    if worker.leaving is not None and worker.life in job.rendezvous.waiting:
+        worker.stopping_at = job.now  # it is out, and no answer says so without aborting it
+
+
+def _unasked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    if isinstance(number := news.get("id"), int):
+        job.rendezvous.withdraw(worker.life, number)
+
+
+_Handler = Callable[[JobState, Worker, Mapping[str, Any]], None]
+
+_NOT_THEIRS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
+"""Fields of a journal line that no process writes, and what else the journal is told by name."""
+
+_NEWS: Final[Mapping[str, _Handler]] = {
+    "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid")),
+    "said": _said,
+    "asked": _asked,
+    "unasked": _unasked,
+    "exited": exits.exited,
+    "not_started": lambda job, worker, news: exits.exited(job, worker, {**news, "code": NOT_STARTED}),
+}
+_SAID: Final[Mapping[Any, _Handler]] = {
+    "parked": _parked,
+    "entered": _entered,
+    "record": _worker_record,
+    "kept": coordinator.kept,
+    "last": coordinator.last,
+    "not_kept": coordinator.not_kept,
+    "going_on": lambda job, worker, message: resize_report.going_on(job, worker.life, worker.generation, message),
+}
+"""What they say beyond this is only noted."""

@@ -1,0 +1,115 @@
+"""The end of a process: why it has ended, who is to blame, and whether the job is over by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.engines.engine import engine_of
+from hvd_elastic_ext.launcher.planners.departures import shutdown
+from hvd_elastic_ext.launcher.planners.health import blame, liveness, loopless
+from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
+from hvd_elastic_ext.launcher.rules.health.endings import Fate
+from hvd_elastic_ext.launcher.state import orders
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+
+def plan(job: JobState) -> Plan:
+    """See by what is left of the job whether it is over.
+
+    Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
+    """
+    _hear_of_unheard_ends(job)
+    job.fail(loopless.look(job))
+    found, why = loopless.verdict(job)
+    if found is Fate.FAILED:
+        job.fail(JobFailed(why))
+    elif found is Fate.DONE:
+        job.outcome.finishing = True
+    return NOTHING
+
+
+def _hear_of_unheard_ends(job: JobState) -> None:
+    """Processes of the world that was taken over may have ended while there was no launcher."""
+    for life in [each for each in job.world.members if each in job.fleet.unheard]:
+        worker, code = job.fleet.unheard.pop(life)
+        if job.roster.workers.setdefault(life.seat, worker) is worker:
+            exited(job, worker, {"code": code})
+
+
+def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
+    """A process has ended. ``news``: its exit code, and what its agent knows of that."""
+    code = code if isinstance(code := news.get("code"), int) else 1
+    members = job.world.members
+    del job.roster.workers[worker.seat]
+    job.roster.ended[worker.seat] = worker.life.number
+    job.rendezvous.ended(worker.life)
+    if worker.life in members and worker.generation < job.generation:
+        job.answer(job.rendezvous.give_up())  # whoever waits for its addresses waits in vain
+    found = _ending(job, worker, code, oom=bool(news.get("oom")))
+    cause = worker.killed or found.cause
+    how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
+    why = how if worker.killed is None else f"{worker.killed}: killed by the launcher"
+    job.record("exited", host=worker.seat.host, slot=worker.seat.slot, code=code, cause=str(cause), reason=why)
+    loopless.ended(job, worker, cause, how, code)
+    liveness.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
+    if worker.done:
+        _done(job, worker, code)
+    elif loopless.verdict(job).fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
+        return  # the last one of them tells
+    elif cause is Cause.LEFT:
+        orders.rest(job, worker.seat)
+        _end_for(job, blame.left(job, worker, found.text, members=members))
+    elif job.outcome.finishing:
+        if worker.life in members and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
+            shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
+    elif cause.fault:
+        _failed(job, worker, cause, how)
+
+
+def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
+    members = job.world.members
+    found = ending(
+        code,
+        done=worker.done,
+        told_to_leave=worker.leaving is not None,
+        going=job.going(worker.seat.host),
+        peer_lost=worker.life in members and len(job.roster.present(members)) < len(members) - 1,
+        oom=oom,
+        warned=worker.warned,
+    )
+    return engine_of(job).judged(job, worker, found, code)
+
+
+def _done(job: JobState, worker: Worker, code: int) -> None:
+    """One whose training was done has ended."""
+    job.outcome.finishing = True
+    generation, who = job.outcome.failed
+    if code and worker.killed is None:
+        shutdown.end(job, JobFailed(f"{worker.seat} ended with exit code {code} after training was done"))
+    elif 0 < worker.generation == generation and not _others_finish(job, worker):  # the last world's
+        shutdown.end(job, JobFailed(f"{who}, before its training was done; that of others is"))
+
+
+def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
+    """One has failed while the job trains."""
+    members = job.world.members
+    # Where some are done, others that are not do the last steps without it.
+    if not (any(each.done for each in job.roster.present(members)) and _others_finish(job, worker)):
+        told = "" if worker.failure is None else f": {worker.failure[1]}"
+        job.outcome.failed = worker.generation, f"{worker.seat} {how}{told}"
+    job.fleet.recovering.add(worker.seat.host)
+    _end_for(job, blame.failed(job, worker, cause, how, members=members))
+
+
+def _others_finish(job: JobState, worker: Worker) -> bool:
+    """Whether other members that are not done yet do the last steps without this one."""
+    return any(not each.done and each is not worker for each in job.roster.present(job.world.members))
+
+
+def _end_for(job: JobState, why: JobFailed | None) -> None:
+    if why is not None:
+        shutdown.end(job, why)

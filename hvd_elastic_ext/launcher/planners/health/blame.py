@@ -1,0 +1,151 @@
+"""Who is blamed when a process or a host is gone, and when it has been too much."""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.planners.health import loopless
+from hvd_elastic_ext.launcher.rules.health.causes import BUDGET_WINDOW_S, Cause
+from hvd_elastic_ext.launcher.rules.health.ledger import Strike, Subject
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.roster import Worker
+
+log = logging.getLogger(__name__)
+
+
+def plan(job: JobState) -> Plan:
+    """Look again when the next cooldown is over."""
+    return Plan(job.faults.ledger.next_release(job.now))
+
+
+def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[str, tuple[int, ...]]]:
+    """Each host's slots that may work.
+
+    If nobody is left to work, whoever has the newest commit is forgiven first.
+    """
+    now = job.now
+    usable = [(host.name, job.faults.ledger.usable_slots(now, host)) for host in hosts]
+    works = any(worker.killed is None for worker in job.roster.workers.values())
+    if not hosts or not forgive or works or any(slots for _, slots in usable):
+        return usable
+    candidates = [(host, job.roster.commits.of_host(host.name)) for host in hosts]
+    job.faults.ledger, forgiven, reason = job.faults.ledger.forgive_first(now, candidates)
+    if forgiven is None:
+        return usable
+    log.warning("%s: forgiven", reason)
+    job.save()
+    return [(host.name, job.faults.ledger.usable_slots(now, host)) for host in hosts]
+
+
+def strike(
+    job: JobState, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0
+) -> None:
+    """Hold something against a slot or a host, unless nobody is to blame.
+
+    ``tried_s``: how long it had been tried before, without any work done.
+    """
+    now = job.now
+    strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s)
+    after = job.faults.ledger if strike is None else job.faults.ledger.struck(now, strike, job.rules.cooldown_s)
+    if strike is None or after is job.faults.ledger:
+        return
+    job.faults.ledger = after
+    until = after.blocked(now, host, slot).until
+    job.record(
+        "struck",
+        subject=str(strike.subject),
+        cause=str(cause),
+        cooldown_s=None if until is None else round(until - now, 3),
+        until=until,
+        host=host.name,
+        reason=detail,
+    )
+    job.save()
+
+
+def drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
+    """Give a slot no work for as long as the longest cooldown. Nobody is to blame.
+
+    It is for the pod's whole life, whatever container runs in it: the device stays the same.
+    """
+    until = job.now + job.rules.cooldown_s[1]
+    job.faults.ledger = job.faults.ledger.block(Subject("slot", host.name, host.uid, slot), until, reason, drained=True)
+    job.save()
+
+
+def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
+    """Note that a process has failed; why that ends the job, if it does.
+
+    While others train on, one host alone neither ends the job nor uses up
+    ``--failure-budget``: its cooldowns are answer enough. What newcomers do
+    before they are in a world costs nobody anything, and does not count at all.
+    """
+    job.faults.first = job.faults.first or f"{worker.seat} {how}"
+    well = _others_are_well(job, worker, members)
+    newcomer = well and worker.life not in members
+    if worker.failure is not None and not newcomer and _users_own(job, worker, members, well=well):
+        _, error, traceback = worker.failure
+        how_often = " again and again" if well else ""
+        return JobFailed(f"the training script fails{how_often}: {error}\n{traceback}".rstrip())
+    tried_s = worker.tried_s(job.now)
+    strike(job, cause, worker.host, worker.seat.slot, detail=how, tried_s=tried_s)
+    if newcomer or not _count(job, worker.seat.host, well=well):
+        return None
+    what = f": {worker.failure[1]}" if worker.failure else ""
+    count = f"{len(job.faults.counted)} processes failed within an hour, more than --failure-budget allows"
+    return JobFailed(f"{count}; the last one was {worker.seat}: {how}{what}")
+
+
+def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
+    """Note that a process has left of its own accord; why that ends the job, if it does.
+
+    Leaving is everybody's right. That nobody is left, time and again, is no way to train.
+    """
+    if worker.life not in members or job.roster.present(members):
+        return None
+    now = job.now
+    job.faults.deserted = [at for at in job.faults.deserted if now - at < BUDGET_WINDOW_S] + [now]
+    if len(job.faults.deserted) <= job.rules.failure_budget:
+        return None
+    times = (
+        f"all processes have left {len(job.faults.deserted)} times within an hour, more than --failure-budget allows"
+    )
+    return JobFailed(
+        f"{times}; the last one was {worker.seat}: {how}. Training is done when the training function returns"
+    )
+
+
+def _count(job: JobState, host: str, *, well: bool) -> bool:
+    """Count a fault, and say whether that makes too many."""
+    now, budget = job.now, job.rules.failure_budget
+    job.faults.counted = [(at, name) for at, name in job.faults.counted if now - at < BUDGET_WINDOW_S]
+    its_share = budget // 2 + 1
+    if well and sum(name == host for _, name in job.faults.counted) >= its_share:
+        return False
+    job.faults.counted.append((now, host))
+    return len(job.faults.counted) > budget
+
+
+def _others_are_well(job: JobState, worker: Worker, members: tuple[Life, ...]) -> bool:
+    """Whether some member of the world lives that has not said that it fails in the same way."""
+    digest = worker.failure and worker.failure[0]
+    others = [each for each in job.roster.present(members) if each is not worker]
+    return any(each.killed is None and not (each.failure and each.failure[0] == digest) for each in others)
+
+
+def _users_own(job: JobState, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:
+    """Whether the same error has ended every member of the world, or has come back without a step in between.
+
+    As long as others are well it has to be back somewhere else, unless nobody has ever come as far as training.
+    """
+    assert worker.failure is not None
+    digest, host = worker.failure[0], worker.seat.host
+    seen, job.faults.seen[digest] = job.faults.seen.get(digest), (host, worker.step)
+    early = worker.life in members and not loopless.has_trained(job)
+    if not well and (len(members) > 1 or early):
+        return True
+    return seen is not None and worker.step <= seen[1] and (early or not (well and seen[0] == host))

@@ -1,0 +1,86 @@
+"""Takes in a new list of hosts."""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.core.hosts import Host, HostSet, is_same
+from hvd_elastic_ext.launcher.planners.health import silence
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.membership import NewerLife
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker
+
+log = logging.getLogger(__name__)
+
+
+def plan(job: JobState) -> Plan:
+    """Believe a list without hosts once no agent and no process speaks against it."""
+    roster = job.roster
+    if job.fleet.emptied and not roster.workers and not any(agent.joined for agent in roster.agents.values()):
+        job.fleet.emptied = False
+        log.warning("no host is published, and none of those that were answers any more: they are gone")
+        publish(job, HostSet())
+    return NOTHING
+
+
+def publish(job: JobState, hosts: HostSet) -> None:
+    """Take in a new list. What was taken over from another launcher is known by its name only, until now."""
+    job.fleet.hosts = hosts
+    for pod in hosts:
+        before = job.fleet.pods.get(pod.name)
+        if pod.uid and pod != before:
+            job.fleet.pods[pod.name] = pod
+            if before is not None and pod.uid != before.uid:
+                _see_recreated(job, pod)
+            elif before is not None and not is_same(pod.life, before.life):
+                _forget_former(job, pod.name)
+    known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
+    for each in known:
+        host = hosts.get(each.host.name)
+        if host is not None and (_says_nothing(each.host) or _says_more(host, each.host)):
+            each.host = host
+    _see_earlier_lives(job, hosts)
+
+
+def _see_recreated(job: JobState, host: Host) -> None:
+    """Another pod has taken the name: nothing of the former one holds for it, and nobody waits for that."""
+    agent = job.roster.agents.get(host.name)
+    uid, lost = job.fleet.lost.get(host.name, ("", ""))
+    if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.itself:
+        silence.inherit(job, agent, host)
+    elif agent is not None and agent.host.uid not in ("", host.uid):
+        silence.bury(job, agent, "its pod was recreated")
+    elif agent is None and uid not in ("", host.uid):  # it was cut off before
+        job.roster.commits.ended(host.name, "its pod was recreated")
+    _forget_former(job, host.name)
+
+
+def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
+    """Take in which agents are those of containers that run no more, by a new list."""
+    now, before = job.now, job.fleet.outlived
+    job.fleet.outlived = {}
+    for name, agent in job.roster.agents.items():
+        host = hosts.get(name)
+        if host is None:
+            agent.unlisted_at = now if hosts else agent.unlisted_at
+        elif not is_same(agent.host.life, host.life):
+            known = before.get(name)
+            since = known.since if known is not None and known.host.life == host.life else now
+            job.fleet.outlived[name] = NewerLife(host, since)
+    silence.end_earlier_lives(job)
+
+
+def _forget_former(job: JobState, host: str) -> None:
+    """Nothing that was noted of the former pod, or container, holds for this one."""
+    job.fleet.rests.forget(host)
+    job.fleet.recovering.discard(host)
+
+
+def _says_nothing(host: Host) -> bool:
+    return not (host.uid or host.node)
+
+
+def _says_more(host: Host, known: Host) -> bool:
+    """Whether a list tells the life of a pod that was known without."""
+    return bool(host.life) and not known.life and host.uid == known.uid

@@ -1,0 +1,57 @@
+"""Whether another world is to form, and what is to be done where none can."""
+
+from __future__ import annotations
+
+import logging
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.engines.engine import engine_of
+from hvd_elastic_ext.launcher.planners.checkpoints import before_preemption, before_sleep, restore
+from hvd_elastic_ext.launcher.planners.health import loopless
+from hvd_elastic_ext.launcher.planners.membership import custody, shortage, world
+from hvd_elastic_ext.launcher.rules.membership.membership import Decision
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import Plan
+
+log = logging.getLogger(__name__)
+
+
+def plan(job: JobState) -> Plan:
+    """Decide on the next world, unless something holds it back, and begin it."""
+    decision = engine_of(job).decide(job)
+    for held_back in (loopless.held_back, restore.held_back, before_preemption.held_back, custody.held_back):
+        decision = held_back(job, decision)
+    job.decision = decision
+    if decision.reason != job.reason:
+        job.reason = decision.reason
+        log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
+    if decision.members is None:
+        _wait(job, decision)
+    else:
+        _begin(job, decision)
+    times = (decision.again_at, before_sleep.next_look(job))
+    return Plan(min((at for at in times if at is not None and at > job.now), default=None))
+
+
+def _wait(job: JobState, decision: Decision) -> None:
+    if loopless.lasts(job):
+        return
+    if job.custody.holds_back:  # a wait of its own, which has an end
+        shortage.enough(job)
+    short = shortage.short(job, decision)
+    if short is None or not custody.awaits(job):  # what is saved is to be the newest
+        job.fail(before_sleep.look(job, short=short))
+    if not job.before_sleep.going:
+        job.fail(restore.explained(job, shortage.lost(job, decision)))
+
+
+def _begin(job: JobState, decision: Decision) -> None:
+    limit = job.rules.reset_limit
+    if limit is not None and job.world.begun and job.world.changes >= limit:
+        job.fail(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
+        return
+    shortage.enough(job)
+    before_sleep.rise(job)
+    engine_of(job).begun(job)
+    world.change(job, decision)
+    job.save()

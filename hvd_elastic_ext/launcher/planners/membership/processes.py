@@ -1,0 +1,123 @@
+"""Starts processes where they are wanted, and ends those that nobody needs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.launcher.planners.checkpoints import restore
+from hvd_elastic_ext.launcher.planners.health import blame, loopless
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+from hvd_elastic_ext.launcher.rules.health.endings import Fate
+from hvd_elastic_ext.launcher.rules.membership.devices import local_ranks
+from hvd_elastic_ext.launcher.rules.membership.membership import Stage
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
+from hvd_elastic_ext.launcher.state import actions, orders
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import Plan
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker
+
+LEAVE_S: Final = 30.0
+"""How long one that was told to leave at its next step may take once another one has come to its own; then it ends.
+
+As long as nobody has, all may be in a long evaluation: to end one then would cost the others their steps.
+"""
+
+
+def plan(job: JobState) -> Plan:
+    """Start processes in wanted seats; end those that nobody needs, and those that do not get ready."""
+    wanted, members = _startable(job), job.world.members
+    now, kept, needed = job.now, set(members), frozenset(wanted)
+    for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)):
+        agent = job.roster.agents.get(seat.host)
+        free = job.fleet.rests.over(seat, now)
+        if free and agent is not None and agent.joined and not agent.finishing and restore.ready(job, seat.host):
+            _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
+    for worker in list(job.roster.workers.values()):
+        # One that is live without being a member is of a world that went on without it, behind a link that was cut.
+        if worker.stage is Stage.LIVE and worker.stopping_at is None and worker.life in kept:
+            continue  # as thousands are
+        useful = worker.seat in needed and worker.stage is not Stage.LIVE
+        if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
+            orders.send_away(job, worker, "it is not needed")
+        if worker.stage is Stage.BOOTING and now - worker.since > job.rules.standby_timeout_s:
+            detail = f"{worker.seat} did not get ready in time"
+            tried_s = worker.tried_s(now)
+            blame.strike(job, Cause.NEVER_READY, worker.host, worker.seat.slot, detail=detail, tried_s=tried_s)
+            orders.kill(job, worker, Cause.NEVER_READY)
+        if worker.stopping_at == math.inf and _is_late(job, worker):
+            worker.stopping_at = now + LEAVE_S
+        if any(at is not None and now >= at for at in (worker.stopping_at, worker.stop_again_at)):
+            orders.stop(job, worker)
+    return Plan(
+        min((at for worker in job.roster.workers.values() if (at := worker.stopping_at) is not None), default=None)
+    )
+
+
+def _startable(job: JobState) -> tuple[Seat, ...]:
+    """Of the wanted seats those in which a process may be started.
+
+    A program that needs no world runs once, and where the script has come to its end no process follows.
+    """
+    workers, wanted = job.roster.workers, job.wanted
+    if loopless.verdict(job).fate is Fate.ENDING:
+        return tuple(seat for seat in wanted if seat in workers)
+    if job.world.members or any(worker.stage is not Stage.BOOTING for worker in workers.values()):
+        return wanted
+    done = loopless.done_alone(job)
+    return tuple(seat for seat in wanted if seat not in done) if done else wanted
+
+
+def _start(
+    job: JobState, agent: Agent, seat: Seat, place: Place, *, neighbours: Mapping[int, int], standby: bool
+) -> None:
+    """``neighbours``: local rank of each slot of the host that is in use."""
+    life = job.roster.next_life(seat)
+    host = job.fleet.hosts.get(seat.host) or agent.host
+    usable = job.faults.ledger.usable_slots(job.now, host)
+    blocked = tuple(slot for slot in range(host.slots) if slot not in usable)
+    job.do(actions.StartProcess(life, place, host.slots, neighbours, blocked))
+    worker = Worker(life, agent.host, Stage.BOOTING, job.now)
+    worker.planned, worker.local_rank = place.rank, place.local_rank
+    job.roster.workers[seat] = worker
+    if standby:
+        job.record("standby", host=seat.host, slot=seat.slot)
+
+
+def _is_late(job: JobState, worker: Worker) -> bool:
+    """Whether others have left the world that a process was told to leave."""
+    meeting = job.rendezvous
+    return bool(meeting.waiting) or (meeting.formed and worker.life not in meeting.members)
+
+
+class _Plan(NamedTuple):
+    """``neighbours``: local rank of each slot of the host that is in use."""
+
+    seat: Seat
+    place: Place
+    neighbours: Mapping[int, int]
+
+
+def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
+    """Each wanted seat without a process, with the place that one is to show to user code until it has one."""
+    if workers.keys() >= set(wanted):
+        return []
+    by_host: dict[str, list[tuple[int, Seat]]] = {}
+    for rank, seat in enumerate(wanted):
+        by_host.setdefault(seat.host, []).append((rank, seat))
+    plans: list[_Plan] = []
+    for cross, group in enumerate(by_host.values()):
+        free = [(rank, seat) for rank, seat in group if seat not in workers]
+        if not free:
+            continue
+        living = {seat.slot: workers[seat].local_rank for _, seat in group if seat in workers}
+        neighbours = local_ranks([seat.slot for _, seat in group], living)
+        for at, seat in free:
+            # One that joins others is not shown rank 0: what that does at the start has been done.
+            rank = max(1, len(wanted) - 1) if joining and at == 0 else at
+            local = neighbours[seat.slot]
+            place = Place(rank, max(len(wanted), rank + 1), local, len(group), cross, len(by_host))
+            plans.append(_Plan(seat, place, neighbours))
+    return plans

@@ -1,0 +1,129 @@
+"""What the driver wants done outside of its state: values, in the order in which they are to be done.
+
+Planners and reducers add them to :attr:`JobState.to_do`; only the executor does them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.core.rank_info import Place
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+
+
+@dataclass(frozen=True, slots=True)
+class StartAgent:
+    """Start the agent of a host, or have a living one connect again."""
+
+    host: Host
+
+
+@dataclass(frozen=True, slots=True)
+class EndAgent:
+    """End the agent that may live on a host, and all that it runs, without a connection to it."""
+
+    host: Host
+
+
+@dataclass(frozen=True, slots=True)
+class StopLaunch:
+    """Give up on the start of a host's agent."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class HangUp:
+    """Close the connection to a host's agent. If the agent lives, it connects again and says what it has."""
+
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Give a host's agent an order."""
+
+    host: str
+    order: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SendCommit:
+    """Have a host's agent send a commit to another host. The executor adds the address at which that reaches it."""
+
+    host: str
+    order: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StartProcess:
+    """Start a process. The executor adds its environment.
+
+    ``place``: what the process shows to user code until it has a rank. ``slots``: of the host. ``neighbours``: local
+    rank of each slot of the host that is in use. ``blocked``: slots of the host that must not work.
+    """
+
+    life: Life
+    place: Place
+    slots: int
+    neighbours: Mapping[int, int]
+    blocked: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GoLive:
+    """Tell a process that stands by to join the world of ``generation``. The executor adds how to find its peers."""
+
+    life: Life
+    generation: int
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class TellPeers:
+    """Tell a process how to find its peers from the next world on."""
+
+    life: Life
+
+
+@dataclass(frozen=True, slots=True)
+class BeginWorld:
+    """The ranks of a world are known: start what the engine starts for it. ``hosts``: the host of each rank."""
+
+    generation: int
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write a line of the journal. ``at``: when it happened (mono), if that was not just now."""
+
+    event: str
+    generation: int
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Save what outlives the launcher: it has changed."""
+
+
+Action: TypeAlias = (
+    StartAgent
+    | EndAgent
+    | StopLaunch
+    | HangUp
+    | Send
+    | SendCommit
+    | StartProcess
+    | GoLive
+    | TellPeers
+    | BeginWorld
+    | Record
+    | Save
+)

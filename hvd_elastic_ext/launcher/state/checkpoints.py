@@ -1,0 +1,230 @@
+"""What is known of checkpoints, and how far the next one is."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.launcher.rules.checkpoints import interval
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Attempt, Kept, Last
+from hvd_elastic_ext.launcher.rules.checkpoints.commit_rate import Pace
+from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
+from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
+from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal
+from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import Slowing
+from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+
+WAITED_S: Final = 2.0
+"""How long a commit that was named is thought to be waited for before any was."""
+
+
+@dataclass(slots=True)
+class Checkpoints:
+    """The newest checkpoint, and the attempt to make the next one."""
+
+    last: Last
+    """When the newest checkpoint's commit was kept, and its step."""
+    attempt: Attempt | None = None
+    not_before: float = -math.inf
+    """Before then nothing is tried again (mono)."""
+    failed_in_a_row: int = 0
+    asked: bool = False
+    """A checkpoint that was asked for is still to come."""
+    stay: bool = False
+    """Nobody trains beyond the one that is asked for."""
+    staying: Attempt | None = None
+    """Its members wait where they made it: they were to go no further."""
+    apart: bool = False
+    """Hosts share no storage: each has a complete checkpoint of its own."""
+    only_here: str | None = None
+    """The newest checkpoint, if only those hosts have it that made it."""
+    stored: Stored | None = None
+    """The newest checkpoint, and of which commit it is."""
+    words: dict[str, str] = field(default_factory=dict)
+    """By host, what it calls the storage that it has."""
+    readers: frozenset[str] = frozenset()
+    """Hosts that are known to have the newest checkpoint on their storage."""
+    done: bool = False
+    """Training is done: the next checkpoint is its end."""
+    files: dict[Life, Kept] = field(default_factory=dict)
+    """What processes keep in the place of their last commit."""
+    said_stateless: bool = False
+    path: str | None = None
+    """Where the newest checkpoint is that was made, or loaded."""
+    pace: Pace = field(default_factory=Pace)
+    waited_s: float = WAITED_S
+    """How long all took to keep the commit that was named for the last checkpoint; a guess at first."""
+
+    @property
+    def newest(self) -> tuple[str | None, int | None]:
+        """Where the newest checkpoint is that was made, or loaded, and its step."""
+        return self.path, None if self.path is None else self.last.step
+
+    @property
+    def known(self) -> bool:
+        """Whether a checkpoint is known of, of this job or of the one before it."""
+        return any(each is not None for each in (self.stored, self.only_here, self.path))
+
+    @property
+    def nobody_goes_on(self) -> bool:
+        """Whether a checkpoint is asked for, on its way, or made, beyond which nobody trains."""
+        return self.staying is not None or (self.stay and (self.asked or self.attempt is not None))
+
+
+@dataclass(slots=True)
+class Cost:
+    """What checkpoints cost a running job, and how often something failed."""
+
+    watched_from: float
+    failures: Failures = field(default_factory=Failures)
+    choice: Choice = interval.UNMEASURED
+    seals: list[Seal] = field(default_factory=list)
+    """The newest checkpoints that were measured."""
+    slowing: Slowing = field(default_factory=Slowing)
+
+
+@dataclass(slots=True)
+class CommitInterval:
+    """Every how many calls of ``state.commit()`` one commits, and what that was chosen by."""
+
+    every: int
+    watched_from: float
+    choice: interval.Thinning | None = None
+    failures: Failures = field(default_factory=Failures)
+    mended: int = 0
+    commits_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    calls_s: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    newest: tuple[int, int, int] | None = None
+    look_at: float = -math.inf
+    choose_at: float = -math.inf
+    tell_at: float = -math.inf
+
+
+@dataclass(slots=True)
+class Loading:
+    """A host loads a checkpoint into the memory that ``agent`` owns: another agent's is empty.
+
+    ``number``: of the errand it is on, for ``slots``; ``again_at``: when it is sent on another (mono); ``seats``: those
+    whose memory has the checkpoint.
+    """
+
+    agent: str
+    number: int | None = None
+    ready: bool = False
+    again_at: float | None = None
+    for_good: bool = False
+    slots: list[int] = field(default_factory=list)
+    seats: frozenset[Seat] = frozenset()
+
+    @property
+    def under_way(self) -> bool:
+        """Whether somebody may be writing to the memory."""
+        return self.number is not None and not self.ready
+
+
+@dataclass(slots=True)
+class Restore:
+    """How far hosts have loaded the newest checkpoint before the first world."""
+
+    expects: str | None
+    """A checkpoint that is known to have been made: a host has it, or will."""
+    hosts: dict[str, Loading] = field(default_factory=dict)
+    why: str | None = None
+    """Why the last host that tried could not read its storage."""
+    path: str | None = None
+    """The checkpoint that a host has loaded."""
+    done: Finished | None = None
+    """The newest checkpoint that a host has is the end of this very job: nothing is to be trained."""
+
+
+Identity = tuple[int, int, int, int]
+
+
+class Found(NamedTuple):
+    """A checkpoint that a host has found: its name, where it is, of which commit and step it is, and that host."""
+
+    name: str
+    path: str
+    identity: Identity
+    step: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """``held``: the commit in the memory of each seat; ``stored``: the newest checkpoint; ``whole``: it was read back.
+
+    ``looked`` is False as long as neither is known; ``stateless``: processes have trained that keep no commit.
+    """
+
+    looked: bool = False
+    held: Mapping[Seat, Kept] = field(default_factory=dict)
+    stored: Found | None = None
+    whole: bool = False
+    stateless: bool = False
+
+
+@dataclass(slots=True)
+class BeforeSleep:
+    """How far a job of which nobody trains is with saving what memory holds."""
+
+    since: float | None = None
+    """Since when nobody can train (mono); None while somebody may."""
+    known: Known = field(default_factory=Known)
+    skip: list[str] = field(default_factory=list)
+    """Checkpoints that look complete and are not."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """Number of the errand of each host whose answer is waited for."""
+    answers: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    asked_at: float = -math.inf
+    again_at: float = -math.inf
+    hopeless: bool = False
+    """Processes have trained that keep no commit: it cannot be saved."""
+    hurry: bool = False
+    """The job ends: it is not waited for that somebody may train after all."""
+    read_back: bool = True
+    said: str = ""
+
+    @property
+    def going(self) -> bool:
+        """Whether waiting ends in sleep, as far as is known, however long that takes."""
+        return self.since is not None and not self.hopeless
+
+
+class Call(Enum):
+    """What there is to be done before all hosts are gone."""
+
+    NONE = "nothing"
+    NOW = "a checkpoint, and training goes on"
+    LAST = "the last checkpoint"
+
+
+@dataclass(slots=True)
+class BeforePreemption:
+    """``made``: which checkpoint was asked for. ``since``: since when an end is foreseen of which nobody knows when it
+    comes (mono)."""
+
+    made: Call = Call.NONE
+    since: float | None = None
+
+
+@dataclass(slots=True)
+class BeforeExit:
+    """A job that was told to end: ``why``, and ``until`` when its last checkpoint is waited for (mono)."""
+
+    why: JobFailed | None = None
+    until: float | None = None
+
+
+@dataclass(slots=True)
+class FinalCheckpoint:
+    """The end of training: ``since`` when all processes have ended (mono); ``over``: nothing is left to save."""
+
+    over: bool
+    since: float | None = None

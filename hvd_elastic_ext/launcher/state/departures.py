@@ -1,0 +1,65 @@
+"""What is known of hosts that are about to go, and of the end of the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.health.causes import Cause
+
+
+@dataclass(slots=True)
+class Notices:
+    """Hosts that are about to go by the published list; what agents say of themselves is in the roster."""
+
+    departing: Mapping[str, float] = field(default_factory=dict)
+    """When each will be gone (mono; infinite if unknown)."""
+    announced: Mapping[str, Cause] = field(default_factory=dict)
+    """Why each goes."""
+    listed: frozenset[str] = frozenset()
+    """Those that the newest list names."""
+    deaf_to: set[str] = field(default_factory=set)
+    """Clouds of which was said that a host cannot ask them."""
+
+
+@dataclass(slots=True)
+class Preemption:
+    """What processes were told about hosts that are taken away."""
+
+    all_by: float | None = None
+    """When less than training needs will be left (mono; infinite if unknown); None if enough will be."""
+    open: bool = True
+    """A process may have been told that its host goes, if by an earlier launcher."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How the job ends."""
+
+    over: bool = False
+    """It has ended: with ``failure``, or well if that is None."""
+    failure: JobFailed | None = None
+    """Why everything is to end."""
+    finishing: bool = False
+    """Training is done: what is left of the world comes to its end."""
+    failed: tuple[int, str] = (0, "")
+    """The generation of the last process that has failed, and what is said of it."""
+
+
+@dataclass(slots=True)
+class Shutdown:
+    """How far the end of everything is."""
+
+    untold: dict[str, Host] = field(default_factory=dict)
+    """Hosts that could not be told to end: what runs there may do so for ever."""
+    running: dict[str, Host] = field(default_factory=dict)
+    """Hosts with processes that were not seen to end."""
+    ends_by: float | None = None
+    gone_by: float | None = None
+    asked: set[str] = field(default_factory=set)
+    """Hosts that are told without a connection."""
+    pending: set[str] = field(default_factory=set)
+    """Those of them that have not answered."""
+    hurried: bool = False

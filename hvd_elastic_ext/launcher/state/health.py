@@ -1,0 +1,85 @@
+"""What is known of the health of hosts and processes, and of the launcher's own link."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from hvd_elastic_ext.launcher.rules.health.endings import Ended
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.health.stalls import Member
+from hvd_elastic_ext.launcher.rules.health.stragglers import Watch
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
+
+
+@dataclass(slots=True)
+class Faults:
+    """Who is blamed, and how often something failed."""
+
+    ledger: HealthLedger
+    first: str | None = None
+    """The first process that failed, and how."""
+    counted: list[tuple[float, str]] = field(default_factory=list)
+    """Faults that count towards ``--failure-budget``: when (mono), and on which host."""
+    deserted: list[float] = field(default_factory=list)
+    """When the last process of a world left of its own accord (mono)."""
+    seen: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Of each error, by digest, the host and the step where it was seen last."""
+
+
+@dataclass(slots=True)
+class LinkLoss:
+    """``since``: since when no host of the world is heard (mono); ``back_by``: until when those that are heard again
+    wait for the others."""
+
+    since: float | None = None
+    back_by: float | None = None
+
+
+@dataclass(slots=True)
+class Liveness:
+    """How the processes of the world get on."""
+
+    looked_at: float
+    compared_at: float
+    of: int
+    """The generation that ``finished`` is of."""
+    moved: dict[Life, tuple[int, float]] = field(default_factory=dict)
+    """What each process had counted, and when that was new (mono)."""
+    times: dict[Life, deque[float]] = field(default_factory=dict)
+    """The latest step times of each process."""
+    watch: Watch[Seat] = field(default_factory=Watch)
+    told: frozenset[Life] | None = None
+    """Who holds the world up, as far as that was said; None while it gets on."""
+    finished: dict[Life, Member] = field(default_factory=dict)
+    """Members of the newest world whose training is over, whether they live or not."""
+
+
+@dataclass(slots=True)
+class Loopless:
+    """What processes have told of an elastic loop, of steps and of commits."""
+
+    of: int
+    """The generation that ``ended`` is of."""
+    loops: bool = False
+    """A process has begun an elastic loop."""
+    trained: bool = False
+    """A process has trained that keeps no commit."""
+    kept: bool = False
+    """A commit or a checkpoint is known of, or was made by a process."""
+    step: int = 0
+    """The newest step of those that keep no commit."""
+    anew: int = 0
+    """How often training has begun anew."""
+    last: str = ""
+    """Which process ended last, and how."""
+    ended: dict[Life, Ended] = field(default_factory=dict)
+    """Of the newest world."""
+    alone: dict[Seat, Ended] = field(default_factory=dict)
+    """The last end in each seat of a process that never asked for a world."""
+    said: set[str] = field(default_factory=set)
+    """Causes of changes that were not made, as far as that was said."""
+    unknown: int = -1
+    """The world of which all processes were lost, and it is not known what they had done."""
+    fenced: int = -1
+    """The world whose processes were cut off from one another."""

@@ -1,0 +1,303 @@
+"""The whole state of a running job as one value, and how planners and reducers ask for something to be done."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import JobFailed
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Last
+from hvd_elastic_ext.launcher.rules.health.causes import Cause, announced
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
+from hvd_elastic_ext.launcher.rules.membership.custody import Stored
+from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Situation
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import NO_ROOM, TOO_LARGE, Answer, Life, Rendezvous, Seat
+from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state.checkpoints import (
+    BeforeExit,
+    BeforePreemption,
+    BeforeSleep,
+    Checkpoints,
+    CommitInterval,
+    Cost,
+    FinalCheckpoint,
+    Restore,
+)
+from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
+from hvd_elastic_ext.launcher.state.engine import Restarting
+from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless
+from hvd_elastic_ext.launcher.state.membership import Adoption, Custody, Fleet, Resize, Shortage, Transfers, World
+from hvd_elastic_ext.launcher.state.roster import Roster, Worker
+from hvd_elastic_ext.launcher.state.rules import Rules
+
+log = logging.getLogger(__name__)
+
+SYNC_S: Final = 10.0
+"""Members that have no elastic loop, and so cannot say when they agree on the state, do after this time in a world."""
+
+
+@dataclass
+class JobState:
+    """All that the driver knows and has decided. Times are monotonic seconds, as :attr:`now`.
+
+    A reducer changes it by an event, a planner by a decision; what is to be done outside they add to :attr:`to_do`.
+    Nobody else changes it, and nothing else is kept anywhere between two events.
+    """
+
+    rules: Rules
+    now: float
+    """When the newest event happened, or the look began."""
+    generation: int
+    """Number of the newest world, whether it has formed or not."""
+    errands: int
+    """Number of the last errand that an agent was sent on. The first one is random: an answer that another launcher
+    waited for has none of these numbers."""
+
+    faults: Faults
+    shortage: Shortage
+    adoption: Adoption
+    custody: Custody
+    liveness: Liveness
+    loopless: Loopless
+    checkpoints: Checkpoints
+    cost: Cost
+    commit_interval: CommitInterval
+    restore: Restore
+    final_checkpoint: FinalCheckpoint
+    restarting: Restarting
+    has_trained: bool
+    """Under an earlier launcher, or before it slept."""
+
+    roster: Roster = field(default_factory=Roster)
+    rendezvous: Rendezvous = field(default_factory=Rendezvous)
+    fleet: Fleet = field(default_factory=Fleet)
+    world: World = field(default_factory=World)
+    resize: Resize = field(default_factory=Resize)
+    transfers: Transfers = field(default_factory=Transfers)
+    notices: Notices = field(default_factory=Notices)
+    preemption: Preemption = field(default_factory=Preemption)
+    link_loss: LinkLoss = field(default_factory=LinkLoss)
+    before_sleep: BeforeSleep = field(default_factory=BeforeSleep)
+    before_preemption: BeforePreemption = field(default_factory=BeforePreemption)
+    before_exit: BeforeExit = field(default_factory=BeforeExit)
+    shutdown: Shutdown = field(default_factory=Shutdown)
+    outcome: Outcome = field(default_factory=Outcome)
+
+    wanted: tuple[Seat, ...] = ()
+    """Seats that are to work, as the newest look found."""
+    decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
+    """Who should form the next world now, as the newest look found."""
+    reason: str = ""
+    """Of that decision, as it was said last."""
+    held: bool = False
+    """Nothing is decided for now."""
+    excessive: set[Life] = field(default_factory=set)
+    """Who wanted too much kept at the rendezvous, which was said."""
+    to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
+    """What is to be done outside, since the executor took them last."""
+
+    @classmethod
+    def new(
+        cls,
+        rules: Rules,
+        now: float,
+        *,
+        errands: int,
+        ledger: HealthLedger | None = None,
+        generation: int = 0,
+        expects: str | None = None,
+        commits: Iterable[Any] = (),
+        stored: Stored | None = None,
+    ) -> JobState:
+        """The state of a job at the start of its launcher.
+
+        ``generation``: of the newest world that an earlier launcher had. ``expects``: a checkpoint that is known to
+        have been made. ``commits``: what an earlier launcher noted of those in memory, see :meth:`Holders.to_json`;
+        ``stored``: of the newest one on storage.
+        """
+        cadence = rules.commit_every
+        job = cls(
+            rules,
+            now,
+            generation,
+            errands,
+            faults=Faults(ledger or HealthLedger()),
+            shortage=Shortage(now),
+            adoption=Adoption(now),
+            custody=Custody(now),
+            liveness=Liveness(now, now, generation),
+            loopless=Loopless(generation),
+            checkpoints=Checkpoints(Last(now, 0), only_here=expects, stored=stored),
+            cost=Cost(now),
+            commit_interval=CommitInterval(1 if cadence is None or cadence.steps is None else cadence.steps, now),
+            restore=Restore(expects if rules.durability is not None else None),
+            final_checkpoint=FinalCheckpoint(rules.durability is None),
+            restarting=Restarting(generation),
+            has_trained=generation > 0,
+        )
+        job.roster.commits.expect(commits, now=now)
+        return job
+
+    # --- what follows from it
+
+    @property
+    def ending(self) -> bool:
+        """Whether the job comes to its end: training is done, or everything is to end."""
+        return self.outcome.failure is not None or self.outcome.finishing
+
+    @property
+    def in_place(self) -> bool:
+        """Whether processes live through changes of their world."""
+        return self.rules.engine == "horovod"
+
+    @property
+    def formed(self) -> bool:
+        """Whether the members of the newest world have their ranks."""
+        return not self.world.members or self.rendezvous.formed
+
+    @property
+    def standing(self) -> bool:
+        """Whether there is a world with all of its members, and none of them asks for another one."""
+        members = self.world.members
+        complete = bool(members) and len(self.roster.present(members)) == len(members)
+        return complete and self.rendezvous.asked_again.isdisjoint(members)
+
+    @property
+    def settled(self) -> bool:
+        """Whether all members of the newest world are in it and have agreed on the state."""
+        generation, present = self.generation, self.roster.present(self.world.members)
+        if not self.formed or len(present) < len(self.world.members):
+            return False
+        undecided = [worker for worker in present if worker.agreed < generation or worker.generation < generation]
+        if any(worker.generation < generation for worker in undecided):
+            return False
+        # Where there is an elastic loop, all say so, however long it takes to send what newcomers need.
+        latest = self.now - SYNC_S
+        return not undecided or (
+            all(worker.since <= latest for worker in undecided) and not any(worker.loops for worker in present)
+        )
+
+    @property
+    def situation(self) -> Situation:
+        """What the rules of membership decide by."""
+        return self.situation_for(self.wanted)
+
+    def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
+        """The same with other seats."""
+        return Situation(
+            wanted,
+            self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=self.leaves_by),
+            members=self.world.members,
+            formed=self.formed,
+            settled=self.settled,
+            begun=self.world.begun,
+        )
+
+    def rank(self, life: Life) -> int | None:
+        """The rank of a process, or before there was a world the one that is planned for it; None if it has none."""
+        place = self.rendezvous.place(life)
+        if place is not None or self.world.begun:
+            return None if place is None else place.rank
+        worker = self.roster.alive(life)
+        return None if worker is None else worker.planned
+
+    @property
+    def calm(self) -> bool:
+        """Whether a world stands, and nothing has to be done about it."""
+        return not self.held and self.formed and self.standing
+
+    @property
+    def transferring(self) -> frozenset[str]:
+        """Hosts between which a commit is sent: their agents do one errand at a time."""
+        return frozenset(() if self.transfers.current is None else self.transfers.current.hosts)
+
+    @property
+    def leaves_by(self) -> Mapping[str, float]:
+        """Hosts that are about to go, by the list or by their agents, and when (mono)."""
+        told = self.roster.going()
+        both = {host: min(by, told.get(host, by)) for host, by in self.notices.departing.items()}
+        return {**told, **both}
+
+    def going(self, host: str) -> Cause | None:
+        """Why a host is about to go; None if it is not."""
+        if host in self.notices.announced or host not in self.leaves_by:
+            return self.notices.announced.get(host)
+        return announced(self.roster.agents[host].going or "")
+
+    # --- what is to be done outside
+
+    def fail(self, why: JobFailed | None) -> None:
+        """Have the job end with ``why``, unless that is None or it ends already."""
+        self.outcome.failure = self.outcome.failure or why
+
+    def take_actions(self) -> list[actions.Action]:
+        """The actions since they were taken last, in their order."""
+        taken, self.to_do = self.to_do, []
+        return taken
+
+    def do(self, action: actions.Action) -> None:
+        """Have something done outside."""
+        self.to_do.append(action)
+
+    def save(self) -> None:
+        """Have saved what outlives the launcher."""
+        self.do(actions.Save())
+
+    def record(self, event: str, **fields: Any) -> None:
+        """Have a line of the journal written."""
+        self.do(actions.Record(event, self.generation, fields))
+
+    def start_agent(self, host: Host) -> None:
+        """Have an agent started on a host."""
+        self.do(actions.StartAgent(host))
+
+    def stop_launch(self, host: str) -> None:
+        """Give up on the start of a host's agent."""
+        self.do(actions.StopLaunch(host))
+
+    def is_connected(self, host: str) -> bool:
+        """Whether orders can be sent to a host's agent. A connection may be lost without anybody knowing."""
+        agent = self.roster.agents.get(host)
+        return agent is not None and agent.joined
+
+    def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        """Give a host's agent an order; False if it is not connected."""
+        self.do(actions.Send(host, order))
+        return self.is_connected(host)
+
+    def order(self, worker: Worker, do: str, **more: Any) -> bool:
+        """Give an order about a process to its agent; False if that is not connected."""
+        return self.send(worker.seat.host, {"do": do, "slot": worker.seat.slot, **more})
+
+    def tell(self, worker: Worker, what: str, **more: Any) -> None:
+        """Say something to a process."""
+        self.tell_all([worker], what, **more)
+
+    def tell_all(self, workers: Iterable[Worker], what: str, **more: Any) -> None:
+        """Say the same to many processes, in one order a host: there may be thousands."""
+        by_host: dict[str, dict[str, int]] = {}
+        for worker in workers:
+            (host, slot), number = worker.life
+            by_host.setdefault(host, {})[str(slot)] = number
+        message = {"tell": what, **more}
+        for host, to in by_host.items():
+            self.send(host, {"do": "tell", "to": to, "message": message})
+
+    def answer(self, answers: Iterable[Answer]) -> None:
+        """Answer what processes have asked at the rendezvous."""
+        for life, number, status, body in answers:
+            if status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:
+                self.excessive.add(life)
+                log.warning("%s wants more kept at the rendezvous than Horovod ever does: refused", life.seat)
+            text = base64.b64encode(body).decode("ascii")
+            order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
+            self.send(life.seat.host, order)
+
+    def new_errand(self) -> int:
+        """A number for what agents are to see to beside training."""
+        self.errands += 1
+        return self.errands

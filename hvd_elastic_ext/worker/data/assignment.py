@@ -1,0 +1,148 @@
+"""Assign the records of shards to ranks and loader processes. Pure arithmetic on the rest of an epoch.
+
+The rest is a list of ranges. An assignment cuts the row of all their records into one lane per rank, and each lane
+into one sub-lane per loader process. All lanes are equally long and all ranks advance alike, so every rank knows how
+far each lane is, and the rest after a loss or a resize is a list of ranges again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+
+class Range(NamedTuple):
+    """Records ``start`` to ``stop`` - 1 of the shard with this number."""
+
+    shard: int
+    start: int
+    stop: int
+
+
+Ranges = tuple[Range, ...]
+Span = tuple[int, int]
+"""Positions in the row of all records."""
+
+
+def total(ranges: Iterable[Range]) -> int:
+    return sum(stop - start for _, start, stop in ranges)
+
+
+def joined(ranges: Iterable[Range]) -> Ranges:
+    """Return the same records in order, without empty ranges, and with adjacent ranges joined."""
+    found: list[Range] = []
+    for here in ranges:
+        if here.start == here.stop:
+            continue
+        if found and found[-1].shard == here.shard and found[-1].stop == here.start:
+            found[-1] = found[-1]._replace(stop=here.stop)
+        else:
+            found.append(here)
+    return tuple(found)
+
+
+def at(ranges: Sequence[Range], spans: Sequence[Span]) -> Iterator[Range]:
+    """Yield the ranges of the records at ``spans``, which are in order and do not overlap."""
+    behind, index = 0, 0
+    for start, stop in spans:
+        while start < stop:
+            here = ranges[index]
+            end = behind + here.stop - here.start
+            if start < end:
+                upto = min(stop, end)
+                yield Range(here.shard, here.start + start - behind, here.start + upto - behind)
+                start = upto
+            if start >= end:
+                behind, index = end, index + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """How many records every rank has consumed of each sub-lane, and the sub-lane whose batch is next."""
+
+    counts: tuple[int, ...]
+    turn: int = 0
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """``ranges`` assigned to ``size`` ranks with ``workers`` loader processes each.
+
+    A lane that is one record short is padded with a record of another lane. With ``drop_last`` the surplus is left out
+    instead.
+    """
+
+    ranges: Ranges
+    size: int
+    workers: int = 1
+    drop_last: bool = False
+
+    @cached_property
+    def records(self) -> int:
+        return total(self.ranges)
+
+    @property
+    def each(self) -> int:
+        """Records per rank, padding included."""
+        return self.records // self.size if self.drop_last else -(-self.records // self.size)
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Records in each sub-lane of a rank, padding included."""
+        base, more = divmod(self.each, self.workers)
+        return tuple(base + (worker < more) for worker in range(self.workers))
+
+    def nothing_consumed(self) -> Consumed:
+        return Consumed((0,) * self.workers)
+
+    def consume(self, consumed: Consumed, count: int) -> Consumed:
+        """Return ``consumed`` after one more batch of ``count`` records on every rank.
+
+        Loader processes deliver in turn; those at their end are skipped.
+        """
+        counts = list(consumed.counts)
+        for step in range(self.workers):
+            worker = (consumed.turn + step) % self.workers
+            if counts[worker] < self.lengths[worker]:
+                counts[worker] = min(self.lengths[worker], counts[worker] + count)
+                return Consumed(tuple(counts), (worker + 1) % self.workers)
+        return consumed
+
+    def ranges_of(self, rank: int, worker: int, *, consumed: int = 0) -> Ranges:
+        """Return the ranges of a sub-lane after its first ``consumed`` records."""
+        start, stop = self._spans(rank)[worker]
+        own = tuple(at(self.ranges, [(min(start + consumed, stop), stop)]))
+        padded = stop - start < self.lengths[worker]
+        if not padded or consumed == self.lengths[worker]:
+            return own
+        position = rank % self.records
+        return (*own, *at(self.ranges, [(position, position + 1)]))
+
+    def remaining(self, consumed: Consumed) -> Ranges:
+        """Return what nobody has consumed, in the order of the next assignment."""
+        spans = [
+            (min(start + count, stop), stop)
+            for rank in range(self.size)
+            for (start, stop), count in zip(self._spans(rank), consumed.counts, strict=True)
+        ]
+        if self.drop_last:
+            spans.append((self.each * self.size, self.records))
+        return joined(at(self.ranges, spans))
+
+    def _spans(self, rank: int) -> list[Span]:
+        """Return the positions of a rank's sub-lanes, without padding."""
+        base, more = divmod(self.records, self.size)
+        start = rank * base + (0 if self.drop_last else min(rank, more))
+        lengths = list(self.lengths)
+        if not self.drop_last and more and rank >= more:
+            lengths[self._shortened] -= 1
+        ends = [start + end for end in accumulate(lengths)]
+        return list(zip([start, *ends], ends, strict=False))
+
+    @property
+    def _shortened(self) -> int:
+        """The sub-lane with the padding: the last of the longest ones."""
+        return (self.each - 1) % self.workers

@@ -1,0 +1,58 @@
+"""Pages lead to what is there, and name what the program has."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.journal import EVENTS
+
+ROOT = Path(__file__).parents[3]
+PAGES = [
+    ROOT / name
+    for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docker/README.md", "tests/faults/README.md")
+]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
+TESTS = list((ROOT / "tests").rglob("test_*.py"))
+FILES = {path.name for path in TESTS}
+FUNCTIONS = {name for path in TESTS for name in re.findall(r"^ *def (test_\w+)\(", path.read_text(), re.MULTILINE)}
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as GitHub makes them, and its own anchors."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    slugs = (re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles)
+    return {*slugs, *re.findall(r'<a id="([^"]+)">', text)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_to_a_file_and_an_anchor(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text(encoding="utf-8"))
+    broken = []
+    for path, anchor in links:
+        target = (page.parent / path) if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(f"{path}#{anchor}")
+    assert broken == []
+
+
+def test_every_page_is_linked_from_the_readme() -> None:
+    linked = set(re.findall(r"docs/[\w-]+\.md", (ROOT / "README.md").read_text(encoding="utf-8")))
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} - linked == set()
+
+
+def test_the_glossary_lists_every_event_of_the_journal() -> None:
+    part = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Events of the journal")[2]
+    assert set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) == set(EVENTS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    missing = {path for path in re.findall(r"tests/[\w/]+\.py", text) if not (ROOT / path).is_file()}
+    missing |= set(re.findall(r"`(?:[\w/.]+::)?(test_\w+)`", text)) - FUNCTIONS
+    missing |= set(re.findall(r"`(test_\w+\.py)(?:::[^`]*)?`", text)) - FILES
+    assert missing == set()
