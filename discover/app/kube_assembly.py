@@ -13,7 +13,7 @@ from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import PodNote
 from discover.actions.events import KINDS, Context, EventObject, EventWriter
 from discover.actions.init_container_check import InitContainerCheck
-from discover.actions.reaper import Reaper
+from discover.actions.reaper import ReadJob, Reaper
 from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import ClusterMetrics, WriteMetrics
@@ -155,7 +155,7 @@ def writers(
             # While the job may still become readable, its pods are not guessed by their labels.
             _Views(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
             _table(settings),
-            job=_ReadJob(cluster, settings),
+            job=_job_reader(cluster, settings),
             own=Key(cluster.namespace, own) if own else None,
             reaped=tell,
             metrics=metrics,
@@ -199,25 +199,21 @@ class _Views:
         return self._view
 
 
-class _ReadJob:
-    """Reads the job as it is now."""
+def _job_reader(cluster: Cluster, settings: KubernetesSettings) -> ReadJob:
+    operator, space = settings.rules.operator, settings.namespace or cluster.namespace
 
-    def __init__(self, cluster: Cluster, settings: KubernetesSettings) -> None:
-        self._cluster = cluster
-        self._settings = settings
-
-    def __call__(self, sender: Sender) -> JobView | None:
-        """Raises :class:`RequestFailed`."""
-        operator = self._settings.rules.operator
-        if operator.resource is None or not self._settings.job:
+    def read(sender: Sender) -> JobView | None:
+        if operator.resource is None or not settings.job:
             return None
         group, version, plural = operator.resource
-        space = self._settings.namespace or self._cluster.namespace
-        found = sender.send("GET", object_path(f"{group}/{version}", space, plural, self._settings.job))
         try:
-            return job_view(found, operator)
+            return job_view(
+                sender.send("GET", object_path(f"{group}/{version}", space, plural, settings.job)), operator
+            )
         except ValueError:
             return None
+
+    return read
 
 
 class _EventObject:

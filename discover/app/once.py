@@ -86,4 +86,4 @@ def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience
 
 
 def _waiting(rows: Sequence[Row]) -> bool:
-    return any(row.what == "waiting" for row in rows)
+    return any(row.verdict == "waiting" for row in rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from discover.common.source import Source
@@ -18,10 +18,10 @@ FOLLOWS = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One pod. ``what``: see :func:`verdict_word`. ``deadline`` in Unix seconds. ``published`` as usable."""
+    """One pod. ``verdict``: see :func:`verdict_word`. ``deadline`` in Unix seconds. ``published`` as usable."""
 
     pod: str
-    what: str
+    verdict: str
     reason: str
     published: bool
     host: str = ""
@@ -87,7 +87,7 @@ def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
     beside = verdict.advisory if published else ""  # else the note says it
     return Row(
         pod=str(pod.key),
-        what=verdict_word(verdict, published=published),
+        verdict=verdict_word(verdict, published=published),
         reason="; ".join(filter(None, [verdict.reason, beside, note])),
         published=published,
         host="" if host is None else host.name,
@@ -111,7 +111,7 @@ def as_table(rows: Iterable[Row], *, wall: float) -> str:
     for row in rows:
         pod = row.pod.partition("/")[2] if len(spaces) == 1 else row.pod
         slots = "-" if row.slots is None else str(row.slots)
-        lines.append((pod, row.host or "-", slots, row.node or "-", row.what, _when(row, wall) + row.reason))
+        lines.append((pod, row.host or "-", slots, row.node or "-", row.verdict, _when(row, wall) + row.reason))
     widths = [max(len(line[column]) for line in lines) for column in range(5)]
     return "".join(
         "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip() + "\n"
@@ -120,7 +120,7 @@ def as_table(rows: Iterable[Row], *, wall: float) -> str:
 
 
 def _when(row: Row, wall: float) -> str:
-    if row.deadline is None or row.what != "leaving":
+    if row.deadline is None or row.verdict != "leaving":
         return ""
     left = row.deadline - wall
     return f"in {left:.0f} s: " if left > 0 else "now: "
@@ -128,16 +128,4 @@ def _when(row: Row, wall: float) -> str:
 
 def as_json(row: Row) -> dict[str, Any]:
     """Return a row for programs, without unknown values."""
-    known = {
-        "pod": row.pod,
-        "verdict": row.what,
-        "reason": row.reason,
-        "published": row.published,
-        "host": row.host,
-        "slots": row.slots,
-        "node": row.node,
-        "uid": row.uid,
-        "deadline": row.deadline,
-        "advisory": row.advisory,
-    }
-    return {key: value for key, value in known.items() if value not in ("", None)}
+    return {key: value for key, value in asdict(row).items() if value not in ("", None)}

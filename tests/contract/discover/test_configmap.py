@@ -68,7 +68,7 @@ def test_it_is_written_only_when_it_says_something_else(writing: Writing) -> Non
     assert writing.written == writing.kube.counts.of("patch", "configmaps") == 1
 
 
-def test_a_daemon_that_starts_again_writes_nothing_but_its_name_and_knows_what_stood_there(writing: Writing) -> None:
+def test_a_restarted_daemon_writes_only_its_lease_and_knows_the_published_hosts(writing: Writing) -> None:
     writing.configmap().publish(publication(1, "ba"))
     assert writing.configmap("two").published_before().names == ("b", "a")
 
@@ -192,7 +192,7 @@ def test_the_publication_is_not_held_back(writing: Writing) -> None:
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_a_survivor_of_an_earlier_life_stays_too_and_goes_with_its_pod(writing: Writing) -> None:
+def test_a_kept_host_of_an_earlier_run_stays_too_and_goes_with_its_pod(writing: Writing) -> None:
     writing.configmap().publish(publication(1, "a"))
     writing.clock.advance(60.0)
     configmap, wanted = writing.configmap("one"), publication(1, "b")
@@ -224,7 +224,7 @@ def test_the_holder_renews_it_and_needs_no_more_than_that(writing: Writing) -> N
     assert writing.hosts() == ["a:1"]
 
 
-def test_one_that_has_vanished_is_followed_once_its_lease_is_over(writing: Writing) -> None:
+def test_another_daemon_takes_over_once_the_lease_has_expired(writing: Writing) -> None:
     writing.configmap("one").publish(publication(1, "a"))
     two, wanted = writing.configmap("two"), publication(1, "ab")
     with pytest.raises(OwnedByOther):
@@ -247,7 +247,7 @@ def test_one_that_ends_is_followed_at_once(writing: Writing) -> None:
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_one_that_was_stopped_and_goes_on_overwrites_nobody(writing: Writing) -> None:
+def test_a_daemon_that_was_stopped_and_continues_overwrites_nothing(writing: Writing) -> None:
     one, two = writing.configmap("one"), writing.configmap("two")
     one.publish(publication(1, "a"))
     writing.clock.advance(15.0)
@@ -262,7 +262,7 @@ def test_one_that_was_stopped_and_goes_on_overwrites_nobody(writing: Writing) ->
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_one_that_gets_it_back_begins_with_what_stands_there_by_then(writing: Writing) -> None:
+def test_a_daemon_that_gets_the_lease_back_begins_with_what_is_published_then(writing: Writing) -> None:
     one, two = writing.configmap("one"), writing.configmap("two")
     one.publish(publication(1, "a"))
     with pytest.raises(OwnedByOther):
@@ -279,7 +279,7 @@ def test_one_that_gets_it_back_begins_with_what_stands_there_by_then(writing: Wr
     assert writing.hosts() == ["b:1", "c:1"]  # and the survivor is that of the other
 
 
-def test_one_that_was_stopped_in_the_middle_of_a_change_overwrites_nobody(writing: Writing) -> None:
+def test_a_daemon_stopped_during_a_write_overwrites_nothing(writing: Writing) -> None:
     """It holds the lease when it begins, and not any more when its change arrives."""
     one = writing.configmap("one")
     one.publish(publication(1, "a"))
@@ -289,7 +289,7 @@ def test_one_that_was_stopped_in_the_middle_of_a_change_overwrites_nobody(writin
     assert writing.hosts() == ["b:1"]
 
 
-def test_two_that_want_it_at_once_are_one_that_has_it(kube: KubeServer, tmp_path: Path) -> None:
+def test_of_two_daemons_that_want_the_lease_one_gets_it(kube: KubeServer, tmp_path: Path) -> None:
     writing = Writing(kube, tmp_path, "rbac.yaml", "configmap.yaml")
     daemons = [writing.configmap(str(number), clock=SystemClock()) for number in range(4)]
     together, ends = threading.Barrier(len(daemons)), []
@@ -331,9 +331,7 @@ class Outside:
         self.failures += 1
 
 
-def test_what_is_handed_over_is_brought_out_beside_the_loop_however_slow_the_server(
-    kube: KubeServer, tmp_path: Path
-) -> None:
+def test_publish_returns_at_once_however_slow_the_server(kube: KubeServer, tmp_path: Path) -> None:
     writing = Writing(kube, tmp_path)
     outside = Outside(writing)
     outside.delegate.start()
@@ -373,7 +371,7 @@ def test_whoever_ends_lets_the_next_one_have_it(admin: Writing) -> None:
     assert "holderIdentity" not in admin.kube.get("leases", NAME)["spec"]
 
 
-def test_of_many_changes_the_first_comes_out_at_once_and_then_the_newest_in_due_time(writing: Writing) -> None:
+def test_of_fast_changes_the_first_is_written_at_once_and_then_the_newest_after_the_interval(writing: Writing) -> None:
     outside = Outside(writing)
     outside.delegate.publish(publication(1, "a"))
     outside.delegate.turn()
@@ -423,7 +421,7 @@ def test_where_none_stood_there_that_is_known_at_once(admin: Writing) -> None:
     assert outside.delegate.earlier.names == ()
 
 
-def test_nothing_is_brought_out_before_it_is_known(admin: Writing) -> None:
+def test_nothing_is_published_before_the_earlier_hosts_are_known(admin: Writing) -> None:
     outside = Outside(admin)
     failing = admin.kube.faults.on("get", "configmaps").answer(statuses.internal("etcd is away"))
     outside.delegate.recall(lambda: None)
@@ -454,7 +452,7 @@ def test_where_the_right_is_missing_that_is_believed_after_some_tries(
     writing.close()
 
 
-def test_a_server_that_refuses_at_first_after_it_was_away_is_not_taken_at_its_word(writing: Writing) -> None:
+def test_a_403_of_a_server_that_was_away_does_not_hide_anything(writing: Writing) -> None:
     """One that has only just started may not know its rules yet; and whoever forgets what stood there drops hosts."""
     writing.configmap("before").publish(publication(1, "ba"))
     outside = Outside(writing)
@@ -499,7 +497,7 @@ def test_one_look_waits_until_the_lease_of_one_that_was_killed_is_over(
     assert admin.hosts() == ["a:1"]
 
 
-def test_one_look_leaves_it_to_one_that_lives_as_soon_as_that_shows(admin: Writing) -> None:
+def test_once_ends_as_soon_as_the_holder_of_the_lease_renews_it(admin: Writing) -> None:
     lives, clock = admin.configmap("lives"), Sleeper()
     lives.own()
 
@@ -529,7 +527,9 @@ def test_failures_are_told_and_tried_again_with_growing_pauses(admin: Writing) -
     assert (outside.delegate.problem, admin.hosts(), outside.owns) == ("", ["a:1"], [True])
 
 
-def test_one_that_stands_by_has_no_problem_and_takes_over(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_daemon_that_stands_by_has_no_problem_and_takes_over(
+    writing: Writing, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     one, two = Outside(writing, "one"), Outside(writing, "two")
     for each in (one, two):

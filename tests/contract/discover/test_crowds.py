@@ -20,7 +20,7 @@ def crowd(kube):
     return kube
 
 
-def test_a_deaf_watch_of_many_pods_is_found_out_by_a_short_one_beside_it(crowd, tmp_path):
+def test_a_watch_of_many_pods_that_misses_changes_is_found_by_a_second_watch(crowd, tmp_path):
     with followed(crowd, tmp_path, clock=HurriedClock(FAST)) as pods:
         eventually(lambda: crowd.watches("pods"), "the watch")
         (watch,) = crowd.watches("pods")
@@ -32,7 +32,7 @@ def test_a_deaf_watch_of_many_pods_is_found_out_by_a_short_one_beside_it(crowd, 
     assert "deaf" in pods.counted.restarts
 
 
-def test_a_watch_of_many_pods_that_hears_well_is_left_alone_and_nothing_is_listed(crowd, tmp_path):
+def test_a_watch_of_many_pods_that_sends_events_is_not_checked(crowd, tmp_path):
     with followed(crowd, tmp_path, clock=HurriedClock(FAST)) as pods:
         eventually(lambda: crowd.watches("pods"), "the watch")
         with rechecked(pods, tmp_path):
@@ -55,7 +55,7 @@ def test_a_watch_cache_of_many_pods_that_stands_still_is_found_out_by_the_store(
     assert "deaf" in pods.counted.restarts
 
 
-def test_a_store_of_many_pods_that_was_set_back_is_found_out(crowd, tmp_path):
+def test_a_restored_store_of_many_pods_is_found(crowd, tmp_path):
     backup = crowd.store.backup()
     for number in range(20):
         crowd.put("pods", bodies.pod(f"later-{number}"))

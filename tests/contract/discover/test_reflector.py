@@ -161,7 +161,7 @@ def test_rule_07_a_watch_that_falls_silent_later_is_left_as_well(two, tmp_path):
     assert "RELIST" not in pods.asked
 
 
-def test_rule_07_silence_is_noticed_within_75_seconds_and_not_before_a_live_server_may_end_it():
+def test_rule_07_a_silent_watch_is_found_within_75_seconds_and_not_before_a_live_server_ends_it():
     assert Timeouts().of_watch > 60.0
     assert Timeouts().of_watch + Timeouts().connect <= 75.0
 
@@ -180,9 +180,7 @@ def ends_of_watches(pods) -> list[str]:
     return list(pods.counted.restarts)
 
 
-def test_a_watch_that_has_nothing_to_tell_is_ended_by_its_server_and_opened_again_and_nothing_is_said(
-    two, tmp_path, caplog
-):
+def test_a_quiet_watch_is_ended_by_the_server_and_reopened_without_a_log_line(two, tmp_path, caplog):
     """Neither bookmark nor event comes, and that is no trouble."""
     caplog.set_level("INFO", logger="hvd-discover")
     with followed(two, tmp_path) as pods:
@@ -336,7 +334,7 @@ def test_rule_10_what_is_repeated_or_late_changes_nothing(two, tmp_path):
     assert known["b"].uid != old_b["metadata"]["uid"]
 
 
-def test_rule_11_a_server_that_was_set_back_is_followed(two, tmp_path):
+def test_rule_11_a_restored_server_is_followed(two, tmp_path):
     backup = two.store.backup()
     for number in range(20):
         put(two, f"later-{number}")
@@ -483,7 +481,7 @@ def test_rule_16_nodes_that_may_not_be_read_are_hidden_and_read_once_they_may(ku
     assert not nodes.snapshot.nodes_hidden
 
 
-def test_a_deaf_watch_is_found_out_by_a_list_beside_it(two, tmp_path):
+def test_a_watch_that_misses_changes_is_found_by_a_list(two, tmp_path):
     """§1.3: a server that takes everything and says nothing is not left for 70 seconds."""
     with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
         pods.waits_for("a", "b")

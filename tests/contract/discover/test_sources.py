@@ -156,7 +156,7 @@ def test_it_leaves_no_thread_when_it_is_stopped(case):
 
 
 @changing
-def test_it_says_when_there_may_be_news_and_reading_then_tells_them(case):
+def test_it_reports_changes_and_read_returns_them(case):
     changed = threading.Event()
     case.source.start(changed.set)
     sees(case, {"a": 1})
@@ -169,7 +169,7 @@ def test_it_says_when_there_may_be_news_and_reading_then_tells_them(case):
 
 
 @changing
-def test_what_cannot_be_seen_is_unavailable_and_comes_back(case):
+def test_a_source_that_cannot_be_read_is_unavailable_and_recovers(case):
     def unavailable() -> str:
         try:
             case.source.read()

@@ -360,7 +360,9 @@ def test_a_watch_of_what_does_not_change_hears_nothing_and_ends_in_its_time(fake
     assert watch.until_end() == []
 
 
-def test_what_only_another_kind_has_come_to_is_too_late_for_a_list_from_memory(fake: KubeServer, inside: Space) -> None:
+def test_a_version_that_only_another_kind_has_reached_is_too_late_for_a_list_from_memory(
+    fake: KubeServer, inside: Space
+) -> None:
     inside.pod("a")
     seen = inside.version()
     fake.put("nodes", bodies.node("another-kind"))

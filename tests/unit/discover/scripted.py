@@ -56,8 +56,8 @@ class Scripted:
         """Nothing to give up."""
 
 
-class Counted:
-    """A witness."""
+class CountedMetrics:
+    """Counts as ClusterMetrics does."""
 
     def __init__(self) -> None:
         self.lists = 0

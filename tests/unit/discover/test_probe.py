@@ -51,7 +51,7 @@ def test_where_nobody_listens_it_is_one_line(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1\r\n\r\n", b"220 smtp.example.com\r\n", b"\xff\xfe 200 OK\r\n\r\n"])
-def test_what_is_no_answer_is_not_taken_for_health(
+def test_a_reply_that_is_no_http_is_unhealthy(
     tmp_path: Path, answer: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listener:

@@ -43,7 +43,7 @@ BLOCKING = pod(("setup", None, ENDED), ("discover", None, RUNNING))
         ({"spec": {"initContainers": ["nonsense", {"name": "a"}]}, "status": []}, (Placement.UNKNOWN, "")),
     ],
 )
-def test_where_it_stands_is_read_off_its_own_pod(own, place):
+def test_the_placement_is_read_from_its_own_pod(own, place):
     assert placement_of(own) == place
 
 
@@ -91,7 +91,7 @@ def looking():
 BUSY = RequestFailed(Failure.ANSWERED, "too many requests", code=429)
 
 
-def test_one_that_is_in_the_way_ends_with_the_remedy_once_that_is_sure(looking):
+def test_a_blocking_init_container_ends_with_the_remedy_once_confirmed(looking):
     looks = looking(BUSY, RequestFailed(Failure.REFUSED, "refused"), pod(("discover", None, WAITING)), BLOCKING)
     looks.until_it_rests()
     ((why, code),) = looks.ends
@@ -118,7 +118,7 @@ def test_an_init_container_that_has_just_ended_is_not_taken_for_this_one(looking
         (BUSY, CHECKS),
     ],
 )
-def test_who_is_right_or_may_not_look_looks_no_more(looking, show, looks):
+def test_the_check_ends_when_the_placement_is_right_or_may_not_be_read(looking, show, looks):
     made = looking(show)
     made.until_it_rests()
     assert made.ends == []

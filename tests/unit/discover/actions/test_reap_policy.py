@@ -210,7 +210,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("node", [*SILENT, *PRESSED, *OTHERS], ids=repr)
-def test_no_other_sign_of_a_node_deletes_anybody(node: NodeView) -> None:
+def test_no_other_signal_of_a_node_deletes_a_pod(node: NodeView) -> None:
     job = Job()
     for _ in range(3):
         assert job.look(worker("w-0"), nodes=[node], after=60.0) == []
@@ -242,7 +242,7 @@ def test_where_nodes_may_not_be_read_only_failed_pods_are_deleted() -> None:
 # What is refused
 
 
-def test_those_who_are_refused_take_nobodys_place() -> None:
+def test_refused_long_polls_take_no_place() -> None:
     job = Job()
     pods = [failed(f"w-{number}") for number in range(4)]
     job.look(*pods)
@@ -262,7 +262,7 @@ def test_who_is_refused_waits_longer_each_time() -> None:
         assert job.look(failed("w-0"), after=0.11, works=False) == [("w-0", FAILED)]
 
 
-def test_who_was_refused_comes_after_those_who_were_not_but_before_nobody_who_is_less_urgent() -> None:
+def test_refused_deletions_come_after_others_of_the_same_urgency() -> None:
     job = Job()
     pods = [failed("a"), failed("b"), worker("y"), worker("z")]
     nodes = [shutting_down()]

@@ -89,7 +89,7 @@ class Rig:
         return None if self.board.current is None else self.board.current.hosts.names
 
 
-def test_whatever_works_beside_it_is_told_of_the_end_before_the_source_is_waited_for(manual_clock):
+def test_other_threads_are_told_to_end_before_the_source_is_stopped(manual_clock):
     rig = Rig(manual_clock, A)
     rig.run(STOP)
     assert rig.told_before_the_source
@@ -117,7 +117,7 @@ def test_time_alone_is_no_reason_to_look_while_all_is_well(manual_clock):
 
 
 @pytest.mark.parametrize("bad", [GONE, BadHosts("in", 3, "bad"), ValueError("a defect"), Unsettled("in", "half")])
-def test_whatever_goes_wrong_the_last_hosts_stay_and_it_is_looked_at_again(manual_clock, bad):
+def test_after_any_failure_the_last_hosts_stay_and_the_source_is_read_again(manual_clock, bad):
     rig = Rig(manual_clock, A, bad, bad, AB)
     seen = []
     rig.run(Note.CHANGED, lambda: seen.append(rig.hosts), Note.TICK, Note.TICK, STOP)
@@ -186,7 +186,7 @@ def test_once_there_is_room_again_all_is_well(manual_clock):
     assert rig.vitals.started()[0]
 
 
-def test_the_time_to_publication_ends_when_the_last_way_out_has_it(manual_clock):
+def test_the_latency_ends_when_all_places_are_written(manual_clock):
     stuck = Stuck()
     rig = Rig(manual_clock, A, publishers=[stuck])
     rig.metrics.for_cluster().caused([("removal", manual_clock.mono())])
@@ -227,7 +227,7 @@ def test_refusals_are_counted(manual_clock):
     assert b"hvd_discover_refused_total 2.0" in rig.metrics.render()
 
 
-def test_the_inbox_hands_out_events_in_order_and_a_tick_when_empty():
+def test_the_queue_returns_events_in_order_and_a_tick_when_empty():
     inbox = EventQueue()
     inbox.attend()
     inbox.changed()

@@ -54,7 +54,7 @@ def test_the_sequence_grows_by_one_with_each_news_and_never_otherwise(history):
 
 @PATIENT
 @given(hosts, hosts)
-def test_who_was_there_keeps_its_place_before_all_newcomers(before, now):
+def test_known_hosts_keep_their_places_before_new_ones(before, now):
     decision, _ = decide(0.0, DaemonState("life", seniority=before), Observation(now))
     names = decision.state.last.hosts.names
     veterans = [name for name in before.names if name in now]
@@ -91,7 +91,7 @@ def test_a_file_being_written_is_no_problem_until_patience_ends():
     assert "hosts: is being written" in late.problem
 
 
-def test_patience_starts_afresh_after_a_whole_look():
+def test_the_time_for_settling_restarts_after_a_settled_look():
     half, _ = decide(10.0, known(a=1), HALF)
     whole, _ = decide(11.0, half.state, Observation(HostSet.of({"a": 1})))
     assert whole.state.unsettled_since is None

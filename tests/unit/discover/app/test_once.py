@@ -106,7 +106,7 @@ def test_pods_that_go_on_waiting_are_shown_so():
     )
 
 
-def test_news_that_unsettle_do_not_undo_what_was_seen():
+def test_an_unsettled_source_does_not_undo_what_was_seen():
     source = OfPods(A, NOT_YET, words=("waiting", "usable"))
     assert observe_once(source, clock=ManualClock()).observation == A
 

@@ -77,7 +77,7 @@ def test_a_pod_is_ones_own_only_in_a_cluster() -> None:
     assert _own_pod(KubernetesSettings(job="digits", own_pod="x"), {}) == "x"
 
 
-def test_a_look_is_one_object_until_the_next_and_nothing_before_the_first_publication() -> None:
+def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publication() -> None:
     host = Host("a", 1, "uid-a")
 
     def evaluation(*, begun: bool) -> Any:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from discover.kube.reflector import PODS, Reflector
 from discover.kube.transport import Failure, Request, RequestFailed, RequestKind
 from hvd_elastic_ext.core.clock import ManualClock
-from tests.unit.discover.scripted import Counted, event, listing, pod
+from tests.unit.discover.scripted import CountedMetrics, event, listing, pod
 
 AWAY = 600.0
 ATTEMPTS = 35
@@ -87,7 +87,7 @@ class Outage:
                 self.told.append(clock.mono())
 
         draw = random.Random(seed).random
-        reflector = Reflector(server, PODS, tell, clock=clock, draw=draw, metrics=Counted())
+        reflector = Reflector(server, PODS, tell, clock=clock, draw=draw, metrics=CountedMetrics())
         while clock.mono() < back + 2 * RETURN and len(self.told) < 2:
             clock.advance(reflector.turn())
         self.asked = [ask for at, ask in server.asked if begun <= at < back]

@@ -8,7 +8,7 @@ from discover.kube.reflector import NODES, PODS, Reflector
 from discover.kube.transport import Failure, RequestFailed, RequestKind
 from discover.selection.objects import ClusterSnapshot, Listed, NodesHidden
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import Counted, Scripted, bookmark, error, event, listing, node, pod
+from tests.unit.discover.scripted import CountedMetrics, Scripted, bookmark, error, event, listing, node, pod
 
 REFUSED = RequestFailed(Failure.REFUSED, "connection refused")
 FORBIDDEN = RequestFailed(Failure.ANSWERED, "pods is forbidden", code=403, reason="Forbidden")
@@ -23,9 +23,9 @@ class Rig:
         self.script = Scripted(clock, *answers)
         self.batches: list[tuple] = []
         self.stirred = 0
-        self.witness = Counted()
+        self.metrics = CountedMetrics()
         self.reflector = Reflector(
-            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, metrics=self.witness
+            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, metrics=self.metrics
         )
 
     def told(self, batch: tuple) -> None:
@@ -89,8 +89,8 @@ def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(
     rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
     rig.turns(4)
     assert rig.asked == [("PAGED", ""), ("WATCH", "10"), ("RELIST", "10"), ("WATCH", "10")]
-    assert rig.witness.lists == 2
-    assert rig.witness.restarts == ["expired", "done"]
+    assert rig.metrics.lists == 2
+    assert rig.metrics.restarts == ["expired", "done"]
     before, after = (batch[0].objects for batch in rig.batches)
     assert [a is b for a, b in zip(before, after, strict=True)] == [True, True]  # equal is the very same
 
@@ -118,7 +118,7 @@ def test_what_came_before_an_error_is_told(manual_clock):
     assert rig.reflector.known()[1] == "11"
 
 
-def test_rule_06_a_server_that_is_away_for_five_minutes_is_tried_sixteen_times_and_nothing_is_told(manual_clock):
+def test_rule_06_a_server_away_for_five_minutes_is_tried_sixteen_times_and_no_event_is_emitted(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE], REFUSED)
     rig.turns(2)
     start = manual_clock.mono()
@@ -159,7 +159,7 @@ def test_a_quiet_watch_that_its_server_ends_is_opened_again_and_nothing_is_said(
     assert (rig.reflector.status.problem, rig.stirred) == ("", 0)
 
 
-def test_a_watch_that_ends_as_soon_as_it_is_open_proves_nothing(manual_clock):
+def test_a_watch_that_ends_at_once_does_not_reset_the_retry(manual_clock):
     rig = Rig(manual_clock, TWO, [0.1])
     rig.turns(1)
     listed = manual_clock.mono()
@@ -167,7 +167,7 @@ def test_a_watch_that_ends_as_soon_as_it_is_open_proves_nothing(manual_clock):
     assert rig.reflector.status.in_sync_at == listed
 
 
-def test_a_watch_that_falls_silent_and_has_missed_nothing_is_worth_no_warning(manual_clock, caplog):
+def test_a_silent_watch_that_missed_nothing_gives_no_warning(manual_clock, caplog):
     caplog.set_level("INFO")
     rig = Rig(manual_clock, TWO, [70.0, SILENT], [20.0, event("ADDED", pod("c", 11)), LIVE])
     rig.turns(3)
@@ -176,14 +176,14 @@ def test_a_watch_that_falls_silent_and_has_missed_nothing_is_worth_no_warning(ma
     assert "not a byte comes; watch again" in caplog.text
 
 
-def test_a_watch_that_fell_silent_and_had_missed_something_is_warned_of(manual_clock, caplog):
+def test_a_silent_watch_that_missed_changes_gives_a_warning(manual_clock, caplog):
     rig = Rig(manual_clock, TWO, [70.0, SILENT], [event("ADDED", pod("c", 11)), LIVE, event("ADDED", pod("d", 12))])
     rig.turns(3)
     assert loud(caplog) == ["pods of namespace n at https://there: the watch that fell silent missed 1 changes"]
 
 
 @pytest.mark.parametrize(("now", "missed"), [((pod("a", 3), pod("b", 4)), 0), ((pod("a", 20), pod("c", 21)), 3)])
-def test_what_a_list_shows_after_a_silence_is_warned_of_if_it_is_new(manual_clock, caplog, now, missed):
+def test_a_list_with_changes_after_a_silent_watch_gives_a_warning(manual_clock, caplog, now, missed):
     expired = RequestFailed(Failure.ANSWERED, "too old", code=410)
     rig = Rig(manual_clock, TWO, [70.0, SILENT], expired, listing(30, *now), [LIVE])
     rig.turns(4)
@@ -229,7 +229,7 @@ def test_rule_09_a_line_that_is_torn_off_loses_nothing(manual_clock):
     assert set(rig.pods) == {"a", "b", "ü"}
 
 
-def test_rule_10_repeats_and_stragglers_change_nothing(manual_clock):
+def test_rule_10_repeated_and_late_events_change_nothing(manual_clock):
     again = [event("ADDED", pod("a", 3)), event("MODIFIED", pod("a", 2)), event("DELETED", pod("b", 20, uid="old"))]
     rig = Rig(manual_clock, TWO, [*again, LIVE], [LIVE])
     rig.turns(3)
@@ -302,12 +302,12 @@ def test_pods_that_may_not_be_read_are_asked_for_again_and_said_so(manual_clock,
     assert rig.pods == {"a": "3", "b": "4"}
 
 
-def test_a_watch_that_others_found_deaf_lists_anew(manual_clock, caplog):
+def test_a_forced_relist_ends_the_watch_and_lists_again(manual_clock, caplog):
     rig = Rig(manual_clock, TWO)
     rig.script.answers += [[LIVE, lambda: rig.reflector.force_relist("deaf: it did not tell of pod n/c")], TWO, [LIVE]]
     rig.turns(4)
     assert rig.asked[2] == ("PAGED", "")
-    assert rig.witness.restarts == ["deaf", "done"]
+    assert rig.metrics.restarts == ["deaf", "done"]
     assert "it did not tell of pod n/c" in loud(caplog)[0]
 
 

@@ -18,7 +18,7 @@ ANYTHING = st.recursive(
 )
 
 
-def test_a_pod_of_which_next_to_nothing_is_known_is_a_view_with_nothing_in_it():
+def test_a_pod_with_hardly_any_fields_is_an_empty_view():
     view = pod_view(BARE)
     assert (view.key, view.uid, view.phase, view.node, view.deleting) == (Key("ns", "w-0"), "", "", "", None)
     assert (view.containers, view.conditions, dict(view.labels), view.grace) == ((), (), {}, 30.0)

@@ -95,7 +95,7 @@ def test_rule_05_a_server_that_closes_every_watch_at_once_is_asked_ten_times_a_m
 
 
 @pytest.mark.parametrize("end", [Ending.UNREACHABLE, Ending.BUSY])
-def test_a_server_that_is_away_or_busy_is_asked_for_the_watch_again_and_for_no_list(end):
+def test_after_an_unreachable_or_busy_server_the_watch_is_repeated_without_a_list(end):
     """R8"""
     later = step(WATCHING, end)
     assert (later.state.next, later.state.version, later.pause) == (RequestKind.WATCH, "7", 0.8)
@@ -130,7 +130,7 @@ def test_internal_errors_at_another_version_begin_anew():
 
 
 @pytest.mark.parametrize("ask", list(RequestKind))
-def test_rule_13_who_is_not_let_in_reads_the_token_anew_and_tries_once_without_a_pause(ask):
+def test_rule_13_after_a_401_the_token_is_reloaded_and_one_retry_has_no_pause(ask):
     state = State(ask, "" if ask is RequestKind.PAGED else "7")
     once = step(state, Ending.DENIED)
     assert (once.reload_credentials, once.pause) == (True, 0.0)
@@ -144,7 +144,7 @@ def test_rule_13_a_token_that_cannot_be_read_just_now_is_read_again_later():
     assert (empty.reload_credentials, empty.pause, empty.state.next) == (True, 0.8, RequestKind.WATCH)
 
 
-def test_rule_16_what_is_forbidden_and_dispensable_is_hidden_and_tried_every_minute():
+def test_rule_16_what_is_forbidden_and_optional_is_hidden_and_tried_every_minute():
     hidden = step(State(), Ending.FORBIDDEN, optional=True)
     assert hidden.hidden
     assert 0.9 * HIDDEN_PAUSE <= hidden.pause <= 1.1 * HIDDEN_PAUSE
@@ -174,7 +174,7 @@ ALLOWED = State(RequestKind.WATCH, "7", allowed=True)
 
 
 @pytest.mark.parametrize("dispensable", [True, False], ids=["nodes", "pods"])
-def test_who_was_let_in_before_is_back_within_a_second_whatever_went_before(dispensable):
+def test_after_a_403_for_what_was_allowed_the_retry_comes_within_a_second(dispensable):
     """A server that was restarted refuses connections, and then, for a second, all but its administrators."""
     state, now = ALLOWED, 0.0
     for _ in range(5):
@@ -202,7 +202,7 @@ def test_a_right_that_stays_away_is_gone():
     assert step(refused.state, Ending.FORBIDDEN, now=now + 60.0, optional=True).hidden
 
 
-def test_who_may_list_and_not_watch_does_not_ask_every_second():
+def test_with_list_and_without_watch_rights_requests_back_off():
     state, now, asked = State(), 0.0, 0
     while now < 60.0:
         end = Ending.FORBIDDEN if state.next is RequestKind.WATCH else Ending.DONE

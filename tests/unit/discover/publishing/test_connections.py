@@ -25,7 +25,7 @@ class Place:
     ],
     ids=["nobody", "the only one", "the oldest", "of the most", "of the most, the oldest", "as many: the oldest"],
 )
-def test_the_longest_of_whoever_has_the_most_gives_way(held, leaving):
+def test_the_oldest_connection_of_the_source_with_most_is_closed(held, leaving):
     assert choose_to_close(10.0, held) == leaving
 
 

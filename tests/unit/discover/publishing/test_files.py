@@ -63,7 +63,7 @@ def test_the_same_again_writes_nothing(tmp_path):
     assert (tmp_path / "hosts").stat().st_ino == inode
 
 
-def test_what_an_earlier_life_wrote_is_not_written_again(tmp_path):
+def test_what_an_earlier_run_wrote_is_not_written_again(tmp_path):
     (tmp_path / "hosts").write_text("a:4\n")
     (tmp_path / "hosts").chmod(0o644)
     writes = []
@@ -74,7 +74,7 @@ def test_what_an_earlier_life_wrote_is_not_written_again(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["remove", "edit", "mode"])
-def test_what_others_broke_is_mended_at_the_next_call(hosts_file, tmp_path, damage):
+def test_a_file_changed_by_others_is_restored_by_the_next_call(hosts_file, tmp_path, damage):
     path = tmp_path / "hosts"
     hosts_file.publish(of(a=4))
     {"remove": path.unlink, "edit": lambda: path.write_text("x"), "mode": lambda: path.chmod(0o600)}[damage]()
@@ -176,7 +176,7 @@ def test_a_directory_removed_and_made_anew_is_owned_anew(tmp_path):
     assert (tmp_path / "d/hosts").read_text() == "a:1\n"
 
 
-def test_the_order_of_an_earlier_life_is_read_back(hosts_file, tmp_path):
+def test_the_order_of_an_earlier_run_is_read_back(hosts_file, tmp_path):
     (tmp_path / "hosts").write_text("b:1\na:2\n")
     assert hosts_file.published_before().names == ("b", "a")
 

@@ -86,9 +86,7 @@ def test_asked_for_the_head_it_sends_no_body(start, address):
 
 
 @both
-def test_one_connection_more_than_allowed_takes_the_place_of_the_one_that_has_been_still_longest(
-    start, address, monkeypatch
-):
+def test_one_connection_too_many_closes_the_one_that_has_been_idle_longest(start, address, monkeypatch):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 2)
     where = start(address).address
     with connected(where) as first, connected(where) as second:
@@ -103,7 +101,7 @@ def test_one_connection_more_than_allowed_takes_the_place_of_the_one_that_has_be
 
 
 @both
-def test_whoever_waits_for_news_keeps_the_place_and_one_more_is_told_to_come_back(start, address, monkeypatch, routes):
+def test_waiting_clients_stay_and_one_more_is_told_to_come_back(start, address, monkeypatch, routes):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 2)
     where = start(address).address
     with connected(where) as first, connected(where) as second:
@@ -163,7 +161,7 @@ def test_of_requests_that_do_not_wait_for_answers_one_is_answered(start, address
 
 
 @both
-def test_while_more_than_half_of_the_places_are_taken_a_connection_is_for_one_request(start, address, monkeypatch):
+def test_while_more_than_half_of_all_connections_are_taken_each_is_for_one_request(start, address, monkeypatch):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 4)
     where = start(address).address
     with connected(where), connected(where):

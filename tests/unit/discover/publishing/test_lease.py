@@ -42,7 +42,7 @@ def lease(version: str, holder: str | None = "other", **spec: Any) -> Mapping[st
     return {"metadata": {"resourceVersion": version}, "spec": {"leaseDurationSeconds": 30, **named, **spec}}
 
 
-def test_it_counts_from_when_this_very_version_was_first_seen_whatever_its_own_times_say() -> None:
+def test_a_lease_expires_by_when_its_version_was_first_seen_and_not_by_its_own_times() -> None:
     first = lease_record(lease("1", renewTime="1999-01-01T00:00:00Z"), before=None, now=100.0)
     assert lease_record(lease("1"), before=first, now=120.0).since == 100.0
     assert lease_record(lease("2"), before=first, now=120.0).since == 120.0

@@ -62,7 +62,7 @@ def reading(tmp_path):
     made.file.close()
 
 
-def test_rule_20_all_draining_keep_one_and_it_goes_once_its_replacement_stood_beside_it_for_two_seconds(reading):
+def test_rule_20_if_all_hosts_drain_one_stays_until_a_new_one_was_beside_it_for_two_seconds(reading):
     assert reading.publish("a", "b") == ["a", "b"]
     assert len(survivor := reading.publish(after=60.0)) == 1
     assert reading.publish(after=100.0) == survivor
@@ -76,7 +76,7 @@ def test_hosts_that_have_one_in_common_are_published_as_they_are(reading):
     assert reading.publish("b", "c") == ["b", "c"]
 
 
-def test_nobody_is_kept_of_whom_the_pod_is_really_gone(reading):
+def test_no_host_is_kept_whose_pod_is_gone(reading):
     reading.publish("a", "b")
     reading.dead = {"a", "b"}
     assert reading.publish("c", after=0.1) == ["c"]
@@ -101,7 +101,7 @@ def test_the_one_that_has_the_most_time_left_is_kept(reading):
     assert reading.publish(after=1.0) == ["b"]
 
 
-def test_one_of_which_nothing_is_heard_is_kept_only_if_there_is_no_other(reading):
+def test_a_silent_host_is_kept_only_if_there_is_no_other(reading):
     reading.publish("a", "b")
     reading.departing = {"b": 1030.0}
     assert reading.publish("c", after=1.0) == ["b", "c"]
@@ -109,7 +109,7 @@ def test_one_of_which_nothing_is_heard_is_kept_only_if_there_is_no_other(reading
     assert reading.publish("c") == ["a", "c"]
 
 
-def test_the_survivor_is_the_senior_of_the_newcomers(reading):
+def test_the_kept_host_comes_before_new_ones(reading):
     reading.publish("z")
     assert reading.publish("a", after=10.0) == ["z", "a"]
 
@@ -128,7 +128,7 @@ def test_more_hosts_that_come_meanwhile_do_not_keep_the_survivor_longer(reading)
     assert reading.publish("b", "c", after=1.0) == ["b", "c"]
 
 
-def test_what_an_earlier_life_wrote_counts_as_read(reading):
+def test_what_an_earlier_run_wrote_counts_as_read(reading):
     reading.publish("a")
     reading.file.close()
     reading.open()
@@ -255,7 +255,7 @@ def test_a_host_is_there_as_long_as_its_own_pod_is_and_has_not_ended(host, there
     assert (host in RunningHosts(selection)) is there
 
 
-def test_what_stood_there_in_a_storm_of_changes_takes_little_memory(tmp_path):
+def test_the_history_of_fast_changes_takes_little_memory(tmp_path):
     many = hosts(*(f"w{number}" for number in range(1000))).hosts
     file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=ManualClock()))
 

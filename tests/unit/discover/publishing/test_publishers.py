@@ -43,7 +43,7 @@ def test_one_that_fails_holds_up_no_other(manual_clock):
     assert "no space left" in problem
 
 
-def test_one_that_failed_is_left_in_peace_until_its_pause_is_over(manual_clock):
+def test_a_failed_place_is_not_tried_before_its_pause_is_over(manual_clock):
     way = Way(failing=FULL)
     outlets = Publishers([way], Metrics(manual_clock))
     for now in (0.0, 0.5, FIRST_PAUSE):
@@ -74,7 +74,7 @@ class Handing(Way):
     problem = ""
 
 
-def test_one_that_hands_over_is_never_left_in_peace_and_its_problem_is_told(manual_clock):
+def test_a_background_publisher_is_always_called_and_its_problem_reported(manual_clock):
     way = Handing()
     outlets = Publishers([way], Metrics(manual_clock))
     assert outlets.bring_to(NEWS, now=0.0) == ""

@@ -125,13 +125,13 @@ def full(manual_clock):
         thread.join()
 
 
-def test_while_all_who_wait_have_just_come_one_more_is_sent_away_and_probes_still_answer(full):
+def test_if_all_long_polls_are_new_one_more_gets_503_and_probes_still_answer(full):
     assert full.status("/hosts?after=1") == 503
     assert full.status("/livez") == 200
     assert full.answers == {}
 
 
-def test_for_one_more_the_longest_wait_of_whoever_has_the_most_places_ends(full, manual_clock):
+def test_one_more_long_poll_ends_the_longest_wait_of_the_source_that_has_most(full, manual_clock):
     manual_clock.advance(SHORTEST_HOLD)
     waiting = threading.Thread(target=full.routes.answer, args=("/hosts?after=1", "another"))
     waiting.start()

@@ -175,7 +175,9 @@ def _drained(process):
     return finish
 
 
-def test_rule_26_what_cannot_be_written_is_counted_and_tried_again_and_its_time_is_not_forgotten(tmp_path, monkeypatch):
+def test_rule_26_a_failed_write_is_counted_and_repeated_and_its_latency_counts_from_the_first_event(
+    tmp_path, monkeypatch
+):
     clock = ManualClock()
     metrics = Metrics(clock)
     hosts_file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=clock))

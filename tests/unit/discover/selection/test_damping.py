@@ -110,7 +110,7 @@ def test_the_first_publication_does_not_wait_for_ever():
     assert publishing.look(3.0, *usable("a", "b")) == {"a": 1}
 
 
-def test_what_an_earlier_life_published_is_kept_without_probe_or_settle():
+def test_hosts_of_an_earlier_run_are_kept_without_probe_or_settle():
     publishing = Publishing(state=DampingState(earlier=frozenset({"a", "b", "c", "gone"})), answers=ProbeResults())
     advised = verdict("b", advisory="node n1 is cordoned")
     assert publishing.look(0.0, verdict("a"), advised, *leaving("c"), *usable("new")) == {"a": 1, "b": 1}
@@ -119,13 +119,13 @@ def test_what_an_earlier_life_published_is_kept_without_probe_or_settle():
     assert publishing.state.earlier == frozenset(), "one who comes back later is a newcomer"
 
 
-def test_a_notice_for_a_host_of_an_earlier_life_comes_through_at_once():
+def test_a_notice_for_a_host_of_an_earlier_run_passes_at_once():
     publishing = Publishing(state=DampingState(earlier=frozenset({"a"})), answers=ProbeResults())
     assert publishing.look(0.0, *leaving("a"), *usable("b")) == {}
     assert publishing.departing() == {"a": None}
 
 
-def test_hosts_of_an_earlier_life_that_fell_silent_meanwhile_are_dampened_too():
+def test_hosts_of_an_earlier_run_that_fell_silent_meanwhile_are_damped_too():
     publishing = Publishing(state=DampingState(earlier=frozenset({"a", "b"})), answers=ProbeResults())
     assert publishing.look(0.0, *absent("a", "b")) == {"a": 1, "b": 1}
     assert publishing.look(30.0, *absent("a", "b")) == {}
@@ -152,7 +152,7 @@ def test_additions_settle_and_come_together():
     assert publishing.last.again_at is None
 
 
-def test_one_that_is_gone_again_before_it_settled_is_never_published():
+def test_a_host_that_goes_before_it_settled_is_never_published():
     publishing = running("a")
     publishing.look(10.0, *usable("a", "b"))
     publishing.look(10.2, *usable("a"), verdict("b", Grade.UNFIT))
@@ -239,7 +239,7 @@ def test_an_advisory_keeps_who_is_there_and_adds_nobody():
     assert publishing.look(21.5, *usable("a", "b")) == {"a": 1, "b": 1}
 
 
-def test_one_that_lost_its_place_does_not_come_back_under_an_advisory():
+def test_a_removed_host_does_not_come_back_under_an_advisory():
     publishing = running("a", "b")
     publishing.look(10.0, *usable("a"), verdict("b", Grade.UNFIT))
     publishing.look(11.0, *usable("a"), verdict("b", advisory="node n1 is cordoned"))
@@ -250,7 +250,7 @@ def test_one_that_lost_its_place_does_not_come_back_under_an_advisory():
 
 
 @pytest.mark.parametrize("grade", [Grade.UNFIT, Grade.LEAVING, Grade.GONE])
-def test_what_is_unfit_or_leaving_goes_at_once_even_if_it_is_all(grade):
+def test_unfit_and_leaving_hosts_go_at_once_even_if_they_are_all(grade):
     publishing = running("a", "b", "c")
     assert publishing.look(10.0, *[verdict(name, grade) for name in "abc"]) == {}
     assert not publishing.last.relist
@@ -294,7 +294,7 @@ def test_of_two_pods_of_one_name_that_leave_the_earlier_deadline_is_told():
     assert publishing.departing() == {"x": 10.0}
 
 
-def test_one_who_stays_under_a_name_is_not_told_to_depart():
+def test_a_name_that_stays_in_use_does_not_depart():
     publishing = running("a")
     other = Verdict(PodView(Key("ns", "other"), "uid-o", "1"), Grade.LEAVING, "drained", Host("a", 1, "uid-o"))
     assert publishing.look(10.0, *usable("a"), other) == {"a": 1}
@@ -356,7 +356,7 @@ def test_losses_far_apart_are_losses_each_of_its_own():
     assert publishing.look(90.0, *absent("a", "b", "c"), *usable("d")) == {"d": 1}
 
 
-def test_those_who_are_heard_again_within_the_hold_never_went():
+def test_hosts_that_return_within_the_hold_were_never_removed():
     publishing = running("a", "b", "c")
     publishing.look(10.0, *absent("a", "b", "c"))
     assert publishing.look(20.0, *usable("a", "b", "c")) == {"a": 1, "b": 1, "c": 1}
@@ -364,7 +364,7 @@ def test_those_who_are_heard_again_within_the_hold_never_went():
     assert publishing.look(60.0, *usable("a", "b", "c")) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_one_who_stays_silent_when_most_are_heard_again_goes_at_once():
+def test_a_host_that_stays_silent_when_most_return_goes_at_once():
     publishing = running("a", "b", "c")
     publishing.look(10.0, *absent("a", "b", "c"))
     assert publishing.look(20.0, *usable("a", "b"), *absent("c")) == {"a": 1, "b": 1}
@@ -385,7 +385,7 @@ def test_a_held_host_without_a_name_of_its_own_keeps_the_one_it_was_published_un
 # What is told beside the hosts
 
 
-def test_the_time_a_removal_took_counts_from_its_news():
+def test_the_latency_of_a_removal_counts_from_its_event():
     publishing = running("a", "b")
     publishing.look(10.0, *usable("a"), *leaving("b"), seen_at=9.998)
     assert publishing.last.causes == ((REMOVAL, 9.998),)
@@ -443,7 +443,7 @@ STEPS = st.lists(st.tuples(st.floats(0.0, 12.0), PODS), min_size=1, max_size=15)
 
 
 @given(steps=STEPS, earlier=st.sets(st.sampled_from("abcde")))
-def test_whatever_happens_nobody_usable_is_lost_nobody_unfit_is_shown_and_it_comes_to_rest(steps, earlier):
+def test_after_any_history_usable_hosts_are_published_unfit_ones_are_not_and_it_settles(steps, earlier):
     """Each pod: its grade (None: deleted), whether it is under an advisory, whether it has answered the probe."""
     publishing = Publishing(state=DampingState(earlier=frozenset(earlier)))
     now, admitted, published = 0.0, set(), set(earlier)

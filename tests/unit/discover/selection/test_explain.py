@@ -39,8 +39,8 @@ def rows(*verdicts: Verdict, published: tuple[str, ...] = ("w-0", "w-1"), answer
     return explain(selection, damping)
 
 
-def test_each_pod_has_one_word_for_what_becomes_of_it():
-    assert {row.pod: row.what for row in rows(*VERDICTS)} == {
+def test_each_pod_has_one_verdict_word():
+    assert {row.pod: row.verdict for row in rows(*VERDICTS)} == {
         "ns/w-0": "usable",
         "ns/w-1": "usable",
         "ns/w-2": "leaving",
@@ -52,9 +52,9 @@ def test_each_pod_has_one_word_for_what_becomes_of_it():
     }
 
 
-def test_who_is_held_though_silent_is_told_so_with_the_reason():
+def test_a_silent_host_that_is_held_has_the_reason():
     (row,) = rows(verdict("w-7", Grade.ABSENT, "node n-w-7 is not ready"), published=("w-7",))
-    assert (row.what, row.published) == ("held", True)
+    assert (row.verdict, row.published) == ("held", True)
     assert row.reason == "node n-w-7 is not ready; kept for another 30 s: most hosts fell silent at once"
 
 
@@ -81,7 +81,7 @@ def test_pods_of_several_namespaces_are_told_apart():
     assert [line.split()[0] for line in table.splitlines()[1:]] == ["ns/w-0", "other/w-0"]
 
 
-def test_programs_are_told_all_that_is_known_and_nothing_that_is_not():
+def test_the_json_row_has_all_known_values_and_no_others():
     assert json.loads(json.dumps(as_json(rows(*VERDICTS)[2]))) == {
         "pod": "ns/w-2",
         "verdict": "leaving",

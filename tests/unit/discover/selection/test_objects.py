@@ -55,7 +55,7 @@ def test_a_version_that_is_no_number_is_never_too_old(odd):
     assert not older("10", odd)
 
 
-def test_rule_10_the_end_of_a_pod_that_another_of_its_name_has_followed_is_not_its_end():
+def test_rule_10_the_deletion_of_an_earlier_pod_of_the_same_name_changes_nothing():
     second = pod("w-0", uid="u2", version=12)
     seen = picture([FIRST]).apply([Seen(second), Gone(replace(FIRST, version="13"))])
     assert uids(seen) == {"w-0": ("u2", "12")}

@@ -204,7 +204,7 @@ def node_conditions(said: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_pod_that_the_node_controller_gave_up_is_absent_even_before_its_node_is_seen_to_be(status: str):
+def test_a_pod_the_node_controller_marks_unready_is_absent_before_its_node_is(status: str):
     verdict = judged(pod(status=ready(status)))
     assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 is not heard of")
     assert verdict.host is not None
@@ -247,7 +247,7 @@ def test_slots_of_the_job_count_once_it_may_be_read_and_follow_it():
     assert [host.slots for host in seen if host is not None] == [1, 3, 1]
 
 
-def test_nothing_is_said_of_a_cluster_that_was_not_listed_whole():
+def test_nothing_is_published_of_a_cluster_that_was_not_listed_completely():
     for half in (
         ClusterSnapshot(),
         ClusterSnapshot().apply([Listed(PodView, (pod(),))]),
@@ -262,7 +262,7 @@ def test_nodes_that_may_not_be_read_are_left_out_of_account():
     assert (grades(selection), selection.missing, selection.again_at) == ({"w-0": Grade.USABLE}, (), None)
 
 
-def test_an_unknown_node_is_waited_for_then_asked_for_and_only_then_believed_to_be_gone():
+def test_an_unknown_node_is_waited_for_then_read_and_gone_only_after_a_404():
     look, snapshot = selector(), picture([pod()], [])
     first = look.select(NOW, snapshot)
     assert (grades(first), first.missing, first.again_at) == ({"w-0": Grade.USABLE}, (), NOW + UNKNOWN_NODE_GRACE)
@@ -429,7 +429,7 @@ def test_whatever_way_events_came_what_is_true_follows_from_the_last_state(
 
 
 @pytest.mark.parametrize("what", ["pod", "node", "job"])
-def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, what):
+def test_after_an_exception_the_next_selection_judges_every_pod(monkeypatch, what):
     """A pod that is deleted meanwhile must not stay a host because another one could not be judged."""
     one, labels = selector(), {"job": JobView(labels={"l": "1"})}
     there = picture([pod("a"), pod("b")], [node()])
@@ -450,7 +450,7 @@ def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, w
     assert (list(grades(after)), after.verdicts[0].advisory != "") == (["b"], True)
 
 
-def test_a_look_that_fails_makes_nothing_be_forgotten_that_nobody_tells_again(monkeypatch):
+def test_a_failed_look_forgets_nothing_that_no_event_repeats(monkeypatch):
     """Since when a notice is there, and what stood on a node that is gone since."""
     spot = taint("aws-node-termination-handler/spot-itn")
     pods = [pod("a", node="n-0"), pod("b", node="n-1"), pod("c", node="n-2")]

@@ -332,7 +332,7 @@ def test_a_built_in_signal_can_be_changed_in_part():
     assert row("aws-spot", rows(aws_spot={"deadline": "none"})).deadline is None
 
 
-def test_a_built_in_signal_that_becomes_another_kind_keeps_nothing_that_narrowed_it_down():
+def test_a_built_in_signal_changed_to_another_kind_drops_its_narrowing():
     changed = row("gke-spot-shutdown", rows(gke_spot_shutdown={"taint": "x/y"}))
     assert (changed.kind, changed.key, changed.message, changed.status, changed.only_on) == (
         "taint",

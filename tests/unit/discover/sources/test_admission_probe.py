@@ -81,7 +81,7 @@ def waits(rig: Rig) -> None:
     wait_until(lambda: not rig.probe._running, what="no probe running", timeout=DEADLINE)
 
 
-def test_one_that_failed_is_tried_again_after_its_pause_and_not_before(rig):
+def test_a_failed_probe_is_repeated_after_its_pause_and_not_before(rig):
     follow(rig, 1)
     for failures in range(1, 5):
         rig.fail_next()
@@ -117,7 +117,7 @@ def test_at_most_so_many_are_probed_at_a_time_and_all_in_the_end():
         rig.close()
 
 
-def test_many_that_hang_hold_up_those_who_answer_only_as_long_as_one_attempt():
+def test_many_hanging_probes_delay_others_by_one_attempt_only():
     rig = Rig(most=2)
     try:
         follow(rig, 1, 2, 3)
@@ -131,7 +131,7 @@ def test_many_that_hang_hold_up_those_who_answer_only_as_long_as_one_attempt():
         rig.close()
 
 
-def test_who_is_not_waited_for_is_not_tried_again_until_it_is(rig):
+def test_a_host_that_is_no_longer_wanted_is_not_probed_until_it_is(rig):
     follow(rig, 1)
     rig.fail_next()
     waits(rig)

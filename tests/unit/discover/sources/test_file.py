@@ -71,7 +71,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     rig.source.stop()
 
 
-def test_a_read_that_takes_long_is_no_answer_yet_and_its_end_is_told(rig: Rig) -> None:
+def test_a_slow_read_is_unsettled_and_its_end_is_reported(rig: Rig) -> None:
     for _ in range(3):
         seen = rig.source.read()
         assert isinstance(seen, Unsettled)
@@ -94,7 +94,7 @@ def test_what_changed_while_it_was_read_is_read_again(rig: Rig) -> None:
     assert rig.names() == ("b",)
 
 
-def test_what_goes_wrong_in_a_read_is_the_lookers_to_know_also_when_it_comes_late(rig: Rig) -> None:
+def test_an_exception_of_a_late_read_is_raised_by_the_next_look(rig: Rig) -> None:
     assert isinstance(rig.source.read(), Unsettled)
     rig.slow.say(SourceUnavailable("hosts", "does not exist"))
     rig.hear()

@@ -241,7 +241,7 @@ def test_while_no_host_changes_the_same_objects_are_handed_on():
 
 
 @pytest.mark.parametrize("reversed_names", [False, True])
-def test_newcomers_are_sorted_and_veterans_are_not(reversed_names: bool):
+def test_new_hosts_are_sorted_and_known_ones_are_not(reversed_names: bool):
     veterans, come = HostSet.of({"z": 1, "a": 1}), HostSet.of({"z": 1, "d": 1, "c": 1, "a": 1})
     hosts = HostSet(tuple(reversed(come.hosts))) if reversed_names else come
     found = decide(0.0, DaemonState("x", seniority=veterans), Observation(hosts))[0].state.last
@@ -250,7 +250,7 @@ def test_newcomers_are_sorted_and_veterans_are_not(reversed_names: bool):
     assert diff(veterans, found.hosts).added == ("c", "d")
 
 
-def test_what_is_held_for_so_many_seconds_is_told_anew_at_each_look():
+def test_the_remaining_seconds_of_a_held_host_are_updated_at_each_look():
     first = Facts(Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node()])))
     published = DampingState(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, begun=True)
     silent = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node(ready=False)]))

@@ -286,10 +286,10 @@ def test_a_node_that_nobody_has_seen_is_asked_for(rig):
 def _all(one: Rig, *words: str) -> bool:
     one.source.read()
     rows = one.source.explain()
-    return bool(rows) and {row.what for row in rows} <= set(words)
+    return bool(rows) and {row.verdict for row in rows} <= set(words)
 
 
-def test_what_an_earlier_life_published_is_not_waited_for(rig):
+def test_hosts_of_an_earlier_run_are_not_waited_for(rig):
     one = rig(pods=[TWO], settle=600.0)
     one.source.resume(HostSet.of({"a.j.n.svc": 1}))
     one.start()
@@ -300,8 +300,8 @@ def test_each_pod_is_explained(rig):
     one = rig(pods=[listing(10, worker("a", 3), worker("b", 4, phase="Pending"))]).start()
     one.sees("a.j.n.svc")
     rows = {row.pod: row for row in one.source.explain()}
-    assert rows["n/a"].what == "usable"
-    assert rows["n/b"].what == "unfit"
+    assert rows["n/a"].verdict == "usable"
+    assert rows["n/b"].verdict == "unfit"
     host = one.source.read().hosts.get("a.j.n.svc")
     assert one.source.still_there(host)
 
@@ -328,7 +328,7 @@ def test_it_ends_with_all_its_threads(manual_clock, caplog):
     assert caplog.text == ""
 
 
-def test_contact_is_doubted_ten_seconds_after_it_was_lost():
+def test_what_is_known_is_in_doubt_ten_seconds_after_a_problem_begins():
     lost = WatchStatus(in_sync_at=5.0).failed(65.0, "x", lived=60.0)
     assert in_doubt_at(WatchStatus(in_sync_at=5.0)) is None
     assert in_doubt_at(lost) == 75.0  # the watch was open and quiet until then
@@ -336,7 +336,7 @@ def test_contact_is_doubted_ten_seconds_after_it_was_lost():
     assert in_doubt_at(WatchStatus().failed(65.0, "x", lived=0.0)) is None
 
 
-def test_contact_stays_lost_while_no_watch_lives_and_nothing_is_heard():
+def test_a_problem_lasts_until_a_watch_lives_or_all_objects_are_known():
     lost = WatchStatus(in_sync_at=5.0).failed(65.0, "x", lived=60.0)
     assert in_doubt_at(replace(lost, problem="").failed(70.0, "y", lived=0.2)) == 75.0
     assert in_doubt_at(replace(lost, problem="").failed(170.0, "y", lived=90.0)) == 180.0
@@ -361,7 +361,7 @@ def test_many_news_are_one_call(mailbox, manual_clock):
     assert (len(batches), arrived) == (5, None)  # empty ones say when nothing
 
 
-def test_looks_in_a_burst_follow_at_once_and_in_a_storm_have_their_share_of_time(mailbox, manual_clock):
+def test_looks_follow_at_once_in_a_burst_and_are_limited_under_constant_change(mailbox, manual_clock):
     box, calls = mailbox
     for count in range(1, 51):
         box.put(())

@@ -62,7 +62,7 @@ def nothing() -> None:
     """Nothing."""
 
 
-def test_until_that_is_known_nothing_is_looked_at_and_it_is_said_why() -> None:
+def test_before_it_is_known_what_was_published_the_source_is_not_read() -> None:
     pods, memory = Pods(SIGHT), Memory()
     source = ResumedSource(pods, memory)
     source.start(nothing)
@@ -75,7 +75,7 @@ def test_until_that_is_known_nothing_is_looked_at_and_it_is_said_why() -> None:
     assert pods.told == ["start", "stop"]
 
 
-def test_it_is_told_before_the_first_look_and_once() -> None:
+def test_earlier_hosts_are_passed_on_once_before_the_first_look() -> None:
     pods, memory = Pods(SIGHT), Memory()
     source = ResumedSource(pods, memory)
     source.start(nothing)
@@ -86,7 +86,7 @@ def test_it_is_told_before_the_first_look_and_once() -> None:
 
 
 @pytest.mark.parametrize("early", [Unsettled("there", "listing"), SourceUnavailable("there", "refused")])
-def test_the_first_publication_has_the_order_of_the_earlier_life(early: Unsettled | SourceUnavailable) -> None:
+def test_the_first_publication_has_the_order_of_the_earlier_run(early: Unsettled | SourceUnavailable) -> None:
     pods, memory = Pods(early, SIGHT), Memory()
     source = ResumedSource(pods, memory)
     memory.earlier = HostSet.of({"c": 1, "a": 1})
@@ -101,7 +101,7 @@ def test_the_first_publication_has_the_order_of_the_earlier_life(early: Unsettle
     assert source.read() is SIGHT
 
 
-def test_what_an_earlier_life_published_counts_for_nothing_after_the_first_publication() -> None:
+def test_hosts_of_an_earlier_run_do_not_count_after_the_first_publication() -> None:
     decision, _ = decide(0.0, DaemonState("life"), Observation(HostSet.of({"a": 1, "b": 1})))
     late = Observation(HostSet.of({"a": 1, "b": 1, "c": 1}), earlier=HostSet.of({"b": 1, "a": 1}))
     decision, _ = decide(1.0, decision.state, late)
