@@ -113,7 +113,7 @@ class ReasonLog:
     def say(self, topic: str, reason: str, *, level: int) -> None:
         if self._last.get(topic, "") != reason:
             self._last[topic] = reason
-            LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "well again")
+            LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")
 
 
 def _nothing() -> None:

@@ -153,7 +153,7 @@ class Settings:
     def __post_init__(self) -> None:
         outputs = self.outputs
         if self.once and outputs.listen:
-            raise UsageError("--once serves nobody; leave --listen out, or run without --once")
+            raise UsageError("--once does not serve HTTP; leave --listen out, or run without --once")
         if outputs.configmap and not isinstance(self.source, KubernetesSettings):
             raise UsageError(f"--configmap does not go with --source {self.source.kind}; leave one of them out")
         if not self.once and outputs.hosts_file is None and not outputs.configmap and not outputs.listen:

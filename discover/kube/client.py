@@ -217,7 +217,7 @@ class ClientCollection:
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
             raise RequestFailed(Failure.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
         except urllib3.exceptions.ReadTimeoutError:
-            raise RequestFailed(Failure.SILENT, "connected, and not a byte comes") from None
+            raise RequestFailed(Failure.SILENT, "connected, but no data arrives") from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             raise _no_connection(error) from None
         except urllib3.exceptions.ConnectTimeoutError:

@@ -276,7 +276,7 @@ class BackgroundConfigMap:
             self._refusals = self._refusals + 1 if isinstance(error, Refused) else 0
             if self._refusals < REFUSALS:
                 return self._failed(error)
-            LOG.warning("what stands in %s cannot be known: %s", self.where, error)
+            LOG.warning("what %s has cannot be known: %s", self.where, error)
             earlier = HostSet()
         self.earlier, self._recalled = earlier, None
         self._failures, self.problem = 0, ""

@@ -101,7 +101,7 @@ class Selector:
         pod.
         """
         if snapshot.pods is None or not snapshot.complete:
-            raise ValueError("pods or nodes have not been listed yet: nothing can be said of them")
+            raise ValueError("pods or nodes have not been listed yet")
         try:
             return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
         except BaseException:

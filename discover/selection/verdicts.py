@@ -77,7 +77,7 @@ def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, 
         deadlines = [moment for sign in notices if (moment := sign.deadline(pod.grace)) is not None]
         return Verdict(pod, Grade.LEAVING, _joined(notices), host, min(deadlines, default=None))
     if serious or pod.phase == "Unknown":
-        return Verdict(pod, Grade.ABSENT, _joined(serious) or "pod is not heard of (phase Unknown)", host)
+        return Verdict(pod, Grade.ABSENT, _joined(serious) or "pod sends no status (phase Unknown)", host)
     grade, reason = _readiness(pod)
     if grade is not Grade.USABLE:
         return Verdict(pod, grade, reason, host if grade is Grade.ABSENT else None)
@@ -134,7 +134,7 @@ def _readiness(pod: PodView) -> tuple[Grade, str]:
     # A kubelet gives a reason when it sets Ready to False. The node controller, which no longer hears of the kubelet,
     # sets it without one and leaves ContainersReady; its word on the node may come later.
     if ready.status == "Unknown" or (not ready.reason and containers is not None and containers.status == "True"):
-        return Grade.ABSENT, f"node {pod.node} is not heard of"
+        return Grade.ABSENT, f"node {pod.node} sends no status"
     return Grade.UNFIT, _with("pod is not ready", ready.message or ready.reason)
 
 

@@ -75,12 +75,12 @@ def test_hosts_that_leave_are_told_together_with_their_reasons(writer: Teller) -
 
 
 def test_hosts_that_are_lost_without_a_notice_are_a_warning(writer: Teller) -> None:
-    silent = verdict("a", Grade.ABSENT, "node n is not heard of")
+    silent = verdict("a", Grade.ABSENT, "node n sends no status")
     failed = verdict("b", Grade.UNFIT, "pod has failed (main: exit code 137)")
     writer.look(scene([silent, failed, *usable("d")]))  # and c's pod is not there any more
     (message,) = writer.look(scene([silent, failed, *usable("d")]), after=2.0)
     assert (message.kind, message.kind.type) == (Reason.LOST, "Warning")
-    assert message.text.startswith("3 hosts are lost, 1 left: a (node n is not heard of), b (pod has failed")
+    assert message.text.startswith("3 hosts are lost, 1 left: a (node n sends no status), b (pod has failed")
     assert message.text.endswith(", c (its pod is gone)")
 
 
@@ -91,7 +91,7 @@ def test_one_host_is_said_in_the_singular(writer: Teller) -> None:
 
 
 def test_a_host_that_is_back_before_its_event_is_not_reported(writer: Teller) -> None:
-    writer.look(scene([verdict("a", Grade.ABSENT, "node n is not heard of"), *usable("b", "c", "d")]))
+    writer.look(scene([verdict("a", Grade.ABSENT, "node n sends no status"), *usable("b", "c", "d")]))
     assert writer.look(scene(usable("a", "b", "c", "d")), after=1.0) == []
     assert writer.look(scene(usable("a", "b", "c", "d")), after=60.0) == []
 

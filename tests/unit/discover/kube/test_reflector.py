@@ -142,7 +142,7 @@ def test_rule_07_a_silent_server_is_left_and_watched_again_without_a_list(manual
     assert rig.asked == [("PAGED", ""), ("WATCH", "10"), ("WATCH", "15")]
 
 
-SILENT = RequestFailed(Failure.SILENT, "connected, and not a byte comes")
+SILENT = RequestFailed(Failure.SILENT, "connected, but no data arrives")
 
 
 def loud(caplog) -> list[str]:
@@ -173,7 +173,7 @@ def test_a_silent_watch_that_missed_nothing_gives_no_warning(manual_clock, caplo
     rig.turns(3)
     assert set(rig.pods) == {"a", "b", "c"}
     assert loud(caplog) == []
-    assert "not a byte comes; watch again" in caplog.text
+    assert "no data arrives; watch again" in caplog.text
 
 
 def test_a_silent_watch_that_missed_changes_gives_a_warning(manual_clock, caplog):

@@ -387,7 +387,7 @@ def test_rare_bookmarks_lead_to_more_lists_only_at_first(store, manual_clock):
 def test_a_failed_list_of_many_pods_is_not_repeated_by_every_check(store, manual_clock):
     """A cache that stands still is a server in trouble, and such a list is fifty megabytes of its store's."""
     watched, audit, script, answers = store(*MORE[1:])
-    answers[RequestKind.UNPAGED] = RequestFailed(Failure.SILENT, "not a byte comes")
+    answers[RequestKind.UNPAGED] = RequestFailed(Failure.SILENT, "no data arrives")
     looks(audit, watched, manual_clock, until=900.0)
     assert 900 / list_interval(len(MORE)) <= whole_lists(script) <= 900 / BOOKMARK_TIMEOUT
     answers[RequestKind.UNPAGED] = listing(41, *MORE[1:])

@@ -151,7 +151,7 @@ def test_a_failed_pod_says_how_it_ended_and_what_has_to_be_done():
 def test_what_a_condition_and_a_taint_both_say_is_told_once_and_with_its_detail():
     unknown = {**condition("Ready", "Unknown", reason="NodeStatusUnknown"), "message": "Kubelet stopped posting"}
     lost = replace(node(taints=[taint("node.kubernetes.io/unreachable")]), conditions=node_conditions(unknown))
-    assert judged(pod(), lost).reason == "node node-0 is not heard of (NodeStatusUnknown)"
+    assert judged(pod(), lost).reason == "node node-0 sends no status (NodeStatusUnknown)"
 
 
 def test_pods_of_another_job_are_not_this_ones():
@@ -206,13 +206,13 @@ def node_conditions(said: dict[str, Any]) -> tuple[Any, ...]:
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_a_pod_the_node_controller_marks_unready_is_absent_before_its_node_is(status: str):
     verdict = judged(pod(status=ready(status)))
-    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 is not heard of")
+    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 sends no status")
     assert verdict.host is not None
 
 
 def test_an_unready_pod_on_a_silent_node_is_absent_and_not_merely_unready():
     verdict = judged(pod(ready=False), node(ready="Unknown"))
-    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 is not heard of")
+    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 sends no status")
 
 
 def test_a_pod_of_which_the_server_does_not_know_the_phase_is_absent():
