@@ -28,7 +28,7 @@ def test_a_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Pa
     assert (tmp_path / "mine.txt").read_text() == "keep"
 
 
-def test_checkpoints_of_an_earlier_demo_are_not_gone_on_from(tmp_path: Path) -> None:
+def test_checkpoints_of_an_earlier_demo_are_removed(tmp_path: Path) -> None:
     with Folder(tmp_path) as folder:
         (folder.checkpoints / "000001").mkdir(parents=True)
         command = run_command(folder, cooldown_s=(3, 10), size=(2, 3))
@@ -140,7 +140,7 @@ time.sleep(600)
 """Has the file of an agent open, as has a fork of it."""
 
 
-def test_a_host_gets_its_notice_and_is_then_taken_away_with_all_that_runs_there(
+def test_a_host_gets_notice_and_is_then_killed_with_all_its_processes(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doomed: list[int] = []

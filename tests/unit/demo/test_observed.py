@@ -40,7 +40,7 @@ def test_a_worker_that_ended_is_forgotten() -> None:
     assert observe(Observed(), [spawned, record("exited", host="a", slot=0, code=1)]).workers == ()
 
 
-def test_a_job_that_sleeps_has_nobody_and_counts_what_it_forgot() -> None:
+def test_a_sleeping_job_has_no_worker_and_counts_lost_steps() -> None:
     seen = observe(
         Observed(),
         [
@@ -57,13 +57,13 @@ def test_a_job_that_sleeps_has_nobody_and_counts_what_it_forgot() -> None:
     assert observe(seen, [record("resumed", step=5)]).lost == (0, 2)
 
 
-def test_unknown_events_and_odd_fields_change_nothing_much() -> None:
+def test_unknown_events_and_invalid_fields_do_no_harm() -> None:
     odd = [record("teleported"), record("spawned", host="a", pid="x"), record("stepped", step="x", values=[1])]
     seen = observe(Observed(), odd)
     assert (seen.workers, seen.step, seen.steps) == ((), 0, 1)
 
 
-def test_a_tail_reads_each_line_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
+def test_the_journal_is_read_once_by_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "j"
     tail = JournalTail(path)
     assert tail.read() == []

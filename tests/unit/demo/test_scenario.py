@@ -44,7 +44,7 @@ def test_the_full_demo_kills_rank_0_and_another(run_demo: Play, launcher: Launch
     assert [worker.host for worker in launcher.killed] == ["127.0.0.2", "localhost"]
 
 
-def test_a_scene_waits_for_its_steps(run_demo: Play, frames: list[Frame]) -> None:
+def test_an_event_waits_for_its_steps(run_demo: Play, frames: list[Frame]) -> None:
     run_demo(QUICK)
     acted = next(frame for frame in frames if frame.did.startswith("kill"))
     assert acted.seen.world.steps >= QUICK[2].after_steps
@@ -135,7 +135,7 @@ def test_a_job_that_wakes_some_steps_earlier_is_a_failure(run_demo: Play, launch
     assert run_demo(QUICK).failures == ("hosts are back: 3 steps were lost; at most 0 may be",)
 
 
-def test_losing_more_steps_than_a_commit_protects_is_a_failure_and_the_script_goes_on(
+def test_losing_more_steps_than_a_commit_protects_is_a_failure_and_the_scenario_goes_on(
     run_demo: Play, launcher: Launcher
 ) -> None:
     launcher.losing = 9
@@ -147,7 +147,7 @@ def test_losing_more_steps_than_a_commit_protects_is_a_failure_and_the_script_go
     assert len(outcome.frame.done) == len(FULL)
 
 
-def test_a_job_that_ends_before_its_script_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
+def test_a_job_that_ends_before_its_scenario_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.ends_after_steps = 20
     (failure,) = run_demo(QUICK).failures
     assert "the job ended (exit code 0)" in failure
@@ -188,7 +188,7 @@ def test_a_host_that_is_back_before_anybody_looked_counts_as_back(run_demo: Play
     assert run_demo(QUICK).failures == ()
 
 
-def test_told_to_stop_the_script_stops(launcher: Launcher, clock: SelfMovingClock) -> None:
+def test_a_stop_ends_the_scenario(launcher: Launcher, clock: SelfMovingClock) -> None:
     drive = ScenarioRunner(FULL, launcher.tail, control=launcher, clock=clock, watch=lambda _: None)
     outcome = drive.run(lambda: clock.mono() > 110.0)
     assert outcome.code is None
@@ -218,7 +218,7 @@ def test_worlds_from_before_the_action_are_no_effect_of_it() -> None:
     assert decision is Decision.WAIT
 
 
-def test_the_victim_is_rank_0_only_when_asked_for() -> None:
+def test_rank_0_is_killed_only_on_request() -> None:
     workers = (Worker("b", 0, 0, 11), Worker("a", 0, 1, 12), Worker("c", 0, 2, 13))
     seen = Observed(workers=workers, rank_0_host="a")  # the rank at the start says nothing of the rank now
     assert worker_to_kill(seen, Kill(rank_0=True)) == workers[1]
@@ -229,7 +229,7 @@ def test_nobody_is_killed_while_rank_0_is_unknown() -> None:
     assert worker_to_kill(Observed(workers=(Worker("b", 0, 0, 11),)), Kill()) is None
 
 
-def test_plain_lines_tell_every_act_world_and_effect(run_demo: Play, frames: list[Frame]) -> None:
+def test_plain_lines_show_every_action_world_and_effect(run_demo: Play, frames: list[Frame]) -> None:
     run_demo(QUICK)
     told = [line for before, after in zip([None, *frames], frames, strict=False) for line in changes(before, after)]
     assert len([line for line in told if line.startswith("shown: ")]) == len(QUICK)
@@ -238,7 +238,7 @@ def test_plain_lines_tell_every_act_world_and_effect(run_demo: Play, frames: lis
     assert "next: training goes on to its end" in told
 
 
-def test_a_frame_without_change_has_nothing_to_tell(run_demo: Play, frames: list[Frame]) -> None:
+def test_a_frame_without_change_shows_no_line(run_demo: Play, frames: list[Frame]) -> None:
     run_demo(QUICK)
     assert changes(frames[-1], replace(frames[-1], at=1e9)) == []
 

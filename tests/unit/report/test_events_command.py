@@ -82,7 +82,7 @@ def test_a_picture_is_drawn_in_every_form(path: Path, kind: str, capsys: pytest.
     assert str(target) in capsys.readouterr().err
 
 
-def test_the_page_needs_nothing_else(path: Path) -> None:
+def test_the_page_is_self_contained(path: Path) -> None:
     target = path.with_suffix(".html")
     main([str(path), "--plot", str(target)])
     page = target.read_text()
@@ -161,7 +161,7 @@ def test_every_cause_has_a_marker_of_its_own() -> None:
     assert len(set(markers)) == len(markers)
 
 
-def test_labels_say_who(job: JournalMaker) -> None:
+def test_labels_name_the_hosts(job: JournalMaker) -> None:
     labels = [label_of(row) for row in build_report(job.records).rows]
     assert labels == ["start: 2", "+c", "b failed", "+b", "−c", "list refused", "end"]
 

@@ -107,7 +107,7 @@ def test_the_next_loop_gets_the_same_samples_in_the_same_order(workers: int) -> 
     assert sorted(loop(loader, sampler, batch=2)) == list(range(11))
 
 
-def test_as_with_horovods_sampler_what_was_consumed_is_kept_until_a_pass_records_something() -> None:
+def test_progress_is_kept_until_a_new_pass_records_something_as_with_horovods_sampler() -> None:
     sampler = PlacedSampler((0, 1), 8)
     loader = loader_of(sampler, 8, batch=2)
     loop(loader, sampler, batch=2)
@@ -118,7 +118,7 @@ def test_as_with_horovods_sampler_what_was_consumed_is_kept_until_a_pass_records
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_a_loader_with_drop_last_leaves_out_does_not_keep_the_epoch_open(workers: int) -> None:
+def test_samples_that_a_loader_drops_do_not_keep_the_epoch_open(workers: int) -> None:
     sampler = PlacedSampler((0, 2), 22)
     loader = loader_of(sampler, 22, batch=4, drop_last=True, num_workers=workers)
     first = loop(loader, sampler, batch=4)
@@ -195,7 +195,7 @@ def test_nothing_to_deal_is_not_a_pass() -> None:
         assert list(sampler) == list(sampler) == []
 
 
-def test_it_is_said_once_and_by_one_rank() -> None:
+def test_one_rank_warns_once() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for rank in range(2):
