@@ -124,11 +124,11 @@ def _refused(seen: Observed, record: Record) -> Observed:
 
 
 def _struck(seen: Observed, record: Record) -> Observed:
-    return replace(seen, last=f"{text(record.get('subject'))} is out for a while: {text(record.get('cause'))}")
+    return replace(seen, last=f"{text(record.get('subject'))} is on cooldown: {text(record.get('cause'))}")
 
 
 def _noticed(seen: Observed, record: Record) -> Observed:
-    return replace(seen, last=f"{text(record.get('host'))} is about to go: {text(record.get('reason'))}")
+    return replace(seen, last=f"{text(record.get('host'))} has notice: {text(record.get('reason'))}")
 
 
 def _sealed(seen: Observed, record: Record) -> Observed:
@@ -144,7 +144,7 @@ def _slept(seen: Observed, _: Record) -> Observed:
 def _resumed(seen: Observed, record: Record) -> Observed:
     step = whole(record.get("step"))
     lost = 0 if step is None else max(0, seen.step - step)
-    return replace(seen, lost=(*seen.lost, lost), last=f"goes on after step {step}, with a checkpoint")
+    return replace(seen, lost=(*seen.lost, lost), last=f"resumed after step {step} from a checkpoint")
 
 
 def _finished(seen: Observed, record: Record) -> Observed:

@@ -197,7 +197,7 @@ def decide(now: float, seen: Observed, position: Position, scenario: Sequence[Ev
         return Decision.FAIL, f"{event.name}: the job ended (exit code {seen.finished}) while waiting for {reason}"
     limit = event.within_s if position.acted else PATIENCE_S
     if now - position.since > limit:
-        return Decision.FAIL, f"{event.name}: waited {limit:.0f} s in vain for {reason}"
+        return Decision.FAIL, f"{event.name}: waited {limit:.0f} s without success for {reason}"
     if not position.acted and (seen.world.steps >= event.after_steps or isinstance(event.action, Watch)):
         return Decision.ACT, event.name
     return Decision.WAIT, reason
@@ -209,7 +209,7 @@ def effect(seen: Observed, position: Position, event: Event) -> tuple[bool, str]
         return _saved(seen, position)
     if event.effect is Effect.ASLEEP:
         asleep = seen.sleeps > position.sleeps
-        return asleep, "asleep: no process is left but the launcher" if asleep else "the job to sleep"
+        return asleep, "asleep: only the launcher is left" if asleep else "the job to sleep"
     if event.effect is not Effect.WORLD:
         return _unmoved(seen, position, event)
     match = _match(seen, position, event)
@@ -237,11 +237,11 @@ def _unmoved(seen: Observed, position: Position, event: Event) -> tuple[bool, st
     if event.effect is Effect.REFUSED and seen.refused == position.refused:
         return False, "the launcher to refuse the list"
     if len(seen.worlds) > position.worlds:
-        return False, f"nothing at all to happen to the world; it is {_world_text(seen)}"
+        return False, f"an unchanged world; it is {_world_text(seen)}"
     left = event.then_steps - (seen.steps - position.steps)
     if left > 0:
         return False, f"{left} more steps in the same world"
-    return True, f"{_SAID.get(event.effect, '')}training never noticed"
+    return True, f"{_SAID.get(event.effect, '')}training went on"
 
 
 _SAID: Final = {Effect.RELAUNCHED: "started again, and ", Effect.REFUSED: "refused, and "}
@@ -252,7 +252,7 @@ def _saved(seen: Observed, position: Position) -> tuple[bool, str]:
         return False, "a checkpoint"
     if seen.sealed[-1] < seen.step:
         return False, f"a last checkpoint: after that of step {seen.sealed[-1]} training went on to {seen.step}"
-    return True, f"a checkpoint of step {seen.sealed[-1]}, and nobody trains beyond"
+    return True, f"a checkpoint of step {seen.sealed[-1]}, and no rank trains beyond it"
 
 
 def _world_text(seen: Observed) -> str:

@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
         sys.stderr.write(f"hvd-elastic events: {said}\n")
     if foreign:
         lines = "1 line is" if foreign == 1 else f"{foreign} lines are"
-        sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines} no journal line; passed over\n")
+        sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines} no journal line; skipped\n")
     if options.plot is not None:
         sys.stderr.write(f"hvd-elastic events: wrote {options.plot}\n")
     return 0

@@ -316,7 +316,7 @@ def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
     before, after = [m for m in same if m.at < started.at], [m for m in same if m.at >= started.at]
     if not before:
         return ""
-    gap = f"nothing heard for {started.at - before[-1].at:.1f} s"
+    gap = f"no records for {started.at - before[-1].at:.1f} s"
     later = select(after, "stepped")
     # Hosts keep their records until a launcher is there, then send all at once.
     around = (*select(before, "stepped")[-1:], *[m for m in later if m.at - later[0].at < AT_ONCE_S][-1:])

@@ -1,4 +1,4 @@
-"""The demo for real: Horovod trains, hosts come and go, and nothing is left behind."""
+"""The demo for real: Horovod trains, hosts come and go, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_whole_demo_shows_every_event(tmp_path: Path) -> None:
 def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody adds a third host, and the script expects one."""
+    """No third host comes, though the scenario expects one."""
     plan = plan_of(quick=True, seed=1)
     never = Event("a host that nobody adds", Watch(), size=3, causes=("hosts added",), within_s=1.0)
     with Folder(tmp_path / "out") as folder:
@@ -131,7 +131,7 @@ def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
     assert code == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "FAILED: a host that nobody adds: waited 1 s in vain for a world of 3" in said
+    assert "FAILED: a host that nobody adds: waited 1 s without success for a world of 3" in said
 
 
 @pytest.mark.soak

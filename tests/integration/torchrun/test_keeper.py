@@ -1,4 +1,4 @@
-"""The keeper of commit memory, with workers of a stand-in for torchrun's agent."""
+"""The keeper of commit memory, with a stand-in for torchrun's agent."""
 
 from __future__ import annotations
 

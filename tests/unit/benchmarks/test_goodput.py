@@ -1,4 +1,4 @@
-"""The simulation that intervals between checkpoints are judged by."""
+"""The simulation that rates intervals between checkpoints."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_failure_within_a_restart_makes_it_longer() -> None:
 
 @pytest.mark.parametrize("seconds", [10.0, 47.0, 333.0])
 def test_a_learner_that_learns_nothing_keeps_what_a_fixed_interval_keeps(seconds: float) -> None:
-    """Two ways to the same figure: all lives at once, and seal by seal."""
+    """Two computations of one figure: all lives at once, and checkpoint by checkpoint."""
 
     def choose(seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None) -> Choice:
         return before or Choice(seconds, "told")

@@ -1,4 +1,4 @@
-"""The replayed trace, and what of a job's work counts as kept."""
+"""The replayed trace, and the kept work of a job."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_names_of_hosts_differ() -> None:
 
 
 def steps(*done: tuple[int, int], begun: float = 0.0) -> list[Stamp]:
-    """A step a second, as (number, size of the world), each by all its ranks."""
+    """A step per second, as (number, world size), each by all ranks."""
     return [
         Stamp(begun + at, 100 + rank, rank, size, number, "h")
         for at, (number, size) in enumerate(done, start=1)

@@ -20,7 +20,7 @@ from benchmarks.steps import Stamp
 
 
 class Recorder:
-    """A case's measurement that notes its trials and fails for one of them."""
+    """A measurement that records its trials, and fails for one of them."""
 
     def __init__(self, *, fails: int | None = None) -> None:
         self.trials: list[Trial] = []

@@ -1,4 +1,4 @@
-"""A launcher in miniature: it answers hosts files and kills with journal records, in virtual time."""
+"""A simulated launcher: it answers hosts files and kills with journal records, in virtual time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEAST = 2
 
 
 class SelfMovingClock(ManualClock):
-    """Waiting is what moves it, so a loop that waits runs at once."""
+    """A wait advances it, so that loops run at once."""
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
         assert timeout is not None, "would wait for ever"
@@ -31,7 +31,7 @@ class SelfMovingClock(ManualClock):
 
 
 class Launcher:
-    """The job as the scenario meets it. Attributes are its faults; by default it has none."""
+    """The job that the scenario controls. Its attributes are faults; the default has none."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""The demo's folder and the child it runs its job in; the job is a stand-in that needs no Horovod."""
+"""The demo's folder and the child that runs its job; a stand-in for the job needs no Horovod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folding journal records into one picture."""
+"""Journal records folded into one value."""
 
 from __future__ import annotations
 

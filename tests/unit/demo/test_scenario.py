@@ -1,4 +1,4 @@
-"""The scenario against a launcher in miniature: what it does, and that it notices what did not happen."""
+"""The scenario with a simulated launcher: its actions, and the failures that it notices."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def test_an_event_waits_for_its_steps(run_demo: Play, frames: list[Frame]) -> No
 def test_a_new_host_that_is_never_used_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.deaf_to_hosts = True
     (failure,) = run_demo(QUICK).failures
-    assert failure == "a third host comes: waited 60 s in vain for a world of 3 (hosts added); it is 2 (start)"
+    assert failure == "a third host comes: waited 60 s without success for a world of 3 (hosts added); it is 2 (start)"
 
 
 def test_a_worker_that_survives_its_kill_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.deaf_to_kills = True
     (failure,) = run_demo(QUICK).failures
-    assert failure.startswith("kill -9 of a worker: waited 60 s in vain for a world of 2 (worker failed)")
+    assert failure.startswith("kill -9 of a worker: waited 60 s without success for a world of 2 (worker failed)")
 
 
 def test_a_host_that_never_comes_back_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
@@ -86,7 +86,7 @@ def test_the_launcher_that_is_killed_is_the_one_that_runs(
 def test_a_launcher_that_does_not_come_again_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.stays_dead = True
     (failure,) = run_demo(QUICK).failures
-    assert failure == "kill -9 of the launcher: waited 60 s in vain for the launcher to be there again"
+    assert failure == "kill -9 of the launcher: waited 60 s without success for the launcher to be there again"
 
 
 def test_a_world_that_changes_because_the_launcher_was_killed_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
@@ -104,7 +104,7 @@ def test_a_spot_notice_goes_to_a_host_that_is_not_rank_0s_and_then_to_all(run_de
 def test_a_host_that_does_not_leave_in_the_time_of_its_notice_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.deaf_to_notices = True
     (failure,) = run_demo(QUICK).failures
-    assert failure.startswith("a spot notice to one host: waited 30 s in vain for a world of 2 (hosts removed)")
+    assert failure.startswith("a spot notice to one host: waited 30 s without success for a world of 2 (hosts removed)")
 
 
 def test_an_agent_that_is_not_there_just_now_gets_its_notice_later(run_demo: Play, launcher: Launcher) -> None:
@@ -115,19 +115,19 @@ def test_an_agent_that_is_not_there_just_now_gets_its_notice_later(run_demo: Pla
 def test_a_notice_to_all_without_a_checkpoint_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.never_seals = True
     (failure,) = run_demo(QUICK).failures
-    assert failure == "a spot notice to every host: waited 18 s in vain for a checkpoint"
+    assert failure == "a spot notice to every host: waited 18 s without success for a checkpoint"
 
 
 def test_training_on_beyond_the_last_checkpoint_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.trains_beyond = True
     (failure,) = run_demo(QUICK).failures
-    assert "waited 18 s in vain for a last checkpoint: after that of step" in failure
+    assert "waited 18 s without success for a last checkpoint: after that of step" in failure
 
 
 def test_a_job_that_does_not_sleep_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.sleepless = True
     (failure,) = run_demo(QUICK).failures
-    assert failure == "they are gone, one other is left: waited 60 s in vain for the job to sleep"
+    assert failure == "they are gone, one other is left: waited 60 s without success for the job to sleep"
 
 
 def test_a_job_that_wakes_some_steps_earlier_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
@@ -168,7 +168,7 @@ def test_a_job_that_never_ends_is_a_failure(run_demo: Play, launcher: Launcher) 
 def test_a_job_that_never_trains_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.boot_s = 1e9
     (failure,) = run_demo(QUICK).failures
-    assert failure == "two hosts start: waited 90 s in vain for 5 more steps in the new world of 2"
+    assert failure == "two hosts start: waited 90 s without success for 5 more steps in the new world of 2"
 
 
 def test_a_worker_that_is_not_there_just_now_is_tried_again(run_demo: Play, launcher: Launcher) -> None:
@@ -179,7 +179,7 @@ def test_a_worker_that_is_not_there_just_now_is_tried_again(run_demo: Play, laun
 def test_a_worker_that_is_never_there_is_a_failure(run_demo: Play, launcher: Launcher) -> None:
     launcher.absent_kills = 10**9
     (failure,) = run_demo(QUICK).failures
-    assert failure.startswith(f"kill -9 of a worker: waited {PATIENCE_S:.0f} s in vain")
+    assert failure.startswith(f"kill -9 of a worker: waited {PATIENCE_S:.0f} s without success")
 
 
 def test_a_host_that_is_back_before_anybody_looked_counts_as_back(run_demo: Play, launcher: Launcher) -> None:

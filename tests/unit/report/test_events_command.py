@@ -1,4 +1,4 @@
-"""``hvd-elastic events`` as its users meet it."""
+"""``hvd-elastic events`` as users see it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def slept_and_noticed(journal: JournalMaker) -> None:
     slept(journal).add("notice", after=5.0, host="c", reason="spot")
 
 
-MEANWHILE = "nothing heard for 2.5 s, 7 steps done meanwhile"
+MEANWHILE = "no records for 2.5 s, 7 steps done meanwhile"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ MEANWHILE = "nothing heard for 2.5 s, 7 steps done meanwhile"
         pytest.param(relaunched(silent=True), "started", [{"note": MEANWHILE}],
             id="a new launcher, steps never reported"),
         pytest.param(lambda j: j.add("started", after=1.5).resized("start", 2).steps(3), "started",
-            [{"note": "nothing heard for 1.5 s"}], id="a new launcher before any step"),
+            [{"note": "no records for 1.5 s"}], id="a new launcher before any step"),
         pytest.param(lambda j: j.add("finished", after=30, code=1, reason="only 1 of 2 slots within 30 s"), "finished",
             [{"cause": "only 1 of 2 slots within 30 s", "note": "exit code 1"}], id="a job that never started"),
         pytest.param(rolled_back, "rolled back", [{"steps_lost": 5, "hosts": ("a", "b")}],

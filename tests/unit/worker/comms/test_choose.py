@@ -1,4 +1,4 @@
-"""Which library carries the collectives: the decision, and the worlds that are refused."""
+"""The choice of the library for collectives, and the worlds that are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where those who deal out work learn their place."""
+"""Where samplers and learning rates get their place from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors pinned from an operation's beginning until nothing of Horovod's can hold them any more."""
+"""Tensors are pinned from the start of an operation until Horovod no longer holds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNPINNED = 1
 
 
 class Library:
-    """Begins operations without holding anything, so that whatever holds a tensor is a pin."""
+    """Begins operations without holding anything: every holder of a tensor is a pin."""
 
     version = (0, 28, 1)
 

@@ -1,4 +1,4 @@
-"""Pieces of bytes, and tensors in a type that a library can add up."""
+"""Tensors in pieces, and in types that a library can sum."""
 
 from __future__ import annotations
 

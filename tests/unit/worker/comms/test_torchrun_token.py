@@ -1,4 +1,4 @@
-"""Workers of one round of torchrun's find one another, whatever earlier rounds left in the store."""
+"""The workers of one torchrun round agree on a token, whatever earlier rounds left in the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a global batch is dealt to any number of ranks, in passes of any size."""
+"""A global batch shared by any number of ranks, in passes of any size."""
 
 from __future__ import annotations
 

@@ -19,14 +19,14 @@ from tests.unit.worker.placed import PlacedSampler, enter
 
 # Machines with few cores are welcome to run these tests.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:This DataLoader will create", "ignore:ElasticSampler. epoch . has been consumed"
+    "ignore:This DataLoader will create", "ignore:ElasticSampler. epoch . is complete"
 )
 
 PASSES = 3
 
 
 def loop(loader: Any, sampler: PlacedSampler, *, batch: int) -> list[int]:
-    """What one rank takes in one loop; each batch is recorded."""
+    """The samples of one rank in one loop; each batch is recorded."""
     taken: list[int] = []
     for number, indices in enumerate(loader):
         sampler.record_batch(number, min(batch, len(indices)))
@@ -40,7 +40,7 @@ def loader_of(sampler: PlacedSampler, count: int, *, batch: int, **options: Any)
 
 @dataclass
 class Saved:
-    """What a commit holds: the sampler's progress, the script's own count of loops, what was consumed in each."""
+    """A commit: the sampler's progress, the script's count of loops, and the samples consumed in each."""
 
     progress: dict[str, Any]
     loops: int
@@ -204,7 +204,7 @@ def test_one_rank_warns_once() -> None:
                 list(sampler)
                 sampler.record_batch(0, 3)
     assert [str(each.message) for each in said] == [
-        "ElasticSampler: epoch 0 has been consumed and is dealt again, in the same order; "
+        "ElasticSampler: epoch 0 is complete and is dealt again, in the same order; "
         "call set_epoch(1) after the loop for the next epoch"
     ]
 

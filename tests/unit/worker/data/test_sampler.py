@@ -1,4 +1,4 @@
-"""Dealing samples: each index exactly once an epoch, whatever becomes of the ranks."""
+"""The sampler: each index exactly once per epoch, through any losses and resizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
 def batches(samplers: list[PlacedSampler], size: int) -> Iterator[list[int]]:
-    """What all ranks together take at each step; afterwards every rank has recorded it."""
+    """The samples of all ranks in each step, once every rank has recorded it."""
     hands = [list(sampler) for sampler in samplers]
     assert {len(hand) for hand in hands} == {len(sampler) for sampler in samplers}, "ranks do equally many batches"
     for start in range(0, len(hands[0]), size):
@@ -33,7 +33,7 @@ def batches(samplers: list[PlacedSampler], size: int) -> Iterator[list[int]]:
 
 
 def live_through(world: World, samplers: list[PlacedSampler], last: Committed, *, batch: int) -> Committed:
-    """Run one world to its end; what the job goes on from afterwards."""
+    """Run one world to its end; return what the job continues from."""
     consumed = list(last.consumed)
     for number, taken in enumerate(batches(samplers, batch)):
         if number == world.batches:
@@ -172,7 +172,7 @@ def test_the_next_iteration_notices_a_resize() -> None:
 
 
 def after_a_graceful_removal(samplers: list[Any], *, leave: Any) -> Counter[int]:
-    """Three ranks take four batches of ten; one leaves, without a sync, and the others go on to the end."""
+    """Three ranks take four batches of ten; one leaves without a sync, and the others finish."""
     consumed: Counter[int] = Counter()
     for steps in (4, 99):
         hands = [list(sampler) for sampler in samplers]

@@ -1,4 +1,4 @@
-"""Dealing records of shards: each exactly once an epoch, whatever becomes of the ranks."""
+"""The stream: each record exactly once per epoch, through any losses and resizes."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_count_function_replaces_reading() -> None:
 
 
 class TwoRanks:
-    """A world of two in one process: sums with what the other rank would have sent."""
+    """A world of two in one process: adds what the other rank would send."""
 
     def __init__(self, others: list[int]) -> None:
         self.others = others

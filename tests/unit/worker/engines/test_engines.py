@@ -1,4 +1,4 @@
-"""What stands by in a slot where processes keep their places, and what it hands on."""
+"""Programs that stand by in a slot for torchrun and mpirun, and what they hand over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), 
 
 
 class Agent:
-    """The agent's side of one slot: a link, and a door that answers by ``answers``."""
+    """The agent's side of one slot: a link, and the rendezvous proxy."""
 
     def __init__(self) -> None:
         self.link, self.theirs = socket.socketpair()
@@ -104,7 +104,7 @@ def agent() -> Iterator[Agent]:
 
 @pytest.fixture
 def started(agent: Agent) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start the program of the slot with a command; it is ended at last."""
+    """Start the slot's program with a command; end it after the test."""
     running: list[subprocess.Popen[str]] = []
 
     def start(engine: str, *command: str, fds: tuple[int, ...] = (), env: Mapping[str, str] = {}) -> Any:
@@ -127,7 +127,7 @@ def started(agent: Agent) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def joins(agent: Agent) -> None:
-    """Let the program of the slot into a world, the fourth."""
+    """Let the slot's program into the fourth world."""
     assert agent.hear() == {"say": "parked"}
     agent.tell("go", generation=4, env={"HOROVOD_GLOO_IFACE": "lo"})
     agent.tell("world", generation=4)
@@ -200,7 +200,7 @@ def test_a_missing_command_is_named(agent: Agent, started: Any) -> None:
 
 
 def rank(mark: str, number: int) -> subprocess.Popen[str]:
-    """What mpirun starts, with what mpirun tells it."""
+    """The process that mpirun starts, with its variables."""
     env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     env |= {"OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on", MARK: mark}
     return subprocess.Popen([sys.executable, "-m", RANK, "4"], env=env, cwd="/", text=True)

@@ -1,4 +1,4 @@
-"""The import hook: nothing without a link, and nobody's own sitecustomize is hidden."""
+"""The import hook: nothing without a link, and the user's sitecustomize still runs."""
 
 from __future__ import annotations
 

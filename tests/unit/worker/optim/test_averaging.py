@@ -1,4 +1,4 @@
-"""``elastic.wrap`` where Horovod is not, with a world that is pretended."""
+"""``elastic.wrap`` without Horovod, in a simulated world."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.worker.optim.reductions import accumulating
 
 
 class Doubled:
-    """A world of two in which the other rank always has what this one has."""
+    """A world of two whose other rank always has equal values."""
 
     def __init__(self, size=2):
         self.sums = 0

@@ -1,4 +1,4 @@
-"""What is told of a failure, and of how fast a process is by itself."""
+"""Reports of failures, and step times."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_long_traceback_keeps_its_beginning_and_its_end() -> None:
 
 
 class Steps:
-    """An optimizer, a native library that waits, and a clock that moves while it does."""
+    """An optimizer, a native library that waits, and a clock that advances meanwhile."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""Closing a world's connections and nobody else's."""
+"""The fence closes the connections of a world, and no others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def join(pairs: list[Pair]) -> Pair:
 
 
 def horovods() -> tuple[int, int]:
-    """Connect as Horovod does: no Python object stands for the sockets."""
+    """Connect as Horovod does: without Python sockets."""
     pairs: list[Pair] = []
     one, other = join(pairs)
     return one.detach(), other.detach()

@@ -1,4 +1,4 @@
-"""Host updates that come over the link, as States hear of them."""
+"""Host updates from the link, as States get them."""
 
 from __future__ import annotations
 
