@@ -204,7 +204,7 @@ def test_one_rank_warns_once() -> None:
                 list(sampler)
                 sampler.record_batch(0, 3)
     assert [str(each.message) for each in said] == [
-        "ElasticSampler: epoch 0 is complete and is dealt again, in the same order; "
+        "ElasticSampler: epoch 0 is complete and starts again in the same order; "
         "call set_epoch(1) after the loop for the next epoch"
     ]
 
