@@ -1,7 +1,7 @@
-"""The way to an API server, over the official client's transport; the only one in the daemon that imports kubernetes.
+"""The connection to an API server, over the official client; the daemon's only importer of ``kubernetes``.
 
-Of the client there are used: how it reads credentials, and how it sends one request. Its models, its ``Watch`` and
-its informers are not: they lose versions, or hang, or loop (docs/kubernetes.md).
+The client reads credentials and sends single requests. Its models, ``Watch`` and informers are not used: they lose
+versions, hang, or loop (docs/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -15,42 +15,48 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import urllib3
 from kubernetes import client, config
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from discover.kube.changes import JSON
-from discover.kube.transport import Ask, Request, RequestFailed, Trouble, refusal
+from discover.kube.transport import (
+    JSON,
+    NOT_FOUND,
+    Failure,
+    Request,
+    RequestFailed,
+    RequestKind,
+    failure_from_status,
+    object_path,
+)
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
 """Objects a page of the first list."""
 
-PIECE: Final = 1 << 16
+CHUNK: Final = 1 << 16
 
-SENDING: Final = 10.0
-"""Seconds without a byte of the answer to a change."""
+WRITE_TIMEOUT: Final = 10.0
+"""Seconds without a byte of the answer to a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """In seconds: for a connection, and without a byte of a list or of a watch. A live server ends each watch within
-    60, as it is asked to (:data:`discover.kube.reflector.SHORTEST_WATCH`)."""
+    """In seconds: to connect, and without a byte of a list or of a watch. A live server ends each watch within 60, as
+    it is asked to (:data:`discover.kube.reflector.MIN_WATCH`).
+    """
 
     connect: float = 5.0
     of_list: float = 30.0
     of_watch: float = 70.0
 
 
-Call = Callable[[client.ApiClient, Mapping[str, Any]], Any]
-"""Sends one request with these options and returns urllib3's response, whose body is still to come."""
-
-
 class Cluster:
-    """One API server. Raises :class:`UsageError` if there is nothing to reach it by."""
+    """One API server. Raises :class:`UsageError` if there are no credentials."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts = Timeouts()) -> None:
         self._access = access
@@ -67,104 +73,87 @@ class Cluster:
         return self._access.namespace
 
     def pods(self, namespace: str, selector: Callable[[], str]) -> ClientCollection:
-        """``selector`` is asked for with each request, and may raise :class:`RequestFailed`."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector(), **options)
-
-        return ClientCollection(
-            self._access, call, timeouts=self._timeouts, where=f"pods of namespace {namespace} at {self.host}"
-        )
+        """``selector`` is called for each request, and may raise :class:`RequestFailed`."""
+        where = f"pods of namespace {namespace} at {self.host}"
+        return self._at(object_path("v1", namespace, "pods"), where, lambda: {"labelSelector": selector()})
 
     def pod(self, namespace: str, name: str) -> ClientCollection:
         """One pod alone, to be watched."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).list_namespaced_pod(
-                namespace, field_selector=f"metadata.name={name}", **options
-            )
-
-        return ClientCollection(
-            self._access, call, timeouts=self._timeouts, where=f"pod {namespace}/{name} at {self.host}"
-        )
-
-    def pod_now(self, namespace: str, name: str) -> dict[str, Any]:
-        """Read one pod. Raises :class:`RequestFailed`."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).read_namespaced_pod(name, namespace, **options)
-
-        found = self._get(call, where=f"pod {namespace}/{name} at {self.host}")
-        return found if isinstance(found, dict) else {}
+        where = f"pod {namespace}/{name} at {self.host}"
+        return self._at(object_path("v1", namespace, "pods"), where, lambda: {"fieldSelector": f"metadata.name={name}"})
 
     def nodes(self, selector: str = "") -> ClientCollection:
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            chosen = {"label_selector": selector} if selector else {}
-            return client.CoreV1Api(api).list_node(**chosen, **options)
+        return self._at(object_path("v1", "", "nodes"), f"nodes at {self.host}", lambda: {"labelSelector": selector})
 
-        return ClientCollection(self._access, call, timeouts=self._timeouts, where=f"nodes at {self.host}")
+    def pod_now(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """Read one pod. Raises :class:`RequestFailed`."""
+        return self._read(object_path("v1", namespace, "pods", name), f"pod {namespace}/{name} at {self.host}")
 
-    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> dict[str, Any]:
+    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> Mapping[str, Any]:
         """Read the object above the pods. Raises :class:`RequestFailed`."""
         group, version, plural = resource
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            api_of = client.CustomObjectsApi(api)
-            return api_of.get_namespaced_custom_object(group, version, namespace, plural, name, **options)
-
-        found = self._get(call, where=f"{plural} {namespace}/{name} at {self.host}")
-        return found if isinstance(found, dict) else {}
+        path = object_path(f"{group}/{version}", namespace, plural, name)
+        return self._read(path, f"{plural} {namespace}/{name} at {self.host}")
 
     def node_exists(self, name: str) -> bool:
-        """Ask for one node. Raises :class:`RequestFailed` if there is no answer."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).read_node(name, **options)
-
+        """Raises :class:`RequestFailed` without an answer."""
         try:
-            self._get(call, where=f"node {name} at {self.host}")
+            self._read(object_path("v1", "", "nodes", name), f"node {name} at {self.host}")
         except RequestFailed as error:
-            if error.code != 404:
+            if error.code != NOT_FOUND:
                 raise
             return False
         return True
 
     def sender(self) -> ClientSender:
-        """What changes something there; one for each thread."""
-        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, SENDING))
+        """Return a writer for one thread."""
+        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
-    def _get(self, call: Call, *, where: str) -> object:
-        one = ClientCollection(self._access, call, timeouts=self._timeouts, where=where)
+    def _at(self, path: str, where: str, query: Callable[[], Mapping[str, str]]) -> ClientCollection:
+        return ClientCollection(self._access, path, query, timeouts=self._timeouts, where=where)
+
+    def _read(self, path: str, where: str) -> Mapping[str, Any]:
+        one = ClientCollection(self._access, path, dict, timeouts=self._timeouts, where=where)
         try:
-            return json.loads(b"".join(one.open(Request(ask=Ask.WHOLE))))
-        except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+            return one.read_object("GET", path)
         finally:
             one.close()
 
 
 class ClientCollection:
-    """What ``call`` lists. Connections are made when they are needed, and kept for the next request."""
+    """The objects at ``path``, chosen by ``query``. Connections are made when needed, and kept for the next request.
 
-    def __init__(self, access: Access, call: Call, *, timeouts: Timeouts, where: str) -> None:
+    Requests use the client's pool and credentials, but not its methods, which differ between its versions.
+    """
+
+    def __init__(
+        self, access: Access, path: str, query: Callable[[], Mapping[str, str]], *, timeouts: Timeouts, where: str
+    ) -> None:
         self.where = where
         self._timeouts = timeouts
         self._access = access
-        self._call = call
+        self._path = path
+        self._query = query
         self._client: client.ApiClient | None = None
         self._sockets = _Sockets()
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
-        options = {name: value for name, value in _options(request).items() if value}
-        watch = request.ask is Ask.WATCH
-        timeout = (self._timeouts.connect, self._timeouts.of_watch if watch else self._timeouts.of_list)
-        with self._translated():
-            api = self._connected()
-            response = self._call(api, {**options, "_preload_content": False, "_request_timeout": timeout})
-        return self._pieces(response, whole=not watch)
+        watch = request.ask is RequestKind.WATCH
+        query = {name: value for name, value in {**self._query(), **_query(request)}.items() if value}
+        read = self._timeouts.of_watch if watch else self._timeouts.of_list
+        return self._pieces(self._send("GET", f"{self._path}?{urlencode(query)}", read=read), whole=not watch)
 
-    def renew(self) -> None:
+    def read_object(self, method: str, path: str, body: bytes | None = None, *, media: str = JSON) -> Mapping[str, Any]:
+        """Send one request and return the answer's object. Raises :class:`RequestFailed`."""
+        response = self._send(method, path, body, media=media, read=self._timeouts.of_list)
+        try:
+            found = json.loads(b"".join(self._pieces(response, whole=True)))
+        except ValueError as error:
+            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
+        return found if isinstance(found, dict) else {}
+
+    def reload_credentials(self) -> None:
         self.close()
         self._client = None
 
@@ -185,23 +174,48 @@ class ClientCollection:
             self._client = made
         return self._client
 
+    def _send(self, method: str, path: str, body: bytes | None = None, *, media: str = JSON, read: float) -> Any:
+        """Return urllib3's response, whose body is still to come. Raises :class:`RequestFailed`."""
+        with self._translated():
+            api = self._connected()
+            settings = api.configuration
+            headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
+            for each in settings.auth_settings().values():
+                if each["in"] == "header" and each["value"]:
+                    headers[each["key"]] = each["value"]
+            response = api.rest_client.pool_manager.request(
+                method,
+                f"{settings.host}{path}",
+                body=body,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=self._timeouts.connect, read=read),
+                preload_content=False,
+                retries=False,
+            )
+            if response.status >= 300:
+                refused = client.ApiException(status=response.status, reason=response.reason)
+                refused.body, refused.headers = response.read(), response.headers
+                response.release_conn()
+                raise refused
+            return response
+
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
-        # A watch's pieces are the server's own: more than one would have to be waited for.
-        size = PIECE if whole else None if response.chunked else 1
+        # A watch's pieces are the server's own: to read more would wait for the next one.
+        size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
             with self._translated(begun=True):
                 yield from response.stream(size, decode_content=True)
             done = True
         finally:
-            # What was not read to its end would come before the next answer.
+            # What was not read would come before the next answer.
             if not done:
                 response.close()
             response.release_conn()
 
     @contextmanager
     def _translated(self, *, begun: bool = False) -> Iterator[None]:
-        """``begun``: the answer has begun to come."""
+        """``begun``: the answer has begun to arrive."""
         try:
             yield
         except (client.ApiException, AttributeError) as error:
@@ -210,106 +224,75 @@ class ClientCollection:
                 raise
             if said.status:
                 raise _refusal(said) from None
-            self.renew()  # TLS: the certificates may be new ones
-            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {said.reason}") from None
+            self.reload_credentials()  # TLS: the certificates may be new ones
+            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {said.reason}") from None
         except Unreadable as error:
-            raise RequestFailed(Trouble.UNARMED, str(error)) from None
+            raise RequestFailed(Failure.NO_CREDENTIALS, str(error)) from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
-            raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
+            raise RequestFailed(Failure.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
         except urllib3.exceptions.ReadTimeoutError:
-            raise RequestFailed(Trouble.SILENT, "connected, and not a byte comes") from None
+            raise RequestFailed(Failure.SILENT, "connected, but no data arrives") from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             raise _no_connection(error) from None
         except urllib3.exceptions.ConnectTimeoutError:
             why = f"no connection within {self._timeouts.connect:.0f} s"
-            raise RequestFailed(Trouble.UNREACHABLE, why) from None
+            raise RequestFailed(Failure.UNREACHABLE, why) from None
         except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
-            self.renew()
-            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error}") from None
+            self.reload_credentials()
+            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RequestFailed(Trouble.CUT, f"the connection broke: {error}") from None
+            raise RequestFailed(Failure.CUT, f"the connection broke: {error}") from None
         except ValueError:  # a token that is no header, for one; the error's text would hold it
             why = "the connection broke" if begun else "the credentials make no request"
-            raise RequestFailed(Trouble.CUT if begun else Trouble.UNARMED, why) from None
+            raise RequestFailed(Failure.CUT if begun else Failure.NO_CREDENTIALS, why) from None
 
 
 class ClientSender:
-    """A :class:`discover.kube.changes.Sender`, over one connection that is kept."""
+    """A :class:`discover.kube.transport.Sender` over one connection that is kept."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
-        self._order: tuple[str, str, bytes | None, str] = ("GET", "/", None, JSON)
-        self._way = ClientCollection(access, self._call, timeouts=timeouts, where=where)
-        self._over = False
+        self._connection = ClientCollection(access, "", dict, timeouts=timeouts, where=where)
+        self._interrupted = False
 
     def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
     ) -> Mapping[str, Any]:
-        self._order = (method, path, None if body is None else json.dumps(body).encode(), media)
+        data = None if body is None else json.dumps(body).encode()
         try:
-            return self._sent()
+            return self._sent(method, path, data, media)
         except RequestFailed as error:
-            if error.trouble is not Trouble.ANSWERED or error.code != 401:
+            if not error.answered(401):
                 raise
-        self._way.renew()  # a token that has been replaced meanwhile (rule R7)
-        return self._sent()
+        self._connection.reload_credentials()  # the token may have been replaced (rule R7)
+        return self._sent(method, path, data, media)
 
     def interrupt(self) -> None:
-        self._over = True
-        self._way.interrupt()
+        self._interrupted = True
+        self._connection.interrupt()
 
     def close(self) -> None:
-        self._way.close()
+        self._connection.close()
 
-    def _sent(self) -> Mapping[str, Any]:
-        if self._over:
-            raise RequestFailed(Trouble.CUT, "broken off")
-        answer = b"".join(self._way.open(Request(ask=Ask.WHOLE)))
-        try:
-            found = json.loads(answer)
-        except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
-        return found if isinstance(found, dict) else {}
-
-    def _call(self, api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-        """Over the client's pool and with its credentials, but past its calls, which each version makes anew."""
-        method, path, body, media = self._order
-        settings, (connect, read) = api.configuration, options["_request_timeout"]
-        headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
-        for each in settings.auth_settings().values():
-            if each["in"] == "header" and each["value"]:
-                headers[each["key"]] = each["value"]
-        response = api.rest_client.pool_manager.request(
-            method,
-            f"{settings.host}{path}",
-            body=body,
-            headers=headers,
-            timeout=urllib3.Timeout(connect=connect, read=read),
-            preload_content=False,
-            retries=False,
-        )
-        if response.status >= 300:
-            refused = client.ApiException(status=response.status, reason=response.reason)
-            refused.body, refused.headers = response.read(), response.headers
-            response.release_conn()
-            raise refused
-        return response
+    def _sent(self, method: str, path: str, data: bytes | None, media: str) -> Mapping[str, Any]:
+        if self._interrupted:
+            raise RequestFailed(Failure.CUT, "broken off")
+        return self._connection.read_object(method, path, data, media=media)
 
 
-def _options(request: Request) -> dict[str, Any]:
+def _query(request: Request) -> dict[str, str]:
     match request.ask:
-        case Ask.FRESH:
-            return {"limit": request.most or PAGE, "_continue": request.more}
-        case Ask.WHOLE:
-            return {"_continue": request.more}
-        case Ask.SINCE:
-            since = {"resource_version": request.version, "resource_version_match": "NotOlderThan"}
-            return {"_continue": request.more} if request.more else since
-        case Ask.WATCH:
+        case RequestKind.PAGED:
+            return {"limit": str(request.most or PAGE), "continue": request.more}
+        case RequestKind.RELIST if not request.more:
+            return {"resourceVersion": request.version, "resourceVersionMatch": "NotOlderThan"}
+        case RequestKind.UNPAGED | RequestKind.RELIST:
+            return {"continue": request.more}
+        case RequestKind.WATCH:
             return {
-                "watch": True,
-                "resource_version": request.version,
-                "allow_watch_bookmarks": True,
-                "timeout_seconds": request.ends,
+                "watch": "true",
+                "resourceVersion": request.version,
+                "allowWatchBookmarks": "true",
+                "timeoutSeconds": str(request.ends or ""),
             }
 
 
@@ -321,25 +304,25 @@ def _refusal(error: client.ApiException) -> RequestFailed:
         status = {}
     wait = (error.headers or {}).get("Retry-After", "")
     after = float(wait) if wait.isascii() and wait.isdigit() else None
-    return refusal(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
+    return failure_from_status(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
 
 
 def _no_connection(error: Exception) -> RequestFailed:
     cause = error.__cause__ or error.__context__
     refused = isinstance(cause, ConnectionRefusedError)
     why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
-    return RequestFailed(Trouble.REFUSED if refused else Trouble.UNREACHABLE, why.lower())
+    return RequestFailed(Failure.REFUSED if refused else Failure.UNREACHABLE, why.lower())
 
 
 class _Sockets:
-    """The sockets that connections were made with, so that another thread can shut them."""
+    """The sockets of open connections, so that another thread can shut them down."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def pools(self) -> dict[str, type[HTTPConnectionPool]]:
-        """Kinds of pools whose connections are recorded here."""
+        """Return pool classes that record their sockets here."""
         record = self._record
 
         class Plain(HTTPConnection):
@@ -365,7 +348,7 @@ class _Sockets:
             made = list(self._made)
         for each in made:
             with suppress(OSError):
-                # Not TLS's own: that one is not for two threads at a time.
+                # Not the TLS socket's own method, which is not thread-safe.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def _record(self, made: object) -> None:

@@ -35,8 +35,8 @@ from hvd_elastic_ext.launcher.driver.events import (
     HealthChanged,
     HostsChanged,
     LaunchEnded,
-    Overslept,
-    PeersMoved,
+    LauncherPaused,
+    PeersChanged,
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
@@ -156,7 +156,7 @@ class Session:
             self._look_soon.clear()
             self._adapt_to_hosts()
             if self._addresses.see(there(self.driver.job.roster.agents.values())):
-                self.driver.tell(PeersMoved())
+                self.driver.tell(PeersChanged())
             begun = self._clock.mono()
             at = self.driver.look()
             if at is None:
@@ -183,7 +183,7 @@ class Session:
         """Tell the driver if this process stood still: hosts are not to blame for that silence."""
         late = self._clock.mono() - since
         if late > LATE_S:
-            self.driver.tell(Overslept(late))
+            self.driver.tell(LauncherPaused(late))
 
     # --- hosts
 
@@ -310,7 +310,7 @@ class Session:
                 self._launches.came(host)
                 self.driver.tell(events.AgentJoined(host, hello))
                 self._save_soon()  # the next launcher must find this host, even before there is a world
-                self.driver.tell(PeersMoved(host))
+                self.driver.tell(PeersChanged(host))
             case AgentLost(host, reason):
                 self.driver.tell(events.AgentLost(host, reason))
             case Superseded():
@@ -347,7 +347,7 @@ class Session:
             env=self.environment,
         )
         if name in self._control.hosts:  # its agent connected before the route was known
-            self.driver.tell(PeersMoved(name))
+            self.driver.tell(PeersChanged(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
             self.driver.tell(LaunchEnded(name, ended.code, ended.last_words))
