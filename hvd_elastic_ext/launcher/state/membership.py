@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.rank_info import Place
-from hvd_elastic_ext.launcher.rules.health.restart_delay import Rests
+from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, Stored, Verdict
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
@@ -36,7 +36,7 @@ class Fleet:
     """Hosts of which a member of a world failed, and that have not been back in one."""
     cut_off_live: set[Life] = field(default_factory=set)
     """Processes that were in a world when their host was cut off."""
-    rests: Rests = field(default_factory=Rests)
+    rests: RestartDelays = field(default_factory=RestartDelays)
     pods: dict[str, Host] = field(default_factory=dict)
     """Of each pod that was published, by host: the newest one under that name, and its newest life."""
     newer_lives: dict[str, NewerLife] = field(default_factory=dict)
