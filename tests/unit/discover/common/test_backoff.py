@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from discover.kube.backoff import FORGIVEN, LONGEST, Backoff
+from discover.common.backoff import LONGEST_PAUSE, RESET_AFTER, Backoff
 
 
 def pauses(count: int, draw) -> list[float]:
@@ -24,16 +24,16 @@ def test_pauses_double_from_less_than_a_second_to_half_a_minute():
 def test_at_random_up_to_as_much_is_added_but_never_beyond_the_longest_pause(seed):
     waited = pauses(12, random.Random(seed).random)
     for number, pause in enumerate(waited):
-        least = min(LONGEST, 0.8 * 2**number)
-        assert least <= pause <= min(LONGEST, 2 * least)
+        least = min(LONGEST_PAUSE, 0.8 * 2**number)
+        assert least <= pause <= min(LONGEST_PAUSE, 2 * least)
 
 
 def test_after_two_quiet_minutes_a_failure_is_a_first_one():
     backoff = Backoff()
     for _ in range(9):
         backoff, _ = backoff.failed(0.0, 0.0)
-    assert backoff.failed(FORGIVEN, 0.0)[1] == LONGEST
-    assert backoff.failed(FORGIVEN + 1.0, 0.0)[1] == 0.8
+    assert backoff.failed(RESET_AFTER, 0.0)[1] == LONGEST_PAUSE
+    assert backoff.failed(RESET_AFTER + 1.0, 0.0)[1] == 0.8
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.publishing.files import HostsFile, PublishFailed
-from discover.publishing.survivor import Living, OverlapLimits, OverlappingHostsFile, Shown, overlap, still_valid
+from discover.publishing.overlap import (
+    Overlap,
+    OverlapLimits,
+    PublishedHosts,
+    RunningHosts,
+    overlap,
+    still_valid,
+)
 from discover.selection.objects import Key, PodView
-from discover.selection.selection import Grade, Selection, Verdict
+from discover.selection.selection import Selection
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
@@ -34,8 +42,9 @@ class Reading:
         self.open()
 
     def open(self) -> None:
-        self.file = OverlappingHostsFile(
-            HostsFile(self.path), alive=lambda host: host.name not in self.dead, clock=self.clock, limits=self.limits
+        self.file = HostsFile(
+            self.path,
+            overlap=Overlap(alive=lambda host: host.name not in self.dead, clock=self.clock, limits=self.limits),
         )
 
     def publish(self, *names: str, after: float = 0.0) -> list[str]:
@@ -53,7 +62,7 @@ def reading(tmp_path):
     made.file.close()
 
 
-def test_rule_20_all_draining_keep_one_and_it_goes_once_its_replacement_stood_beside_it_for_two_seconds(reading):
+def test_rule_20_if_all_hosts_drain_one_stays_until_a_new_one_was_beside_it_for_two_seconds(reading):
     assert reading.publish("a", "b") == ["a", "b"]
     assert len(survivor := reading.publish(after=60.0)) == 1
     assert reading.publish(after=100.0) == survivor
@@ -67,7 +76,7 @@ def test_hosts_that_have_one_in_common_are_published_as_they_are(reading):
     assert reading.publish("b", "c") == ["b", "c"]
 
 
-def test_nobody_is_kept_of_whom_the_pod_is_really_gone(reading):
+def test_no_host_is_kept_whose_pod_is_gone(reading):
     reading.publish("a", "b")
     reading.dead = {"a", "b"}
     assert reading.publish("c", after=0.1) == ["c"]
@@ -92,7 +101,7 @@ def test_the_one_that_has_the_most_time_left_is_kept(reading):
     assert reading.publish(after=1.0) == ["b"]
 
 
-def test_one_of_which_nothing_is_heard_is_kept_only_if_there_is_no_other(reading):
+def test_a_silent_host_is_kept_only_if_there_is_no_other(reading):
     reading.publish("a", "b")
     reading.departing = {"b": 1030.0}
     assert reading.publish("c", after=1.0) == ["b", "c"]
@@ -100,7 +109,7 @@ def test_one_of_which_nothing_is_heard_is_kept_only_if_there_is_no_other(reading
     assert reading.publish("c") == ["a", "c"]
 
 
-def test_the_survivor_is_the_senior_of_the_newcomers(reading):
+def test_the_kept_host_comes_before_new_ones(reading):
     reading.publish("z")
     assert reading.publish("a", after=10.0) == ["z", "a"]
 
@@ -119,7 +128,7 @@ def test_more_hosts_that_come_meanwhile_do_not_keep_the_survivor_longer(reading)
     assert reading.publish("b", "c", after=1.0) == ["b", "c"]
 
 
-def test_what_an_earlier_life_wrote_counts_as_read(reading):
+def test_what_an_earlier_run_wrote_counts_as_read(reading):
     reading.publish("a")
     reading.file.close()
     reading.open()
@@ -191,7 +200,7 @@ def test_a_reader_that_looks_once_a_second_never_sees_two_lists_with_nobody_in_c
         dead |= dying
         stays = hosts(*sorted(wanted - dead))
         chosen, _ = overlap(now, shown, stays, stand=2.0, alive=_living(dead), left={})
-        shown = (*shown, Shown(chosen, now))
+        shown = (*shown, PublishedHosts(chosen, now))
         looked = [_seen(shown, at) for at in _seconds(phase, now)]
         if len(looked) > 1 and (before := set(looked[-2].names) - dead):
             assert before & set(looked[-1].names)
@@ -208,12 +217,12 @@ def _seconds(phase: float, now: float) -> list[float]:
     return [at for at in (last - 1.0, last, now) if at >= 0.0]
 
 
-def _seen(shown: tuple[Shown, ...], at: float) -> HostSet:
+def _seen(shown: tuple[PublishedHosts, ...], at: float) -> HostSet:
     return next((each.hosts for each in reversed(shown) if each.since <= at), HostSet())
 
 
 def test_the_past_is_forgotten_once_a_reader_must_have_looked():
-    past = tuple(Shown(hosts(name), since) for name, since in (("a", 0.0), ("b", 10.0), ("c", 11.5)))
+    past = tuple(PublishedHosts(hosts(name), since) for name, since in (("a", 0.0), ("b", 10.0), ("c", 11.5)))
     assert [each.hosts.names[0] for each in still_valid(11.9, past, stand=2.0)] == ["a", "b", "c"]
     assert [each.hosts.names[0] for each in still_valid(12.0, past, stand=2.0)] == ["b", "c"]
     assert [each.hosts.names[0] for each in still_valid(99.0, past, stand=2.0)] == ["c"]
@@ -243,12 +252,12 @@ def test_a_host_is_there_as_long_as_its_own_pod_is_and_has_not_ended(host, there
             verdict("w-2", "u2", host="10.0.0.7"),
         )
     )
-    assert (host in Living(selection)) is there
+    assert (host in RunningHosts(selection)) is there
 
 
-def test_what_stood_there_in_a_storm_of_changes_takes_little_memory(tmp_path):
+def test_the_history_of_fast_changes_takes_little_memory(tmp_path):
     many = hosts(*(f"w{number}" for number in range(1000))).hosts
-    file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=ManualClock())
+    file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=ManualClock()))
 
     def publish(number: int) -> None:
         file.publish(Publication("life", number, HostSet(many[number:])))

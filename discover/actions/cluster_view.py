@@ -1,4 +1,4 @@
-"""What those see who write about pods, or delete them: the latest look, as a whole. Pure."""
+"""What actions know: the result of the latest look at the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from discover.selection.objects import Key, NodeView
 from discover.selection.operators import JobView
-from discover.selection.selection import Verdict
+from discover.selection.verdicts import Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClusterView:
     """``published``: hosts by the UID of their pods. ``notes``: what a verdict does not say of a pod. ``nodes`` is None
-    where they may not be read; ``job`` where it is not known. ``advice``: what verdicts tell people to do about pods
-    that have failed."""
+    where they may not be read, ``job`` where it is not known. ``advice``: what verdicts of failed pods tell people to
+    do."""
 
     verdicts: tuple[Verdict, ...] = ()
     published: Mapping[str, Host] = field(default_factory=dict)
@@ -29,6 +29,6 @@ class Scene:
         return self.job is None or not self.job.uid or verdict.pod.owner == self.job.uid
 
     def reason(self, verdict: Verdict) -> str:
-        """All that is held against a pod, in one line."""
+        """All that speaks against a pod, in one line, without the advice."""
         said = verdict.reason.removesuffix(f"; {self.advice}") if self.advice else verdict.reason
         return "; ".join(filter(None, [said, self.notes.get(verdict.pod.key, "")]))
