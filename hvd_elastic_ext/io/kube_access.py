@@ -56,7 +56,7 @@ class Unanswered(Transient):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """Where an API server is and what opens it, as plain data: for what the client's own requests cannot do.
 
     ``headers`` hold a secret. ``authority``, ``certificate`` and ``key`` are paths of files, empty if there is none;
@@ -76,7 +76,7 @@ class Door:
     no_proxy: tuple[str, ...]
 
     @classmethod
-    def of(cls, configuration: client.Configuration) -> Door:
+    def of(cls, configuration: client.Configuration) -> Endpoint:
         """Raises :class:`Unreadable` for a token that no request can carry."""
         settings = configuration.auth_settings().values()
         headers = {each["key"]: (each["value"] or "").strip() for each in settings if each["in"] == "header"}
@@ -132,7 +132,7 @@ def ask(
     Over the client's connections and with its credentials, but past its calls, which each version makes anew. Raises
     :class:`Refused` and :class:`Unanswered`; whether it took effect is not known after the second.
     """
-    door = Door.of(configuration)
+    door = Endpoint.of(configuration)
     media = "application/json" if method == "DELETE" else "application/merge-patch+json"
     with client.ApiClient(configuration) as api, _answered(timeout):
         answer = api.rest_client.pool_manager.request(

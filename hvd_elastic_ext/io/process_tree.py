@@ -125,7 +125,7 @@ class Strays:
         self._since = now
         self._empty_looks = 0
 
-    def gone(self, now: float, holders: Iterable[int], *, complain: Callable[[str], None]) -> bool:
+    def gone(self, now: float, holders: Iterable[int], *, warn: Callable[[str], None]) -> bool:
         """Kill what is there but for ``holders`` and what those hold; True once that is nothing, or hopeless."""
         since = now - self._since
         strays = descendants(os.getpid(), but=holders)
@@ -135,5 +135,5 @@ class Strays:
         if since < GIVE_UP_S and self._empty_looks < 2:
             return False
         if strays:
-            complain(f"processes that cannot be killed remain: {strays}")
+            warn(f"processes that cannot be killed remain: {strays}")
         return True

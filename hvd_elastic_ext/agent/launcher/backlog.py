@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.agent.system.streams import FULL
 
-MAX_NEWS: Final = 8 << 20
+MAX_EVENT_BYTES: Final = 8 << 20
 """Bytes of news other than output that are kept."""
 
 
-class News(NamedTuple):
+class QueuedEvent(NamedTuple):
     message: dict[str, Any]
     size: int
 
@@ -25,7 +25,7 @@ class Backlog:
     """See the module's docstring."""
 
     def __init__(self) -> None:
-        self._queue: deque[News] = deque()
+        self._queue: deque[QueuedEvent] = deque()
         self._size = {True: 0, False: 0}
         self._dropped = {True: 0, False: 0}
 
@@ -39,21 +39,21 @@ class Backlog:
     def put(self, message: dict[str, Any], *, connected: bool) -> None:
         """Add news. Output is bounded by whoever produces it while there is a launcher, else here."""
         text = message.get("text")
-        news = News(message, len(text) if isinstance(text, str) else len(json.dumps(message)))
-        limit = MAX_NEWS if not news.is_output else None if connected else FULL
+        news = QueuedEvent(message, len(text) if isinstance(text, str) else len(json.dumps(message)))
+        limit = MAX_EVENT_BYTES if not news.is_output else None if connected else FULL
         if limit is not None and self._size[news.is_output] + news.size > limit:
             self._dropped[news.is_output] += news.size if news.is_output else 1
         else:
             self._queue.append(news)
             self._size[news.is_output] += news.size
 
-    def pop(self) -> News:
+    def pop(self) -> QueuedEvent:
         """The oldest."""
         news = self._queue.popleft()
         self._size[news.is_output] -= news.size
         return news
 
-    def put_back(self, news: News) -> None:
+    def put_back(self, news: QueuedEvent) -> None:
         """Make ``news`` the oldest again."""
         self._queue.appendleft(news)
         self._size[news.is_output] += news.size

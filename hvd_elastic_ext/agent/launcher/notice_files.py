@@ -32,14 +32,14 @@ MAX_BYTES: Final = 4096
 MAX_REASON: Final = 200
 
 
-class Going(NamedTuple):
+class Notice(NamedTuple):
     """``by``: Unix seconds; None if nobody knows."""
 
     reason: str
     by: float | None = None
 
 
-def read(text: str) -> Going | None:
+def read(text: str) -> Notice | None:
     """Take a notice from what stands in a file; None if there is none. Pure.
 
     A line that says why, or ``{"reason": "…", "deadline": UNIX SECONDS}``, with either left out. Raises ``ValueError``.
@@ -54,15 +54,15 @@ def read(text: str) -> Going | None:
     if by is not None and (type(by) not in (int, float) or not math.isfinite(by)):
         raise ValueError("deadline is no number of Unix seconds")
     shown = "".join(letter if letter.isprintable() else " " for letter in reason)
-    return Going(shown[:MAX_REASON], None if by is None else float(by))
+    return Notice(shown[:MAX_REASON], None if by is None else float(by))
 
 
-def soonest(notices: Sequence[Going], wall: float) -> Going | None:
+def soonest(notices: Sequence[Notice], wall: float) -> Notice | None:
     """The one to go by, of all there are; None if there is none. Pure."""
     return soonest_of([each for each in notices if each.by is None or wall < each.by + STALE_S])
 
 
-def soonest_of(notices: Sequence[Going]) -> Going | None:
+def soonest_of(notices: Sequence[Notice]) -> Notice | None:
     """The one whose time is over first, however long it has been; None if there is none. Pure."""
     return min(notices, key=lambda each: math.inf if each.by is None else each.by, default=None)
 
@@ -73,21 +73,21 @@ class NoticeFiles:
     What cannot be read, is no notice, or belongs to neither of them is complained of and changes nothing.
     """
 
-    def __init__(self, own: Sequence[str], named: Sequence[str], *, complain: Callable[[str], None]) -> None:
+    def __init__(self, own: Sequence[str], named: Sequence[str], *, warn: Callable[[str], None]) -> None:
         self._own = frozenset(own)
         self._paths = (*own, *named)
-        self._complain = complain
+        self._warn = warn
         self._stamps: dict[str, tuple[int, ...] | None] = {}
-        self._held: dict[str, Going] = {}
+        self._held: dict[str, Notice] = {}
         self._emptied: set[str] = set()
 
-    def look(self, wall: float) -> Going | None:
+    def look(self, wall: float) -> Notice | None:
         """Say what holds now."""
         for path in self._paths:
             try:
                 stamp = _stamp(path)
             except OSError as error:
-                self._complain(f"notice file {path}: {error.strerror}; what it said before holds")
+                self._warn(f"notice file {path}: {error.strerror}; what it said before holds")
                 continue
             if stamp != self._stamps.get(path) or path in self._emptied:
                 self._stamps[path] = stamp
@@ -108,7 +108,7 @@ class NoticeFiles:
         except FileNotFoundError:
             found = None
         except (OSError, ValueError, OverflowError, RecursionError) as error:
-            self._complain(f"notice file {path}: {error}; what it said before holds")
+            self._warn(f"notice file {path}: {error}; what it said before holds")
             return
         if found is None and there and path not in self._emptied:
             self._emptied.add(path)  # perhaps somebody is about to write

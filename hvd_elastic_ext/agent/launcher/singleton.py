@@ -43,7 +43,7 @@ _ORDER: Final = b"order"
 
 
 class Claim(NamedTuple):
-    """``listener``: we are the agent of the host. ``living``: connected to the one that is. Both None: no telling.
+    """``listener``: we are the agent of the host. ``existing``: connected to the one that is. Both None: no telling.
 
     ``notice``: the open :data:`NOTICE` file beside the socket, by which others find its name. ``problem``: why it is
     not where it ought to be, or empty.
@@ -52,7 +52,7 @@ class Claim(NamedTuple):
     folder: int = -1
     name: str = ""
     listener: socket.socket | None = None
-    living: socket.socket | None = None
+    existing: socket.socket | None = None
     notice: int = -1
     problem: str = ""
 
@@ -88,25 +88,25 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
 
     Raises ``OSError`` where no folder can be trusted, or the lock is not to be had.
     """
-    name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_mark(key)}"
+    name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_key_digest(key)}"
     bases = _bases()
     for base in bases[1:]:  # another agent of the job may see another environment
-        living = _elsewhere(base, job, name)
-        if living is not None:
-            return Claim(living=living)
+        existing = _existing_in(base, job, name)
+        if existing is not None:
+            return Claim(existing=existing)
     base, folder, problem = _first(bases, job, create=found)
     if folder is None:
         return Claim()
     try:
-        living = _reach(folder, name)
-        if living is not None or not found:
+        existing = _connect_to(folder, name)
+        if existing is not None or not found:
             os.close(folder)
-            return Claim(living=living)
+            return Claim(existing=existing)
         listener = _listen(folder, name)
         # What stands there may be meant for this host yet, though the agent before was killed.
         notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         fcntl.flock(folder, fcntl.LOCK_UN)
-        sweep(base, now=time.time())
+        remove_stale(base, now=time.time())
         return Claim(folder, name, listener, notice=notice, problem=problem)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
         raise
 
 
-def sweep(base: str, *, now: float) -> None:
+def remove_stale(base: str, *, now: float) -> None:
     """Remove what agents that were killed have left, of jobs in which nothing was done for :data:`OLD_S`.
 
     ``now``: Unix seconds, as files have them. What cannot be removed stays, and what no agent has made.
@@ -123,12 +123,12 @@ def sweep(base: str, *, now: float) -> None:
         jobs = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for job in os.listdir(jobs):
-                _sweep_job(jobs, job, now=now)
+                _remove_stale_job(jobs, job, now=now)
         finally:
             os.close(jobs)
 
 
-def _sweep_job(jobs: int, job: str, *, now: float) -> None:
+def _remove_stale_job(jobs: int, job: str, *, now: float) -> None:
     with contextlib.suppress(OSError):
         folder = os.open(job, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=jobs)
         try:
@@ -142,8 +142,8 @@ def _sweep_job(jobs: int, job: str, *, now: float) -> None:
 def _remove_dead(folder: int) -> None:
     ours = (name for name in os.listdir(folder) if name.endswith((".sock", f".sock{NOTICE}")))
     for name in sorted(ours):  # a socket before its notice
-        if name.endswith(".sock") and (living := _reach(folder, name)) is not None:
-            living.close()
+        if name.endswith(".sock") and (existing := _connect_to(folder, name)) is not None:
+            existing.close()
             continue
         owner = name.removesuffix(NOTICE)
         if owner == name or not os.access(owner, os.F_OK, dir_fd=folder):
@@ -170,12 +170,12 @@ def _first(bases: list[str], job: str, *, create: bool) -> tuple[str, int | None
     raise problems[0]
 
 
-def _elsewhere(base: str, job: str, name: str) -> socket.socket | None:
+def _existing_in(base: str, job: str, name: str) -> socket.socket | None:
     with contextlib.suppress(OSError):
         folder = _folder(base, job, create=False)
         if folder is not None:
             try:
-                return _reach(folder, name)
+                return _connect_to(folder, name)
             finally:
                 os.close(folder)
     return None
@@ -203,7 +203,7 @@ def _folder(base: str, job: str, *, create: bool) -> int | None:
     raise OSError(f"{path}: another agent holds the lock")
 
 
-def _mark(key: bytes) -> str:
+def _key_digest(key: bytes) -> str:
     """What tells keys apart, and nothing of them."""
     return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
 
@@ -225,7 +225,7 @@ def _locked(folder: int, deadline: float) -> bool:
             time.sleep(0.01)
 
 
-def _reach(folder: int, name: str) -> socket.socket | None:
+def _connect_to(folder: int, name: str) -> socket.socket | None:
     """A connection to whoever listens; None if nobody does. The folder's descriptor keeps the path short enough."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(ANSWER_S)
@@ -265,7 +265,7 @@ def _file_name(word: str) -> str:
 # --- the newcomer ------------------------------------------------------------------------------------
 
 
-def prove(key: bytes, nonce: str, order: str) -> str:
+def proof_of(key: bytes, nonce: str, order: str) -> str:
     """What only someone who knows the job's key can say about ``order`` to who said ``nonce``."""
     return hmac.new(key, _ORDER + nonce.encode() + order.encode(), "sha256").hexdigest()
 
@@ -274,21 +274,21 @@ class Refused(OSError):
     """What the living agent has against an order."""
 
 
-def hand_over(living: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
+def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
     """Give ``order`` to the living agent: its answer, which "ending" is only once it has ended.
 
     Raises :class:`Refused`, ``ConnectionError`` if it has ended before it could
     answer, and another ``OSError`` if it does not answer.
     """
-    with living, living.makefile("rb") as lines:
+    with existing, existing.makefile("rb") as lines:
         nonce = str(_said(lines.readline(MAX_LINE)).get("nonce"))
         text = json.dumps(order)
-        living.sendall(json.dumps({"order": text, "proof": prove(key, nonce, text)}).encode() + b"\n")
+        existing.sendall(json.dumps({"order": text, "proof": proof_of(key, nonce, text)}).encode() + b"\n")
         answer = _said(lines.readline(MAX_LINE))
         if "answer" not in answer:
             raise Refused(str(answer.get("refused")))
         if answer["answer"] == "ending":
-            living.settimeout(patience_s)
+            existing.settimeout(patience_s)
             with contextlib.suppress(ConnectionError):
                 while lines.read(1):
                     pass

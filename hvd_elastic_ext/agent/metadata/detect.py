@@ -9,7 +9,7 @@ from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
 from hvd_elastic_ext.agent.metadata.aws import Aws
 from hvd_elastic_ext.agent.metadata.azure import Azure
 from hvd_elastic_ext.agent.metadata.gcp import Gcp
-from hvd_elastic_ext.agent.metadata.model import Ask, Cloud, NoAnswer, Word
+from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, Cloud, NoAnswer
 
 AUTO: Final = "auto"
 _LINK_LOCAL: Final = "http://169.254.169.254"
@@ -33,7 +33,7 @@ _MADE_BY: Final = (
 """What a cloud's firmware has in which place. Microsoft's name is in every Hyper-V, the tag in Azure only."""
 
 
-class Chosen:
+class CloudSource:
     """One cloud, with whom to ask."""
 
     def __init__(self, cloud: Cloud, ask: Ask) -> None:
@@ -44,14 +44,14 @@ class Chosen:
     def ahead_s(self) -> float:
         return self._ask.ahead_s
 
-    def look(self) -> list[Word]:
+    def look(self) -> list[Announcement]:
         return self._cloud.look(self._ask)
 
 
-class Whichever:
+class DetectedCloud:
     """The one of several that answers as it should; once found, for good."""
 
-    def __init__(self, candidates: list[Chosen]) -> None:
+    def __init__(self, candidates: list[CloudSource]) -> None:
         self._candidates = candidates
 
     @property
@@ -66,7 +66,7 @@ class Whichever:
     def ahead_s(self) -> float:
         return self._candidates[0].ahead_s
 
-    def look(self) -> list[Word]:
+    def look(self) -> list[Announcement]:
         if len(self._candidates) == 1:
             return self._candidates[0].look()
         for each in self._candidates:
@@ -79,13 +79,15 @@ class Whichever:
         raise NoAnswer("no cloud's metadata service answers here")
 
 
-def choose(source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]) -> Whichever:
+def choose(
+    source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]
+) -> DetectedCloud:
     """Whom to look at, at ``url`` if that is given. Raises ``ValueError`` for a ``source`` that is not known."""
     if source != AUTO and source not in CLOUDS:
         raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
     named = made_by(firmware) if source == AUTO else source
     chosen = [name for name in CLOUDS if named in (None, name)]
-    return Whichever([Chosen(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
+    return DetectedCloud([CloudSource(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
 
 
 def made_by(firmware: Callable[[str], str]) -> str | None:

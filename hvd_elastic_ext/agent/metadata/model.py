@@ -46,7 +46,7 @@ class Ask(Protocol):
         ...
 
 
-class Word(NamedTuple):
+class Announcement(NamedTuple):
     """What is said of this machine.
 
     ``at``: when it will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead of it, where no time is
@@ -65,7 +65,7 @@ class Cloud(Protocol):
     name: str
     every_s: float
 
-    def look(self, ask: Ask) -> list[Word]:
+    def look(self, ask: Ask) -> list[Announcement]:
         """All that it says now. Raises :class:`NoAnswer`; what was said before holds then."""
         ...
 
@@ -85,7 +85,7 @@ def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
         raise NoAnswer(f"{_shown(request)} is answered with what cannot be read: {body[:40]!r}") from None
 
 
-def aside(asking: Callable[[], list[Word]], before: list[Word]) -> list[Word]:
+def or_before(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
     """Ask for what is of less weight: that it is not answered takes nothing away from the rest."""
     try:
         return asking()

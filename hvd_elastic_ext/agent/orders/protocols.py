@@ -7,7 +7,7 @@ from typing import Protocol
 from hvd_elastic_ext.agent.orders.orders import Pace
 
 
-class Way(Protocol):
+class EventSink(Protocol):
     """How news go to the launcher: over standard output, or over a connection."""
 
     def put(self, event: str, **fields: object) -> None: ...
@@ -17,7 +17,7 @@ class Way(Protocol):
     def full(self) -> bool: ...
 
 
-class Membership(Way, Protocol):
+class Membership(EventSink, Protocol):
     """What an agent has beside its slots once it has joined a job."""
 
     pace: Pace
@@ -36,5 +36,5 @@ class Membership(Way, Protocol):
     def close(self) -> None: ...
 
 
-class Leaving(Exception):
+class AgentExit(Exception):
     """This process is not to be the agent of its host; ``args`` is the exit code."""

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.agent.orders.orders import Errand as Order
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.io import process_tree
@@ -33,7 +33,7 @@ class Errand:
 
     def __init__(
         self,
-        hall: Hall,
+        loop: EventLoop,
         order: Order,
         *,
         memory: Mapping[int, Sequence[int]],
@@ -42,7 +42,7 @@ class Errand:
     ) -> None:
         self.number = order.number
         self.slots = frozenset(memory)
-        self._hall = hall
+        self._loop = loop
         self._tell = tell
         self._lines = Lines(MAX_ANSWER)
         self._words = bytearray()
@@ -53,8 +53,8 @@ class Errand:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._pipes = (self._process.stdout.fileno(), self._process.stderr.fileno())
-        hall.watch(self._pipes[0], self._answered)
-        hall.watch(self._pipes[1], self._complained)
+        loop.watch(self._pipes[0], self._answered)
+        loop.watch(self._pipes[1], self._problem_told)
 
     @property
     def pid(self) -> int | None:
@@ -78,7 +78,7 @@ class Errand:
             os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         self._tell = _nothing
         for descriptor in self._pipes:
-            self._hall.unwatch(descriptor)
+            self._loop.unwatch(descriptor)
 
     def close(self) -> None:
         """Give back what it had open here."""
@@ -101,14 +101,14 @@ class Errand:
         if isinstance(answer, dict):
             self._tell("errand", id=self.number, answer=answer)
 
-    def _complained(self) -> None:
+    def _problem_told(self) -> None:
         data = os.read(self._pipes[1], CHUNK)
         self._words = (self._words + data)[-MAX_WORDS:]
         if not data:
             self._ended(self._pipes[1])
 
     def _ended(self, descriptor: int) -> None:
-        self._hall.unwatch(descriptor)
+        self._loop.unwatch(descriptor)
         self._open -= 1
         self._end()
 

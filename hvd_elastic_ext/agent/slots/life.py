@@ -9,10 +9,10 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from hvd_elastic_ext.agent.orders.orders import Start
-from hvd_elastic_ext.agent.slots.holder import Wires, hold
+from hvd_elastic_ext.agent.slots.holder import HolderPipes, hold
 from hvd_elastic_ext.agent.slots.output import Outputs
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.io import process_tree
 
@@ -30,7 +30,7 @@ class Run:
         self.news = Lines(CHUNK)
         self.pid: int | None = None
         self.code: int | None = None
-        self.said_goodbye = False
+        self.finished = False
         self.silent = False
         self.reaped = False
 
@@ -46,7 +46,7 @@ class Run:
             os.write(self.down, json.dumps(words).encode() + b"\n")
 
 
-def begin(hall: Hall, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
+def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
     """Fork the holder of a new process, which ``written`` gets the output of. ``OSError`` if that cannot be done."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
@@ -63,19 +63,19 @@ def begin(hall: Hall, order: Start, inheritance: Inheritance, *, written: Callab
         ends = [streams[name][1] if streams else 2 for name in ("stdout", "stderr")]
         holder = process_tree.fork()
         if holder == 0:
-            _be_holder(order, inheritance, Wires(down_reader, up_writer, *ends))
+            _be_holder(order, inheritance, HolderPipes(down_reader, up_writer, *ends))
         for reader, _ in streams.values():
             os.set_blocking(reader, False)
-        outputs = Outputs(hall, {reader: name for name, (reader, _) in streams.items()}, tell=written)
+        outputs = Outputs(loop, {reader: name for name, (reader, _) in streams.items()}, tell=written)
         ours.pop_all()
         return Run(holder, down, up, outputs)
 
 
-def _be_holder(order: Start, inheritance: Inheritance, wires: Wires) -> NoReturn:
+def _be_holder(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> NoReturn:
     try:
-        hold(order, inheritance, wires)
+        hold(order, inheritance, pipes)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
-            os.write(wires.up, json.dumps({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+            os.write(pipes.up, json.dumps({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
     finally:
         os._exit(0)  # a holder never returns into the code of the agent that it was

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-SAID_EACH_S: Final = 100.0
+MESSAGES_A_SECOND: Final = 100.0
 """Messages that are passed on each second, records and others counted apart."""
 
 
-class Standing:
+class WorkerStatus:
     """See the module's docstring."""
 
     def __init__(self, now: float) -> None:
@@ -22,13 +22,13 @@ class Standing:
         self.generation: int | None = None
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
-        self.beat: dict[str, Any] | None = None
+        self.heartbeat: dict[str, Any] | None = None
         self._beat_at = now
 
     def heard(self, now: float, message: dict[str, Any]) -> None:
         match message["say"]:
             case "beat":
-                self.beat = {key: value for key, value in message.items() if key != "say"}
+                self.heartbeat = {key: value for key, value in message.items() if key != "say"}
                 self._beat_at = now
             case "parked":
                 self.parked = True
@@ -43,7 +43,7 @@ class Standing:
             case "entered":
                 self._know_generation(message)
 
-    def seen_at_work(self, now: float) -> None:
+    def seen_working(self, now: float) -> None:
         """It says nothing, but it works: as good as a beat."""
         self._beat_at = now
 
@@ -56,7 +56,7 @@ class Standing:
 
     def status(self) -> dict[str, object]:
         world = {"generation": self.generation, "agreed": self.agreed}
-        said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.beat}
+        said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
         return {"parked": self.parked, **world, **said}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
@@ -69,20 +69,20 @@ class Standing:
         return round(now - self._beat_at, 3)
 
 
-UNKNOWN: Final = Standing(0.0)
+UNKNOWN: Final = WorkerStatus(0.0)
 """Of a process without a link."""
 
 
-class Allowance:
-    """Lets through ``SAID_EACH_S`` a second, twice that in a burst; counts the rest."""
+class RateLimit:
+    """Lets through ``MESSAGES_A_SECOND`` a second, twice that in a burst; counts the rest."""
 
     def __init__(self, now: float) -> None:
-        self._left = 2 * SAID_EACH_S
+        self._left = 2 * MESSAGES_A_SECOND
         self._at = now
         self._dropped = 0
 
     def allows(self, now: float) -> bool:
-        self._left = min(2 * SAID_EACH_S, self._left + (now - self._at) * SAID_EACH_S)
+        self._left = min(2 * MESSAGES_A_SECOND, self._left + (now - self._at) * MESSAGES_A_SECOND)
         self._at = now
         if self._left < 1:
             self._dropped += 1

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 Act = Callable[[], object]
 
 
-class Hall(Protocol):
+class EventLoop(Protocol):
     """What a door needs of its slot."""
 
     def now(self) -> float: ...
@@ -22,7 +22,7 @@ _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
 
 
-class Watches:
+class DescriptorLoop:
     """Acts when there is something to do. Output may be left waiting; everything else never is."""
 
     def __init__(self) -> None:

@@ -101,7 +101,7 @@ def heard(connection: socket.socket) -> bytes | None:
         return b""
 
 
-def complain(problem: str) -> None:
+def warn(problem: str) -> None:
     """Write one line to standard error, unless nobody reads there: it is in the news as well."""
     poll = select.poll()
     poll.register(2, select.POLLOUT)

@@ -38,7 +38,7 @@ def most_for(files: int) -> int:
     return max(LEAST, min(MOST, files // PER_FILES))
 
 
-class Strangers(Generic[T]):
+class Unauthenticated(Generic[T]):
     """Those who are there, by their sources, each with the moment at which it came: the oldest first."""
 
     def __init__(self) -> None:

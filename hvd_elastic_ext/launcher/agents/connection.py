@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.wire import LauncherWire, WireError
-from hvd_elastic_ext.io.peers import is_trusted, owner, way_to_tell
-from hvd_elastic_ext.launcher.agents.admission import Strangers, Verdict, most_for
-from hvd_elastic_ext.launcher.agents.poller import Switchboard
+from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
+from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, Verdict, most_for
+from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 
 HELLO_S: Final = 5.0
 """How long a connection may take to say who it is."""
@@ -25,13 +25,13 @@ _LOOK_AGAIN_S: Final = 0.02
 _NOTHING_LEFT_S: Final = 1.0
 
 
-class Desk(Protocol):
+class SessionOwner(Protocol):
     """What connections need of the control."""
 
     key: bytes
     buffer: bytearray
     """Where connections read, one for all: it is filled and emptied within one call of the loop."""
-    switchboard: Switchboard
+    poller: DescriptorPoller
 
     def refuse(self, peer: str, reason: str) -> None:
         """Count something that was turned away, and name it once."""
@@ -42,7 +42,7 @@ class Desk(Protocol):
     def hear(self, session: Session, news: Mapping[str, Any]) -> None:
         """Take in what an agent says. Raises ``WireError`` if it is no news."""
 
-    def stumbled(self, session: Session, error: Exception) -> None:
+    def defect_met(self, session: Session, error: Exception) -> None:
         """Log a defect of ours, met while something was taken in: with its traceback, once."""
 
     def part(self, session: Session) -> None:
@@ -56,14 +56,14 @@ class Session:
     """
 
     def __init__(
-        self, desk: Desk, connection: socket.socket, peer: str, *, heard: Callable[[Session, int], None]
+        self, owner: SessionOwner, connection: socket.socket, peer: str, *, heard: Callable[[Session, int], None]
     ) -> None:
         self.host = self.agent = self.over = ""
         self.gone = asyncio.Event()
-        self._desk = desk
+        self._owner = owner
         self.peer = peer
         self._connection = connection
-        self._wire = LauncherWire(desk.key)
+        self._wire = LauncherWire(owner.key)
         self._unsent = bytearray()
         self._writing = False
         self._saying_goodbye = False
@@ -71,7 +71,7 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(HELLO_S, self._too_late)
         self._heard = heard
-        self._at_switchboard = False
+        self._at_poller = False
         connection.setblocking(False)
         self._loop.add_reader(connection.fileno(), self._read)
         self._write(self._wire.greeting)
@@ -82,9 +82,9 @@ class Session:
         There all wait the longer the more there are, so that strangers are looked after by the loop itself.
         """
         self.host, self.agent = host, agent
-        self._unplug()
-        self._at_switchboard = True
-        self._desk.switchboard.plug(self._connection.fileno(), self._ready)
+        self._stop_polling()
+        self._at_poller = True
+        self._owner.poller.add(self._connection.fileno(), self._ready)
         if self._writing:
             self._want_writing()
 
@@ -101,7 +101,7 @@ class Session:
     def refuse(self, reason: str) -> None:
         """End, and count why."""
         if not self.over:
-            self._desk.refuse(self.peer, reason)
+            self._owner.refuse(self.peer, reason)
             self.hang_up(reason)
 
     def hang_up(self, reason: str) -> None:
@@ -130,7 +130,7 @@ class Session:
         if self._closing:
             return
         try:
-            size = self._connection.recv_into(self._desk.buffer)
+            size = self._connection.recv_into(self._owner.buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -142,23 +142,23 @@ class Session:
         if not self.host:
             self._heard(self, size)
         try:
-            for message in self._wire.feed(bytes(memoryview(self._desk.buffer)[:size])):
+            for message in self._wire.feed(bytes(memoryview(self._owner.buffer)[:size])):
                 self._take(message)
         except WireError as error:
             self.refuse(str(error))
         except Exception as error:  # noqa: BLE001 - a main loop
             # What else was in this read is lost. Hung up on, the agent comes back and tells how things stand.
-            self._desk.stumbled(self, error)
+            self._owner.defect_met(self, error)
             self.hang_up("a defect of hvd-elastic")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if self.over:
             return
         if self.host:
-            self._desk.hear(self, message)
+            self._owner.hear(self, message)
         else:
             self._timer.cancel()
-            self._desk.admit(self, message)
+            self._owner.admit(self, message)
 
     def _write(self, data: bytes) -> None:
         waiting = bool(self._unsent)
@@ -184,17 +184,17 @@ class Session:
 
     def _want_writing(self) -> None:
         descriptor = self._connection.fileno()
-        if self._at_switchboard:
-            self._desk.switchboard.want_writing(descriptor, wanted=self._writing)
+        if self._at_poller:
+            self._owner.poller.want_writing(descriptor, wanted=self._writing)
         elif self._writing:
             self._loop.add_writer(descriptor, self._flush)
         else:
             self._loop.remove_writer(descriptor)
 
-    def _unplug(self) -> None:
+    def _stop_polling(self) -> None:
         descriptor = self._connection.fileno()
-        if self._at_switchboard:
-            self._desk.switchboard.unplug(descriptor)
+        if self._at_poller:
+            self._owner.poller.remove(descriptor)
         else:
             self._loop.remove_reader(descriptor)
             self._loop.remove_writer(descriptor)
@@ -208,26 +208,26 @@ class Session:
 
     def _close(self) -> None:
         self._timer.cancel()
-        self._unplug()
+        self._stop_polling()
         self._connection.close()
-        self._desk.part(self)
+        self._owner.part(self)
         self.gone.set()
 
     def _too_late(self) -> None:
         self.refuse(f"it did not say who it is within {HELLO_S:g} s")
 
 
-class Door:
+class Acceptor:
     """Lets strangers in, a limited number at a time: a crowd of agents that come at once waits and is not sent away.
 
     Those who only stand there give way: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
     """
 
-    def __init__(self, listener: socket.socket, desk: Desk) -> None:
+    def __init__(self, listener: socket.socket, owner: SessionOwner) -> None:
         self._listener = listener
-        self._desk = desk
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._strangers = Strangers[Session]()
+        self._unauthenticated = Unauthenticated[Session]()
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
         listener.setblocking(False)
@@ -239,11 +239,11 @@ class Door:
             self._shut()
             self._closed = True
             self._listener.close()
-        return self._strangers.all
+        return self._unauthenticated.all
 
     def settled(self, session: Session) -> None:
         """``session`` has said who it is, or is gone: there is room for another."""
-        if self._strangers.remove(session) and self._again is not None:
+        if self._unauthenticated.remove(session) and self._again is not None:
             self._open()
 
     def _open(self) -> None:
@@ -265,7 +265,7 @@ class Door:
     def _accept(self) -> None:
         """One comes in. (The loop calls again while there are more: nobody who is inside has to wait for a crowd.)"""
         now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        if not self._made_room(self._strangers.room(now, most)):
+        if not self._made_room(self._unauthenticated.room(now, most)):
             self._pause(_LOOK_AGAIN_S)
             return
         try:
@@ -273,27 +273,27 @@ class Door:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:  # no descriptors or no memory left: those who knock can wait
-            self._desk.refuse("everybody who knocks", str(error.strerror))
+            self._owner.refuse("everybody who knocks", str(error.strerror))
             self._pause(_NOTHING_LEFT_S)
             return
         peer, source = _source(connection, str(address))
         try:
             _notice_dead_peers(connection)
-            session = Session(self._desk, connection, peer, heard=self._kept)
+            session = Session(self._owner, connection, peer, heard=self._kept)
         except OSError:  # it has gone again, or there is nothing left to look after it with
             connection.close()
             return
-        self._strangers.add(session, source, now)
+        self._unauthenticated.add(session, source, now)
 
     def _kept(self, session: Session, size: int) -> None:
-        self._strangers.keep(session, size)
-        while self._strangers.kept > MAX_UNPROVEN:
-            self._made_room(self._strangers.heaviest())
+        self._unauthenticated.keep(session, size)
+        while self._unauthenticated.kept > MAX_UNPROVEN:
+            self._made_room(self._unauthenticated.heaviest())
 
     def _made_room(self, verdict: Verdict[Session]) -> bool:
         if verdict.out is not None:
             verdict.out.refuse(verdict.reason)
-            self._strangers.remove(verdict.out)
+            self._unauthenticated.remove(verdict.out)
         return not verdict.wait
 
 
@@ -304,7 +304,7 @@ def _source(connection: socket.socket, address: str) -> tuple[str, str]:
     """
     try:
         within = address.startswith("127.") or address == connection.getsockname()[0]
-        way = way_to_tell() if within else None
+        way = owner_lookup() if within else None
     except OSError:  # it has gone again, or there is nothing left to ask with
         way = None
     if way is None:

@@ -24,7 +24,7 @@ _LEAST_PAUSE_S: Final = 0.001
 _BATCH: Final = 64
 
 
-class Switchboard:
+class DescriptorPoller:
     """Calls ``act(events)`` of each descriptor that is ready, in the loop it was made in."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Switchboard:
         self._loop.add_writer(self._epoll.fileno(), _nothing)
         self._listen()
 
-    def plug(self, descriptor: int, act: Callable[[int], None]) -> None:
+    def add(self, descriptor: int, act: Callable[[int], None]) -> None:
         """Look after ``descriptor``'s reading."""
         self._acts[descriptor] = act
         self._epoll.register(descriptor, select.EPOLLIN)
@@ -48,7 +48,7 @@ class Switchboard:
         """Look after its writing, too, or not any more."""
         self._epoll.modify(descriptor, select.EPOLLIN | select.EPOLLOUT if wanted else select.EPOLLIN)
 
-    def unplug(self, descriptor: int) -> None:
+    def remove(self, descriptor: int) -> None:
         """To be called before ``descriptor`` is closed, and never within an ``act``."""
         del self._acts[descriptor]
         self._epoll.unregister(descriptor)

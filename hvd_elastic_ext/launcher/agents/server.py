@@ -24,8 +24,8 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.wire import WireError
 from hvd_elastic_ext.launcher.agents.capacity import USUAL, Pace
-from hvd_elastic_ext.launcher.agents.connection import Door, Session
-from hvd_elastic_ext.launcher.agents.poller import Switchboard
+from hvd_elastic_ext.launcher.agents.connection import Acceptor, Session
+from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
 
 log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class Control:
         self.key = key
         self._before = dict(ports or {})
         self.buffer = bytearray(_READ)
-        self.switchboard: Switchboard
+        self.poller: DescriptorPoller
         self._job = job
         self._incarnation = incarnation
         self._on_event = on_event
@@ -114,7 +114,7 @@ class Control:
         """By host, the agent that came last."""
         self._replaced: set[tuple[str, str]] = set()
         """Agents that another one of their host came after. Let in again, the two would oust one another for ever."""
-        self._doors: dict[str, tuple[Door, int]] = {}
+        self._acceptors: dict[str, tuple[Acceptor, int]] = {}
         self._stopping = False
         self._named: set[tuple[str, str]] = set()
 
@@ -125,7 +125,7 @@ class Control:
         except OSError as error:
             why = error.strerror or error
             raise UsageError(f"the launcher cannot listen on {address} port {port}: {why}; choose another") from None
-        self.switchboard = Switchboard()
+        self.poller = DescriptorPoller()
         return self._open(address, listener)
 
     def listen(self, address: str) -> int:
@@ -133,22 +133,22 @@ class Control:
 
         An address that is listened on already stays as it is. Raises ``OSError`` for one that is not ours.
         """
-        if address in self._doors:
-            return self._doors[address][1]
-        port = next(iter(self._doors.values()))[1]
+        if address in self._acceptors:
+            return self._acceptors[address][1]
+        port = next(iter(self._acceptors.values()))[1]
         return self._open(address, _listener(address, *self._earlier(address), port, 0))
 
     @property
     def ports(self) -> dict[str, int]:
         """Where it listens, by address."""
-        return {address: port for address, (_, port) in self._doors.items()}
+        return {address: port for address, (_, port) in self._acceptors.items()}
 
     def _earlier(self, address: str) -> list[int]:
         return [self._before[address]] if address in self._before else []
 
     def _open(self, address: str, listener: socket.socket) -> int:
         port = int(listener.getsockname()[1])
-        self._doors[address] = (Door(listener, self), port)
+        self._acceptors[address] = (Acceptor(listener, self), port)
         return port
 
     def set_pace(self, pace: Pace) -> None:
@@ -182,7 +182,7 @@ class Control:
     async def stop(self) -> None:
         """Hang up on everybody once they have their last orders. There are no events from here on."""
         self._stopping = True
-        strangers = tuple(stranger for door, _ in self._doors.values() for stranger in door.close())
+        strangers = tuple(session for acceptor, _ in self._acceptors.values() for session in acceptor.close())
         sessions = (*strangers, *self._sessions.values())
         for session in strangers:
             session.hang_up(_STOPS)
@@ -193,9 +193,9 @@ class Control:
         for session in sessions:
             session.hang_up(_STOPS)
         await _all_gone(sessions)
-        if self._doors:
+        if self._acceptors:
             await asyncio.sleep(0)  # sessions that others have replaced close now
-            self.switchboard.close()
+            self.poller.close()
         if self.refused:
             log.warning("control port: turned away in all: %s", counted(self.refused))
 
@@ -207,7 +207,7 @@ class Control:
             self._named.add((peer, reason))
             log.warning("control port: refused %s: %s", peer, reason)
 
-    def stumbled(self, session: Session, error: Exception) -> None:
+    def defect_met(self, session: Session, error: Exception) -> None:
         self.refused[f"a defect of hvd-elastic ({type(error).__name__})"] += 1
         defect = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
         if ("", defect) not in self._named and len(self._named) < _MAX_NAMED:
@@ -273,8 +273,8 @@ class Control:
         older.hang_up("it has connected again")
 
     def _settled(self, session: Session) -> None:
-        for door, _ in self._doors.values():
-            door.settled(session)
+        for acceptor, _ in self._acceptors.values():
+            acceptor.settled(session)
 
     def _tell(self, event: ControlEvent) -> None:
         if not self._stopping:

@@ -20,7 +20,7 @@ import websocket
 from websocket import ABNF
 
 from hvd_elastic_ext.core.clock import Clock, SystemClock
-from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Door, Refused, Unanswered, Unreadable, read_pod
+from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Endpoint, Refused, Unanswered, Unreadable, read_pod
 from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
@@ -56,7 +56,7 @@ class _Credentials:
     """What was read, and when."""
 
     configuration: Any
-    door: Door
+    door: Endpoint
     namespace: str
     at: float
 
@@ -95,7 +95,7 @@ class Cluster:
             kept = self._kept
             if kept is None or self._clock.mono() - kept.at >= self._pace.keep:
                 configuration = self._access.configuration()
-                door, space = Door.of(configuration), self._access.namespace
+                door, space = Endpoint.of(configuration), self._access.namespace
                 self._kept = kept = _Credentials(configuration, door, space, self._clock.mono())
             return kept
         except Unreadable as error:
@@ -175,7 +175,7 @@ class WebSocketStream:
             raise NotRun(f"the connection to the pod {what}: {_reason(error)}") from None
 
 
-def connected(door: Door, path: str, *, pace: Pace) -> WebSocketStream:
+def connected(door: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
     """Ask for what ``path`` says. Raises :class:`NotRun`."""
     made: Any = websocket.WebSocket(sslopt=_tls(door), sockopt=list(SOCKET_OPTIONS))
     try:
@@ -204,14 +204,14 @@ def _refused(code: int, body: bytes) -> NotRun:
     return (Unauthorized if code == HTTPStatus.UNAUTHORIZED else NotRun)(pods.refusal(code, body))
 
 
-def _tls(door: Door) -> dict[str, Any]:
+def _tls(door: Endpoint) -> dict[str, Any]:
     paths = {"ca_certs": door.authority, "certfile": door.certificate, "keyfile": door.key}
     known = {name: path for name, path in (*paths.items(), ("server_hostname", door.server_name)) if path}
     checks = ssl.CERT_REQUIRED if door.verify else ssl.CERT_NONE
     return {**known, "cert_reqs": checks, "check_hostname": door.verify and door.check_name}
 
 
-def _proxied(door: Door) -> dict[str, Any]:
+def _proxied(door: Endpoint) -> dict[str, Any]:
     if not door.proxy:
         return {"http_no_proxy": ["*"]}  # not what the library would find by itself: the client knows what is meant
     proxy = urlsplit(door.proxy)

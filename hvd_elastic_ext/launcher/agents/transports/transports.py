@@ -127,10 +127,10 @@ class Local:
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
         begin = functools.partial(Child, agent_command(self.python), line)
-        return _Begun(begin, remark=remark, carrier=False)
+        return _StartedLaunch(begin, remark=remark, carrier=False)
 
 
-class _Carried(abc.ABC):
+class _RemoteTransport(abc.ABC):
     """Starts agents elsewhere by what carries that which they hear and say, a few at a time."""
 
     def __init__(self, python: str) -> None:
@@ -143,12 +143,12 @@ class _Carried(abc.ABC):
         try:
             prepare = self._way(host, words)
         except ValueError as error:
-            return _Failed(str(error))
+            return _FailedLaunch(str(error))
         await self._room.acquire()
         try:
             way = await prepare()
             explain = functools.partial(self._explain, host)
-            launch = _Begun(functools.partial(way, line), remark=remark, carrier=True, explain=explain)
+            launch = _StartedLaunch(functools.partial(way, line), remark=remark, carrier=True, explain=explain)
         except BaseException:
             self._room.release()
             raise
@@ -164,7 +164,7 @@ class _Carried(abc.ABC):
         return None
 
 
-class OverSsh(_Carried):
+class SshTransport(_RemoteTransport):
     """Starts agents over ``ssh``, a few at a time."""
 
     def __init__(self, ssh: Ssh | None = None, *, python: str = sys.executable) -> None:
@@ -184,7 +184,7 @@ class OverSsh(_Carried):
         return refused_key(host, self._ssh.port, said)
 
 
-class ToPods(_Carried):
+class PodTransport(_RemoteTransport):
     """Starts agents in pods by the API server's exec, a few at a time; in ``directory``, in pods that have it."""
 
     def __init__(self, run: Open, *, directory: Path | None = None, python: str = sys.executable) -> None:
@@ -193,7 +193,7 @@ class ToPods(_Carried):
         self._directory = directory or Path.cwd()
 
     @classmethod
-    def found(cls, environ: Mapping[str, str] = os.environ) -> ToPods:
+    def found(cls, environ: Mapping[str, str] = os.environ) -> PodTransport:
         """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to.
 
         Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
@@ -218,7 +218,7 @@ class ToPods(_Carried):
 
 
 @dataclass(frozen=True, slots=True)
-class ByName:
+class TransportByName:
     """``near`` for the names that ``is_near`` says yes to, at once, else ``far``."""
 
     near: Transport
@@ -228,16 +228,16 @@ class ByName:
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
         problem = name_error(host)
         if problem is not None:
-            return _Failed(problem)
+            return _FailedLaunch(problem)
         return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
 
 
-def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: ToPods | None) -> Transport:
+def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: PodTransport | None) -> Transport:
     """The one that ``--rsh`` names; without it, this machine's names directly and others over ssh."""
     if settings.rsh in ("local", "pod"):
         return pods or Local()
-    far = OverSsh(ssh_of(settings))
-    return far if settings.rsh == "ssh" else ByName(Local(), far, is_near)
+    far = SshTransport(ssh_of(settings))
+    return far if settings.rsh == "ssh" else TransportByName(Local(), far, is_near)
 
 
 def ssh_of(settings: RunSettings) -> Ssh:
@@ -249,7 +249,7 @@ def ssh_of(settings: RunSettings) -> Ssh:
 _REACHED: Final = "hvd-elastic-host-reached"
 
 
-class _Failed:
+class _FailedLaunch:
     """A launch that never was."""
 
     reached = False
@@ -280,7 +280,7 @@ class Carrier(Protocol):
     def close(self) -> None: ...
 
 
-class _Begun:
+class _StartedLaunch:
     """A launch that was begun, by ``begin(on_line=…)``; a ``carrier`` only carries what an agent elsewhere says."""
 
     def __init__(

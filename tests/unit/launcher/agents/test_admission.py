@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.admission import MOMENT_S, MOST, Strangers, Verdict, most_for
+from hvd_elastic_ext.launcher.agents.admission import MOMENT_S, MOST, Unauthenticated, Verdict, most_for
 
 NOW = 100.0
 
 
-def crowd(*sources: str, now: float = NOW) -> Strangers[int]:
+def crowd(*sources: str, now: float = NOW) -> Unauthenticated[int]:
     """Numbered from 0 in the order in which they came."""
-    strangers = Strangers[int]()
+    strangers = Unauthenticated[int]()
     for number, source in enumerate(sources):
         strangers.add(number, source, now)
     return strangers

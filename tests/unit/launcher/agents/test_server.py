@@ -160,10 +160,10 @@ STRANGERS = {
 def test_strangers_are_refused_counted_and_named_once(act, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(made: Scene) -> None:
         for number in range(3):
-            stranger = await made.agent()
-            act(stranger)
+            session = await made.agent()
+            act(session)
             await made.until(lambda number=number: made.control.refused.total() == number + 1)
-            assert await stranger.is_hung_up_on()
+            assert await session.is_hung_up_on()
         assert made.events == []
         assert len(made.control.refused) == 1
 
