@@ -1,4 +1,4 @@
-"""Calls that may take as long as they like, a resolver's for one: neither the loop nor the process waits for them."""
+"""Calls that may block for long, such as the resolver's: neither the loop nor the end of the process waits for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_CALLS: Final = 16
 class BackgroundCalls:
     """Runs each call in a thread of its own, which ends with the process if it has not ended before.
 
-    The loop's own threads would not do: there are few of them for everybody, and Python waits for them at its end.
+    The loop's own threads do not suffice: they are few, and Python waits for them at its end.
     """
 
     def __init__(self, *, limit: int = MAX_CALLS) -> None:

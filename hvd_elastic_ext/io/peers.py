@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a connection within this machine.
+"""Which user is at the other end of a connection within this machine.
 
 Of the standard library, and little of that: the agent loads this, too, and starts in milliseconds.
 """
@@ -36,10 +36,10 @@ _PROC: Final = "/proc/net/tcp"
 
 @functools.cache
 def owner_lookup() -> OwnerLookup | None:
-    """How this kernel tells whose a connection is; None if it does not.
+    """How this kernel tells the user of a connection; None if it does not.
 
-    Found out once, with a connection of this process to itself. Raises
-    ``OSError`` where there is nothing left to make one with: the next call tries again.
+    Tested once, with a connection of this process to itself. Raises ``OSError`` where no resources are left for one;
+    the next call tries again.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
@@ -58,7 +58,7 @@ def owner_lookup() -> OwnerLookup | None:
 def owner(connection: socket.socket, lookup: OwnerLookup) -> int | None:
     """The user at the other end of a TCP connection over IPv4 that is whole; None if that cannot be told.
 
-    Whoever has hung up is None, too, at once: its end may be listed as nobody's, which is to say as root's.
+    None, too, once the other end is closed: the kernel then lists it as root's.
     """
     try:
         uid = lookup(connection.getpeername(), connection.getsockname())

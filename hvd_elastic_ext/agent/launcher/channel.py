@@ -1,4 +1,4 @@
-"""The agent's one connection to the launcher: news out, orders in, made again whenever it is lost. Never blocks."""
+"""The agent's connection to the launcher: events out, orders in. Reconnects when it is lost; never blocks."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from hvd_elastic_ext.core.wire import AgentWire, WireError
 FIRST_PAUSE_S: Final = 0.2
 LAST_PAUSE_S: Final = 5.0
 HANDSHAKE_S: Final = 5.0
-"""How long a launcher may take for each step of it."""
+"""Seconds for each step of the handshake."""
 UNHEARD_S: Final = 10.0
-"""A connection whose other end has acknowledged nothing for so long is given up."""
+"""Seconds without an acknowledgement after which the connection is given up."""
 LINGER_S: Final = 1.0
 
 _BUFFERED: Final = 128 << 10
@@ -31,7 +31,7 @@ _NOTSENT_LOWAT: Final = 25
 
 
 class ChannelOwner(Protocol):
-    """Who speaks over the channel: ``welcome`` gives a reason to hang up, or None."""
+    """Who uses the channel. ``welcome`` returns why the launcher is refused, or None."""
 
     def hello(self, own_address: str) -> dict[str, Any] | None: ...
     def welcome(self, message: dict[str, Any]) -> str | None: ...
@@ -42,7 +42,7 @@ class ChannelOwner(Protocol):
 
 
 class Channel:
-    """See the module's docstring. News that may have been lost with a connection go out again with the next."""
+    """Events that may have been lost with a connection are sent again over the next."""
 
     def __init__(self, loop: EventLoop, owner: ChannelOwner, key: bytes) -> None:
         self._loop = loop
@@ -65,18 +65,18 @@ class Channel:
         self._underway: deque[tuple[int, QueuedEvent]] = deque()
 
     def aim(self, address: tuple[str, int]) -> None:
-        """Serve the launcher at ``address``, at once, and no other."""
+        """Connect to the launcher at ``address``, and to no other from now on."""
         self._address = address
         self._hang_up()
         self._pause, self._retry_at = FIRST_PAUSE_S, self._loop.now()
 
-    # --- news --------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------
 
     def put(self, event: str, **fields: object) -> None:
-        """Add news. What cannot be kept is counted, and the count said when there is a launcher again."""
+        """Queue an event. What does not fit is counted; the count is sent with the next connection."""
         message = {"event": event, **fields}
         if event == "beats":
-            self._heartbeats = message  # the newest are enough, and they overtake
+            self._heartbeats = message  # only the newest count, and they go first
             self._flush()
             return
         self._backlog.put(message, connected=self.open)
@@ -84,16 +84,16 @@ class Channel:
 
     @property
     def empty(self) -> bool:
-        """True if everything has been said."""
+        """True if everything has been sent."""
         return not self._backlog and not self._out
 
     @property
     def full(self) -> bool:
-        """True if output should be left where it is: the launcher is there, but reads too slowly."""
+        """True if output should stay in its pipes: the launcher reads too slowly."""
         return self.open and self._backlog.too_much_output
 
     def _flush(self) -> None:
-        """Seal what there is room for, and write what the connection takes."""
+        """Sign and write as much as the connection takes."""
         if not self.open or self._socket is None:
             return
         while len(self._out) < _BUFFERED and (self._heartbeats is not None or self._backlog):
@@ -137,7 +137,7 @@ class Channel:
         self._flush()
 
     def _unacknowledged(self) -> int:
-        """Bytes that the kernel of the other end has not acknowledged."""
+        """Bytes that the other kernel has not acknowledged."""
         assert self._socket is not None
         try:
             answer = fcntl.ioctl(self._socket, termios.TIOCOUTQ, struct.pack("i", 0))
@@ -165,7 +165,7 @@ class Channel:
             self._fail("the launcher does not answer")
 
     def greet(self) -> None:
-        """Say hello, if it is time to and all that belongs into it is known."""
+        """Send the hello once the launcher has greeted and the hello is complete."""
         if self._greeted or self._socket is None or not self._wire.ready:
             return
         hello = self._owner.hello(str(self._socket.getsockname()[0]))
@@ -182,12 +182,12 @@ class Channel:
         self._write()
 
     def close(self) -> None:
-        """Hang up, what was said being delivered if that can be done within a moment."""
+        """Disconnect; wait up to ``LINGER_S`` for what was sent to be delivered."""
         connection = self._socket
         if connection is not None and self.open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
-                # Closed with something unread in it, a connection takes back what was not delivered yet.
+                # Closing a socket with unread data discards what was not delivered yet.
                 poll, deadline = select.poll(), self._loop.now() + LINGER_S
                 poll.register(connection, select.POLLIN)
                 while (left := deadline - self._loop.now()) > 0 and poll.poll(left * 1000):
@@ -238,7 +238,7 @@ class Channel:
             self._fail(_why(error))
             return
         if not data:
-            self._fail("the launcher has hung up")
+            self._fail("the launcher has closed the connection")
             return
         connection = self._socket
         try:
@@ -288,7 +288,7 @@ class Channel:
         self._socket = None
 
     def _take_back(self) -> None:
-        """Keep what may not have arrived, to say it again."""
+        """Queue what may not have arrived again."""
         arrived = self._sealed - len(self._out) - self._unacknowledged()
         for end, news in reversed(self._underway):
             if end > arrived:

@@ -1,4 +1,4 @@
-"""Where the agent of a host receives newcomers of its job: the other side of ``singleton.py``."""
+"""The agent's end of a handover: it takes orders from agents that start later. See ``singleton.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hvd_elastic_ext.io.peers import user_of
 
 MAX_PEERS: Final = 16
 ACCEPT_PAUSE_S: Final = 1.0
-"""How long nobody is received where there is no descriptor left: looking again at once, it would do nothing else."""
+"""Pause after accepting failed because no descriptor is left: without it the loop would spin."""
 
 
 class _Peer:
@@ -30,7 +30,7 @@ class _Peer:
         self.nonce = os.urandom(32).hex()
 
     def say(self, **words: str) -> None:
-        # A line that small is taken at once, or there is nobody.
+        # So short a line is taken at once, or the peer is gone.
         try:
             self.connection.send(json.dumps(words).encode() + b"\n")
         except OSError:
@@ -38,7 +38,7 @@ class _Peer:
 
 
 class HandoverServer:
-    """Hands proven orders to ``apply``, which returns the answer, or raises ``OrderError`` with what is against it."""
+    """Checks the proof of each order and gives it to ``apply``, which returns the answer or raises ``OrderError``."""
 
     def __init__(
         self, loop: EventLoop, listener: socket.socket, key: bytes, *, apply: Callable[[Join | End], str]
@@ -65,14 +65,14 @@ class HandoverServer:
                 self._close_peer(peer)
 
     def close(self) -> None:
-        """Receive nobody any more. Those who wait for the agent's end wait on."""
+        """Accept no more. Peers that wait for the agent's end keep waiting."""
         self._paused_until = None
         self._loop.unwatch(self._listener.fileno())
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionError):  # gone again
+        except (BlockingIOError, ConnectionError):  # it has disconnected
             return
         except OSError:
             self._paused_until = self._loop.now() + ACCEPT_PAUSE_S
@@ -106,7 +106,7 @@ class HandoverServer:
             return
         peer.say(answer=answer)
         if answer == "ending":
-            peer.deadline = None  # hung up on by our end
+            peer.deadline = None  # closed by this agent's end
         else:
             self._close_peer(peer)
 
@@ -114,10 +114,10 @@ class HandoverServer:
         entry = entry_of(line)
         text, proof = str(entry.get("order")), str(entry.get("proof"))
         if not hmac.compare_digest(proof_of(self._key, peer.nonce, text).encode(), proof.encode()):
-            raise OrderError("the agent that lives on this host has another key for this job")
+            raise OrderError("the agent of this host has another key for this job")
         order = read({**entry_of(text.encode()), "key": "proven"})
         if not isinstance(order, Join | End):
-            raise OrderError("this is no order for the agent that lives on this host")
+            raise OrderError("this order is not for the agent of this host")
         return order
 
     def _close_peer(self, peer: _Peer) -> None:

@@ -1,4 +1,4 @@
-"""Which cloud this machine is in: as its user says, as its firmware says, or as whoever answers."""
+"""Which cloud this machine is in: by the setting, by its firmware, or by which service answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, Cloud, NoAns
 AUTO: Final = "auto"
 _LINK_LOCAL: Final = "http://169.254.169.254"
 CLOUDS: Final[Mapping[str, tuple[Callable[[], Cloud], str]]] = {
-    # Whom nobody else can be taken for comes first.
+    # Services that cannot be mistaken for others come first.
     "gcp": (Gcp, _LINK_LOCAL),
     "azure": (Azure, _LINK_LOCAL),
     "aws": (Aws, _LINK_LOCAL),
     "alibaba": (Alibaba, "http://100.100.100.200"),
 }
-"""Each kind by its name, and where it is unless told otherwise."""
+"""Each cloud by name, and the usual URL of its service."""
 
 _DMI: Final = "/sys/class/dmi/id/"
 _MADE_BY: Final = (
@@ -34,7 +34,7 @@ _MADE_BY: Final = (
 
 
 class CloudSource:
-    """One cloud, with whom to ask."""
+    """A cloud and its HTTP client."""
 
     def __init__(self, cloud: Cloud, ask: Ask) -> None:
         self._cloud, self._ask = cloud, ask
@@ -49,7 +49,7 @@ class CloudSource:
 
 
 class DetectedCloud:
-    """The one of several that answers as it should; once found, for good."""
+    """The first of several that answers; kept from then on."""
 
     def __init__(self, candidates: list[CloudSource]) -> None:
         self._candidates = candidates
@@ -82,7 +82,7 @@ class DetectedCloud:
 def choose(
     source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]
 ) -> DetectedCloud:
-    """Whom to look at, at ``url`` if that is given. Raises ``ValueError`` for a ``source`` that is not known."""
+    """What to poll, at ``url`` if given. Raises ``ValueError`` for an unknown ``source``."""
     if source != AUTO and source not in CLOUDS:
         raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
     named = made_by(firmware) if source == AUTO else source
@@ -91,12 +91,12 @@ def choose(
 
 
 def made_by(firmware: Callable[[str], str]) -> str | None:
-    """Whose machine this is, by its firmware; None if that does not say."""
+    """The cloud by the firmware; None if it does not say."""
     return next((name for place, word, name in _MADE_BY if word in firmware(place)), None)
 
 
 def firmware(place: str) -> str:
-    """What stands in one place of the firmware's tables; nothing if it cannot be read."""
+    """One field of the firmware's tables; empty if it cannot be read."""
     try:
         with open(_DMI + place, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib takes long to load
             return file.read(256).strip()

@@ -47,10 +47,10 @@ class Ask(Protocol):
 
 
 class Announcement(NamedTuple):
-    """What is said of this machine.
+    """What a service says about this machine.
 
-    ``at``: when it will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead of it, where no time is
-    told, how many seconds after the word came. ``soft``: it may happen, or not soon.
+    ``at``: when the machine will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead, where
+    no time is given, seconds after it came. ``soft``: it may not happen, or not soon.
     """
 
     reason: str
@@ -66,7 +66,7 @@ class Cloud(Protocol):
     every_s: float
 
     def look(self, ask: Ask) -> list[Announcement]:
-        """All that it says now. Raises :class:`NoAnswer`; what was said before holds then."""
+        """All it says now. Raises :class:`NoAnswer`; then the last answer holds."""
         ...
 
 
@@ -86,7 +86,7 @@ def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
 
 
 def or_before(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
-    """Ask for what is of less weight: that it is not answered takes nothing away from the rest."""
+    """The answer, or the one before if there is none: less important announcements must not hide others."""
     try:
         return asking()
     except NoAnswer:

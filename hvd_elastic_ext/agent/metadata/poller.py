@@ -1,4 +1,4 @@
-"""Looks, and looks again: what is said becomes a notice, once; who does not answer is asked more and more rarely."""
+"""Polls a metadata service: announcements become notices, and failures make the pauses longer."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from hvd_elastic_ext.agent.metadata.http import HttpClient
 from hvd_elastic_ext.agent.metadata.model import Announcement, NoAnswer
 
 COMPLAIN_AFTER: Final = 3
-"""One answer that fails is nothing to talk about: services restart, and forget."""
+"""Failures in a row before a problem is reported: services restart."""
 LOST_S: Final = 10.0
-"""Longest pause for one that has answered before: half a minute is all the notice that some give."""
+"""Longest pause for a service that has answered before: some give only 30 s notice."""
 ABSENT_S: Final = 300.0
-"""Longest pause for one that never has: most likely this is not its cloud."""
+"""Longest pause for one that never answered: most likely this is another cloud."""
 VOID_S: Final = 600.0
-"""A word whose time is over for longer is of an earlier life of this machine. Shorter, it is late."""
+"""Seconds past its time after which an announcement belongs to an earlier life of this machine."""
 
 
 class Source(Protocol):
-    """Whom to look at."""
+    """What is polled."""
 
     @property
     def name(self) -> str: ...
@@ -37,9 +37,9 @@ class Source(Protocol):
 
 
 class Poller:
-    """``say`` gets what has changed: ``going`` and ``advice``, or a ``problem`` with the looking itself.
+    """``say`` gets what changes: ``going`` and ``advice``, or a ``problem`` of polling.
 
-    ``before`` is the notice that somebody before it has given, and that held until now.
+    ``before``: the notice of the child before this one.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class Poller:
         self._wall = wall
         self._say = say
         self._held: dict[Announcement, Notice] = {}
-        """What each word came to when it came first: by the clock of then, whatever that shows later."""
+        """The notice of each announcement, by the clock of when it came first."""
         self._said: tuple[Notice | None, str | None] | None = None
         self._before = before
         self._failures = 0
         self._problem_told = False
 
     def once(self) -> float:
-        """Look; the pause after it, in seconds."""
+        """Poll once; return the pause after it, in seconds."""
         try:
             announcements = self._source.look()
         except NoAnswer as error:
@@ -95,7 +95,7 @@ class Poller:
             and self._before.reason == announcement.reason
             and announcement.within_s is not None
         ):
-            return self._before  # the same word: its time runs since it came first
+            return self._before  # the same one: its time counts from when it came first
         return going(announcement, now, self._source.ahead_s)
 
 
@@ -104,20 +104,20 @@ def _over(held: Notice, now: float) -> bool:
 
 
 def going(announcement: Announcement, now: float, ahead_s: float = 0.0) -> Notice:
-    """The notice that a word comes to, which is heard ``now``, from one whose clock is so far ahead."""
+    """The notice of an announcement that comes ``now``, from a service whose clock is ``ahead_s`` ahead."""
     if announcement.within_s is not None:
         return Notice(announcement.reason, now + announcement.within_s)
     return Notice(announcement.reason, None if announcement.at is None else announcement.at - ahead_s)
 
 
 def pause(failures: int, every_s: float, *, met: bool) -> float:
-    """Seconds until the next look, after so many that failed one after the other."""
+    """Seconds until the next poll, after so many failures in a row."""
     longest = max(LOST_S if met else ABSENT_S, every_s)
     return float(min(every_s * 2 ** min(failures, 16), longest))
 
 
 def serve(source: str, url: str | None, pipe: int, *, before: Notice | None) -> None:
-    """Look for as long as the other end of ``pipe`` is open, and write there what is to be said, an object a line."""
+    """Poll while the other end of ``pipe`` is open; write what changes there, an object a line."""
 
     def say(**said: Any) -> None:
         os.write(pipe, json.dumps(said).encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The agent's end of the child that looks: starts it, starts it again, and keeps what it said last."""
+"""The agent's end of the child that polls: it starts the child, again if needed, and keeps the last notice."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AGAIN_MAX_S: Final = 60.0
 
 
 class Listener(Protocol):
-    """Who wants to know."""
+    """Who gets what changes."""
 
     def cloud_says(self) -> None: ...
     def cloud_advises(self, reason: str | None) -> None: ...
@@ -27,7 +27,7 @@ class Listener(Protocol):
 
 
 class CloudWatch:
-    """Looks at ``source``, at ``url`` if that is not None. What it said holds until it says something else."""
+    """Polls ``source``, at ``url`` if given. A notice holds until the next."""
 
     def __init__(self, loop: EventLoop, source: str, url: str | None, *, listener: Listener) -> None:
         self.looks_at = (source, url)
@@ -51,7 +51,7 @@ class CloudWatch:
             self._begin()
 
     def close(self) -> None:
-        """The child ends by itself then: at once if this process ends, too, else when its question is answered."""
+        """The child then ends by itself, when its request is answered."""
         self._again_at = None
         if self._end is not None:
             self._loop.unwatch(self._end.fileno())
@@ -107,11 +107,11 @@ class CloudWatch:
             self._advice = said["advice"]
             self._listener.cloud_advises(self._advice)
 
-    def _take_problem(self, deaf: tuple[str, str] | None) -> None:
-        before, self._problem = self._problem, deaf
-        if deaf is not None and deaf != before:
-            self._listener.cloud_problem(*deaf)
-        elif deaf is None and before is not None:
+    def _take_problem(self, found: tuple[str, str] | None) -> None:
+        before, self._problem = self._problem, found
+        if found is not None and found != before:
+            self._listener.cloud_problem(*found)
+        elif found is None and before is not None:
             self._listener.cloud_problem(before[0], None)
 
 
@@ -120,7 +120,7 @@ def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) ->
         process_tree.die_with_parent()
         silence()
         close_all_but((pipe,))
-        # What it takes is loaded here, and nowhere in the agent.
+        # Loaded in the child only: it takes longer than loading the agent.
         from hvd_elastic_ext.agent.metadata.poller import serve
 
         serve(source, url, pipe, before=before)

@@ -1,4 +1,4 @@
-"""What an agent knows of its launcher: a way for news, and perhaps a membership in a job."""
+"""What the agent's loop needs for events, and of a membership in a job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hvd_elastic_ext.agent.orders.orders import Pace
 
 
 class EventSink(Protocol):
-    """How news go to the launcher: over standard output, or over a connection."""
+    """Where events go: standard output, or the connection to the launcher."""
 
     def put(self, event: str, **fields: object) -> None: ...
     @property
@@ -18,7 +18,7 @@ class EventSink(Protocol):
 
 
 class Membership(EventSink, Protocol):
-    """What an agent has beside its slots once it has joined a job."""
+    """The membership of an agent in a job."""
 
     pace: Pace
 
@@ -37,4 +37,4 @@ class Membership(EventSink, Protocol):
 
 
 class AgentExit(Exception):
-    """This process is not to be the agent of its host; ``args`` is the exit code."""
+    """This process does not become the agent of its host; ``args`` is the exit code."""

@@ -1,8 +1,7 @@
 """Work on commits beside training, in a process of its own: making them durable, or bringing them back.
 
-The agent only starts it, hands it the memory, passes on what it answers, and
-kills it when nobody waits for it any more. What there is to do, the launcher
-says and the program understands (``hvd_elastic_ext.checkpoint``).
+The agent starts it, gives it the memory, passes its answers on, and kills it when
+the launcher drops it. Launcher and program know the work (``hvd_elastic_ext.checkpoint``).
 """
 
 from __future__ import annotations
@@ -63,17 +62,17 @@ class Errand:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and said so."""
+        """Whether it has ended, and its end was reported."""
         return self._code is not None and not self._open
 
     def reaped(self, pid: int, code: int) -> None:
-        """Hear that a child of the agent has ended, this one perhaps."""
+        """Note the end of a child of the agent, perhaps this one."""
         if pid == self.pid:
             self._code = self._process.returncode = code
             self._end()
 
     def kill(self) -> None:
-        """Nobody waits for it: end it, and say nothing more."""
+        """Kill it; report nothing more."""
         if self.pid is not None:
             os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         self._tell = _nothing
@@ -81,7 +80,7 @@ class Errand:
             self._loop.unwatch(descriptor)
 
     def close(self) -> None:
-        """Give back what it had open here."""
+        """Close its pipes."""
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None
             pipe.close()
@@ -119,7 +118,7 @@ class Errand:
 
 
 def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the program. Its orders are a file: a pipe may have no room for them, and nobody waits here."""
+    """Start the program. Its request is a file: a full pipe would block the loop."""
     agent = os.getpid()
 
     def follow_the_agent() -> None:

@@ -1,4 +1,4 @@
-"""The agent's one loop: orders, news of holders, output, signals and timers. See the package."""
+"""The agent's loop: orders, reports of holders, output, signals and timers. See the package."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
 from hvd_elastic_ext.io import process_tree
 
 REAP_S: Final = 1.0
-"""How long the agent's end waits for what it has just killed: one that waits for a disk ends when that answers."""
+"""Seconds that the agent waits at its end for what it killed: a process that waits for a disk ends late."""
 FLUSH_S: Final = 2.0
-"""How long an agent whose launcher has left tries to pass on what it has not passed on yet."""
+"""Seconds that an agent without a launcher tries to send its last events."""
 
 
 Joining = Callable[["Agent", Join | End], Membership]
@@ -66,12 +66,12 @@ class Agent:
         self.memory = OutOfMemory()
         self._slots: dict[int, Slot] = {}
         self._heartbeats = 0
-        """How often it has beaten."""
+        """Number of heartbeats sent."""
         self._heartbeat_at: float | None = None
         self._first = True
         self._finishing = False
         self._needed = False
-        """It was told to end by a signal, and stays until its launcher says that nobody needs its commits."""
+        """A signal asked it to end; it stays until the launcher says that its commits are not needed."""
         self._ending_now = False
         self._end_at: float | None = None
         self._rested_at: float | None = None
@@ -79,7 +79,7 @@ class Agent:
         self._refused = False
         self._errand: Errand | None = None
         self._dropped: dict[int, frozenset[int]] = {}
-        """Slots of errands that were killed, by the process, as long as that has not been seen to end."""
+        """Slots of killed helpers, by the number of the process, until its end is seen."""
 
     # --- what slots need: see Desk ------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Agent:
         self.watches.write(descriptor, act)
 
     def lost_holder(self) -> None:
-        """A holder was killed: what it held is ours now, and must end."""
+        """A holder was killed: its processes are children of the agent now, and must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a membership needs: see member.py --------------------------------------------------
@@ -117,12 +117,12 @@ class Agent:
         return self._ending_now or self._end_at is not None
 
     def resume(self) -> None:
-        """Start processes again, for a new launcher, whatever the last one meant to do."""
+        """Allow starts again, for a new launcher."""
         if not self.ending:
             self._finishing, self._rested_at = False, None
 
     def order(self, entry: dict[str, Any]) -> None:
-        """Obey what a launcher said."""
+        """Carry out an order of the launcher."""
         self._try(lambda: read(entry))
 
     def end_all(self, reason: str, grace_s: float | None = None) -> None:
@@ -162,7 +162,7 @@ class Agent:
             return False
         now = self._clock()
         self._rested_at = now if self._rested_at is None else self._rested_at
-        # A launcher that merely stands still gets everything; one that is gone does not hold us up.
+        # A slow launcher gets everything; one that is gone does not delay the end.
         return self._sink.empty or (self._ending_now and now >= self._rested_at + FLUSH_S)
 
     def _pause(self) -> float | None:
@@ -194,7 +194,7 @@ class Agent:
             self._membership.tick()
 
     def _send_heartbeats(self, now: float) -> None:
-        """Pass on the newest beat of each process, every so often; in a large job of those only that are quiet."""
+        """Send the newest heartbeat of each process; in a large job mostly of those that are silent only."""
         if self._membership is None and all(slot.worker_link is None for slot in self._slots.values()):
             self._heartbeat_at = None
         elif self._heartbeat_at is None or now >= self._heartbeat_at:
@@ -206,7 +206,7 @@ class Agent:
                 if (heartbeat := slot.heartbeat()) is not None and (figures or heartbeat["age"] > pace.heartbeat_s)
             }
             self.tell("beats", slots=slots, **({} if figures else {"part": True}))
-            # Not a whole interval later where we were late, as after standing still: then just go on.
+            # From now on, not from when it was due: after a pause no heartbeats are made up for.
             self._heartbeat_at = now + pace.heartbeat_s
 
     # --- orders ------------------------------------------------------------------------------------
@@ -242,7 +242,7 @@ class Agent:
         elif isinstance(order, Start):
             if self._finishing:
                 raise OrderError("nothing is started any more: the agent is about to end", order.slot)
-            if self._membership is not None:  # who may be gone has no standard error for anybody to write to
+            if self._membership is not None:  # the launcher may be gone, and its standard error with it
                 order = order._replace(output="frames")
             self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
         elif isinstance(order, ErrandOrder):
@@ -261,7 +261,7 @@ class Agent:
             self._change(order)
 
     def _run_errand(self, order: ErrandOrder) -> None:
-        """One at a time: another one means that nobody waits for the one before."""
+        """Start a helper. A new one replaces the one before."""
         order = order._replace(request={**order.request, **self._secret(order.request)})
         self.drop_errand()
         env = {} if self._membership is None else self._membership.env
@@ -272,7 +272,7 @@ class Agent:
             self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
 
     def _secret(self, request: Mapping[str, Any]) -> dict[str, str]:
-        """What this end of a transfer needs to prove that it is of the job."""
+        """The secret by which this end of a transfer proves that it belongs to the job."""
         transfer = request.get("transfer")
         if transfer is None:
             return {}
@@ -283,7 +283,7 @@ class Agent:
         return {"secret": self._membership.secret(transfer)}
 
     def drop_errand(self) -> None:
-        """End what works on commits."""
+        """Kill the helper."""
         if self._errand is not None:
             if self._errand.pid is not None:
                 self._dropped[self._errand.pid] = self._errand.slots
@@ -325,12 +325,12 @@ class Agent:
             self._reap()
 
     def _end_on_signal(self, name: str) -> None:
-        """End at once, or, the first time, after the launcher has had time to make something better of it."""
+        """End at once, or, the first time, after a grace in which the launcher moves the work."""
         membership, busy = self._membership, [slot for slot in self._slots.values() if not slot.at_rest]
         if membership is None or self._finishing:
             self.end_all(f"the agent was sent {name}")
             return
-        membership.look_for_notices()  # who sends a signal may just have written why, and how long there is
+        membership.look_for_notices()  # the sender may have written the reason and the deadline just before
         holds = any(slot.held is not None for slot in self._slots.values())
         least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
         grace_s = max((slot.grace_s for slot in busy), default=least) if membership.connected else 0.0
@@ -343,7 +343,7 @@ class Agent:
         self._finishing, self._needed, self._end_at = True, holds, self._clock() + grace_s
 
     def _reap(self) -> None:
-        """Reap holders, and what became ours because its holder was killed."""
+        """Reap holders, and the processes of killed holders."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -359,12 +359,12 @@ class Agent:
                 self._errand.reaped(pid, os.waitstatus_to_exitcode(status))
 
     def _tell_held(self, numbers: Iterable[int]) -> None:
-        """Tell what an errand has left in these slots' memory: its answer may have been lost, or never been given."""
+        """Report what a helper left in the memory of these slots: it may have ended without an answer."""
         if numbers:
             self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
 
     def _sweep(self) -> None:
-        """Kill what killed holders left to us; then their slots can go on."""
+        """Kill the processes of killed holders; then their slots go on."""
         if self._strays is not None:
             self._reap()
             holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]

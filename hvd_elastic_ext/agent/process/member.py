@@ -1,4 +1,4 @@
-"""An agent that has joined a job: its launcher, its lease, and its place as the only agent of its host in the job."""
+"""The agent's membership in a job: the launcher, notices, and being the only agent of the host."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from hvd_elastic_ext.agent.metadata.watch import CloudWatch
 
 TRANSIENT: Final = ("asked", "unasked")
-"""News that mean nothing to a launcher that was not there: what is open is asked again."""
+"""Events that are not kept for a new launcher: open questions are reported again."""
 FAILURES: Final = ("exited", "not_started", "asked")
-"""News by which training shows that it needs a launcher."""
+"""Events that show that training needs a launcher."""
 REFUSED: Final = 125
 TIMEOUT_S: Final = 30.0
-"""How much longer than its grace an agent that ends may take."""
+"""Seconds that an agent may take to end, beyond its grace."""
 
 
 def join(agent: Agent, order: Join | End) -> Job:
@@ -77,11 +77,11 @@ def _claim(order: Join | End, key: bytes) -> singleton.Claim:
         try:
             answer = singleton.hand_over(claim.existing, _bare(order), key=key, patience_s=grace_s + TIMEOUT_S)
         except singleton.Refused as refusal:
-            _leave(f"the agent that lives on this host refuses: {refusal}")
+            _leave(f"the agent of this host refuses: {refusal}")
         except ConnectionError:
             continue
         except OSError as error:
-            _leave(f"the agent that lives on this host does not answer: {error}")
+            _leave(f"the agent of this host does not answer: {error}")
         if answer == "adopted":
             with contextlib.suppress(OSError):
                 os.write(1, b"adopted\n")
@@ -323,7 +323,7 @@ class Job:
         self.warn(f"no launcher at {self._order.address[0]} port {self._order.address[1]}: {reason}")
         self._orphaned()
 
-    # --- newcomers ---------------------------------------------------------------------------------
+    # --- later agents ------------------------------------------------------------------------------
 
     def _apply_newcomer(self, order: Join | End) -> str:
         if (order.job, order.host) != (self._order.job, self._order.host):

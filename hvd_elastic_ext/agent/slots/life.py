@@ -1,4 +1,4 @@
-"""One life of a training process, through its holder; and the fork that becomes the holder."""
+"""One training process with its holder, and the fork that becomes the holder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hvd_elastic_ext.io import process_tree
 
 
 class Run:
-    """One life of a training process, through its holder."""
+    """One training process with its holder."""
 
     def __init__(self, holder: int, down: int, up: int, outputs: Outputs) -> None:
         self.holder = holder
@@ -26,7 +26,7 @@ class Run:
         self.up = up
         self.outputs = outputs
         self.killed_before = 0
-        """What :class:`OutOfMemory` had counted when it began."""
+        """What :class:`OutOfMemory` had counted at its start."""
         self.news = Lines(CHUNK)
         self.pid: int | None = None
         self.code: int | None = None
@@ -35,19 +35,19 @@ class Run:
         self.reaped = False
 
     def close(self) -> None:
-        """Pass on the last words, and close everything."""
+        """Pass on the remaining output, and close everything."""
         self.outputs.close()
         os.close(self.down)
         os.close(self.up)
 
     def order(self, **words: object) -> None:
-        """Tell the holder; if it is gone, its end is on its way to us."""
+        """Send the holder an order. If the holder is gone, its end is reported anyway."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.down, json.dumps(words).encode() + b"\n")
 
 
 def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
-    """Fork the holder of a new process, which ``written`` gets the output of. ``OSError`` if that cannot be done."""
+    """Fork the holder of a new process; ``written`` gets its output. Raises ``OSError``."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
         def pipe(*, inward: bool) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK
 
 MAX_AT_END: Final = 1 << 20
-"""Bytes read at most, at a process's end, of what it left in each of its pipes."""
+"""Bytes read at most from each pipe after the end of its process."""
 
 
 class Outputs:

@@ -1,7 +1,6 @@
-"""The door of a slot: where its processes ask for their rank and meet their peers, as Horovod's clients do it.
+"""Horovod's rendezvous server for the processes of a slot, on 127.0.0.1: it passes each question on to the launcher.
 
-It answers nothing of its own but what is wrong with a request: each question
-goes to the launcher, and is open until that has answered or the asker hung up.
+A question stays open until the launcher answers or the client disconnects. Only malformed requests are answered here.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from hvd_elastic_ext.agent.system.streams import heard
 from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
 
 MAX_CLIENTS: Final = 256
-"""Connections at a time; others wait in the kernel's queue."""
+"""Open connections; further ones wait in the kernel's queue."""
 TIMEOUT_S: Final = 10.0
-"""How long an asker may take to say what it wants, and to take its answer."""
+"""Seconds in which a client sends its request, and in which it reads the answer."""
 REGISTRATION: Final = "/worker_addresses/"
-"""Where a stock worker says how to notify it, pickled. Here it hears of updates over its link: nobody reads that."""
+"""Where a stock worker registers for notifications, pickled. Never read: updates come over the link."""
 
 
 class Question(NamedTuple):
-    """``number`` tells the questions of one door apart; ``life`` is whose process asked."""
+    """``number`` is unique within a proxy; ``life`` is the number of the process that asks."""
 
     number: int
     life: int
@@ -44,7 +43,7 @@ class _Client:
 
 
 class RendezvousProxy:
-    """See the module's docstring. ``asked`` and ``unasked`` hear of questions, ``warn`` of strangers."""
+    """``asked`` gets each question, ``unasked`` the number of one that its client gave up, ``warn`` each refusal."""
 
     def __init__(
         self,
@@ -58,9 +57,9 @@ class RendezvousProxy:
         self._asked = asked
         self._unasked = unasked
         self._warn = warn
-        self._sink = owner_lookup()
-        if self._sink is None:
-            warn("this kernel does not tell whose a connection is: its door is open to all users of this machine")
+        self._lookup = owner_lookup()
+        if self._lookup is None:
+            warn("this kernel does not tell the user of a connection: the rendezvous proxy is open to all users here")
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_CLIENTS)
         self._listener.setblocking(False)
         self._clients: dict[int, _Client] = {}
@@ -79,18 +78,18 @@ class RendezvousProxy:
         return [client.question for client in self._waiting.values() if client.question is not None]
 
     def answer(self, number: int, status: int, body: bytes) -> None:
-        """Answer a question; nothing happens if its asker has hung up meanwhile."""
+        """Answer a question. Ignored if its client has disconnected."""
         client = self._waiting.pop(number, None)
         if client is not None:
             self._reply(client, status, body)
 
     def due(self) -> float | None:
-        """When the patience with an asker ends, or None."""
+        """When the next client times out, or None."""
         deadlines = [client.deadline for client in self._clients.values()]
         return min((moment for moment in (*deadlines, self._paused_until) if moment is not None), default=None)
 
     def tick(self) -> None:
-        """Hang up on those who took too long."""
+        """Disconnect clients that took too long."""
         now = self._loop.now()
         if self._paused_until is not None and now >= self._paused_until:
             self._paused_until = None
@@ -100,7 +99,7 @@ class RendezvousProxy:
                 self._hang_up(client)
 
     def end_of_life(self) -> None:
-        """All processes of the slot have ended: nobody is left who could be answered."""
+        """Disconnect everybody: all processes of the slot have ended."""
         for client in list(self._clients.values()):
             self._hang_up(client)
 
@@ -120,10 +119,10 @@ class RendezvousProxy:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionError):  # gone again
+        except (BlockingIOError, ConnectionError):  # it has disconnected
             return
-        except OSError as error:  # no descriptor left, say: that is not to keep the agent busy
-            self._warn(f"its door cannot be opened just now: {error}")
+        except OSError as error:  # such as no descriptor left: pause, or the loop would spin
+            self._warn(f"the rendezvous proxy accepts no connection just now: {error}")
             self._paused_until = self._loop.now() + 1.0
             self._listen()
             return
@@ -137,13 +136,13 @@ class RendezvousProxy:
         self._listen()
 
     def _is_ours(self, connection: socket.socket) -> bool:
-        """Whether a process of this user, or of root, is there and connected. Who cannot be told is a stranger."""
-        if self._sink is None:
+        """Whether a live process of this user or of root is connected; False where that is unknown."""
+        if self._lookup is None:
             return True
-        uid = owner(connection, self._sink)
+        uid = owner(connection, self._lookup)
         if not is_trusted(uid):
             whose = "that had gone, or whose user cannot be told," if uid is None else f"of user {uid}"
-            self._warn(f"a process {whose} was turned away at the door")
+            self._warn(f"a process {whose} was refused by the rendezvous proxy")
         return is_trusted(uid)
 
     def _read(self, client: _Client) -> None:
@@ -159,12 +158,12 @@ class RendezvousProxy:
         try:
             request = client.reader.feed(data)
         except BadRequest as error:
-            self._warn(f"a request at the door was refused: {error}")
+            self._warn(f"the rendezvous proxy refused a request: {error}")
             self._reply(client, error.status, b"")
             return
         if request is None:
             return
-        if not self._is_ours(client.connection):  # asked again: it may have gone since it came
+        if not self._is_ours(client.connection):  # checked again: it may have disconnected since
             self._hang_up(client)
             return
         if request.method == "PUT" and request.path.startswith(REGISTRATION):

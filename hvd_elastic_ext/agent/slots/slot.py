@@ -34,7 +34,7 @@ class Slot:
         self._stopping: str | None = None
         self._forget = False
         self.worker_link: WorkerLink | None = None
-        """The door and the link, where they were ordered."""
+        """Link and rendezvous proxy, where they were ordered."""
         self.life = 0
         """Number of the newest process in the slot, from 1."""
         self.code: int | None = None
@@ -53,7 +53,7 @@ class Slot:
 
     @property
     def trains(self) -> bool:
-        """True if its process runs and is in a world, or may be in one that we know nothing of."""
+        """True if its process runs and is in a world, or, without a link, may be in one."""
         alive = self._run is not None and self._run.code is None
         return alive and (self.worker_link is None or self.worker_link.worker.generation is not None)
 
@@ -73,7 +73,7 @@ class Slot:
         return None if self._commits is None else self._commits.held()
 
     def status(self) -> dict[str, object]:
-        """All that a launcher needs to know of the slot which has not heard its news."""
+        """All that a new launcher needs to know of the slot."""
         run, held = self._run, self.held
         note = self._order.note if self.life else None
         worker = UNKNOWN if self.worker_link is None else self.worker_link.worker
@@ -88,7 +88,7 @@ class Slot:
         }
 
     def heartbeat(self) -> dict[str, Any] | None:
-        """The newest beat of the process that runs."""
+        """The newest heartbeat of the process that runs."""
         heartbeat = None if self.worker_link is None else self.worker_link.heartbeat()
         return heartbeat if self._run is not None and self._run.code is None else None
 
@@ -120,7 +120,7 @@ class Slot:
         self.launch()
 
     def stop(self, reason: str, grace_s: float | None = None) -> None:
-        """End what runs, and have nothing follow it."""
+        """End what runs; start nothing after it."""
         self._stopping = reason
         if self._run is not None:
             self._run.order(stop=self._order.grace_s if grace_s is None else grace_s)
@@ -134,7 +134,7 @@ class Slot:
         self._run.order(signal=number)
 
     def kill(self) -> None:
-        """End what runs at once, whatever it is doing."""
+        """Kill what runs, at once."""
         if self.holder is not None:
             os.kill(self.holder, signal.SIGCONT)  # not reaped yet, so the number is still its own
         self.stop("told to be killed", 0.0)
@@ -154,7 +154,7 @@ class Slot:
         return self._commits.descriptors
 
     def drop_kept(self) -> None:
-        """What was kept in the commit memory may be written over."""
+        """Allow kept commits to be written over."""
         if self._commits is not None:
             self._commits.drop_kept()
 
@@ -192,7 +192,7 @@ class Slot:
         self._tell("output", stream=stream, text=text)
 
     def _hear(self) -> None:
-        """Take in what the holder says."""
+        """Read what the holder reports."""
         run = self._run
         assert run is not None
         data = os.read(run.up, CHUNK)
@@ -212,7 +212,7 @@ class Slot:
             run.pid = news["started"]
             event = "restarted" if self._history else "started"
             self._tell(event, pid=run.pid, restarts=len(self._history))
-            run.outputs.listen()  # only now, so that no output comes before the news of its process
+            run.outputs.listen()  # only now: no output before the report of its start
             if self.worker_link is not None:
                 self.worker_link.listen()
         elif "not_started" in news:
@@ -235,7 +235,7 @@ class Slot:
         self._agent.warn(f"cannot start the training process: {reason}")
 
     def _exited(self, status: int) -> None:
-        """Note the end of the training process itself: its exit code, or -N for signal N."""
+        """Report the end of the training process; ``status`` is its exit code, or -N for signal N."""
         run = self._run
         assert run is not None
         run.outputs.drain()
@@ -248,7 +248,7 @@ class Slot:
         self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Hear that a child of the agent has ended: the holder, or, if that was killed, the training process."""
+        """Note the end of a child of the agent: the holder, or the training process whose holder was killed."""
         run = self._run
         if run is None:
             return
@@ -263,18 +263,18 @@ class Slot:
     def lost(self) -> bool:
         """True if the holder was killed.
 
-        That it is silent does not suffice: its children become the agent's only after its pipes are closed.
+        Closed pipes do not suffice: the kernel closes them before its children become the agent's.
         """
         run = self._run
         return run is not None and run.silent and run.reaped and not run.finished
 
     def settle_if_lost(self) -> None:
-        """Go on after a killed holder, nothing of what it held being left."""
+        """Go on after a killed holder, once no process of it is left."""
         if self.lost:
             self._settle()
 
     def _settle(self) -> None:
-        """All of the run has ended: decide what follows."""
+        """All processes of the run have ended: decide what follows."""
         run = self._run
         assert run is not None
         if run.code is None:  # its holder was killed, and the kernel killed it with its holder
@@ -294,7 +294,7 @@ class Slot:
             self._restart()
 
     def _replace(self, order: Start) -> None:
-        """Go on with the process that was ordered meanwhile, unless that was told to end before it began."""
+        """Start the process that was ordered meanwhile, unless it was stopped before its start."""
         reason, forget = self._stopping, self._forget
         self._next, self._stopping, self._forget = None, None, False
         self._rest("another was ordered")

@@ -13,14 +13,14 @@ from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.core.wire import decode
 
 MAX_LINE_FROM_WORKER: Final = 64 << 10
-"""Bytes of the longest line that a process may say."""
+"""Bytes of the longest line that a process may send."""
 MAX_UNREAD: Final = 1 << 20
-"""Bytes that wait for a process to read them, before more is dropped."""
+"""Bytes that wait for the process to read them; more is dropped."""
 MAX_AT_END: Final = 1 << 20
 
 
 class SocketLink:
-    """The agent's end. Never blocks; ``heard`` gets what the process says, ``warn`` each kind of trouble once."""
+    """The agent's end. Never blocks. ``heard`` gets the messages of the process, ``warn`` each kind of problem once."""
 
     def __init__(
         self, loop: EventLoop, *, heard: Callable[[dict[str, Any]], None], warn: Callable[[str], None]
@@ -33,15 +33,15 @@ class SocketLink:
         self._waiting: deque[memoryview] = deque()
         self._size = 0
         self._end, self.theirs = socket.socketpair()
-        """``theirs`` is to be handed down, and then closed here."""
+        """``theirs`` is inherited by the process, and then closed here."""
         self._end.setblocking(False)
 
     def listen(self) -> None:
-        """Hear what the process says, from now on."""
+        """Read what the process sends, from now on."""
         self._loop.watch(self._end.fileno(), self.read)
 
     def read(self) -> int:
-        """Take in what has been said; how many bytes that were."""
+        """Read what has come; return the number of bytes."""
         try:
             data = self._end.recv(CHUNK)
         except BlockingIOError:
@@ -55,7 +55,7 @@ class SocketLink:
         return len(data)
 
     def drain(self) -> None:
-        """Take in what is left, at the end of the process. Who was left running by it may go on to talk."""
+        """Read what is left at the end of the process, up to a limit: its descendants may go on to write."""
         read = 0
         while read < MAX_AT_END and (size := self.read()):
             read += size
@@ -64,7 +64,7 @@ class SocketLink:
         """Pass ``message`` on as soon as there is room."""
         line = json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
         if self._size + len(line) > MAX_UNREAD:
-            self._warn_once("its process does not read what it is told: messages are dropped")
+            self._warn_once("its process does not read its messages: they are dropped")
             return
         self._waiting.append(memoryview(line))
         self._size += len(line)

@@ -1,4 +1,4 @@
-"""What binds the agent to a slot's training process beside its output: the door, the link, and what it said there."""
+"""The agent's connection with the process of a slot: its link, its rendezvous proxy, and the status it reported."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RANK: Final = "rank_and_size"
 
 
 class AgentServices(EventLoop, Protocol):
-    """What a slot needs of its agent."""
+    """What a slot uses of its agent."""
 
     memory: OutOfMemory
 
@@ -28,7 +28,7 @@ class AgentServices(EventLoop, Protocol):
 
 
 class Inheritance(NamedTuple):
-    """What a training process gets of the agent's: descriptors of its commit memory and its link; its door's port."""
+    """What a training process inherits: descriptors of commit memory and link, and the port of the rendezvous proxy."""
 
     commits: tuple[int, ...] = ()
     link: int | None = None
@@ -36,7 +36,7 @@ class Inheritance(NamedTuple):
 
 
 class WorkerLink:
-    """Of one slot. The door is the same in all its lives, the link another in each."""
+    """Of one slot. The proxy lives as long as the slot, a link as long as one process."""
 
     def __init__(self, slot: int, agent: AgentServices) -> None:
         self._slot = slot
@@ -50,7 +50,7 @@ class WorkerLink:
         self._proxy = RendezvousProxy(agent, asked=self._asked, unasked=self._unasked, warn=self._warn_once)
 
     def begin(self, life: int) -> tuple[int, int]:
-        """Make the link of a new life: the descriptor to hand down, and the door's port."""
+        """Make the link of a new process; return its descriptor and the port of the proxy."""
         self._life = self._proxy.life = life
         self.worker = WorkerStatus(self._agent.now())
         self._link = SocketLink(self._agent, heard=self._heard, warn=self._warn)
@@ -65,7 +65,7 @@ class WorkerLink:
             self._link.listen()
 
     def drain(self) -> None:
-        """Hear the last words of a process."""
+        """Read what is left in the link at the end of a process."""
         if self._link is not None:
             self._link.drain()
 
@@ -82,17 +82,17 @@ class WorkerLink:
     # --- orders and time ---------------------------------------------------------------------------
 
     def answer(self, order: Answer) -> None:
-        """Pass on an answer to a question that is open, or drop it."""
+        """Pass on the answer to an open question; ignored if it is not open."""
         self._proxy.answer(order.number, order.status, order.body)
 
     def tell(self, life: int, message: dict[str, Any]) -> None:
-        """Pass on a message to the life that is meant, or drop it."""
+        """Pass on a message to the process with number ``life``; ignored if that is over."""
         if self._link is not None and life == self._life:
             self.worker.told(message)
             self._link.tell(message)
 
     def ask_again(self) -> None:
-        """Say once more which questions are open, to a launcher that does not know them."""
+        """Report all open questions again, to a new launcher."""
         for question in self._proxy.open_questions:
             self._asked(question)
 
@@ -101,7 +101,7 @@ class WorkerLink:
         return bool(self._proxy.open_questions)
 
     def heartbeat(self) -> dict[str, Any] | None:
-        """The newest beat, or None if there was none yet in this life. Also says what was dropped since the last."""
+        """The newest heartbeat of this process, or None. Also reports how many messages were dropped since the last."""
         dropped = {"records": self._records.dropped(), "messages": self._others.dropped()}
         if any(dropped.values()):
             self._agent.tell("dropped", slot=self._slot, life=self._life, **dropped)
@@ -121,7 +121,7 @@ class WorkerLink:
     # --- news --------------------------------------------------------------------------------------
 
     def tell_heartbeat(self) -> None:
-        """Tell the newest beat now: what it holds may be what all depends on."""
+        """Send the newest heartbeat now: the launcher decides by what it says."""
         if self.worker.heartbeat is not None:
             message = {"say": "beat", **self.worker.heartbeat}
             self._agent.tell("said", slot=self._slot, life=self._life, message=message)
@@ -129,7 +129,7 @@ class WorkerLink:
     def _asked(self, question: Question) -> None:
         request = question.request
         if RANK in request.path:
-            # Ranks go by who holds the newest commit, and beats of different hosts are of different moments.
+            # Ranks depend on who holds the newest commit: the launcher must not go by an older heartbeat.
             self.drain()
             self.tell_heartbeat()
         self._agent.tell(

@@ -1,4 +1,4 @@
-"""What is known of one life of a training process by what it said and was told; and how much it may say. Pure."""
+"""The status of one training process, by the messages it sent and got; and a limit on how many it may send. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 MESSAGES_A_SECOND: Final = 100.0
-"""Messages that are passed on each second, records and others counted apart."""
+"""Messages passed on a second; records and others are counted apart."""
 
 
 class WorkerStatus:
@@ -18,7 +18,7 @@ class WorkerStatus:
         """It has begun an elastic loop."""
         self.done = False
         self.warned = False
-        """Its script has seen that it has to leave."""
+        """Its script has seen that it must leave."""
         self.generation: int | None = None
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
@@ -44,7 +44,7 @@ class WorkerStatus:
                 self._know_generation(message)
 
     def seen_working(self, now: float) -> None:
-        """It says nothing, but it works: as good as a beat."""
+        """It uses the processor: this counts as a heartbeat."""
         self._beat_at = now
 
     def told(self, message: Mapping[str, Any]) -> None:
@@ -65,7 +65,7 @@ class WorkerStatus:
             self.generation = generation
 
     def age(self, now: float) -> float:
-        """Seconds since the newest sign of life."""
+        """Seconds since the newest heartbeat."""
         return round(now - self._beat_at, 3)
 
 
@@ -74,7 +74,7 @@ UNKNOWN: Final = WorkerStatus(0.0)
 
 
 class RateLimit:
-    """Lets through ``MESSAGES_A_SECOND`` a second, twice that in a burst; counts the rest."""
+    """Allows ``MESSAGES_A_SECOND``, twice that in a burst; counts the rest."""
 
     def __init__(self, now: float) -> None:
         self._left = 2 * MESSAGES_A_SECOND
@@ -91,6 +91,6 @@ class RateLimit:
         return True
 
     def dropped(self) -> int:
-        """How many were not let through since this was asked last."""
+        """How many were refused since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped

@@ -1,4 +1,4 @@
-"""What a name resolves to, asked of a child: the resolver may take its time, and the agent has none."""
+"""Resolves a name in a child: the resolver may block, and the agent must not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hvd_elastic_ext.agent.system.streams import CHUNK, close_all_but
 from hvd_elastic_ext.io import process_tree
 
 LIMIT_S: Final = 2.0
-"""How long a resolver may take."""
+"""Seconds that a resolver may take."""
 
 
 class Found(NamedTuple):
@@ -72,7 +72,7 @@ class Lookup:
 def _be_child(name: str, writer: int) -> NoReturn:
     try:
         process_tree.die_with_parent()
-        # Nobody has to end it, then, who might meet another process under its number.
+        # It ends by itself: a signal by number might hit another process.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         close_all_but((writer,))

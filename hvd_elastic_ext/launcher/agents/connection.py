@@ -1,4 +1,4 @@
-"""Connections of the control port, from the moment that somebody knocks. Who may stay is the control's to say."""
+"""Connections of the control port, from accept to close."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, Verdict, 
 from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 
 HELLO_S: Final = 5.0
-"""How long a connection may take to say who it is."""
+"""Seconds that a connection may take to authenticate."""
 MAX_UNPROVEN: Final = 32 << 20
-"""Bytes kept of all those together who have not said who they are."""
+"""Bytes kept of all connections without authentication together."""
 MAX_UNSENT: Final = 4 << 20
-"""Bytes that an agent may leave unread before it is hung up on."""
+"""Bytes that an agent may leave unread before it is disconnected."""
 
 _LOOK_AGAIN_S: Final = 0.02
 _NOTHING_LEFT_S: Final = 1.0
 
 
 class SessionOwner(Protocol):
-    """What connections need of the control."""
+    """What sessions use of the server."""
 
     key: bytes
     buffer: bytearray
@@ -34,25 +34,25 @@ class SessionOwner(Protocol):
     poller: DescriptorPoller
 
     def refuse(self, peer: str, reason: str) -> None:
-        """Count something that was turned away, and name it once."""
+        """Count a refusal, and log each kind once."""
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
-        """Give the session its host. Raises ``WireError`` if it is none of ours."""
+        """Give the session its host. Raises ``WireError`` if it is not an agent of this job."""
 
     def hear(self, session: Session, news: Mapping[str, Any]) -> None:
-        """Take in what an agent says. Raises ``WireError`` if it is no news."""
+        """Take an event of an agent. Raises ``WireError`` if it is none."""
 
     def defect_met(self, session: Session, error: Exception) -> None:
-        """Log a defect of ours, met while something was taken in: with its traceback, once."""
+        """Log a defect of this program with its traceback, once."""
 
     def part(self, session: Session) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
 
 
 class Session:
-    """One connection: a stranger's until it has a ``host``. ``over`` is why it ends, or empty.
+    """One connection, authenticated once it has a ``host``. ``over``: why it ends, or empty.
 
-    ``heard`` is told how many bytes came in of a stranger.
+    ``heard`` gets the number of bytes that came before authentication.
     """
 
     def __init__(
@@ -77,10 +77,7 @@ class Session:
         self._write(self._wire.greeting)
 
     def become(self, host: str, agent: str) -> None:
-        """It is a stranger's no more: from here on the switchboard looks after it.
-
-        There all wait the longer the more there are, so that strangers are looked after by the loop itself.
-        """
+        """Mark it as authenticated: from now on the poller serves it, which pauses longer the more agents there are."""
         self.host, self.agent = host, agent
         self._stop_polling()
         self._at_poller = True
@@ -89,7 +86,7 @@ class Session:
             self._want_writing()
 
     def send(self, order: Mapping[str, Any]) -> bool:
-        """Send without waiting. False if this session has ended, or ends now because nobody reads."""
+        """Send without waiting. False if this session has ended, or ends now because the agent does not read."""
         if self.over:
             return False
         if len(self._unsent) > MAX_UNSENT:
@@ -105,16 +102,16 @@ class Session:
             self.hang_up(reason)
 
     def hang_up(self, reason: str) -> None:
-        """End at once. Whoever is told of it is told by the loop, later: this may be called while something is sent."""
+        """End at once. Closes in the next turn of the loop: this may be called while something is sent."""
         self.over = self.over or reason
         if not self._closing:
             self._closing = True
             self._loop.call_soon(self._close)
 
     def say_goodbye(self, reason: str) -> None:
-        """End once the other end has read everything and has hung up in turn.
+        """End once the other end has read everything and disconnects.
 
-        Closing while an agent talks would make its kernel throw away our last words.
+        Closing a socket with unread data would discard what was not delivered.
         """
         self.over = self.over or reason
         self._saying_goodbye = True
@@ -137,7 +134,7 @@ class Session:
             self._lost(str(error.strerror))
             return
         if size == 0:
-            self._lost("the agent hung up")
+            self._lost("the agent disconnected")
             return
         if not self.host:
             self._heard(self, size)
@@ -147,7 +144,7 @@ class Session:
         except WireError as error:
             self.refuse(str(error))
         except Exception as error:  # noqa: BLE001 - a main loop
-            # What else was in this read is lost. Hung up on, the agent comes back and tells how things stand.
+            # The rest of this read is lost. The agent reconnects and reports its state.
             self._owner.defect_met(self, error)
             self.hang_up("a defect of hvd-elastic")
 
@@ -164,7 +161,7 @@ class Session:
         waiting = bool(self._unsent)
         self._unsent += data
         if not waiting:
-            self._loop.call_soon(self._flush)  # with all else that is said to this agent in the same go
+            self._loop.call_soon(self._flush)  # together with all else for this agent in this turn
 
     def _flush(self) -> None:
         if self._closing:
@@ -203,7 +200,7 @@ class Session:
         if self.host:
             self.hang_up(reason)
         else:
-            self.refuse("it hung up before it said who it is")
+            self.refuse("it disconnected before authentication")
             self.hang_up(reason)
 
     def _close(self) -> None:
@@ -214,13 +211,13 @@ class Session:
         self.gone.set()
 
     def _too_late(self) -> None:
-        self.refuse(f"it did not say who it is within {HELLO_S:g} s")
+        self.refuse(f"no authentication within {HELLO_S:g} s")
 
 
 class Acceptor:
-    """Lets strangers in, a limited number at a time: a crowd of agents that come at once waits and is not sent away.
+    """Accepts connections, a limited number without authentication at a time; many agents at once wait in the queue.
 
-    Those who only stand there give way: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
+    Which of them are closed first: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
     """
 
     def __init__(self, listener: socket.socket, owner: SessionOwner) -> None:
@@ -234,7 +231,7 @@ class Acceptor:
         self._open()
 
     def close(self) -> tuple[Session, ...]:
-        """Let nobody in any more; those who have not said who they are."""
+        """Accept no more; return the sessions without authentication."""
         if not self._closed:
             self._shut()
             self._closed = True
@@ -242,7 +239,7 @@ class Acceptor:
         return self._unauthenticated.all
 
     def settled(self, session: Session) -> None:
-        """``session`` has said who it is, or is gone: there is room for another."""
+        """``session`` is authenticated or gone: there is room for another."""
         if self._unauthenticated.remove(session) and self._again is not None:
             self._open()
 
@@ -263,7 +260,7 @@ class Acceptor:
         self._again = self._loop.call_later(seconds, self._open)
 
     def _accept(self) -> None:
-        """One comes in. (The loop calls again while there are more: nobody who is inside has to wait for a crowd.)"""
+        """Accept one. (The loop calls again while there are more, so that others are served in between.)"""
         now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         if not self._made_room(self._unauthenticated.room(now, most)):
             self._pause(_LOOK_AGAIN_S)
@@ -272,15 +269,15 @@ class Acceptor:
             connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors or no memory left: those who knock can wait
-            self._owner.refuse("everybody who knocks", str(error.strerror))
+        except OSError as error:  # no descriptors or no memory left: connections wait in the queue
+            self._owner.refuse("all new connections", str(error.strerror))
             self._pause(_NOTHING_LEFT_S)
             return
         peer, source = _source(connection, str(address))
         try:
             _notice_dead_peers(connection)
             session = Session(self._owner, connection, peer, heard=self._kept)
-        except OSError:  # it has gone again, or there is nothing left to look after it with
+        except OSError:  # it has disconnected, or nothing is left to serve it with
             connection.close()
             return
         self._unauthenticated.add(session, source, now)
@@ -298,14 +295,14 @@ class Acceptor:
 
 
 def _source(connection: socket.socket, address: str) -> tuple[str, str]:
-    """What a connection's other end is called, and what counts as the place that it comes from.
+    """Name and source of a connection's other end.
 
-    Within this machine that is the user, who has as many addresses as he likes; empty for our own, and root.
+    Within this machine the source is the user, who has many addresses; empty for this user and root.
     """
     try:
         within = address.startswith("127.") or address == connection.getsockname()[0]
         way = owner_lookup() if within else None
-    except OSError:  # it has gone again, or there is nothing left to ask with
+    except OSError:  # it has disconnected, or nothing is left to ask with
         way = None
     if way is None:
         return address, address
@@ -316,7 +313,7 @@ def _source(connection: socket.socket, address: str) -> tuple[str, str]:
 
 
 def _notice_dead_peers(connection: socket.socket) -> None:
-    """Silence is judged by the driver; this only keeps the connection of a machine that is no more from staying."""
+    """Close connections of machines that are gone. Silent agents are the driver's subject."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}.items():
         if hasattr(socket, name):

@@ -1,11 +1,8 @@
-"""The launcher's one port: a session with every agent, over which news come in and orders go out.
+"""The launcher's control port: a session with every agent; events come in and orders go out.
 
-Frames are those of :mod:`hvd_elastic_ext.core.wire`. Whoever is not signed with
-the job's key is shown the door, counted and named once; whoever belongs here is
-handed to the driver as a :data:`ControlEvent`. Everything happens in the
-driver's own loop and nothing waits: a handler that takes its time holds back
-reading, and an agent that does not read is hung up on. It comes again, and what
-it has missed is told anew, since orders follow from the state of things.
+Frames are those of :mod:`hvd_elastic_ext.core.wire`. Connections without the job's key are refused, counted and logged
+once; agents reach the driver as :data:`ControlEvent`. All runs in the driver's loop and nothing waits: a slow handler
+delays reading, and an agent that does not read is disconnected. It reconnects, and orders follow from the state.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
 log = logging.getLogger(__name__)
 
 LINGER_S: Final = 2.0
-"""How long :meth:`Control.stop` waits for agents to take their last orders and hang up."""
+"""Seconds that :meth:`Control.stop` waits for agents to read their last orders and disconnect."""
 
 _READ: Final = 64 << 10
 _BACKLOG: Final = 4096
@@ -61,7 +58,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an agent says; ``news["event"]`` is a string, the rest is unchecked."""
+    """An event of an agent; ``news["event"]`` is a string, the rest is unchecked."""
 
     host: str
     news: Mapping[str, Any]
@@ -69,7 +66,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """An agent has met a launcher of this job with a higher ``incarnation``: this one has nothing to say any more."""
+    """An agent has met a launcher of this job with a higher ``incarnation``: this one must end."""
 
     incarnation: int
 
@@ -84,8 +81,8 @@ class Control:
     welcome; :meth:`set_pace` changes the former. ``ports``, by address, are those of
     an earlier launcher, where its agents look for it: taken again if they are free. ``on_event`` is called in the
     loop, too; it may send and drop. Should it raise, that is logged as a defect
-    and the agent hung up on: it comes again and tells everything anew.
-    ``refused`` counts what was turned away, by reason.
+    and the agent disconnected: it reconnects and reports its state.
+    ``refused`` counts refusals by reason.
     """
 
     def __init__(
@@ -111,9 +108,9 @@ class Control:
         self.orphan_grace_s = orphan_grace_s
         self._sessions: dict[str, Session] = {}
         self._newest: dict[str, str] = {}
-        """By host, the agent that came last."""
+        """By host, the newest agent."""
         self._replaced: set[tuple[str, str]] = set()
-        """Agents that another one of their host came after. Let in again, the two would oust one another for ever."""
+        """Agents replaced by another of their host. If they came back, the two would replace each other for ever."""
         self._acceptors: dict[str, tuple[Acceptor, int]] = {}
         self._stopping = False
         self._named: set[tuple[str, str]] = set()
@@ -152,7 +149,7 @@ class Control:
         return port
 
     def set_pace(self, pace: Pace) -> None:
-        """Have every agent beat so often from now on: those that are there, and those to come."""
+        """Set how often agents send heartbeats, present and later ones."""
         if pace == self.pace:
             return
         self.pace = pace
@@ -161,7 +158,7 @@ class Control:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Those with a session."""
+        """Hosts with a session."""
         return tuple(host for host, session in self._sessions.items() if not session.over)
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
@@ -174,13 +171,13 @@ class Control:
         return session is not None and session.send(order)
 
     def drop(self, host: str, reason: str) -> None:
-        """Hang up on ``host``, unsent orders and all; ``AgentLost`` follows. It may come again."""
+        """Disconnect ``host``; unsent orders are lost and ``AgentLost`` follows. It may reconnect."""
         session = self._sessions.get(host)
         if session is not None:
             session.hang_up(reason)
 
     async def stop(self) -> None:
-        """Hang up on everybody once they have their last orders. There are no events from here on."""
+        """Disconnect all agents once they have read their last orders. No events follow."""
         self._stopping = True
         strangers = tuple(session for acceptor, _ in self._acceptors.values() for session in acceptor.close())
         sessions = (*strangers, *self._sessions.values())
@@ -197,7 +194,7 @@ class Control:
             await asyncio.sleep(0)  # sessions that others have replaced close now
             self.poller.close()
         if self.refused:
-            log.warning("control port: turned away in all: %s", counted(self.refused))
+            log.warning("control port: refused in all: %s", counted(self.refused))
 
     # --- what sessions need: see Desk ---------------------------------------------------------------
 
@@ -213,7 +210,7 @@ class Control:
         if ("", defect) not in self._named and len(self._named) < _MAX_NAMED:
             self._named.add(("", defect))
             who = session.host or session.peer
-            log.error("%s is hung up on, to tell everything anew: %s", who, defect, exc_info=error)
+            log.error("%s is disconnected, to reconnect and report its state: %s", who, defect, exc_info=error)
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
         problem = hello_error(hello, job=self._job)
@@ -249,7 +246,7 @@ class Control:
         return {"do": "welcome", "incarnation": self._incarnation, **times}
 
     def _end(self, session: Session, hello: Mapping[str, Any]) -> None:
-        """Have an agent end that comes back after another one of its host: both would start processes there."""
+        """End an agent that comes back after another of its host: both would start processes there."""
         why = "its host has a newer agent"
         self.refuse(f"an agent of {hello['host']}", why)
         session.send(self._welcome)
@@ -270,7 +267,7 @@ class Control:
             return
         if older.over or older.agent != agent:
             self._tell(AgentLost(host, older.over or "another agent has taken its place"))
-        older.hang_up("it has connected again")
+        older.hang_up("it has reconnected")
 
     def _settled(self, session: Session) -> None:
         for acceptor, _ in self._acceptors.values():
@@ -298,7 +295,7 @@ async def _all_gone(sessions: tuple[Session, ...]) -> None:
 
 
 def counted(refused: Mapping[str, int]) -> str:
-    """How often somebody was turned away, by reason, the most frequent first. Pure."""
+    """Refusals by reason, the most frequent first. Pure."""
     return "; ".join(f"{count} × {reason}" for reason, count in Counter(refused).most_common())
 
 

@@ -25,7 +25,7 @@ def test_what_one_place_has_beyond_its_share_gives_way_at_once_and_others_do_not
     strangers = crowd("b", "a", "a", "b", "a", "c", "d", "a")  # a share is 2
     verdict = strangers.room(NOW, most=8)
     assert (verdict.out, verdict.wait) == (1, False)
-    assert "more came from there" in verdict.reason
+    assert "too many connections" in verdict.reason
     assert strangers.remove(1)
     strangers.add(8, "e", NOW)
     assert strangers.room(NOW, most=8).out == 2

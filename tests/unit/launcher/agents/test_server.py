@@ -56,7 +56,7 @@ def test_an_agent_that_hangs_up_is_lost() -> None:
         agent = await made.joined()
         agent.writer.close()
         await made.until(lambda: len(made.events) == 2)
-        assert made.events[1] == AgentLost("h1", "the agent hung up")
+        assert made.events[1] == AgentLost("h1", "the agent disconnected")
         assert made.control.hosts == ()
         assert not made.control.send("h1", {"do": "finish"})
 
@@ -171,7 +171,7 @@ def test_strangers_are_refused_counted_and_named_once(act, caplog: pytest.LogCap
         play(scenario)
     told, in_all = (record.getMessage() for record in caplog.records)
     assert told.startswith("control port: refused 127.0.0.1: ")
-    assert in_all == told.replace("refused 127.0.0.1:", "turned away in all: 3 ×")
+    assert in_all == told.replace("refused 127.0.0.1:", "refused in all: 3 ×")
 
 
 @pytest.mark.parametrize(
