@@ -7,7 +7,7 @@ from benchmarks.cli import main
 
 
 def stop(*_: object) -> None:
-    """Told to end, it ends as with Ctrl-C: jobs first, then the report of what there is."""
+    """End as with Ctrl-C on SIGTERM: jobs first, then the report."""
     raise KeyboardInterrupt
 
 

@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def measure(case: Case, done: list[Repetition], *, repeats: int, quick: bool) -> None:
-    """Do all repetitions of a case, adding each to ``done`` and telling how it went."""
+    """Do all repetitions of a case, add each to ``done``, and print how it went."""
     sides = "on each side" if len(case.sides) > 1 else f"of {case.sides[0]}"
     progress(f"{case.name}: {case.about}; {repeats} {sides}")
     for repetition in runner.run(case, repeats=repeats, quick=quick):
@@ -90,7 +90,7 @@ def as_json(machine: Machine, rows: Sequence[Row], *, done: Sequence[Repetition]
 
 
 def progress(text: str) -> None:
-    """Tell whoever watches."""
+    """Print progress."""
     print(text, file=sys.stderr, flush=True)
 
 

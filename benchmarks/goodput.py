@@ -1,8 +1,8 @@
-"""What an interval between durable checkpoints is worth, by simulation: the share of its time that a job keeps.
+"""Simulate what an interval between durable checkpoints is worth: the share of its time that a job keeps.
 
-A job trains, and seals a checkpoint in the background every so often. A failure
-takes everything since the last one that was durable by then, and the restart.
-Failures strike restarts and repeated steps as they strike others. Times are seconds.
+A job trains, and writes a checkpoint in the background at an interval. A failure costs all work since the last
+checkpoint that was durable by then, and the restart. Failures also strike restarts and repeated steps. Times are in
+seconds.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, 
 Array = NDArray[np.float64]
 
 LOOK_S: Final = 300.0
-"""How often a job thinks its interval over, beside after each failure."""
+"""Seconds between revisions of the interval, beside the one after each failure."""
 SEAL: Final = Seal(stall_s=0.5, durable_s=10.0, slowed=0.05)
 """Costs a second of training."""
 NOISE: Final = 0.3
-"""How far each measurement of a seal is off: the standard deviation of its logarithm."""
+"""The error of each measurement of a checkpoint: the standard deviation of its logarithm."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """``seal`` is what one costs; ``horizon_s`` is for how long the job is looked at."""
+    """``seal`` is the cost of a checkpoint, ``horizon_s`` the length of the simulation."""
 
     seal: Seal = SEAL
     restart_s: float = 60.0
@@ -39,9 +39,9 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """When jobs fail: gaps of ``first_s`` in the mean, that grow or shrink evenly to ``last_s`` at the horizon's end.
+    """When jobs fail: mean gaps of ``first_s`` that change evenly to ``last_s`` at the end of the horizon.
 
-    ``shape`` is Weibull's: 1 is a failure at any time alike, less has them come in bunches.
+    ``shape`` is that of Weibull: 1 is a constant rate; below 1 failures come in groups.
     """
 
     first_s: float
@@ -49,7 +49,7 @@ class Failing:
     shape: float = 1.0
 
     def traces(self, world: World, count: int, *, seed: int) -> list[Array]:
-        """The failures of ``count`` jobs up to the horizon, which only depend on the arguments."""
+        """The failures of ``count`` jobs up to the horizon; they depend on the arguments only."""
         return [self._trace(world.horizon_s, np.random.default_rng([seed, number])) for number in range(count)]
 
     def _trace(self, horizon: float, rng: np.random.Generator) -> Array:
@@ -66,7 +66,7 @@ class Failing:
 
 
 class Fixed:
-    """Jobs that all seal every so often. They learn nothing, so the lives of all of them are one heap."""
+    """Jobs with a fixed interval. They learn nothing, so the lives of all jobs are computed together."""
 
     def __init__(self, world: World, traces: list[Array]) -> None:
         self._world = world
@@ -77,11 +77,11 @@ class Fixed:
         self._last = np.maximum(0.0, [life[-1] for life in lives])
 
     def goodput(self, interval_s: float) -> float:
-        """The share of the time that they keep in the mean; ``interval_s`` is at least a write long."""
+        """The mean share of the time that they keep; ``interval_s`` is at least the length of a write."""
         cost, durable = self._world.seal.cost_s, self._world.seal.durable_s
         sealed = np.floor(np.maximum(0.0, self._ended - durable) / interval_s)
         kept = np.sum(np.where(sealed > 0, sealed * interval_s - (sealed - 1) * cost, 0.0))
-        # Of a life that goes on at the horizon nothing is lost but what its seals cost.
+        # A life that lasts to the horizon loses only the cost of its checkpoints.
         kept += np.sum(np.maximum(0.0, self._last - np.floor(self._last / interval_s) * cost))
         return float(kept) / (self._jobs * self._world.horizon_s)
 
@@ -91,14 +91,14 @@ Choose = Callable[..., Choice]
 
 
 def auto(world: World, traces: list[Array], *, seed: int) -> float:
-    """The share of the time that jobs keep in the mean that choose their interval as ours do, from the prior on."""
+    """The mean share of the time kept by jobs that choose their interval as ours do, from the prior on."""
     rngs = (np.random.default_rng([seed, number, 1]) for number in range(len(traces)))
     kept = sum(Learner(world, rng).run(trace) for trace, rng in zip(traces, rngs, strict=True))
     return kept / (len(traces) * world.horizon_s)
 
 
 class Learner:
-    """One job: what it knows, and what it has kept."""
+    """One job: what it knows and what it keeps."""
 
     def __init__(self, world: World, rng: np.random.Generator, choose: Choose = checkpoint_interval) -> None:
         self._world = world
@@ -152,7 +152,7 @@ class Learner:
 
 
 def grid(world: World, *, step: float = 1.03) -> list[float]:
-    """Every interval worth a look: from one write after the other to four hours."""
+    """The intervals to try: from back-to-back writes to four hours."""
     most = 4 * 3600.0
     steps = math.ceil(math.log(most / world.seal.durable_s) / math.log(step))
     return [world.seal.durable_s * step**number for number in range(steps + 1)]

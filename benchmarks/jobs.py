@@ -1,8 +1,7 @@
-"""One elastic job of either side, in a folder of its own, that leaves nothing behind.
+"""One elastic job of either side, in a folder of its own. It leaves nothing behind.
 
-Either launcher runs under the agent that our own launcher uses for its workers:
-when its pipe closes, which the benchmark's death does too, it ends whatever the
-launcher started, even processes that put themselves into sessions of their own.
+Both launchers run under the agent of our launcher. When the agent's pipe closes, as it also does when the benchmark
+dies, the agent ends everything that the launcher started, even processes in sessions of their own.
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from typing import Final, TypeVar
 import psutil
 
 from benchmarks import steps
-from benchmarks.model import BenchmarkError, Side, Trial
+from benchmarks.model import BenchmarkError, Side, Timing, Trial
 from hvd_elastic_ext.core.journal import Record, read
 
 T = TypeVar("T")
 
 HOSTS: Final = ("localhost", "127.0.0.1", "127.1")
-"""Names of this machine that *both* launchers take for hosts of their own and start directly, without ssh."""
+"""Names of this machine that *both* launchers accept as hosts of their own and start without ssh."""
 AGENT: Final = "hvd_elastic_ext.agent"
 GRACE_S: Final = 10.0
-"""Rarely used up, but long: a launcher of stock's that has to be killed leaves its semaphores in /dev/shm."""
+"""Long, but rarely needed: stock's launcher, when killed, leaves its semaphores in /dev/shm."""
 START_TIMEOUT_S: Final = 90.0
-"""Until a job steps: interpreters that import torch, on a machine that may be busy."""
+"""Until the first step: interpreters import torch, perhaps on a busy machine."""
 LOOK_S: Final = 0.02
-"""Pause between looks at files. Figures come from stamps, not from when they were looked at."""
+"""Pause between looks at files. Figures come from stamps, not from the time of a look."""
 POLL_S: Final = 1.0
-"""Pause of stock between two runs of its script; the time from run to run is longer and is measured."""
+"""Stock's pause between two runs of its script; the time from run to run is longer and is measured."""
 ROOT: Final = Path(__file__).parent.parent
 TRAINEE: Final = Path(__file__).with_name("trainee.py")
 TRAINEE_LIMIT_S: Final = 240
@@ -55,12 +54,12 @@ echo "$list"
 
 
 class TooLate(BenchmarkError):
-    """What was waited for did not come before the deadline."""
+    """An awaited event did not come before the deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One moment on two scales: ``mono`` for our journal and the stamps, ``wall`` for shell scripts."""
+    """One moment on two clocks: ``mono`` for our journal and the stamps, ``wall`` for shell scripts."""
 
     mono: float
     wall: float
@@ -73,12 +72,10 @@ def now() -> Instant:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Which hosts a job starts with, and how many processes it may have at most.
+    """The hosts that a job starts with, and its greatest number of processes.
 
-    A host is a name, with one process, or ``name:slots``. ``options`` are given
-    to either launcher, ``ours`` to ours alone; ``within`` is what the launcher's
-    command line is given to, where it is not to be run as it is. All traffic
-    goes through ``interface``.
+    A host is a name, with one process, or ``name:slots``. Both launchers get ``options``, only ours gets ``ours``.
+    ``within`` is a command that runs the launcher's command line. All traffic uses ``interface``.
     """
 
     hosts: tuple[str, ...]
@@ -94,7 +91,7 @@ class Shape:
 
 
 class Job:
-    """A running job: its hosts file, its steps, its journal (ours) or what its script was asked (stock)."""
+    """A running job: its hosts file, its steps, its journal (ours) or the calls of its script (stock)."""
 
     def __init__(self, side: Side, folder: Path) -> None:
         self.side = side
@@ -109,7 +106,7 @@ class Job:
         self._agent: subprocess.Popen[bytes] | None = None
 
     def set_hosts(self, lines: Sequence[str]) -> Instant:
-        """Replace the hosts file; the moment just before."""
+        """Replace the hosts file; return the moment just before."""
         fresh = self._folder / "hosts.new"
         fresh.write_text("".join(f"{line}\n" for line in lines))
         moment = now()
@@ -126,7 +123,7 @@ class Job:
             self._agent = subprocess.Popen(
                 [sys.executable, "-m", AGENT],
                 stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,  # its news; what the job writes goes to its standard error
+                stdout=subprocess.DEVNULL,  # its events; the job's output goes to standard error
                 stderr=log,
                 env=environ(os.environ, self._folder),
                 start_new_session=True,
@@ -134,7 +131,7 @@ class Job:
         start = {"do": "start", "slot": 0, "argv": list(argv), "cwd": str(self._folder), "grace_s": GRACE_S}
         orders = ({**start, "output": "stderr", "commits": 0, "core": True}, {"do": "finish"})
         assert self._agent.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # whoever waits for the job will see that it ended
+        with contextlib.suppress(BrokenPipeError):  # a wait for the job will notice
             self._agent.stdin.write(b"".join(json.dumps(order).encode() + b"\n" for order in orders))
             self._agent.stdin.flush()
 
@@ -169,10 +166,10 @@ class Job:
                 self._stamps.append(stamp)
         return self._stamps
 
-    def told(self) -> list[tuple[float, int]]:
-        """Every moment (mono) in which the trainee learned of a change, and its pid."""
+    def notified(self) -> list[tuple[float, int]]:
+        """The moments (mono) at which training processes learned of a change, with their pids."""
         try:
-            lines = self.stamps_file.with_name("stamps.told").read_text().splitlines(keepends=True)
+            lines = self.stamps_file.with_name("stamps.notified").read_text().splitlines(keepends=True)
         except FileNotFoundError:
             return []
         whole = [line.split() for line in lines if line.endswith("\n")]
@@ -206,10 +203,17 @@ class Job:
             if value:
                 return value
             if self._agent is None or self._agent.poll() is not None:
-                raise BenchmarkError(f"the job ended while {what} was waited for: {self.last_words()}")
+                raise BenchmarkError(f"the job ended while {what} was waited for: {self.last_output()}")
             if time.monotonic() > deadline:
-                raise TooLate(f"no {what} in {timeout:g} s: {self.last_words()}")
+                raise TooLate(f"no {what} in {timeout:g} s: {self.last_output()}")
             time.sleep(LOOK_S)
+
+    def time_until(self, what: str, found: Callable[[], float | None], *, since: float, deadline: float) -> Timing:
+        """Seconds from ``since`` to the moment that ``found`` returns; a bound if there is none in ``deadline`` s."""
+        try:
+            return Timing(self.wait_for(what, found, timeout=deadline) - since)
+        except TooLate:
+            return Timing(deadline, at_least=True)
 
     def settle(self, size: int, *, steps_each: int, timeout: float = START_TIMEOUT_S) -> None:
         """Wait until a world of ``size`` has stepped for a while."""
@@ -232,13 +236,13 @@ class Job:
         return moment
 
     def processes(self) -> list[psutil.Process]:
-        """Everything of this job's that runs, but for the agent around it."""
+        """All processes of this job, except the agent around it."""
         with contextlib.suppress(psutil.NoSuchProcess):
             return psutil.Process(self._agent.pid).children(recursive=True) if self._agent else []
         return []
 
-    def last_words(self) -> str:
-        """The last line that the job wrote, for reasons of failures."""
+    def last_output(self) -> str:
+        """The last line of the job's output, for reasons of failures."""
         try:
             lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         except OSError:
@@ -269,10 +273,7 @@ def _kill_tree(pid: int) -> None:
 def figures(
     trial: Trial, script: str, *, ranks: int, arguments: Sequence[int], timeout: float
 ) -> dict[str, list[float]]:
-    """What a script of ``benchmarks/scripts`` measured in a world of ``ranks``, started once and never resized.
-
-    Raises :class:`BenchmarkError` if it ended without a result, or did not end in ``timeout`` seconds.
-    """
+    """Run a script of ``benchmarks/scripts`` once in a world of ``ranks``, and return its figures."""
     result = trial.folder / "figures.json"
     program = [sys.executable, "-m", f"benchmarks.scripts.{script}", str(result), trial.side, *map(str, arguments)]
     world = [horovodrun(), "-np", str(ranks), "-H", f"localhost:{ranks}", "--gloo"] if ranks > 1 else []
@@ -282,13 +283,13 @@ def figures(
         job.wait_for("figures", result.exists, timeout=timeout)
     finally:
         job.end()
-    told: dict[str, list[float]] = json.loads(result.read_text())
-    return told
+    measured: dict[str, list[float]] = json.loads(result.read_text())
+    return measured
 
 
 @contextlib.contextmanager
 def training(trial: Trial, shape: Shape, *, slow: tuple[str, float] | None = None) -> Iterator[Job]:
-    """A job of the trainee, ended on leaving. On the host ``slow[0]`` it takes ``slow[1]`` seconds more to boot."""
+    """A job of ``trainee.py``, ended on leaving. On the host ``slow[0]`` it takes ``slow[1]`` seconds more to start."""
     command = [sys.executable, str(TRAINEE), trial.side, str(trial.folder / "stamps"), str(TRAINEE_LIMIT_S)]
     command += map(str, slow or ())
     with running(trial, shape, command=command) as job:
@@ -308,18 +309,18 @@ def running(trial: Trial, shape: Shape, *, command: Sequence[str]) -> Iterator[J
 
 
 def poll_period(moments: Sequence[float]) -> float:
-    """Seconds from one run of stock's script to the next, as seen in ``moments``; its pause if nothing was seen."""
+    """Seconds between runs of stock's script, as seen in ``moments``; its pause if nothing was seen."""
     between = [later - earlier for earlier, later in itertools.pairwise(moments)]
     return statistics.median(between) if between else POLL_S
 
 
 def between_polls(job: Job, chance: random.Random) -> None:
-    """Wait for a random moment between two polls of stock's, or the poll's phase would decide what is measured."""
+    """Wait for a random moment between two polls of stock's, so that the poll's phase decides nothing."""
     time.sleep(chance.uniform(0.0, poll_period([moment for moment, _ in job.answers()])))
 
 
 def lines(hosts: Sequence[str]) -> list[str]:
-    """A hosts file, with one slot for each host that does not say how many."""
+    """The lines of a hosts file, with one slot for a host without a number."""
     return [host if ":" in host else f"{host}:1" for host in hosts]
 
 
@@ -330,7 +331,7 @@ def environ(base: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 
 def horovodrun() -> str:
-    """Stock Horovod's launcher of this very interpreter. Raises :class:`BenchmarkError` if there is none."""
+    """The ``horovodrun`` of this interpreter. Raises :class:`BenchmarkError` if there is none."""
     beside = Path(sys.executable).with_name("horovodrun")
     found = str(beside) if beside.is_file() else shutil.which("horovodrun")
     if found is None:

@@ -1,4 +1,4 @@
-"""Where and with what it was measured."""
+"""The machine and the versions of a run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Machine:
     load: tuple[float, float, float]
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Two lines of text."""
         load = " ".join(f"{value:.2f}" for value in self.load)
         return [
             f"Machine: {self.cpu}, {self.cores} cores, {self.kernel}; load average before the run: {load}.",

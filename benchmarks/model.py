@@ -1,4 +1,4 @@
-"""What is measured and what is made of it: values and arithmetic, nothing else."""
+"""What is measured, and the arithmetic on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeVar
+
+T = TypeVar("T")
 
 Side = Literal["stock", "ours"]
 SIDES: Final[tuple[Side, ...]] = ("stock", "ours")
@@ -21,7 +23,7 @@ class BenchmarkError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Seconds (or the figure's unit); ``at_least`` if it is only a lower bound, because the deadline came first."""
+    """Seconds (or the unit of the figure); ``at_least``: only a lower bound, because the deadline came first."""
 
     seconds: float
     at_least: bool = False
@@ -29,14 +31,12 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table: a statistic of one of a case's quantities.
+    """One line of the table: a statistic of a quantity.
 
-    ``bar_s`` is the most that ours may take, ``bar_ratio`` the highest ratio of
-    ours to stock, ``bar_floor`` the highest ratio of ours to the median of
-    ``floor``, another quantity measured on our side in the same run; None where
-    no bar is set. With ``slack_s``, ``bar_ratio`` also counts as kept by whoever
-    takes no more than so many seconds longer than stock: a ratio of two short
-    times says little. ``unit`` is "s", or what a quantity that is no time counts.
+    ``bar_s`` is the most that ours may take, ``bar_ratio`` the highest ratio of ours to stock, ``bar_floor`` the
+    highest one of ours to the median of ``floor``, another quantity of ours in the same run. With ``slack_s``, a
+    time at most so many seconds above stock's also meets ``bar_ratio``: a ratio of two short times says little.
+    ``unit`` is "s", or the unit of a quantity that is no time.
     """
 
     quantity: str
@@ -48,7 +48,7 @@ class Figure:
     slack_s: float = 0.0
     unit: Unit = "s"
     sides: tuple[Side, ...] | None = None
-    """Those that have it; None: all of the case's."""
+    """The sides that have it; None: all of the case's."""
 
     @property
     def has_bar(self) -> bool:
@@ -57,12 +57,16 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What one repetition is told: side, number (from 0), a folder of its own, and whether to be quick."""
+    """One repetition: side, number (from 0), a folder of its own, and whether it is a quick run."""
 
     side: Side
     number: int
     folder: Path
     quick: bool = False
+
+    def pick(self, full: T, quick: T) -> T:
+        """``quick`` in a quick run, else ``full``."""
+        return quick if self.quick else full
 
 
 Values = Mapping[str, Sequence[Timing]]
@@ -77,10 +81,8 @@ def _nothing_missing() -> str | None:
 class Case:
     """Something measured in the same way on both sides.
 
-    ``measure`` raises :class:`BenchmarkError` for a repetition that failed.
-    ``repeats`` is how often it is done on each side unless the user says otherwise.
-    ``sides``: those that can be measured at all. ``missing``: what this machine
-    lacks for it and how to get that, or None; where it says something, the case is left out.
+    ``measure`` raises :class:`BenchmarkError` for a repetition that failed. ``repeats`` is the default for each side.
+    ``sides`` are those that can be measured. ``missing`` says what this machine lacks, and how to get it, or None.
     """
 
     name: str
@@ -94,7 +96,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """How one repetition went: what it measured, or why it failed."""
+    """A repetition: what it measured, or why it failed."""
 
     case: str
     side: Side
@@ -122,9 +124,9 @@ class Row:
     ours: Summary
     stock: Summary
     floor: Summary | None = None
-    """What our side's figure is held against besides."""
+    """The other quantity that ours is compared with."""
     sides: tuple[Side, ...] = SIDES
-    """Those that can be measured at all."""
+    """The sides that can be measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def summary(kind: Statistic, values: Sequence[Timing]) -> Summary:
 
 
 def ratio(ours: Timing | None, stock: Timing | None) -> Ratio | None:
-    """Ours over stock; None if it cannot be said."""
+    """Ours over stock; None if there is no ratio."""
     if ours is None or stock is None or stock.seconds <= 0 or (ours.at_least and stock.at_least):
         return None
     value = ours.seconds / stock.seconds

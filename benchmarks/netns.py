@@ -1,8 +1,7 @@
-"""Hosts that can be cut off: network namespaces with names, addresses, a bridge between them and an sshd in each.
+"""Hosts that can be cut off: network namespaces with names, addresses, a bridge and an sshd each.
 
-The namespaces have no names of their own: they last as long as their first process, which
-runs under an agent, as all jobs here do. However a benchmark ends, nothing of them is left.
-The launcher's host *is* the bridge: its interface, like that of all hosts, is ``eth0``.
+A namespace has no name of its own. It lasts as long as its first process, which runs under an agent like all jobs
+here, so nothing is left however a benchmark ends. The launcher's host *is* the bridge; every interface is ``eth0``.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ exec "$3" -D -e -f "$2/sshd_config"
 
 
 def missing() -> str | None:
-    """What this machine lacks for such hosts, and how to get it; None if nothing."""
+    """What this machine lacks for such hosts, and how to get it; None: nothing."""
     if os.geteuid() != 0:
         return "needs root for network namespaces: sudo make bench"
     for program, package in NEEDED.items():
@@ -97,18 +96,18 @@ class Hosts:
             self._ip(name, "link", "set", INTERFACE, "up")
 
     def cut(self, name: str) -> jobs.Instant:
-        """Pull the cable of a host: frames vanish in both directions, and nobody is told. The moment just before."""
+        """Cut off a host: frames are lost in both directions, and nobody is told. Returns the moment just before."""
         moment = jobs.now()
         self._ip(LAUNCHER, "link", "set", self._ports[name], "nomaster")
         return moment
 
     def within(self, folder: Path) -> tuple[str, ...]:
-        """What runs a command line on the launcher's host, in ``folder``."""
+        """The command that runs a command line on the launcher's host, in ``folder``."""
         there = ("sh", "-c", 'cd "$1" && shift && exec "$@"', "sh", str(folder))
         return ("nsenter", f"--target={self._pids[LAUNCHER]}", "--net", "--uts", "--mount", "--", *there)
 
     def end(self) -> None:
-        """End all of them, with everything that runs there."""
+        """End all hosts and everything on them."""
         for job in self._jobs:
             job.end()
 
@@ -131,7 +130,7 @@ class Hosts:
             raise BenchmarkError(f"ip {' '.join(words)}: {done.stderr.strip()}")
 
     def _write(self) -> None:
-        """What stands in the hosts' /etc, and their keys."""
+        """Write the hosts' files for /etc, and their keys."""
         folder = self._folder
         (folder / "ssh").mkdir(parents=True)
         (folder / "home").mkdir()
@@ -140,9 +139,9 @@ class Hosts:
             subprocess.run(command, check=True)
         names = [f"{address} {name}" for name, address in self._addresses.items()]
         (folder / "hosts").write_text("\n".join(["127.0.0.1 localhost", *names]) + "\n")
-        # No name server can be reached from there, and asking one takes its time.
+        # No name server is reachable, and a query takes time.
         (folder / "nsswitch.conf").write_text("passwd: files\ngroup: files\nshadow: files\nhosts: files\n")
-        # Without PAM, sshd turns away an account whose password is "!"; root has that in some images.
+        # Without PAM, sshd rejects an account whose password is "!", as root's in some images.
         (folder / "shadow").touch(0o600)
         (folder / "shadow").write_text("root:*:19000:0:99999:7:::\n")
         (folder / "ssh" / "ssh_config").write_text(
@@ -158,7 +157,7 @@ class Hosts:
 
 @contextlib.contextmanager
 def made(trial: Trial, names: Sequence[str]) -> Iterator[Hosts]:
-    """Hosts of these names, and a launcher; gone on leaving."""
+    """Hosts of these names, and a launcher; ended on leaving."""
     hosts = Hosts(trial.folder / "net", names)
     try:
         hosts.boot()

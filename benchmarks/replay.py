@@ -1,11 +1,11 @@
-"""A published trace of spot instances, squeezed into minutes: what becomes of which host when. Pure.
+"""A published trace of spot instances, compressed into minutes: which host comes and goes when. Pure.
 
-The trace is of 12 ``g4dn.xlarge`` in us-east-1c on 21 November 2020, by the authors of Bamboo (NSDI '23), who keep
-it in their repository (``uclasystem/bamboo``, ``doc/data``): how many there were, and when that changed. Of its
-26 hours these are the last 13, in which instances came and went again and again, from second 41,000 on.
+The trace is of 12 ``g4dn.xlarge`` in us-east-1c on 21 November 2020, by the authors of Bamboo (NSDI '23), in their
+repository (``uclasystem/bamboo``, ``doc/data``): the number of instances and the times of its changes. These are
+the last 13 of its 26 hours, from second 41,000 on, with many changes.
 
-What it does not say is drawn, by a seed: which of the hosts goes, and whether it was told of. A host that comes is a
-new one, under a name that nobody had.
+The trace does not say which host goes and whether it had notice: both are drawn from a seed. A host that comes has a
+new name.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ COUNTS: Final = (
 )  # fmt: skip
 """Second of the trace, and how many of the 12 there were from then on."""
 UNTOLD: Final = 0.3
-"""How likely a host goes without notice."""
+"""The share of hosts that go without notice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """``at_s`` counts from the beginning of the replay. Hosts have numbers, from 0, in the order of their coming."""
+    """``at_s`` counts from the start of the replay. Hosts are numbered from 0 in the order of their arrival."""
 
     at_s: float
     what: What
@@ -41,10 +41,10 @@ class Event:
 
 
 def events(*, hosts: int, lasts_s: float, notice_s: float, seed: int) -> list[Event]:
-    """The trace for a group of ``hosts``, all there at the beginning, in order of time.
+    """The trace for a group of ``hosts``, all there at the start, in order of time.
 
-    The group is as large a part of ``hosts`` as the trace's is of 12, rounded. Notice comes ``notice_s`` before the
-    end, in seconds of the replay, or when the host comes if that is later.
+    The group is the same share of ``hosts`` as the trace's of 12, rounded. Notice comes ``notice_s`` before the end, in
+    seconds of the replay, or when the host comes if that is later.
     """
     return sorted(_events(hosts, lasts_s, notice_s, random.Random(seed)), key=lambda event: event.at_s)
 

@@ -1,4 +1,4 @@
-"""Doing the repetitions: the two sides take turns, so that what disturbs one disturbs the other."""
+"""Does the repetitions. The sides take turns, so that a disturbance hits both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(case: Case, *, repeats: int, quick: bool) -> Iterator[Repetition]:
 
 
 def repetition(case: Case, trial: Trial) -> Repetition:
-    """Do one. Never raises for a repetition that failed: its reason is part of the result."""
+    """Do one repetition. A failure becomes part of the result."""
     try:
         values = case.measure(trial)
     except (BenchmarkError, OSError) as error:

@@ -1,4 +1,4 @@
-"""What can be read from the steps that training processes stamped: pure."""
+"""Facts from the steps that training processes stamp. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """One training step of one process. ``mono`` is on the scale of ``time.monotonic``, for all processes alike."""
+    """One training step of one process. ``mono`` is ``time.monotonic``, the same for all processes."""
 
     mono: float
     pid: int
@@ -21,7 +21,7 @@ class Stamp:
 
 
 def parse(line: str) -> Stamp | None:
-    """Read a line of the stamps file; None if it is not whole."""
+    """Read a line of the stamps file; None if it is incomplete."""
     words = line.split()
     if len(words) != 6 or not line.endswith("\n"):
         return None

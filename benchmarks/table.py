@@ -1,4 +1,4 @@
-"""The report as people read it: a table that is Markdown and lines up in a terminal too."""
+"""The report: a Markdown table that is also aligned on a terminal."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from benchmarks.machine import Machine
 from benchmarks.model import Figure, Ratio, Repetition, Row, Summary, Timing, meets_bar, ratio
 
 NONE = "–"
-"""In the place of a side that cannot be measured."""
+"""Stands for a side that cannot be measured."""
 HEADER = ("case", "what", "ours / stock", "ours", "stock", "bar for ours")
 
 
 def report(
     machine: Machine, rows: Sequence[Row], *, repetitions: Sequence[Repetition], left_out: Mapping[str, str]
 ) -> str:
-    """The whole report: table, what failed, what was not tried (by case, the reason), where it was measured."""
+    """The report: table, failures, cases left out (with the reason), machine."""
     parts = [table(rows), legend(), failures(repetitions), not_tried(left_out), "\n".join(machine.lines())]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -32,7 +32,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def legend() -> str:
-    """What the cells mean."""
+    """The meaning of the cells."""
     return "In brackets: lowest to highest, number of measurements. `> 60 s`: had not happened when the deadline came."
 
 
@@ -46,7 +46,7 @@ def failures(repetitions: Sequence[Repetition]) -> str:
 
 
 def not_tried(left_out: Mapping[str, str]) -> str:
-    """Every case that this machine cannot do, and why; empty if it can do all."""
+    """Every case that this machine cannot run, and why; empty if there is none."""
     return "\n".join(f"Not run: {name}: {reason}" for name, reason in left_out.items())
 
 
@@ -94,7 +94,7 @@ def ratio_text(value: Ratio | None) -> str:
 
 
 def bar_text(row: Row) -> str:
-    """The bar and whether ours keeps it; empty if none is set."""
+    """The bar, and whether ours keeps it; empty if there is none."""
     figure, verdict = row.figure, meets_bar(row)
     bars = []
     if figure.bar_s is not None:

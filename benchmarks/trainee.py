@@ -1,10 +1,10 @@
-"""The smallest training there is, for stock Horovod and for ours alike: it stamps each of its steps.
+"""The smallest training, the same for stock Horovod and for ours: it stamps each of its steps.
 
     trainee.py SIDE STAMPS SECONDS [HOST PAUSE]
 
-One line a step is appended to STAMPS; see ``benchmarks/steps.py``. On HOST it pauses
-before it imports anything large. A line in STAMPS.told says that this process has learned of a change of hosts:
-it was told, or interrupted. Both sides do the very same: nothing but State and decorator differ.
+Each step adds a line to STAMPS; see ``benchmarks/steps.py``. On HOST it pauses before large imports. Each line of
+STAMPS.notified says when a process learned of a change of hosts: by an update or by an interrupt.
+Only State and decorator differ between the sides.
 """
 
 import importlib
@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 if sys.argv[4:5] == [os.environ["HOROVOD_HOSTNAME"]]:
-    time.sleep(float(sys.argv[5]))  # a host that has an image to fetch, a disk to mount, a data set to index
+    time.sleep(float(sys.argv[5]))  # a host that fetches an image, mounts a disk, or indexes a data set
 
 import horovod.torch as hvd
 import torch
@@ -32,28 +32,28 @@ torch.set_num_threads(1)
 model = torch.nn.Linear(4, 4)
 optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.01), model.named_parameters())
 state = elastic.TorchState(model=model, optimizer=optimizer, count=0)
-stamps, told = (os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for path in (STAMPS, f"{STAMPS}.told"))
+stamps, notified = (os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for path in (STAMPS, f"{STAMPS}.notified"))
 started = time.monotonic()
 
 
 def stamp() -> None:
-    """One write a line, so that processes never mix theirs."""
+    """One write per line: processes never mix theirs."""
     who = f"{os.getpid()} {hvd.rank()} {hvd.size()} {state.count} {os.environ['HOROVOD_HOSTNAME']}"
     os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
 
 
-def know() -> None:
-    """This process has learned of a change of hosts."""
-    os.write(told, f"{time.monotonic():.6f} {os.getpid()}\n".encode())
+def note_change() -> None:
+    """Note that this process has learned of a change of hosts."""
+    os.write(notified, f"{time.monotonic():.6f} {os.getpid()}\n".encode())
 
 
 class Listener:
-    """Beside the State, at Horovod's notification manager."""
+    """Listens beside the State at Horovod's notification manager."""
 
     def on_hosts_updated(self, *_: object) -> None:
-        know()
+        note_change()
 
-    if SIDE == "ours":  # such updates are numbered
+    if SIDE == "ours":  # our updates are numbered
         on_hosts_update = on_hosts_updated
 
 
@@ -61,12 +61,12 @@ def train(state: Any) -> None:
     try:
         steps(state)
     except HostsUpdatedInterrupt:
-        know()
+        note_change()
         raise
 
 
 def steps(state: Any) -> None:
-    while time.monotonic() < started + LIMIT_S:  # whatever happens to the benchmark, this ends
+    while time.monotonic() < started + LIMIT_S:  # ends even if the benchmark hangs
         optimizer.zero_grad()
         model(torch.ones(1, 4)).sum().backward()
         optimizer.step()

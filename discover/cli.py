@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from discover.app import assembly
-from discover.app.daemon import Inbox
+from discover.app.daemon import EventQueue
 from discover.app.settings import SETTLE, FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
 from discover.publishing.addresses import parse_listen
 from discover.selection.operators import GPUS, OPERATORS
@@ -42,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    # It complains when it is told to forget a directory that has just vanished, which is daily business here.
+    # It logs an error when a watched directory vanishes, which is normal here.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
     try:
         settings = settings_from(sys.argv[1:] if argv is None else argv, os.environ)
@@ -59,16 +59,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _serve(settings: Settings, life: str) -> int:
-    inbox = Inbox()
+    inbox = EventQueue()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, inbox.signalled)
     return assembly.serve(settings, life=life, inbox=inbox)
 
 
 def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
-    """Fold flags, environment and configuration file into settings.
-
-    Raises :class:`UsageError` or :class:`BadHosts`.
+    """Combine flags, environment and configuration file into settings. Raises :class:`UsageError` or
+    :class:`BadHosts`.
     """
     parser = build_parser()
     first, _ = _config_parser().parse_known_args(argv)
@@ -92,7 +91,7 @@ def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All options, documented."""
+    """All options, with their help."""
     parser = _Parser(
         prog="hvd-discover",
         description="Follow a source of hosts and publish them, atomically and only when they change.",
@@ -190,7 +189,7 @@ OWN_OPTIONS = {
         *("exit_with_container", "own_pod", "no_events", "reap_failed"),
     ),
 }
-"""Options that go with one source only; --slots goes with each."""
+"""Options of one source only; --slots goes with each."""
 
 
 def _source(options: argparse.Namespace) -> FileSettings | StaticSettings | KubernetesSettings:

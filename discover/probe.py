@@ -1,8 +1,7 @@
-"""Ask the daemon how it is, over its socket file: ``python -I -m discover.probe SOCKET /livez``.
+"""Asks the daemon how it does, over its socket file: ``python -I -m discover.probe SOCKET /livez``.
 
-For the probes of a container whose daemon listens on a socket file only: a kubelet
-that asks by HTTP would need a port that is open to the whole cluster. Loads nothing
-of ours and little else, since it is run every few seconds.
+For the probes of a container whose daemon listens on a socket file only: a kubelet that asks by HTTP would need a port
+that is open to the whole cluster. It imports little, as it runs every few seconds.
 
 Exit code 0 if the daemon answers 200, else 1 with one line on standard error; 2 for usage.
 """
@@ -36,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _asked(path: str, target: str) -> tuple[int, str]:
-    """The status and the body's first line. Raises ``OSError``, or ``ValueError`` if that is no answer."""
+    """Return the status and the body's first line. Raises ``OSError``, or ``ValueError`` if that is no answer."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(WAIT)
         connection.connect(path)

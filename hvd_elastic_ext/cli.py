@@ -34,6 +34,11 @@ COMMANDS: Final = {
 }
 
 
+def _module(name: str, arguments: Sequence[str]) -> str:
+    replays = name == "events" and any(each.partition("=")[0] == "--replay" for each in arguments)
+    return "hvd_elastic_ext.launcher.cli.replay" if replays else COMMANDS[name].module
+
+
 def usage() -> str:
     """The top-level help."""
     width = max(map(len, COMMANDS))
@@ -57,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"hvd-elastic: no command {name!r}; there are: {', '.join(COMMANDS)}\n")
         return 2
     try:
-        code = importlib.import_module(COMMANDS[name].module).main(arguments[1:])
+        code = importlib.import_module(_module(name, arguments[1:])).main(arguments[1:])
     except ElasticError as error:
         say(sys.stderr, f"hvd-elastic {name}: {error}\n")
         return error.exit_code

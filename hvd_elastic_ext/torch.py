@@ -21,7 +21,6 @@ from horovod.common.elastic import notification_manager
 
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.comms import choose, current_world
 from hvd_elastic_ext.worker.comms.choose import local_rank, rank, size
 from hvd_elastic_ext.worker.comms.horovod import fence_horovod, horovod_comms
@@ -33,7 +32,6 @@ from hvd_elastic_ext.worker.optim.learning_rate import ScaledLearningRate
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames
 from hvd_elastic_ext.worker.patches import horovod_hook
 from hvd_elastic_ext.worker.process import standby
-from hvd_elastic_ext.worker.state import keeper
 from hvd_elastic_ext.worker.state.importing import Names, Source
 from hvd_elastic_ext.worker.state.loop import elastic as _elastic
 from hvd_elastic_ext.worker.state.mixin import Choices, ElasticMixin, Face, keeper_for, part_for
@@ -47,7 +45,6 @@ __all__ = [
     "GlobalBatches",
     "ScaledLearningRate",
     "TorchState",
-    "admit",
     "check_alive",
     "heartbeat",
     "init",
@@ -200,15 +197,6 @@ def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
     if not isinstance(state, Face):
         raise UsageError(f"{type(state).__name__} takes no checkpoint; use elastic.TorchState, or elastic.ElasticMixin")
     return state._keeper.load(source, names)
-
-
-def admit(*kinds: Any) -> None:
-    """Let values of these types (or functions) come from other ranks, though no State of this process holds one yet.
-
-    Plain data, what a State holds when it is built, and records (dataclasses,
-    enumerations, named tuples) of the script's own modules need not be named.
-    """
-    keeper.admitted_by_user.update(tree_codec.names_of(kinds))
 
 
 @contextmanager

@@ -1,51 +1,39 @@
-"""The cases by name, in the order in which they run. A case measures; it never decides what is good enough."""
+"""The cases by name, in the order in which they run.
+
+Belongs here: what is measured, and the bar for it; ``resize`` for jobs whose hosts change, ``state`` for commits and
+checkpoints, ``daemon`` for ``hvd-discover``. Never here: a verdict on a measurement.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.cases import (
-    check,
-    checkpoint,
-    cluster,
-    cluster_peers,
-    commit,
-    crowded,
+from benchmarks.cases.daemon import cluster, cluster_outage, discover_script
+from benchmarks.cases.resize import (
     growth,
-    hosts_change,
-    interval,
-    kill,
+    hosts_change_to_driver,
+    hosts_change_to_workers,
+    join_crowded,
     large_job,
-    link_cut,
-    outage,
-    removal,
-    sealing,
-    spot_trace,
-    strangers,
-    sync,
-    told,
+    shrink,
 )
+from benchmarks.cases.state import checkpoint, checkpoint_interval, checkpoint_stall, in_process, spot_trace
 from benchmarks.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
-    hosts_change.CASE,
-    told.CASE,
+    hosts_change_to_driver.CASE,
+    hosts_change_to_workers.CASE,
     *growth.CASES,
-    kill.case(2, repeats=15),
-    kill.case(3, repeats=5),
-    link_cut.CASE,
-    removal.CASE,
-    crowded.CASE,
+    *shrink.CASES,
     large_job.CASE,
-    strangers.CASE,
-    *commit.CASES,
-    *check.CASES,
+    join_crowded.CASE,
+    *in_process.CASES,
     checkpoint.CASE,
-    sync.CASE,
-    sealing.CASE,
-    interval.CASE,
+    in_process.SYNC_CASE,
+    checkpoint_stall.CASE,
+    checkpoint_interval.CASE,
     spot_trace.CASE,
     *cluster.CASES,
-    cluster_peers.CASE,
-    outage.CASE,
+    discover_script.CASE,
+    cluster_outage.CASE,
 )

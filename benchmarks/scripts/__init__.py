@@ -1,5 +1,5 @@
-"""What a case runs in processes of its own: each prints nothing, and leaves what it measured in a file.
+"""Programs that cases run in processes of their own. Each writes its figures to a file.
 
-Belongs here: scripts that work alike with the stock State and with ours.
-Never here: a judgement of what they measure.
+Belongs here: programs that work with the stock State and with ours.
+Never here: a verdict on a figure.
 """

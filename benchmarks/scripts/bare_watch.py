@@ -1,4 +1,4 @@
-"""The least that could do it: watch raw events, keep names, replace a file. It lists once and never recovers.
+"""The simplest follower: watch raw events, keep names, replace a file. It lists once and never recovers.
 
 python -m benchmarks.scripts.bare_watch KUBECONFIG SELECTOR HOSTS_FILE
 """
@@ -34,7 +34,7 @@ def main(kubeconfig: Path, selector: str, hosts_file: Path) -> None:
 
 
 def take(event: dict[str, Any], names: dict[str, None]) -> None:
-    """Note what one event says."""
+    """Apply one event."""
     metadata = event["object"]["metadata"]
     if event["type"] == "DELETED" or metadata.get("deletionTimestamp"):
         names.pop(metadata["name"], None)

@@ -1,4 +1,4 @@
-"""What the scripts share."""
+"""Shared by the scripts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def resident_mb() -> float:
 
 
 def tell(path: str, figures: dict[str, list[float]]) -> None:
-    """Leave the figures, whole or not at all."""
+    """Write the figures to a file, atomically."""
     fresh = Path(f"{path}.new")
     fresh.write_text(json.dumps(figures))
     fresh.replace(path)

@@ -1,9 +1,9 @@
-"""The training of ``spot-trace``, the same for all: a small model, real steps, and a pause that stands for a device.
+"""The training of ``spot-trace``, the same for all: a small model, real steps, and a pause instead of a device.
 
     spot.py ours|stock|torchrun STAMPS SAVED
 
-Stamps are as those of ``benchmarks/trainee.py``. Stock's and torchrun's save what they have to the file SAVED every
-so many steps, and go on from there when they begin; ours leaves that to its launcher.
+Stamps are as those of ``benchmarks/trainee.py``. Stock and torchrun save to the file SAVED at an interval of steps,
+and start from there; for ours the launcher does it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ stamps = os.open(STAMPS, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
 
 def stamp(rank: int, size: int, step: int) -> None:
-    """One write a line, so that processes never mix theirs."""
+    """One write per line: processes never mix theirs."""
     who = f"{os.getpid()} {rank} {size} {step} {os.environ['HOROVOD_HOSTNAME']}"
     os.write(stamps, f"{time.monotonic():.6f} {who}\n".encode())
 
 
 def step(net: Any, optimizer: Any, number: int, rank: int) -> None:
-    """One step on data of its own."""
+    """One step on its own data."""
     source = torch.Generator().manual_seed(number * 1000 + rank)
     inputs, labels = torch.randn(BATCH, 256, generator=source), torch.randint(10, (BATCH,), generator=source)
     optimizer.zero_grad()
@@ -52,7 +52,7 @@ def step(net: Any, optimizer: Any, number: int, rank: int) -> None:
 
 
 def save(step: int) -> None:
-    """Durable, whole or not at all."""
+    """Save durably and atomically."""
     fresh = SAVED.with_name(f"{SAVED.name}.new")
     with fresh.open("wb") as file:
         torch.save({"model": model.state_dict(), "adam": adam.state_dict(), "step": step}, file)
@@ -62,7 +62,7 @@ def save(step: int) -> None:
 
 
 def saved() -> int:
-    """Take up what was saved; the steps that it has behind it."""
+    """Load what was saved; return its number of steps."""
     if not SAVED.exists():
         return 0
     told = torch.load(SAVED, weights_only=True)
@@ -72,7 +72,7 @@ def saved() -> int:
 
 
 def with_horovod() -> None:
-    """Ours and stock's: nothing but State, decorator and who saves differ."""
+    """Ours and stock: only State, decorator and saving differ."""
     hvd: Any = importlib.import_module("horovod.torch")
     elastic: Any = importlib.import_module("hvd_elastic_ext.torch" if SIDE == "ours" else "horovod.torch.elastic")
     hvd.init()
@@ -96,7 +96,7 @@ def with_horovod() -> None:
 
 
 def with_torchrun() -> None:
-    """Told to end, all save and know it; whoever was told ends, and the others begin anew from there."""
+    """On SIGTERM all ranks save; the signalled ones end, and the others start again from there."""
     dist: Any = importlib.import_module("torch.distributed")
     told: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: told.append(number))

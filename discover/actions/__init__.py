@@ -1,6 +1,6 @@
-"""What the daemon does in a cluster besides publishing: Events on the job, pods deleted, its own end.
+"""What the daemon does in a cluster besides publishing: Events, deletion of failed pods, its own end.
 
-Belongs here: what is done, and the pure decisions about it (``event_policy``, ``reap_policy``).
+Belongs here: actions, and the pure decisions about them (``event_policy``, ``reap_policy``).
 
 Never here: which pods are hosts, and where hosts are published.
 """

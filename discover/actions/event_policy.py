@@ -1,6 +1,6 @@
-"""What is worth an Event: hosts that go or are lost, pods that run and are no hosts. Pure.
+"""Which Events are written: hosts that leave or are lost, pods that run and are no hosts. Pure.
 
-Few words for many pods: what comes together is told together, and each kind of thing seldom.
+What happens together is one Event, and each kind is limited.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from discover.actions.picture import Scene
-from discover.selection.selection import Grade, Verdict
+from discover.actions.cluster_view import ClusterView
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
 
-class Kind(Enum):
-    """The reasons of Events. LEAVING: hosts removed after a notice. LOST: without one. EXCLUDED: pods that have run
-    for long and are no hosts. REAPED: pods that ``--reap-failed`` deleted."""
+class Reason(Enum):
+    """The reasons of Events. LEAVING: hosts removed after a notice. LOST: without one. EXCLUDED: pods that have run for
+    long and are no hosts. REAPED: pods that ``--reap-failed`` deleted.
+    """
 
     LEAVING = "HostsLeaving"
     LOST = "HostsLost"
@@ -26,15 +27,15 @@ class Kind(Enum):
 
     @property
     def type(self) -> str:
-        return "Warning" if self in (Kind.LOST, Kind.EXCLUDED) else "Normal"
+        return "Warning" if self in (Reason.LOST, Reason.EXCLUDED) else "Normal"
 
 
 @dataclass(frozen=True, slots=True)
-class TellLimits:
-    """In seconds, but for ``names``: how many pods a message names.
+class EventLimits:
+    """In seconds, except for ``names``: how many pods a message names.
 
-    ``gather``: how long what happens is gathered before it is told. ``pause``: between two messages of one kind.
-    ``long``: after which a pod that runs and is no host is worth a word.
+    ``gather``: how long changes are collected before an Event. ``pause``: between two Events of one kind. ``long``:
+    after which a pod that runs and is no host is reported.
     """
 
     gather: float = 2.0
@@ -44,7 +45,7 @@ class TellLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class PodNote:
     """One pod, and what became of it."""
 
     uid: str
@@ -54,51 +55,56 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    kind: Kind
+    kind: Reason
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class EventState:
     """What is remembered from look to look; times in monotonic seconds.
 
-    ``published``: of the last look, by UID; None before the first. ``waiting``: what is to be told, and ``since``
-    when; ``at``: when each kind was told last. ``idle``: since when pods have run without being hosts, by UID;
-    ``known``: those of them that were told.
+    ``published``: of the last look, by UID; None before the first. ``waiting``: what is to be reported, ``since`` when;
+    ``at``: when each kind was last. ``idle``: since when pods have run without being hosts, by UID; ``known``: those of
+    them that were reported.
     """
 
     published: Mapping[str, Host] | None = None
-    waiting: Mapping[Kind, tuple[Item, ...]] = field(default_factory=dict)
-    since: Mapping[Kind, float] = field(default_factory=dict)
-    at: Mapping[Kind, float] = field(default_factory=dict)
+    waiting: Mapping[Reason, tuple[PodNote, ...]] = field(default_factory=dict)
+    since: Mapping[Reason, float] = field(default_factory=dict)
+    at: Mapping[Reason, float] = field(default_factory=dict)
     idle: Mapping[str, float] = field(default_factory=dict)
     known: frozenset[str] = frozenset()
 
 
-def tell(
-    now: float, told: Told, scene: Scene, *, reaped: Iterable[Item] = (), limits: TellLimits = TellLimits()
-) -> tuple[Told, tuple[Message, ...], float | None]:
-    """Say what is to be told of a look: ``(memory, messages, when time alone changes that)``.
+def decide_events(
+    now: float,
+    state: EventState,
+    view: ClusterView,
+    *,
+    reaped: Iterable[PodNote] = (),
+    limits: EventLimits = EventLimits(),
+) -> tuple[EventState, tuple[Message, ...], float | None]:
+    """Decide which Events a look leads to: ``(state, messages, when time alone changes that)``.
 
-    The first look tells nothing: what was there before is no news. ``reaped`` are told with the rest.
+    The first look leads to none: what was there before is no news. ``reaped`` are reported, too.
     """
-    gone = _gone(told.published or {}, scene)
-    idle, excluded = _excluded(now, told, scene, limits)
-    news = {**gone, Kind.EXCLUDED: excluded, Kind.REAPED: tuple(reaped)}
-    waiting = {kind: _again(told.waiting.get(kind, ()), scene, kind) + news[kind] for kind in Kind}
-    since = {kind: told.since.get(kind, now) for kind in Kind if waiting[kind]}
+    gone = _gone(state.published or {}, view)
+    idle, excluded = _excluded(now, state, view, limits)
+    news = {**gone, Reason.EXCLUDED: excluded, Reason.REAPED: tuple(reaped)}
+    waiting = {kind: _again(state.waiting.get(kind, ()), view, kind) + news[kind] for kind in Reason}
+    since = {kind: state.since.get(kind, now) for kind in Reason if waiting[kind]}
     due = {
-        kind: max(start + limits.gather, told.at.get(kind, -limits.pause) + limits.pause)
+        kind: max(start + limits.gather, state.at.get(kind, -limits.pause) + limits.pause)
         for kind, start in since.items()
     }
     ripe = [kind for kind, moment in due.items() if now >= moment]
-    messages = tuple(Message(kind, _text(kind, waiting[kind], len(scene.published), limits)) for kind in ripe)
-    known = frozenset(uid for uid in told.known if uid in idle).union(item.uid for item in excluded)
-    after = Told(
-        published=scene.published,
+    messages = tuple(Message(kind, _text(kind, waiting[kind], len(view.published), limits)) for kind in ripe)
+    known = frozenset(uid for uid in state.known if uid in idle).union(item.uid for item in excluded)
+    after = EventState(
+        published=view.published,
         waiting={kind: items for kind, items in waiting.items() if items and kind not in ripe},
         since={kind: start for kind, start in since.items() if kind not in ripe},
-        at={**told.at, **dict.fromkeys(ripe, now)},
+        at={**state.at, **dict.fromkeys(ripe, now)},
         idle=idle,
         known=known,
     )
@@ -107,63 +113,65 @@ def tell(
     return after, messages, min(ends, default=None)
 
 
-def _gone(before: Mapping[str, Host], scene: Scene) -> dict[Kind, tuple[Item, ...]]:
-    missing = {} if before is scene.published else {uid: before[uid] for uid in before if uid not in scene.published}
-    found: dict[Kind, list[Item]] = {Kind.LEAVING: [], Kind.LOST: []}
+def _gone(before: Mapping[str, Host], view: ClusterView) -> dict[Reason, tuple[PodNote, ...]]:
+    missing = {} if before is view.published else {uid: before[uid] for uid in before if uid not in view.published}
+    found: dict[Reason, list[PodNote]] = {Reason.LEAVING: [], Reason.LOST: []}
     if missing:
-        seen = {verdict.pod.uid: verdict for verdict in scene.verdicts if verdict.pod.uid in missing}
+        seen = {verdict.pod.uid: verdict for verdict in view.verdicts if verdict.pod.uid in missing}
         for uid, host in missing.items():
             verdict = seen.get(uid)
             if verdict is None:
-                found[Kind.LOST].append(Item(uid, host.name, "its pod is gone"))
+                found[Reason.LOST].append(PodNote(uid, host.name, "its pod is gone"))
             else:
-                kind = Kind.LEAVING if verdict.grade is Grade.LEAVING else Kind.LOST
-                found[kind].append(Item(uid, verdict.pod.key.name, scene.reason(verdict)))
+                kind = Reason.LEAVING if verdict.grade is Grade.LEAVING else Reason.LOST
+                found[kind].append(PodNote(uid, verdict.pod.key.name, view.reason(verdict)))
     return {kind: tuple(items) for kind, items in found.items()}
 
 
-def _excluded(now: float, told: Told, scene: Scene, limits: TellLimits) -> tuple[Mapping[str, float], tuple[Item, ...]]:
+def _excluded(
+    now: float, state: EventState, view: ClusterView, limits: EventLimits
+) -> tuple[Mapping[str, float], tuple[PodNote, ...]]:
     idle = {
-        verdict.pod.uid: told.idle.get(verdict.pod.uid, now)
-        for verdict in scene.verdicts
-        if verdict.pod.uid not in scene.published and _runs(verdict, scene)
+        verdict.pod.uid: state.idle.get(verdict.pod.uid, now)
+        for verdict in view.verdicts
+        if verdict.pod.uid not in view.published and _runs(verdict, view)
     }
-    late = {uid for uid, start in idle.items() if now >= start + limits.long and uid not in told.known}
+    late = {uid for uid, start in idle.items() if now >= start + limits.long and uid not in state.known}
     if not late:
         return idle, ()
-    found = [verdict for verdict in scene.verdicts if verdict.pod.uid in late]
-    return idle, tuple(Item(each.pod.uid, each.pod.key.name, scene.reason(each)) for each in found)
+    found = [verdict for verdict in view.verdicts if verdict.pod.uid in late]
+    return idle, tuple(PodNote(each.pod.uid, each.pod.key.name, view.reason(each)) for each in found)
 
 
-def _runs(verdict: Verdict, scene: Scene) -> bool:
-    """Whether one might expect it to be a host: it was started, and is not to go."""
+def _runs(verdict: Verdict, view: ClusterView) -> bool:
+    """Whether one might expect it to be a host: it was started, and does not leave."""
     at_work = verdict.pod.phase in ("Running", "Unknown") and verdict.grade is not Grade.LEAVING
-    return at_work and verdict.pod.deleting is None and scene.owns(verdict)
+    return at_work and verdict.pod.deleting is None and view.owns(verdict)
 
 
-def _again(items: tuple[Item, ...], scene: Scene, kind: Kind) -> tuple[Item, ...]:
-    """Without those who are back before anybody was told."""
-    if kind is Kind.REAPED or not items:
+def _again(items: tuple[PodNote, ...], view: ClusterView, kind: Reason) -> tuple[PodNote, ...]:
+    """Drop hosts that are back before they were reported."""
+    if kind is Reason.REAPED or not items:
         return items
-    return tuple(item for item in items if item.uid not in scene.published)
+    return tuple(item for item in items if item.uid not in view.published)
 
 
 LONGEST: Final = 1000
 """Characters; the API takes 1024."""
 
 
-def _text(kind: Kind, items: tuple[Item, ...], left: int, limits: TellLimits) -> str:
+def _text(kind: Reason, items: tuple[PodNote, ...], left: int, limits: EventLimits) -> str:
     count, one = len(items), len(items) == 1
     match kind:
-        case Kind.LEAVING:
+        case Reason.LEAVING:
             what = f"{count} host{' is' if one else 's are'} leaving, {left} left"
-        case Kind.LOST:
+        case Reason.LOST:
             what = f"{count} host{' is' if one else 's are'} lost, {left} left"
-        case Kind.EXCLUDED:
+        case Reason.EXCLUDED:
             pods = "pod has" if one else "pods have"
             hosts = "is no host" if one else "are no hosts"
             what = f"{count} {pods} run for {limits.long / 60:.0f} minutes and {hosts}"
-        case Kind.REAPED:
+        case Reason.REAPED:
             what = f"deleted {count} pod{'' if one else 's'}, so that the job's controller makes new ones"
     chosen = sorted(items, key=lambda item: item.name)[: limits.names]
     named = ", ".join(f"{item.name} ({item.why})" for item in chosen)

@@ -1,8 +1,7 @@
-"""Which pods of the job are to be deleted so that its controller makes new ones (``--reap-failed``). Pure.
+"""Which pods of the job are deleted so that its controller makes new ones (``--reap-failed``). Pure.
 
-A controller that keeps failed pods never replaces them: so they are deleted, once everybody could see why they failed.
-And whoever is about to be killed by a node that shuts down is deleted first: deleted pods are replaced, killed ones
-become failed ones.
+A controller that keeps failed pods never replaces them: so they are deleted, after a moment to look at them. A pod on a
+node that shuts down is deleted before it is killed: deleted pods are replaced, killed ones become failed ones.
 """
 
 from __future__ import annotations
@@ -11,25 +10,26 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from discover.actions.picture import Scene
-from discover.kube.backoff import Backoff
+from discover.actions.cluster_view import ClusterView
+from discover.common.backoff import Backoff
 from discover.selection.objects import Key
-from discover.selection.selection import Grade, Verdict
-from discover.selection.signals import Table, judge_node
+from discover.selection.signals import Table, node_signals
+from discover.selection.verdicts import Grade, Verdict
 
 SHUTDOWN: Final = ("node-shutdown", "gke-spot-shutdown")
-"""Rows of the table of signals that say that a kubelet is about to kill all pods of its node. There is no such row for
-a lack of memory or disk: whom a kubelet chooses then is not told before it is done."""
+"""Signals of a kubelet that is about to kill all pods of its node. There is none for a lack of memory or disk: whom the
+kubelet chooses then is known only afterwards.
+"""
 
-FAILED, EVICTED, DOOMED = "failed", "evicted", "shutdown"
+FAILED, EVICTED, SHUTTING_DOWN = "failed", "evicted", "shutdown"
 
 
 @dataclass(frozen=True, slots=True)
 class ReapLimits:
-    """In seconds, but for ``per_minute``: how many pods at most are deleted within one.
+    """In seconds, except for ``per_minute``: how many pods at most are deleted within one.
 
-    ``linger``: how long a failed pod is left to be seen. ``handed``: how long a departure has been published before
-    its pod is deleted. ``again``: between two deletions of pods of one name, doubled with each up to ``longest``, and
+    ``linger``: how long a failed pod is left to be seen. ``handed``: how long a departure has been published before its
+    pod is deleted. ``again``: between two deletions of pods of one name, doubled with each up to ``longest``, and
     forgotten after twice that.
     """
 
@@ -42,7 +42,7 @@ class ReapLimits:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """``cause`` is one of FAILED, EVICTED and DOOMED; ``why`` is for people."""
+    """``cause`` is one of FAILED, EVICTED and SHUTTING_DOWN; ``why`` is for people."""
 
     key: Key
     uid: str
@@ -51,10 +51,11 @@ class Deletion:
 
 
 @dataclass(frozen=True, slots=True)
-class Reaped:
+class ReapState:
     """What is remembered; times in monotonic seconds. ``since``: since when pods have been due, by UID. ``done``: UIDs
-    whose deletion was asked for. ``recent``: when, within the last minute. ``names``: how often and when last.
-    ``refused``: of pods whose deletion came to nothing, and not before when it is asked for again, by UID."""
+    whose deletion was requested. ``recent``: when, within the last minute. ``names``: how often and when last.
+    ``refused``: pods whose deletion failed, and when it is requested again, by UID.
+    """
 
     since: Mapping[str, float] = field(default_factory=dict)
     done: frozenset[str] = frozenset()
@@ -63,18 +64,17 @@ class Reaped:
     refused: Mapping[str, tuple[Backoff, float]] = field(default_factory=dict)
 
 
-def reap(
-    now: float, reaped: Reaped, scene: Scene, table: Table, *, limits: ReapLimits = ReapLimits()
-) -> tuple[Reaped, tuple[Deletion, ...], float | None]:
-    """Say what to delete now: ``(memory, deletions, when time alone changes that)``; the most urgent come first, and
-    of them those that were never refused.
+def decide_deletions(
+    now: float, reaped: ReapState, view: ClusterView, table: Table, *, limits: ReapLimits = ReapLimits()
+) -> tuple[ReapState, tuple[Deletion, ...], float | None]:
+    """Decide what to delete now: ``(state, deletions, when time alone changes that)``; the most urgent first, and of
+    those the ones that were never refused.
 
-    What was deleted is to be told by :func:`deleted`, what was refused by :func:`refused`; all else is named again
-    the next time.
+    Pass what was deleted to :func:`deleted`, what was refused to :func:`refused`; all else comes again the next time.
     """
-    worth = list(_worth(scene, table))
+    worth = list(_worth(view, table))
     since = {each.uid: reaped.since.get(each.uid, now) for each in worth}
-    there = {verdict.pod.uid for verdict in scene.verdicts} if reaped.done else ()
+    there = {verdict.pod.uid for verdict in view.verdicts} if reaped.done else ()
     memory = replace(
         reaped,
         since=since,
@@ -87,7 +87,7 @@ def reap(
     waiting = [each for each in worth if each.uid not in memory.done]
     ripe = sorted(
         (each for each in waiting if now >= due[each.uid]),
-        key=lambda each: (each.cause != DOOMED, each.uid in memory.refused, since[each.uid]),
+        key=lambda each: (each.cause != SHUTTING_DOWN, each.uid in memory.refused, since[each.uid]),
     )
     chosen = ripe[: max(0, limits.per_minute - len(memory.recent))]
     ends = [due[each.uid] for each in waiting if now < due[each.uid]]
@@ -96,8 +96,8 @@ def reap(
     return memory, tuple(chosen), min(ends, default=None)
 
 
-def deleted(now: float, reaped: Reaped, deletion: Deletion) -> Reaped:
-    """Take in that a pod's deletion was asked for."""
+def deleted(now: float, reaped: ReapState, deletion: Deletion) -> ReapState:
+    """Take in that a pod's deletion was requested."""
     count, _ = reaped.names.get(deletion.key, (0, now))
     return replace(
         reaped,
@@ -107,8 +107,8 @@ def deleted(now: float, reaped: Reaped, deletion: Deletion) -> Reaped:
     )
 
 
-def refused(now: float, reaped: Reaped, deletion: Deletion, *, jitter: float, least: float = 0.0) -> Reaped:
-    """Take in that a pod's deletion came to nothing: it is not asked for again before ``least`` seconds.
+def refused(now: float, reaped: ReapState, deletion: Deletion, *, jitter: float, least: float = 0.0) -> ReapState:
+    """Take in that a pod's deletion failed: it is not requested again before ``least`` seconds.
 
     ``jitter`` is drawn from [0, 1).
     """
@@ -117,42 +117,43 @@ def refused(now: float, reaped: Reaped, deletion: Deletion, *, jitter: float, le
     return replace(reaped, refused={**reaped.refused, deletion.uid: (backoff, now + max(pause, least))})
 
 
-def _worth(scene: Scene, table: Table) -> Iterator[Deletion]:
-    if scene.job is not None and scene.job.finished:
+def _worth(view: ClusterView, table: Table) -> Iterator[Deletion]:
+    if view.job is not None and view.job.finished:
         return  # nobody makes new ones, and people want to see the logs of these
     going: dict[str, bool] = {}
-    for verdict in scene.verdicts:
+    for verdict in view.verdicts:
         pod = verdict.pod
         if pod.phase == "Failed":
-            if _ours(verdict, scene):
+            if _ours(verdict, view):
                 cause = EVICTED if pod.reason in ("Evicted", "Terminated") else FAILED
-                yield Deletion(pod.key, pod.uid, cause, scene.reason(verdict))
-        elif verdict.grade is Grade.LEAVING and pod.phase == "Running" and _ours(verdict, scene):
+                yield Deletion(pod.key, pod.uid, cause, view.reason(verdict))
+        elif verdict.grade is Grade.LEAVING and pod.phase == "Running" and _ours(verdict, view):
             if pod.node not in going:
-                going[pod.node] = _shuts_down(pod.node, scene, table)
+                going[pod.node] = _shuts_down(pod.node, view, table)
             if going[pod.node]:
-                yield Deletion(pod.key, pod.uid, DOOMED, scene.reason(verdict))
+                yield Deletion(pod.key, pod.uid, SHUTTING_DOWN, view.reason(verdict))
 
 
-def _ours(verdict: Verdict, scene: Scene) -> bool:
-    """Somebody makes a new one, and nobody is told of this one as a host."""
+def _ours(verdict: Verdict, view: ClusterView) -> bool:
+    """Whether it is the job's, somebody makes a new one, and it is not published."""
     pod = verdict.pod
-    deletable = bool(pod.uid and pod.owner) and pod.deleting is None and pod.uid not in scene.published
-    return deletable and scene.owns(verdict)
+    deletable = bool(pod.uid and pod.owner) and pod.deleting is None and pod.uid not in view.published
+    return deletable and view.owns(verdict)
 
 
-def _shuts_down(node: str, scene: Scene, table: Table) -> bool:
-    view = None if scene.nodes is None else scene.nodes.get(node)
-    return view is not None and any(found.signal.name in SHUTDOWN for found in judge_node(view, table))
+def _shuts_down(node: str, view: ClusterView, table: Table) -> bool:
+    found = None if view.nodes is None else view.nodes.get(node)
+    return found is not None and any(each.signal.name in SHUTDOWN for each in node_signals(found, table))
 
 
 def _patience(deletion: Deletion, since: float, limits: ReapLimits) -> float:
-    return since + (limits.handed if deletion.cause == DOOMED else limits.linger)
+    return since + (limits.handed if deletion.cause == SHUTTING_DOWN else limits.linger)
 
 
-def _rest(memory: Reaped, deletion: Deletion, limits: ReapLimits) -> float:
-    """When its deletion may be asked for after an earlier one that was refused, or of another pod of its name: one that
-    fails as soon as it is there is not made all the time."""
+def _rest(memory: ReapState, deletion: Deletion, limits: ReapLimits) -> float:
+    """When its deletion may be requested after a refusal, or after that of another pod of its name: a pod that always
+    fails at once is not made all the time.
+    """
     _, rest = memory.refused.get(deletion.uid, (None, float("-inf")))
     if deletion.key in memory.names:
         count, at = memory.names[deletion.key]

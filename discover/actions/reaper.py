@@ -1,18 +1,27 @@
-"""``--reap-failed``: deletes the pods that :mod:`discover.actions.reap_policy` names, in a thread of its own."""
+"""``--reap-failed``: deletes the pods that :mod:`discover.actions.reap_policy` chooses, in a thread of its own."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from discover.actions.event_policy import Item
-from discover.actions.picture import Scene
-from discover.actions.reap_policy import DOOMED, Deletion, Reaped, ReapLimits, deleted, reap, refused
-from discover.common.background import Aside
-from discover.kube.backoff import Backoff
-from discover.kube.changes import CONFLICT, NOT_ALLOWED, NOT_FOUND, NOT_YET, Sender, lacks_right, path_of, said
-from discover.kube.transport import RequestFailed, Trouble
+from discover.actions.cluster_view import ClusterView
+from discover.actions.event_policy import PodNote
+from discover.actions.reap_policy import (
+    SHUTTING_DOWN,
+    Deletion,
+    ReapLimits,
+    ReapState,
+    decide_deletions,
+    deleted,
+    refused,
+)
+from discover.actions.request_retry import FORBIDDEN_PAUSE, RequestRetry
+from discover.common.backoff import LONGEST_PAUSE
+from discover.common.metrics import WriteMetrics
+from discover.common.threads import PeriodicThread
+from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, Failure, RequestFailed, Sender, object_path
 from discover.selection.objects import Key
 from discover.selection.operators import JobView
 from discover.selection.signals import Table
@@ -23,168 +32,130 @@ LOG = logging.getLogger("hvd-discover")
 TURN: Final = 0.5
 """Seconds from one look to the next: a node that shuts down leaves its pods fifteen."""
 
-NOT_ALLOWED_PAUSE: Final = 60.0
-"""Seconds after which a right may have been given, or a webhook may have changed its mind."""
-
-
-class Counters(Protocol):
-    """Who counts."""
-
-    def reaped(self, cause: str) -> None: ...
-
-    def reap_failed(self) -> None: ...
-
-
 ReadJob = Callable[[Sender], JobView | None]
-"""Reads the job as it is now; None if there is none to be read. Raises :class:`RequestFailed`."""
+"""Reads the job as it is now; None if there is none. Raises :class:`RequestFailed`."""
 
 
 class Reaper:
-    """``scene``: the latest look, None before the first; another object after each. ``job`` is asked before failed pods
-    are deleted. ``told`` hears of each pod that was deleted. ``own``: the daemon's own pod, which is never deleted."""
+    """``view``: the latest look, None before the first; another object after each. ``job`` is read before failed pods
+    are deleted. ``reaped`` is told of each deletion. ``own``: the daemon's own pod, which is never deleted."""
 
     def __init__(
         self,
         sender: Sender,
-        scene: Callable[[], Scene | None],
+        view: Callable[[], ClusterView | None],
         table: Table,
         *,
         job: ReadJob,
         own: Key | None,
-        told: Callable[[Item], None],
-        counters: Counters,
+        reaped: Callable[[PodNote], None],
+        metrics: WriteMetrics,
         clock: Clock,
         draw: Callable[[], float],
         limits: ReapLimits | None = None,
     ) -> None:
         self._sender = sender
-        self._see = scene
+        self._latest_view = view
         self._table = table
         self._read_job = job
         self._own = own
-        self._tell = told
-        self._counters = counters
+        self._reaped = reaped
+        self._metrics = metrics
         self._clock = clock
         self._draw = draw
         self._limits = limits or ReapLimits()
-        self._reaped = Reaped()
-        self._scene: Scene | None = None
+        self._state = ReapState()
+        self._view: ClusterView | None = None
         self._again_at: float | None = None
-        self._backoff = Backoff()
-        self._not_before = 0.0
-        self._trouble = ""
-        self._allowed = False
+        self._retry = RequestRetry("--reap-failed", manifest="reap.yaml", clock=clock, draw=draw)
         self._refusals: dict[str, str] = {}
-        self._over = ""
+        self._finished_job = ""
         self._logged: set[str] = set()
-        self._aside = Aside("reaper", self.turn, clock=clock, interrupt=sender.interrupt, farewell=sender.close)
-
-    def start(self) -> None:
-        self._aside.start()
-
-    def hurry(self) -> None:
-        self._aside.hurry()
-
-    def stop(self) -> None:
-        self._aside.stop()
+        self._thread = PeriodicThread("reaper", self.turn, clock=clock, interrupt=sender.interrupt, at_end=sender.close)
+        self.start, self.begin_stop, self.stop = self._thread.start, self._thread.begin_stop, self._thread.stop
 
     def turn(self) -> float:
-        """Look, and delete what is to be deleted; return after how many seconds to look again."""
-        now, scene = self._clock.mono(), self._see()
+        """Look, and delete what is due; return the seconds to the next turn."""
+        now, view = self._clock.mono(), self._latest_view()
         due = self._again_at is not None and now >= self._again_at
-        if scene is None or now < self._not_before or (scene is self._scene and not due):
+        if view is None or not self._retry.due(now) or (view is self._view and not due):
             return TURN
-        self._reaped, chosen, self._again_at = reap(now, self._reaped, scene, self._table, limits=self._limits)
-        self._scene = scene
-        self._logged.intersection_update(self._reaped.since)
-        self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._reaped.since}
-        over: bool | None = None
+        self._state, chosen, self._again_at = decide_deletions(now, self._state, view, self._table, limits=self._limits)
+        self._view = view
+        self._logged.intersection_update(self._state.since)
+        self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._state.since}
+        finished: bool | None = None
         for deletion in chosen:
-            if deletion.cause == DOOMED and self._see() is not scene:
-                self._scene = None  # the node may be well by now: others are deleted slowly at times
+            if deletion.cause == SHUTTING_DOWN and self._latest_view() is not view:
+                self._view = None  # deletions take time, and the node may be well by now
                 return 0.0
-            if deletion.cause != DOOMED:
-                over = self._is_over(scene) if over is None else over
-                if over:
-                    break  # none of those that follow is more urgent
+            if deletion.cause != SHUTTING_DOWN:
+                finished = self._job_finished(view) if finished is None else finished
+                if finished:
+                    break  # those that follow are not more urgent
             try:
                 if deletion.key != self._own:
                     self._delete(deletion)
-                self._reaped = deleted(self._clock.mono(), self._reaped, deletion)
+                self._state = deleted(self._clock.mono(), self._state, deletion)
             except RequestFailed as error:
-                self._counters.reap_failed()
-                self._scene = None  # what was not done is to be looked at again
-                if _for_all(error):
-                    self._rest(deletion, error)
+                self._metrics.reap_failed()
+                self._view = None  # look again at what was not done
+                if _concerns_all(error):
+                    if not error.lacks_right:  # this pod's webhook may hang: try others first
+                        self._state = refused(self._clock.mono(), self._state, deletion, jitter=0.0)
+                    self._retry.failed(error, forbidden=error.lacks_right)
                     return TURN
                 self._refuse(deletion, error)
         return TURN
 
-    def _is_over(self, scene: Scene) -> bool:
-        """Whether the job has finished since it was read for ``scene``, which may be a minute ago. Its failed pods stay
-        then, for who wants to know why. Where that cannot be found out, what was known of the job holds."""
-        if scene.job is None:
+    def _job_finished(self, view: ClusterView) -> bool:
+        """Whether the job has finished since it was read for ``view``: then its failed pods stay, for their logs. If
+        the job cannot be read, what was known of it holds."""
+        if view.job is None:
             return False
-        if scene.job.uid != self._over or not self._over:
+        if view.job.uid != self._finished_job or not self._finished_job:
             try:
                 job = self._read_job(self._sender)
             except RequestFailed as error:
-                return said(error, NOT_FOUND)  # then its pods go with it
+                return error.answered(NOT_FOUND)  # its pods are deleted with it
             if job is None or not job.finished:
                 return False
-            self._over = job.uid
+            self._finished_job = job.uid
             LOG.info("--reap-failed: the job has finished; its failed pods stay")
-        return scene.job.uid == self._over
+        return view.job.uid == self._finished_job
 
     def _delete(self, deletion: Deletion) -> None:
-        """Raises :class:`RequestFailed` if it is neither done nor done with."""
+        """Raises :class:`RequestFailed` if the pod may still be there."""
         if deletion.uid not in self._logged:  # before it is done: it is the record of why
             self._logged.add(deletion.uid)
             LOG.warning("reaping pod %s (%s): %s", deletion.key, deletion.cause, deletion.why)
         options: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
-            # Whatever has taken its name meanwhile is another pod. Its grace is its own: it may have to take its leave.
+            # Another pod may have taken its name meanwhile. The grace is the pod's own: its preStop has to run.
             "preconditions": {"uid": deletion.uid},
         }
         try:
-            self._sender.send("DELETE", path_of("v1", deletion.key.namespace, "pods", deletion.key.name), options)
+            self._sender.send("DELETE", object_path("v1", deletion.key.namespace, "pods", deletion.key.name), options)
         except RequestFailed as error:
-            if not (said(error, NOT_FOUND) or said(error, CONFLICT)):
+            if not (error.answered(NOT_FOUND) or error.answered(CONFLICT)):
                 raise
-            self._trouble = ""
+            self._retry.clear_problem()
             LOG.info("pod %s is gone already", deletion.key)
             return
-        self._trouble, self._allowed = "", True
-        self._counters.reaped(deletion.cause)
-        self._tell(Item(deletion.uid, deletion.key.name, deletion.why))
+        self._retry.succeeded()
+        self._metrics.reaped(deletion.cause)
+        self._reaped(PodNote(deletion.uid, deletion.key.name, deletion.why))
 
     def _refuse(self, deletion: Deletion, error: RequestFailed) -> None:
-        """One pod is not deleted for now; that holds up no other."""
-        least = max(NOT_ALLOWED_PAUSE if said(error, NOT_ALLOWED) else 0.0, min(error.retry_after or 0.0, 30.0))
-        self._reaped = refused(self._clock.mono(), self._reaped, deletion, jitter=self._draw(), least=least)
+        """One pod is not deleted for now; that does not delay others."""
+        least = max(FORBIDDEN_PAUSE if error.answered(FORBIDDEN) else 0.0, min(error.retry_after or 0.0, LONGEST_PAUSE))
+        self._state = refused(self._clock.mono(), self._state, deletion, jitter=self._draw(), least=least)
         if self._refusals.get(deletion.uid) != str(error):
             self._refusals[deletion.uid] = str(error)
             LOG.warning("--reap-failed: pod %s is not deleted for now: %s", deletion.key, error)
 
-    def _rest(self, deletion: Deletion, error: RequestFailed) -> None:
-        """Nobody is deleted for now."""
-        now, remedy = self._clock.mono(), ""
-        if self._allowed and lacks_right(error):
-            self._allowed, self._not_before = False, now + NOT_YET
-            return
-        self._backoff, pause = self._backoff.failed(now, self._draw())
-        pause = max(pause, min(error.retry_after or 0.0, 30.0))
-        if lacks_right(error):
-            remedy, pause = "; docker/manifests/reap.yaml gives the right", NOT_ALLOWED_PAUSE
-        else:  # it may be this pod's doing, say a webhook that hangs: others first, the next time
-            self._reaped = refused(now, self._reaped, deletion, jitter=0.0)
-        self._not_before = now + pause
-        if self._trouble != str(error):
-            self._trouble = str(error)
-            LOG.warning("--reap-failed: %s%s", error, remedy)
 
-
-def _for_all(error: RequestFailed) -> bool:
-    """Whether the same is to be expected for every pod, or tells us not to go on. RBAC knows no single pods here."""
-    return error.trouble is not Trouble.ANSWERED or error.code in (401, 429, 503) or lacks_right(error)
+def _concerns_all(error: RequestFailed) -> bool:
+    """Whether every other pod would be refused, too. RBAC here knows no single pods."""
+    return error.failure is not Failure.ANSWERED or error.code in (401, 429, 503) or error.lacks_right

@@ -1,6 +1,6 @@
-"""The daemon: its settings, how its parts are put together, its loop.
+"""The daemon: its settings, assembly and loop.
 
 Belongs here: what joins a source and the places where hosts are published.
 
-Never here: anything that only one source or one place needs.
+Never here: what only one source or one place needs.
 """

@@ -1,32 +1,32 @@
-"""Settings in, a running whole out: which part gets which."""
+"""Makes the parts of the daemon from its settings."""
 
 from __future__ import annotations
 
 import logging
 
-from discover.actions.events import Teller
-from discover.actions.init_container_check import PlaceCheck
+from discover.actions.events import EventWriter
+from discover.actions.init_container_check import InitContainerCheck
 from discover.actions.reaper import Reaper
-from discover.actions.sidecar_exit import Companion
-from discover.app.daemon import Daemon, Inbox
-from discover.app.decide import Standing, publication_of
-from discover.app.kube_assembly import companion, configmap, kubernetes_source, writers
-from discover.app.once import look, render
+from discover.actions.sidecar_exit import ContainerWatch
+from discover.app.daemon import Daemon, EventQueue
+from discover.app.decide import DaemonState, publication_of
+from discover.app.kube_assembly import configmap, kubernetes_source, own_pod_watch, writers
+from discover.app.once import observe_once, render
 from discover.app.settings import FileSettings, KubernetesSettings, Outputs, Settings, StaticSettings
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.common.source import Source
-from discover.publishing.configmap import ConfigMap, Delegate, own_in_time
+from discover.publishing.configmap import BackgroundConfigMap, ConfigMap, own_in_time
 from discover.publishing.files import HostsFile, Publisher, PublishFailed, Script
 from discover.publishing.http_server import servers_at
-from discover.publishing.latest import Board
-from discover.publishing.publishers import Outlets
+from discover.publishing.latest import LatestPublication
+from discover.publishing.overlap import Overlap
+from discover.publishing.publishers import Publishers
 from discover.publishing.routes import Routes
-from discover.publishing.survivor import OverlappingHostsFile
 from discover.selection.explain import FollowsPods
 from discover.sources.file import FileSource
 from discover.sources.pods import KubernetesSource
-from discover.sources.resumed import Recalled
+from discover.sources.resumed import ResumedSource
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import Clock, SystemClock
 
@@ -34,35 +34,36 @@ LOG = logging.getLogger("hvd-discover")
 
 
 def source_of(settings: Settings, *, metrics: Metrics, clock: Clock) -> Source:
-    """Make the source that was asked for. Raises :class:`UsageError` if it cannot be."""
+    """Make the source. Raises :class:`UsageError` if it cannot be made."""
     match settings.source:
         case FileSettings() as file:
             return FileSource(file.watch, slots=file.slots)
         case StaticSettings() as static:
             return StaticSource(static.hosts)
         case KubernetesSettings() as cluster:
-            return kubernetes_source(cluster, metrics=metrics.of_cluster(), clock=clock)
+            return kubernetes_source(cluster, metrics=metrics.for_cluster(), clock=clock)
 
 
-def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = None) -> int:
-    """Run the daemon until it is told to stop; return the exit code.
-
-    Raises :class:`Permanent` errors for what cannot be served.
-    """
+def serve(settings: Settings, *, life: str, inbox: EventQueue, clock: Clock | None = None) -> int:
+    """Run the daemon until it is told to stop; return the exit code. Raises :class:`Permanent` errors."""
     clock = clock or SystemClock()
-    vitals, metrics, board = Vitals(clock), Metrics(clock), Board()
+    vitals, metrics, board = Health(clock), Metrics(clock), LatestPublication()
     source = source_of(settings, metrics=metrics, clock=clock)
     files = _files(settings.outputs, metrics, source, clock=clock)
     kept = _configmap(settings, source, life=life, metrics=metrics, clock=clock)
-    beyond = [] if kept is None else [Delegate(kept, clock=clock, failed=metrics.failed, owns=metrics.of_writes().owns)]
+    beyond = (
+        []
+        if kept is None
+        else [BackgroundConfigMap(kept, clock=clock, failed=metrics.failed, owns=metrics.for_writes().owns)]
+    )
     beside = _beside(settings, source, inbox, beyond, metrics=metrics, clock=clock)
-    outlets = Outlets([*files, board, *beyond], metrics)
+    outlets = Publishers([*files, board, *beyond], metrics)
     routes = Routes(board, vitals=vitals, metrics=metrics, clock=clock)
     servers = servers_at(settings.outputs.listen, routes)
 
     def leaving() -> None:
         for each in (*beside, *beyond):
-            each.hurry()  # all at once: each may wait for the server
+            each.begin_stop()  # all at once: each may wait for the server
 
     try:
         standing = _own(files, life)
@@ -73,7 +74,7 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
         daemon = Daemon(
             _recalled(settings, source, beyond),
             outlets,
-            standing=standing,
+            state=standing,
             vitals=vitals,
             metrics=metrics,
             clock=clock,
@@ -95,17 +96,23 @@ def serve(settings: Settings, *, life: str, inbox: Inbox, clock: Clock | None = 
 
 
 def _beside(
-    settings: Settings, source: Source, inbox: Inbox, beyond: list[Delegate], *, metrics: Metrics, clock: Clock
-) -> list[Companion | PlaceCheck | Teller | Reaper]:
-    """What works beside the loop, in threads of its own."""
+    settings: Settings,
+    source: Source,
+    inbox: EventQueue,
+    beyond: list[BackgroundConfigMap],
+    *,
+    metrics: Metrics,
+    clock: Clock,
+) -> list[ContainerWatch | InitContainerCheck | EventWriter | Reaper]:
+    """Make the parts that run in threads of their own."""
     if not isinstance(settings.source, KubernetesSettings) or not isinstance(source, KubernetesSource):
         return []
 
     def stands_by() -> bool:
         return any(each.stands_by for each in beyond)
 
-    own = companion(settings.source, metrics=metrics.of_cluster(), clock=clock, end=inbox.end)
-    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.of_writes(), clock=clock)
+    own = own_pod_watch(settings.source, metrics=metrics.for_cluster(), clock=clock, end=inbox.end)
+    made = writers(settings.source, source, stands_by=stands_by, metrics=metrics.for_writes(), clock=clock)
     return [*([] if own is None else [own]), *made]
 
 
@@ -113,11 +120,11 @@ def _configmap(settings: Settings, source: Source, *, life: str, metrics: Metric
     name, cluster = settings.outputs.configmap, settings.source
     if not name or not isinstance(cluster, KubernetesSettings) or not isinstance(source, KubernetesSource):
         return None
-    return configmap(cluster, name, source, life=life, metrics=metrics.of_writes(), clock=clock)
+    return configmap(cluster, name, source, life=life, metrics=metrics.for_writes(), clock=clock)
 
 
 def look_once(settings: Settings, *, life: str) -> str:
-    """Look, publish, and return the outcome as text. Raises :class:`ElasticError` if either fails."""
+    """Look, publish, and return the result as text. Raises :class:`ElasticError` if either fails."""
     clock = SystemClock()
     metrics = Metrics(clock)
     source = source_of(settings, metrics=metrics, clock=clock)
@@ -129,10 +136,10 @@ def look_once(settings: Settings, *, life: str) -> str:
         if kept is not None:
             own_in_time(kept, clock=clock)
             if settings.outputs.hosts_file is None:
-                standing = Standing(life, seniority=kept.standing())
+                standing = DaemonState(life, seniority=kept.published_before())
         _resume(source, standing)
-        seen = look(source, clock=clock)
-        publication = publication_of(standing, seen.sight)
+        seen = observe_once(source, clock=clock)
+        publication = publication_of(standing, seen.observation)
         for publisher in everywhere:
             publisher.publish(publication)
     finally:
@@ -144,35 +151,33 @@ def look_once(settings: Settings, *, life: str) -> str:
 def _files(outputs: Outputs, metrics: Metrics, source: Source, *, clock: Clock) -> list[Publisher]:
     files: list[Publisher] = []
     if outputs.hosts_file is not None:
-        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote)
+        overlap = Overlap(alive=source.still_there, clock=clock) if isinstance(source, FollowsPods) else None
+        hosts_file = HostsFile(outputs.hosts_file, wrote=metrics.wrote, overlap=overlap)
         if outputs.script is not None:  # first: where there are hosts, there is the script that prints them
             files.append(Script(outputs.script, hosts_file=hosts_file.path, wrote=metrics.wrote))
-        if isinstance(source, FollowsPods):
-            files.append(OverlappingHostsFile(hosts_file, alive=source.still_there, clock=clock))
-        else:
-            files.append(hosts_file)
+        files.append(hosts_file)
     return files
 
 
-def _resume(source: Source, standing: Standing) -> None:
+def _resume(source: Source, standing: DaemonState) -> None:
     if isinstance(source, FollowsPods):
         source.resume(standing.seniority)
 
 
-def _recalled(settings: Settings, source: Source, beyond: list[Delegate]) -> Source:
-    """Without a hosts file it is the ConfigMap that tells what was published before, and it may be long in coming."""
+def _recalled(settings: Settings, source: Source, beyond: list[BackgroundConfigMap]) -> Source:
+    """Without a hosts file, the ConfigMap says what was published before, and it may take long to read."""
     if not beyond or settings.outputs.hosts_file is not None or not isinstance(source, FollowsPods):
         return source
-    return Recalled(source, beyond[0])
+    return ResumedSource(source, beyond[0])
 
 
-def _own(files: list[Publisher], life: str) -> Standing:
-    """Take the hosts file, and from it the order in which an earlier life saw the hosts come."""
+def _own(files: list[Publisher], life: str) -> DaemonState:
+    """Take the hosts file, and from it the order in which an earlier run saw the hosts come."""
     for publisher in files:
-        if isinstance(publisher, HostsFile | OverlappingHostsFile):
+        if isinstance(publisher, HostsFile):
             try:
                 publisher.own()
             except PublishFailed as error:
                 LOG.warning("publishing: %s", error)
-            return Standing(life, seniority=publisher.standing())
-    return Standing(life)
+            return DaemonState(life, seniority=publisher.published_before())
+    return DaemonState(life)

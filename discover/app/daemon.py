@@ -1,4 +1,4 @@
-"""The one loop: something happened, look at the source, decide, publish."""
+"""The daemon's loop: wait for an event, look at the source, decide, publish."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from discover.app.decide import Seen, Standing, decide
-from discover.common.health import Vitals
+from discover.app.decide import DaemonState, Seen, decide
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.common.source import Source
-from discover.publishing.publishers import Outlets
+from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import ElasticError
 
 LOG = logging.getLogger("hvd-discover")
 
 TICK = 1.0
-"""Seconds between turns when nothing happens: what failed is tried again, what others broke is mended."""
+"""Seconds between turns without events: failed publications are repeated, changed files are restored."""
 
 
 class Note(Enum):
-    """CHANGED: the source may tell something new. TICK: time passed, nothing else."""
+    """CHANGED: the source may have something new. TICK: time passed."""
 
     CHANGED = 1
     TICK = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SignalReceived:
     """A signal arrived."""
 
     signal_number: int
@@ -50,21 +50,21 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
-    """There is nothing left to do here."""
+class StopRequested:
+    """A part of the daemon asks it to end."""
 
     why: str
     exit_code: int
     stops: bool = True
 
 
-Event = Note | Told | Over
+Event = Note | SignalReceived | StopRequested
 
 
-class Inbox:
+class EventQueue:
     """Events for the loop, from any thread and from signal handlers (its queue is re-entrant).
 
-    Changes that come before the loop has looked are one: a look sees all there is.
+    Changes that come before the loop has looked are one: a look sees everything.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Inbox:
         self._attended = False
 
     def attend(self) -> None:
-        """Somebody is about to read: from now on a signal is an event like others."""
+        """From now on signals become events, as the loop is about to read."""
         self._attended = True
 
     def changed(self) -> None:
@@ -82,18 +82,19 @@ class Inbox:
             self._queue.put(Note.CHANGED)
 
     def signalled(self, signal_number: int, _frame: object) -> None:
-        """Raises ``SystemExit`` if nobody reads yet: what is put together until then may wait for others, say for a
-        program that brings credentials."""
-        told = Told(signal_number)
+        """Raises ``SystemExit`` before the loop reads: setting up may wait, say for a program that brings
+        credentials.
+        """
+        told = SignalReceived(signal_number)
         if told.stops and not self._attended:
             raise SystemExit(told.exit_code)
         self._queue.put(told)
 
     def end(self, why: str, exit_code: int) -> None:
-        self._queue.put(Over(why, exit_code))
+        self._queue.put(StopRequested(why, exit_code))
 
     def next(self, timeout: float) -> Event:
-        """Return the next event, ``TICK`` if there is none for ``timeout`` seconds."""
+        """Return the next event, ``TICK`` after ``timeout`` seconds without one."""
         try:
             event = self._queue.get(timeout=timeout)
         except queue.Empty:
@@ -103,8 +104,8 @@ class Inbox:
         return event
 
 
-class Reasons:
-    """Logs a reason when it is another one than before."""
+class ReasonLog:
+    """Logs a reason when it changes."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
@@ -112,23 +113,23 @@ class Reasons:
     def say(self, topic: str, reason: str, *, level: int) -> None:
         if self._last.get(topic, "") != reason:
             self._last[topic] = reason
-            LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "well again")
+            LOG.log(level if reason else logging.INFO, "%s: %s", topic, reason or "recovered")
 
 
 def _nothing() -> None:
-    """There is nobody else to be told."""
+    """The default of ``leaving``."""
 
 
 class Daemon:
-    """Follows one source, until it is told to stop, whatever becomes of the source."""
+    """Follows one source until it is told to stop, whatever becomes of the source."""
 
     def __init__(
         self,
         source: Source,
-        outlets: Outlets,
+        outlets: Publishers,
         *,
-        standing: Standing,
-        vitals: Vitals,
+        state: DaemonState,
+        vitals: Health,
         metrics: Metrics,
         clock: Clock,
         next_event: Callable[[float], Event],
@@ -138,21 +139,21 @@ class Daemon:
         """``leaving`` is called once at the end, before anything is waited for."""
         self._source = source
         self._outlets = outlets
-        self._standing = standing
+        self._standing = state
         self._vitals = vitals
         self._metrics = metrics
         self._clock = clock
         self._next_event = next_event
         self._changed = changed
         self._leaving = leaving
-        self._reasons = Reasons()
+        self._reasons = ReasonLog()
         self._problem = ""
         self._published_at = clock.mono()
 
     def run(self) -> int:
         """Run until a signal says stop; return the exit code.
 
-        Raises :class:`discover.publishing.file_lock.Taken` if another process owns a place to publish to.
+        Raises :class:`discover.publishing.file_lock.OwnedByOther` if another process owns a place to publish to.
         """
         self._source.start(self._changed)
         try:
@@ -165,13 +166,13 @@ class Daemon:
         look = due = True
         while True:
             news = look and self._look()
-            # In a storm of changes that change no host, what is published is not looked after each time.
+            # Fast changes that change no host do not lead to a check of the published files each time.
             if news or due or self._clock.mono() >= self._published_at + TICK:
                 self._publish()
-            self._vitals.beat()
+            self._vitals.loop_turned()
             event = self._next_event(TICK)
-            if isinstance(event, Told | Over) and event.stops:
-                level = logging.ERROR if isinstance(event, Over) and event.exit_code else logging.INFO
+            if isinstance(event, SignalReceived | StopRequested) and event.stops:
+                level = logging.ERROR if isinstance(event, StopRequested) and event.exit_code else logging.INFO
                 LOG.log(level, "stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
             due = event is Note.TICK
@@ -181,13 +182,13 @@ class Daemon:
         """Look at the source; return whether there is anything to publish or to report."""
         before = self._problem
         decision, reason = decide(self._clock.mono(), self._standing, self._see())
-        self._standing, self._problem = decision.standing, decision.problem
+        self._standing, self._problem = decision.state, decision.problem
         self._reasons.say("source", decision.problem, level=logging.WARNING)
         if decision.problem and not decision.followed:
             self._metrics.refused()
-        if decision.news and decision.standing.last is not None:
-            self._metrics.published(decision.standing.last)
-            LOG.info("hosts: sequence=%d: %s", decision.standing.last.sequence, reason)
+        if decision.news and decision.state.last is not None:
+            self._metrics.published(decision.state.last)
+            LOG.info("hosts: sequence=%d: %s", decision.state.last.sequence, reason)
         return decision.news or decision.problem != before
 
     def _see(self) -> Seen:
@@ -196,7 +197,7 @@ class Daemon:
         except ElasticError as error:
             return error
         except Exception as error:
-            # A source must never take the published hosts down with it.
+            # A source must never end the daemon.
             why = f"unexpected failure, a defect of hvd-discover: {error!r}; keeping the hosts known so far"
             if why != self._problem:
                 LOG.exception("source: unexpected failure")

@@ -1,93 +1,95 @@
-"""What to publish, given what was seen. Pure."""
+"""What to publish after a look. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.publication import Publication
 
-Seen = Sight | Unsettled | ElasticError
-"""The outcome of one look at the source."""
+Seen = Observation | Unsettled | ElasticError
+"""The result of one look at the source."""
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class DaemonState:
     """What the daemon knows before a look.
 
-    ``life`` names this life of the daemon; ``seniority`` holds the hosts in the
-    order they came, from an earlier life until the first publication of this
-    one; ``unsettled_since`` is in seconds of the monotonic clock. ``seen`` is
-    the sight that ``last`` was made of.
+    ``life`` names this run of the daemon. ``seniority``: the hosts in the order they came, from an earlier run until
+    the first publication of this one. ``unsettled_since`` is in monotonic seconds. ``seen``: the observation that
+    ``last`` was made from.
     """
 
     life: str
     seniority: HostSet = field(default_factory=HostSet)
     last: Publication | None = None
-    seen: Sight | None = None
+    seen: Observation | None = None
     unsettled_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """``patience``: seconds a source may stay unsettled before that is called a problem."""
+class DecisionLimits:
+    """``patience``: seconds a source may stay unsettled before that is a problem."""
 
     patience: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``standing.last`` is what the world should be told; ``news`` says that it is not yet.
+    """``state.last`` is what should be published; ``news``: it is not yet.
 
-    ``problem`` is why the source was not followed, or (if ``followed``) why what it shows is in doubt; empty while
-    all is well.
+    ``problem``: why the source was not followed, or (if ``followed``) why what it shows is in doubt; else empty.
     """
 
-    standing: Standing
+    state: DaemonState
     news: bool = False
     problem: str = ""
     followed: bool = False
 
 
-def decide(now: float, standing: Standing, seen: Seen, *, limits: Limits = Limits()) -> tuple[Decision, str]:
-    """Fold one look into what is known: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
+def decide(
+    now: float, state: DaemonState, seen: Seen, *, limits: DecisionLimits = DecisionLimits()
+) -> tuple[Decision, str]:
+    """Take in one look: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
     if isinstance(seen, Unsettled):
-        since = now if standing.unsettled_since is None else standing.unsettled_since
-        waiting = replace(standing, unsettled_since=since)
+        since = now if state.unsettled_since is None else state.unsettled_since
+        waiting = replace(state, unsettled_since=since)
         if now - since < limits.patience:
             return Decision(waiting), "waiting for the source to settle"
         problem = str(SourceUnavailable(seen.where, seen.why))
         return Decision(waiting, problem=problem), problem
     if isinstance(seen, ElasticError):
-        return Decision(replace(standing, unsettled_since=None), problem=str(seen)), str(seen)
-    seniority = seen.earlier if standing.last is None and seen.earlier else standing.seniority
-    return _follow(replace(standing, unsettled_since=None, seniority=seniority), seen)
+        return Decision(replace(state, unsettled_since=None), problem=str(seen)), str(seen)
+    seniority = seen.earlier if state.last is None and seen.earlier else state.seniority
+    return _follow(replace(state, unsettled_since=None, seniority=seniority), seen)
 
 
-def publication_of(standing: Standing, seen: Sight) -> Publication:
-    """State what is seen, veterans first, then newcomers by name, under the next sequence number."""
-    sequence = 1 if standing.last is None else standing.last.sequence + 1
-    hosts = keep_seniority(standing.seniority, seen.hosts, newcomers=lambda host: host.name)
-    return Publication(standing.life, sequence, hosts, seen.departing)
+def publication_of(state: DaemonState, seen: Observation) -> Publication:
+    """Return the publication of what is seen: known hosts first, then new ones by name, under the next sequence
+    number.
+    """
+    sequence = 1 if state.last is None else state.last.sequence + 1
+    hosts = keep_seniority(state.seniority, seen.hosts, newcomers=lambda host: host.name)
+    return Publication(state.life, sequence, hosts, seen.departing)
 
 
-def _follow(standing: Standing, seen: Sight) -> tuple[Decision, str]:
-    if standing.last is not None and _same(seen, standing.seen):
-        return Decision(standing, problem=seen.doubt, followed=True), _size(standing.last.hosts)
-    publication = publication_of(standing, seen)
+def _follow(state: DaemonState, seen: Observation) -> tuple[Decision, str]:
+    if state.last is not None and _same(seen, state.seen):
+        return Decision(state, problem=seen.doubt, followed=True), _size(state.last.hosts)
+    publication = publication_of(state, seen)
     hosts = publication.hosts
-    if publication.says_the_same(standing.last):
-        return Decision(replace(standing, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
-    change = diff(standing.seniority, hosts)
+    if publication.says_the_same(state.last):
+        return Decision(replace(state, seen=seen), problem=seen.doubt, followed=True), _size(hosts)
+    change = diff(state.seniority, hosts)
     reason = "; ".join(filter(None, [_size(hosts), _describe(change), _leaving(publication)]))
-    after = replace(standing, seniority=hosts, last=publication, seen=seen)
+    after = replace(state, seniority=hosts, last=publication, seen=seen)
     return Decision(after, news=True, problem=seen.doubt, followed=True), reason
 
 
-def _same(seen: Sight, before: Sight | None) -> bool:
-    """Whether it takes no looking to say so: a source that sees the same as before may show the same objects."""
+def _same(seen: Observation, before: Observation | None) -> bool:
+    """A quick test: a source that sees no change may return the same objects."""
     return before is not None and seen.hosts is before.hosts and seen.departing == before.departing
 
 

@@ -1,4 +1,4 @@
-"""A Kubernetes source, put together: which part gets which. The client is loaded here, and only when it is wanted."""
+"""Makes the parts of a Kubernetes source. The client is imported here, and only when needed."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from discover.actions.event_policy import Item
-from discover.actions.events import KINDS, Context, Regarding, Teller
-from discover.actions.init_container_check import PlaceCheck
-from discover.actions.picture import Scene
-from discover.actions.reaper import Reaper
-from discover.actions.sidecar_exit import Companion, End
+from discover.actions.cluster_view import ClusterView
+from discover.actions.event_policy import PodNote
+from discover.actions.events import KINDS, Context, EventObject, EventWriter
+from discover.actions.init_container_check import InitContainerCheck
+from discover.actions.reaper import ReadJob, Reaper
+from discover.actions.sidecar_exit import ContainerWatch, End
 from discover.app.settings import KubernetesSettings
 from discover.common.metrics import ClusterMetrics, WriteMetrics
-from discover.kube.changes import NOT_FOUND, Sender, path_of, said
-from discover.kube.transport import RequestFailed
+from discover.kube.transport import NOT_FOUND, RequestFailed, Sender, object_path
 from discover.publishing.configmap import ConfigMap, where_of
 from discover.publishing.lease import Lease, LeaseLimits
-from discover.selection.damping import HoldLimits
+from discover.selection.damping import DampingLimits
 from discover.selection.objects import Key
 from discover.selection.operators import JobView, job_view
 from discover.selection.selection import Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.signals import Table
-from discover.sources.admission_probe import Admission, TcpProbe, Unprobed
-from discover.sources.pods import KubernetesSource, Picture, Wanted
+from discover.sources.admission_probe import Admission, NoProbe, TcpProbe
+from discover.sources.pods import Evaluation, KubernetesSource, PodScope
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from discover.kube.client import Cluster
 
 GENERATION: Final = 50_000
-"""Objects made before Python's collector looks for cycles among them."""
+"""Objects made before Python's collector looks for cycles."""
 
 
 def kubernetes_source(
@@ -50,51 +49,48 @@ def kubernetes_source(
 ) -> KubernetesSource:
     """Make the source.
 
-    Raises :class:`UsageError` if there is no way to a cluster, or a file of signals is none.
+    Raises :class:`UsageError` without a way to a cluster, or for a bad file of signals.
     """
     table = _table(settings)
     cluster = _cluster(settings, environ)
-    wanted = Wanted(
+    wanted = PodScope(
         namespace=settings.namespace or cluster.namespace,
         job=settings.job,
         rules=settings.rules,
         selector=settings.selector,
         node_selector=settings.node_selector,
     )
-    admission: Admission = Unprobed() if settings.probe is None else TcpProbe(settings.probe, clock=clock)
+    admission: Admission = NoProbe() if settings.probe is None else TcpProbe(settings.probe, clock=clock)
     return KubernetesSource(
         cluster,
         wanted,
         selector=Selector(wanted.rules, table),
         admission=admission,
-        counters=metrics,
+        metrics=metrics,
         clock=clock,
         draw=random.random,
-        limits=HoldLimits(settle=settings.settle),
+        limits=DampingLimits(settle=settings.settle),
     )
 
 
-def companion(
+def own_pod_watch(
     settings: KubernetesSettings,
     *,
     metrics: ClusterMetrics,
     clock: Clock,
     end: End,
     environ: Mapping[str, str] = os.environ,
-) -> Companion | PlaceCheck | None:
-    """Make what looks at the daemon's own pod, if it runs in one, and ends it in due time.
-
-    Raises :class:`UsageError`.
-    """
+) -> ContainerWatch | InitContainerCheck | None:
+    """Make what watches the daemon's own pod, if it runs in one, and ends the daemon. Raises :class:`UsageError`."""
     name = _own_pod(settings, environ)
     if not settings.exit_with and not name:
         return None
     cluster, name = _cluster(settings, environ), name or socket.gethostname()
     space = cluster.namespace
     if not settings.exit_with:
-        return PlaceCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
+        return InitContainerCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
     own = cluster.pod(space, name)
-    return Companion(own, settings.exit_with, end=end, clock=clock, draw=random.random, witness=metrics)
+    return ContainerWatch(own, settings.exit_with, end=end, clock=clock, draw=random.random, metrics=metrics)
 
 
 def configmap(
@@ -107,10 +103,7 @@ def configmap(
     clock: Clock,
     environ: Mapping[str, str] = os.environ,
 ) -> ConfigMap:
-    """Make what keeps the hosts in the ConfigMap ``name``. ``life`` is this daemon's own.
-
-    Raises :class:`UsageError`.
-    """
+    """Make what keeps the hosts in the ConfigMap ``name``. ``life`` names this run. Raises :class:`UsageError`."""
     cluster = _cluster(settings, environ)
     space, sender = settings.namespace or cluster.namespace, cluster.sender()
     lease = Lease(
@@ -136,38 +129,36 @@ def writers(
     metrics: WriteMetrics,
     clock: Clock,
     environ: Mapping[str, str] = os.environ,
-) -> list[Teller | Reaper]:
-    """Make what tells of the job in Events and what reaps its pods, as far as that is wanted.
-
-    ``stands_by``: another daemon does both just now.
+) -> list[EventWriter | Reaper]:
+    """Make what writes Events and deletes pods, as far as that is wanted. ``stands_by``: another daemon does both now.
 
     Raises :class:`UsageError`.
     """
-    made: list[Teller | Reaper] = []
+    made: list[EventWriter | Reaper] = []
     if not settings.events and not settings.reap:
         return made
     cluster, own = _cluster(settings, environ), _own_pod(settings, environ)
-    tell: Callable[[Item], None] = _untold
+    tell: Callable[[PodNote], None] = _untold
     advice = settings.rules.operator.advice
     if settings.events:
         context = Context(
-            _Scenes(source, advice, stands_by=stands_by),
-            _About(cluster, source, settings, own),
+            _Views(source, advice, stands_by=stands_by),
+            _EventObject(cluster, source, settings, own),
             socket.gethostname(),
         )
-        teller = Teller(cluster.sender(), context, counters=metrics, clock=clock, draw=random.random)
+        teller = EventWriter(cluster.sender(), context, metrics=metrics, clock=clock, draw=random.random)
         made.append(teller)
         tell = teller.reaped
     if settings.reap:
         reaper = Reaper(
             cluster.sender(),
-            # Which pods are the job's is not guessed by their labels while it may still say so itself.
-            _Scenes(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
+            # While the job may still become readable, its pods are not guessed by their labels.
+            _Views(source, advice, stands_by=lambda: stands_by() or not source.job_settled),
             _table(settings),
-            job=_JobNow(cluster, settings),
+            job=_job_reader(cluster, settings),
             own=Key(cluster.namespace, own) if own else None,
-            told=tell,
-            counters=metrics,
+            reaped=tell,
+            metrics=metrics,
             clock=clock,
             draw=random.random,
         )
@@ -175,60 +166,57 @@ def writers(
     return made
 
 
-def _untold(_item: Item) -> None:
-    """The log says it."""
+def _untold(_item: PodNote) -> None:
+    """The log is enough."""
 
 
-class _Scenes:
-    """The latest look of ``source`` as a whole: the same object until there is another look; None while there is
-    nothing to be done about it. For one thread."""
+class _Views:
+    """The latest look of ``source``: the same object until the next look; None while nothing is to be done. For one
+    thread.
+    """
 
     def __init__(self, source: KubernetesSource, advice: str, *, stands_by: Callable[[], bool]) -> None:
         self._source = source
         self._advice = advice
         self._stands_by = stands_by
-        self._picture: Picture | None = None
-        self._scene: Scene | None = None
+        self._latest: Evaluation | None = None
+        self._view: ClusterView | None = None
 
-    def __call__(self) -> Scene | None:
-        picture = self._source.picture
-        if picture is None or picture.holding.sight is None or self._stands_by():
+    def __call__(self) -> ClusterView | None:
+        latest = self._source.evaluation
+        if latest is None or latest.damping.observation is None or self._stands_by():
             return None
-        if picture is not self._picture:
-            self._picture = picture
-            self._scene = Scene(
-                verdicts=picture.selection.verdicts,
-                published=picture.holding.held.published,
-                notes=picture.holding.notes,
+        if latest is not self._latest:
+            self._latest = latest
+            self._view = ClusterView(
+                verdicts=latest.selection.verdicts,
+                published=latest.damping.state.published,
+                notes=latest.damping.notes,
                 nodes=self._source.nodes,
                 job=self._source.job,
                 advice=self._advice,
             )
-        return self._scene
+        return self._view
 
 
-class _JobNow:
-    """Reads the job past what is known of it."""
+def _job_reader(cluster: Cluster, settings: KubernetesSettings) -> ReadJob:
+    operator, space = settings.rules.operator, settings.namespace or cluster.namespace
 
-    def __init__(self, cluster: Cluster, settings: KubernetesSettings) -> None:
-        self._cluster = cluster
-        self._settings = settings
-
-    def __call__(self, sender: Sender) -> JobView | None:
-        """Raises :class:`RequestFailed`."""
-        operator = self._settings.rules.operator
-        if operator.resource is None or not self._settings.job:
+    def read(sender: Sender) -> JobView | None:
+        if operator.resource is None or not settings.job:
             return None
         group, version, plural = operator.resource
-        space = self._settings.namespace or self._cluster.namespace
-        found = sender.send("GET", path_of(f"{group}/{version}", space, plural, self._settings.job))
         try:
-            return job_view(found, operator)
+            return job_view(
+                sender.send("GET", object_path(f"{group}/{version}", space, plural, settings.job)), operator
+            )
         except ValueError:
             return None
 
+    return read
 
-class _About:
+
+class _EventObject:
     """What Events are about: the job, where it may be read, else the daemon's own pod."""
 
     def __init__(self, cluster: Cluster, source: KubernetesSource, settings: KubernetesSettings, own: str) -> None:
@@ -237,27 +225,27 @@ class _About:
         self._settings = settings
         self._own = own
 
-    def __call__(self) -> Regarding | None:
+    def __call__(self) -> EventObject | None:
         """Raises :class:`RequestFailed`."""
         job, resource = self._source.job, self._settings.rules.operator.resource
         if job is not None and job.uid and resource is not None:
             group, version, plural = resource
             space = self._settings.namespace or self._cluster.namespace
-            return Regarding(f"{group}/{version}", KINDS[plural], space, self._settings.job, job.uid)
+            return EventObject(f"{group}/{version}", KINDS[plural], space, self._settings.job, job.uid)
         if not self._own:
             return None
         space = self._cluster.namespace
         try:
             uid = (self._cluster.pod_now(space, self._own).get("metadata") or {}).get("uid")
         except RequestFailed as error:
-            if said(error, NOT_FOUND):
+            if error.answered(NOT_FOUND):
                 return None
             raise
-        return Regarding("v1", "Pod", space, self._own, str(uid)) if uid else None
+        return EventObject("v1", "Pod", space, self._own, str(uid)) if uid else None
 
 
 def _own_pod(settings: KubernetesSettings, environ: Mapping[str, str]) -> str:
-    """The name of the pod that this runs in; "" if it runs in none."""
+    """The name of the pod that this runs in; "" without one."""
     elsewhere = settings.kubeconfig is not None or environ.get("KUBECONFIG")
     in_a_pod = not elsewhere and environ.get("KUBERNETES_SERVICE_HOST")
     return settings.own_pod or (socket.gethostname() if in_a_pod else "")
@@ -280,8 +268,7 @@ def _cluster(settings: KubernetesSettings, environ: Mapping[str, str]) -> Cluste
             raise
         remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
         raise UsageError(f"--source kubernetes needs the package 'kubernetes'; install it: {remedy}") from None
-    # The client is a quarter of a million objects, which live as long as we do and need no looking through again and
-    # again; what comes of lists and watches has no cycles.
+    # The client is a quarter of a million objects that live as long as the process; lists and watches make no cycles.
     gc.freeze()
     gc.set_threshold(GENERATION)
     return Cluster(Access.found(settings.kubeconfig, environ))

@@ -1,4 +1,4 @@
-"""One look instead of a daemon: wait until there is something to be seen, and lay it out."""
+"""``--once``: wait until there is something to see, and print it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from discover.common.source import Sight, Source, Unsettled
+from discover.common.source import Observation, Source, Unsettled
 from discover.selection.explain import FollowsPods, Row, as_json, as_table
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import Publication, to_json
 
 TURN = 0.02
-"""Seconds between two looks at a source that tells of no changes."""
+"""Seconds between two looks at a source that does not report changes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """In seconds. ``settle``: for a file to be written to its end. ``listed``: for a cluster's first answer.
-    ``probes``: for pods that wait to be added."""
+class OnceLimits:
+    """In seconds. ``settle``: for a file to be written completely. ``listed``: for a cluster's first answer.
+    ``probes``: for pods that wait to be added.
+    """
 
     settle: float = 2.0
     listed: float = 30.0
@@ -28,34 +29,34 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """``rows`` is None for a source that has nothing to say but its hosts."""
+class OnceResult:
+    """``rows`` is None for a source without pods."""
 
-    sight: Sight
+    observation: Observation
     rows: tuple[Row, ...] | None = None
 
 
-def look(source: Source, *, clock: Clock, patience: Patience = Patience()) -> Seen:
-    """Look until there is an answer. Raises :class:`ElasticError` if there is none, or not in time."""
+def observe_once(source: Source, *, clock: Clock, patience: OnceLimits = OnceLimits()) -> OnceResult:
+    """Look until there is a result. Raises :class:`ElasticError` if there is none, or not in time."""
     if not isinstance(source, FollowsPods):
-        return Seen(_settled(source, clock, threading.Event(), patience=patience.settle))
+        return OnceResult(_settled(source, clock, threading.Event(), patience=patience.settle))
     changed = threading.Event()
     source.start(changed.set)
     try:
-        sight = _settled(source, clock, changed, patience=patience.listed)
+        observation = _settled(source, clock, changed, patience=patience.listed)
         until = clock.mono() + patience.probes
         while _waiting(rows := source.explain()) and (left := until - clock.mono()) > 0:
             clock.wait(changed, left)
             changed.clear()
             seen = source.read()
-            sight = sight if isinstance(seen, Unsettled) else seen
-        return Seen(sight, tuple(rows))
+            observation = observation if isinstance(seen, Unsettled) else seen
+        return OnceResult(observation, tuple(rows))
     finally:
         source.stop()
 
 
 def render(publication: Publication, rows: Sequence[Row] | None, *, output: str, wall: float) -> str:
-    """As ``json`` or as a ``table``: of all pods where there are pods, of the hosts elsewhere."""
+    """Return ``json`` or a ``table``: of all pods where there are pods, else of the hosts."""
     if output == "json":
         said = to_json(publication)
         if rows is not None:
@@ -67,14 +68,14 @@ def render(publication: Publication, rows: Sequence[Row] | None, *, output: str,
 
 
 def hosts_table(publication: Publication) -> str:
-    """Lay a publication out for people."""
+    """Render a publication for people."""
     width = max([len("HOST"), *(len(host.name) for host in publication.hosts)])
     lines = [f"{'HOST':<{width}}  SLOTS", *(f"{host.name:<{width}}  {host.slots:>5}" for host in publication.hosts)]
     lines += [f"departing: {d.host} ({d.reason})" for d in publication.departing]
     return "".join(f"{line}\n" for line in lines)
 
 
-def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience: float) -> Sight:
+def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience: float) -> Observation:
     until = clock.mono() + patience
     while isinstance(seen := source.read(), Unsettled):
         if clock.mono() > until:
@@ -85,4 +86,4 @@ def _settled(source: Source, clock: Clock, changed: threading.Event, *, patience
 
 
 def _waiting(rows: Sequence[Row]) -> bool:
-    return any(row.what == "waiting" for row in rows)
+    return any(row.verdict == "waiting" for row in rows)

@@ -1,4 +1,4 @@
-"""What the daemon was asked to do: frozen, grouped, checked when made. No I/O."""
+"""The daemon's settings: frozen, grouped, checked when made. No I/O."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class StaticSettings:
 
     @classmethod
     def parse(cls, hosts: str, *, slots: int | None = None) -> StaticSettings:
-        """Read ``a:4,b:4``. Raises :class:`BadHosts` or :class:`UsageError`."""
+        """Parse ``a:4,b:4``. Raises :class:`BadHosts` or :class:`UsageError`."""
         _check_slots(slots)
         return cls(hosts=parse_hosts_option(hosts, where="--hosts", default_slots=slots))
 
 
 SETTLE: Final = 0.5
-"""Seconds that additions gather, so that hosts that come together are published together."""
+"""Seconds for which additions are collected, so that hosts that come together are published together."""
 
 LONGEST_SETTLE: Final = 600.0
 
@@ -53,14 +53,14 @@ _SELECTOR: Final = re.compile(r"[A-Za-z0-9._/=!,() -]+", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesSettings:
-    """Follow the pods of ``job``, made by ``operator``, or those that ``selector`` chooses.
+    """Follow the pods of ``job``, made by ``operator``, or those of ``selector``.
 
-    ``namespace``: None is the one of the credentials. ``kubeconfig``: None is the pod's own account, or the user's
-    file. ``gpu_resources``: whose limits are slots, too. ``probe``: the TCP port that a new host must answer on, None
-    for none. ``settle``: seconds that additions gather. ``signals``: a file of further signals. ``node_selector``:
-    labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod`` with which the daemon ends.
-    ``own_pod``: the pod it runs in; "" is the one that is called like this host. ``events``: tell of losses in Events
-    about the job. ``reap``: delete pods of the job that have failed, or are about to be killed with their node.
+    ``namespace``: None is that of the credentials. ``kubeconfig``: None is the pod's own account, or the user's file.
+    ``gpu_resources``: further limits that are slots. ``probe``: the TCP port that a new host must answer on, None for
+    none. ``settle``: seconds for which additions are collected. ``signals``: a file of further signals.
+    ``node_selector``: labels of the nodes to watch; "" is all. ``exit_with``: a container of ``own_pod`` with which the
+    daemon ends. ``own_pod``: the pod it runs in; "" is the one named like this host. ``events``: write Events about the
+    job. ``reap``: delete pods of the job that have failed, or are about to be killed with their node.
 
     Raises :class:`UsageError`.
     """
@@ -120,8 +120,9 @@ class KubernetesSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outputs:
-    """Where publications go: ``script`` prints ``hosts_file``; ``listen`` serves them over HTTP, on each address;
-    ``configmap`` is the name of one in the job's namespace, "" for none."""
+    """Where to publish: ``script`` prints ``hosts_file``; ``listen`` serves HTTP, on each address; ``configmap`` is the
+    name of one in the job's namespace, "" for none.
+    """
 
     hosts_file: Path | None = None
     configmap: str = ""
@@ -142,7 +143,7 @@ class Outputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """``once`` looks and publishes once and prints the outcome as a ``table`` or as ``json``."""
+    """``once``: look and publish once, and print the result as a ``table`` or as ``json``."""
 
     source: FileSettings | StaticSettings | KubernetesSettings
     outputs: Outputs
@@ -152,7 +153,7 @@ class Settings:
     def __post_init__(self) -> None:
         outputs = self.outputs
         if self.once and outputs.listen:
-            raise UsageError("--once serves nobody; leave --listen out, or run without --once")
+            raise UsageError("--once does not serve HTTP; leave --listen out, or run without --once")
         if outputs.configmap and not isinstance(self.source, KubernetesSettings):
             raise UsageError(f"--configmap does not go with --source {self.source.kind}; leave one of them out")
         if not self.once and outputs.hosts_file is None and not outputs.configmap and not outputs.listen:

@@ -1,4 +1,4 @@
-"""What all parts of the daemon share: the port of sources, threads, alarms, metrics, health.
+"""What several folders of the daemon need: the interface of sources, threads, back-off, metrics, health.
 
 Belongs here: small parts that know nothing of sources, clusters and publications.
 

@@ -1,4 +1,4 @@
-"""How the daemon is doing, told by the loop and read by the probes."""
+"""How the daemon does: written by its loop, read by the probes of ``/livez``, ``/startupz`` and ``/readyz``."""
 
 from __future__ import annotations
 
@@ -6,38 +6,35 @@ from dataclasses import dataclass, replace
 
 from hvd_elastic_ext.core.clock import Clock
 
-MAX_SILENCE = 10.0
-"""Seconds without a turn of the loop after which it counts as stuck."""
+LOOP_TIMEOUT = 10.0
+"""Seconds without a turn of the loop after which the daemon counts as stuck."""
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    beat: float
+    loop_turned_at: float
     started: bool = False
     problem: str = "nothing published yet"
 
 
-class Vitals:
-    """Written by the loop only, read from any thread: one reference swapped at a time.
-
-    Each answer is ``(well, one line that says why)``.
-    """
+class Health:
+    """Written by the loop only, read from any thread. Each answer is ``(well, reason in one line)``."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._state = _State(beat=clock.mono())
+        self._state = _State(loop_turned_at=clock.mono())
 
-    def beat(self) -> None:
-        """The loop took a turn."""
-        self._state = replace(self._state, beat=self._clock.mono())
+    def loop_turned(self) -> None:
+        """Note that the loop took a turn."""
+        self._state = replace(self._state, loop_turned_at=self._clock.mono())
 
     def report(self, *, published: bool, problem: str) -> None:
-        """``published``: the first publication got out. ``problem``: why what is published may be stale, or ''."""
+        """``published``: the first publication succeeded. ``problem``: why what is published may be outdated, or ""."""
         self._state = replace(self._state, started=self._state.started or published, problem=problem)
 
     def live(self) -> tuple[bool, str]:
-        silence = self._clock.mono() - self._state.beat
-        if silence > MAX_SILENCE:
+        silence = self._clock.mono() - self._state.loop_turned_at
+        if silence > LOOP_TIMEOUT:
             return False, f"the loop has not turned for {silence:.0f} s"
         return True, "alive"
 

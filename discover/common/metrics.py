@@ -1,4 +1,4 @@
-"""Numbers about the daemon in Prometheus' form; the only importer of prometheus_client."""
+"""Metrics of the daemon for Prometheus; the only importer of ``prometheus_client``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hvd_elastic_ext.core.publication import Publication
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 LATENCIES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Seconds; a removal is meant to take less than 0.02, an addition the probe's time and the settle time besides."""
+"""Buckets in seconds: a removal takes less than 0.02, an addition the probe's and the settle time besides."""
 
 
 class Metrics:
-    """Counted by the loop, rendered by the server; safe from any thread."""
+    """Updated by the loop, rendered by the HTTP server; safe from any thread."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -35,14 +35,14 @@ class Metrics:
         self._cluster: ClusterMetrics | None = None
         self._writing: WriteMetrics | None = None
 
-    def of_cluster(self) -> ClusterMetrics:
-        """Those about a cluster, which are there only if one is followed."""
+    def for_cluster(self) -> ClusterMetrics:
+        """Return the metrics of a cluster, which exist only if one is followed."""
         if self._cluster is None:
             self._cluster = ClusterMetrics(self._clock, self._registry)
         return self._cluster
 
-    def of_writes(self) -> WriteMetrics:
-        """Those about what is changed in a cluster."""
+    def for_writes(self) -> WriteMetrics:
+        """Return the metrics of what is written to a cluster."""
         if self._writing is None:
             self._writing = WriteMetrics(self._registry)
         return self._writing
@@ -55,7 +55,7 @@ class Metrics:
         self._departing.set(len(publication.departing))
 
     def delivered(self) -> None:
-        """What was decided last got out everywhere."""
+        """Note that the last decision was published everywhere."""
         if self._cluster is not None:
             self._cluster.delivered()
 
@@ -72,7 +72,7 @@ class Metrics:
         self._fresh.set(int(fresh))
 
     def render(self) -> bytes:
-        """Return all of them in the text exposition format."""
+        """Return all metrics in the text exposition format."""
         return generate_latest(self._registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:
@@ -87,10 +87,7 @@ class Metrics:
 
 
 class ClusterMetrics:
-    """How a cluster's API server is followed, and what is made of it; safe from any thread.
-
-    It is the witness of the reflectors (:class:`discover.kube.reflector.Witness`).
-    """
+    """How well a cluster is followed, and what that leads to; safe from any thread."""
 
     def __init__(self, clock: Clock, registry: CollectorRegistry) -> None:
         self._clock = clock
@@ -128,7 +125,7 @@ class ClusterMetrics:
         )
 
     def listed(self, resource: str) -> None:
-        """A list was asked for."""
+        """Note that a list was requested."""
         if resource in self._asked:
             self._relists.labels(resource).inc()
         else:
@@ -136,11 +133,11 @@ class ClusterMetrics:
             self._relists.labels(resource)
 
     def restarted(self, resource: str, reason: str) -> None:
-        """A watch ended, for a ``reason`` out of a handful of words."""
+        """Note that a watch ended; ``reason`` is the value of an :class:`discover.kube.watch_policy.Ending`."""
         self._restarts.labels(resource, reason).inc()
 
     def follow(self, resource: str, heard: Callable[[], float | None]) -> None:
-        """``heard`` says when all there is of ``resource`` was known, in monotonic seconds, or None for never."""
+        """``heard`` returns when all ``resource`` were certainly known (monotonic seconds), None for never."""
 
         def age() -> float:
             at = heard()
@@ -149,11 +146,11 @@ class ClusterMetrics:
         self._age.labels(resource).set_function(age)
 
     def nodes_read(self, may: bool) -> None:
-        """Whether nodes can be read; False if that is forbidden."""
+        """Note whether nodes may be read."""
         self._nodes.set(int(may))
 
     def warnings(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """How many pods are warned of now, by ``(source, class)``; those that are not named are none."""
+        """Set how many pods are under a warning now, by ``(source, class)``; pairs left out are 0."""
         for pair in self._warned.difference(counts):
             self._warnings.labels(*pair).set(0)
         for pair, count in counts.items():
@@ -161,12 +158,12 @@ class ClusterMetrics:
         self._warned.update(counts)
 
     def caused(self, causes: Iterable[tuple[str, float]]) -> None:
-        """Changes were decided: the kind of each, and when its news arrived; see ``causes`` of a ``Holding``."""
+        """Note the kind of each change that was decided, and when its event arrived; see :class:`DampingResult`."""
         for change, at in causes:
             self._pending[change] = min(at, self._pending.get(change, at))
 
     def delivered(self) -> None:
-        """They got out everywhere."""
+        """Observe the latency of the changes noted so far."""
         if self._pending:
             now = self._clock.mono()
             for change, at in self._pending.items():
@@ -175,7 +172,7 @@ class ClusterMetrics:
 
 
 class WriteMetrics:
-    """What is changed in a cluster; safe from any thread. A ConfigMap's are there only if one is written."""
+    """What is written to a cluster; safe from any thread. Those of a ConfigMap exist only if one is written."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
@@ -193,7 +190,7 @@ class WriteMetrics:
         )
 
     def configmap(self) -> None:
-        """One is written, by this daemon or another."""
+        """Make the metrics of a ConfigMap."""
         self._writes = Counter(_named("configmap_writes"), "Changes of the ConfigMap", registry=self._registry)
         self._owner = Gauge(
             _named("configmap_owner"), "1 while this daemon is the one to write", registry=self._registry

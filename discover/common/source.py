@@ -1,4 +1,4 @@
-"""The port of every source of hosts, and what comes through it."""
+"""The interface of all sources of hosts, and what they return."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hvd_elastic_ext.core.publication import Departure
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
-    """All a source sees at one look: hosts that can be used, hosts about to go. Order says nothing.
+class Observation:
+    """The hosts that a source shows at one look: usable ones, and those about to go. Their order means nothing.
 
-    ``doubt``: why this may be outdated, though it is still followed; empty while it is not. ``earlier``: what an
-    earlier life of the daemon published, in its order, if that was found out only now; counts in the first sight only.
+    ``doubt``: why this may be outdated; empty otherwise. ``earlier``: what an earlier run of the daemon published, in
+    its order, if that became known only now; it counts in the first observation only.
     """
 
     hosts: HostSet
@@ -26,9 +26,8 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Unsettled:
-    """What is there is being changed this moment: no error, unless it stays so.
-
-    ``where`` and ``why`` are as in :class:`SourceUnavailable`.
+    """The source is changing at this moment: no error, unless it lasts. ``where`` and ``why`` as in
+    :class:`SourceUnavailable`.
     """
 
     where: str
@@ -36,20 +35,20 @@ class Unsettled:
 
 
 class Source(Protocol):
-    """Says which hosts there are, and when it may be worth asking again.
+    """Says which hosts there are, and when to look again.
 
-    Level, not edge: :meth:`read` tells the whole truth of now, however many
-    changes were missed. No source decides what becomes of a bad look.
+    :meth:`read` returns the whole current state, however many changes were missed. A source never decides what follows
+    from a failed look.
     """
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Begin to watch. ``changed`` is called, from any thread, for whatever :meth:`read` may now tell anew."""
+        """Begin to watch. ``changed`` is called, from any thread, when :meth:`read` may return something new."""
 
-    def read(self) -> Sight | Unsettled:
+    def read(self) -> Observation | Unsettled:
         """Look now.
 
-        Raises :class:`SourceUnavailable` if there is nothing to be seen just
-        now, :class:`BadHosts` if what is there is no host list.
+        Raises :class:`SourceUnavailable` if nothing can be seen now, :class:`BadHosts` if what is there is no host
+        list.
         """
 
     def stop(self) -> None:

@@ -1,6 +1,6 @@
-"""An API server: what it is asked, in which order, and what its answers come to.
+"""An API server: lists, watches, single reads and writes.
 
-Belongs here: lists and watches, changes, the client, views of objects. ``client`` alone imports ``kubernetes``.
+Belongs here: which request comes next, how its answer is read, how it fails. ``client`` alone imports ``kubernetes``.
 
 Never here: which pods are hosts.
 """

@@ -1,7 +1,7 @@
-"""The way to an API server, over the official client's transport; the only one in the daemon that imports kubernetes.
+"""The connection to an API server, over the official client; the daemon's only importer of ``kubernetes``.
 
-Of the client there are used: how it reads credentials, and how it sends one request. Its models, its ``Watch`` and
-its informers are not: they lose versions, or hang, or loop (docs/kubernetes.md).
+The client reads credentials and sends single requests. Its models, ``Watch`` and informers are not used: they lose
+versions, hang, or loop (docs/kubernetes.md).
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from kubernetes import client, config
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from discover.kube.changes import JSON
-from discover.kube.transport import Ask, Request, RequestFailed, Trouble, refusal
+from discover.kube.transport import JSON, Failure, Request, RequestFailed, RequestKind, failure_from_status
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
 PAGE: Final = 500
 """Objects a page of the first list."""
 
-PIECE: Final = 1 << 16
+CHUNK: Final = 1 << 16
 
-SENDING: Final = 10.0
-"""Seconds without a byte of the answer to a change."""
+WRITE_TIMEOUT: Final = 10.0
+"""Seconds without a byte of the answer to a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """In seconds: for a connection, and without a byte of a list or of a watch. A live server ends each watch within
-    60, as it is asked to (:data:`discover.kube.reflector.SHORTEST_WATCH`)."""
+    """In seconds: to connect, and without a byte of a list or of a watch. A live server ends each watch within 60, as
+    it is asked to (:data:`discover.kube.reflector.MIN_WATCH`).
+    """
 
     connect: float = 5.0
     of_list: float = 30.0
     of_watch: float = 70.0
 
 
-Call = Callable[[client.ApiClient, Mapping[str, Any]], Any]
+SendRequest = Callable[[client.ApiClient, Mapping[str, Any]], Any]
 """Sends one request with these options and returns urllib3's response, whose body is still to come."""
 
 
 class Cluster:
-    """One API server. Raises :class:`UsageError` if there is nothing to reach it by."""
+    """One API server. Raises :class:`UsageError` if there are no credentials."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts = Timeouts()) -> None:
         self._access = access
@@ -67,7 +67,7 @@ class Cluster:
         return self._access.namespace
 
     def pods(self, namespace: str, selector: Callable[[], str]) -> ClientCollection:
-        """``selector`` is asked for with each request, and may raise :class:`RequestFailed`."""
+        """``selector`` is called for each request, and may raise :class:`RequestFailed`."""
 
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector(), **options)
@@ -116,7 +116,7 @@ class Cluster:
         return found if isinstance(found, dict) else {}
 
     def node_exists(self, name: str) -> bool:
-        """Ask for one node. Raises :class:`RequestFailed` if there is no answer."""
+        """Raises :class:`RequestFailed` without an answer."""
 
         def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
             return client.CoreV1Api(api).read_node(name, **options)
@@ -130,24 +130,24 @@ class Cluster:
         return True
 
     def sender(self) -> ClientSender:
-        """What changes something there; one for each thread."""
-        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, SENDING))
+        """Return a writer for one thread."""
+        timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
-    def _get(self, call: Call, *, where: str) -> object:
+    def _get(self, call: SendRequest, *, where: str) -> object:
         one = ClientCollection(self._access, call, timeouts=self._timeouts, where=where)
         try:
-            return json.loads(b"".join(one.open(Request(ask=Ask.WHOLE))))
+            return json.loads(b"".join(one.open(Request(ask=RequestKind.UNPAGED))))
         except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
         finally:
             one.close()
 
 
 class ClientCollection:
-    """What ``call`` lists. Connections are made when they are needed, and kept for the next request."""
+    """What ``call`` lists. Connections are made when needed, and kept for the next request."""
 
-    def __init__(self, access: Access, call: Call, *, timeouts: Timeouts, where: str) -> None:
+    def __init__(self, access: Access, call: SendRequest, *, timeouts: Timeouts, where: str) -> None:
         self.where = where
         self._timeouts = timeouts
         self._access = access
@@ -157,14 +157,14 @@ class ClientCollection:
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
         options = {name: value for name, value in _options(request).items() if value}
-        watch = request.ask is Ask.WATCH
+        watch = request.ask is RequestKind.WATCH
         timeout = (self._timeouts.connect, self._timeouts.of_watch if watch else self._timeouts.of_list)
         with self._translated():
             api = self._connected()
             response = self._call(api, {**options, "_preload_content": False, "_request_timeout": timeout})
         return self._pieces(response, whole=not watch)
 
-    def renew(self) -> None:
+    def reload_credentials(self) -> None:
         self.close()
         self._client = None
 
@@ -186,22 +186,22 @@ class ClientCollection:
         return self._client
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
-        # A watch's pieces are the server's own: more than one would have to be waited for.
-        size = PIECE if whole else None if response.chunked else 1
+        # A watch's pieces are the server's own: to read more would wait for the next one.
+        size = CHUNK if whole else None if response.chunked else 1
         done = False
         try:
             with self._translated(begun=True):
                 yield from response.stream(size, decode_content=True)
             done = True
         finally:
-            # What was not read to its end would come before the next answer.
+            # What was not read would come before the next answer.
             if not done:
                 response.close()
             response.release_conn()
 
     @contextmanager
     def _translated(self, *, begun: bool = False) -> Iterator[None]:
-        """``begun``: the answer has begun to come."""
+        """``begun``: the answer has begun to arrive."""
         try:
             yield
         except (client.ApiException, AttributeError) as error:
@@ -210,31 +210,31 @@ class ClientCollection:
                 raise
             if said.status:
                 raise _refusal(said) from None
-            self.renew()  # TLS: the certificates may be new ones
-            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {said.reason}") from None
+            self.reload_credentials()  # TLS: the certificates may be new ones
+            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {said.reason}") from None
         except Unreadable as error:
-            raise RequestFailed(Trouble.UNARMED, str(error)) from None
+            raise RequestFailed(Failure.NO_CREDENTIALS, str(error)) from None
         except (config.ConfigException, FileNotFoundError, PermissionError) as error:
-            raise RequestFailed(Trouble.UNARMED, f"credentials cannot be read: {error}") from None
+            raise RequestFailed(Failure.NO_CREDENTIALS, f"credentials cannot be read: {error}") from None
         except urllib3.exceptions.ReadTimeoutError:
-            raise RequestFailed(Trouble.SILENT, "connected, and not a byte comes") from None
+            raise RequestFailed(Failure.SILENT, "connected, but no data arrives") from None
         except (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ProxyError) as error:
             raise _no_connection(error) from None
         except urllib3.exceptions.ConnectTimeoutError:
             why = f"no connection within {self._timeouts.connect:.0f} s"
-            raise RequestFailed(Trouble.UNREACHABLE, why) from None
+            raise RequestFailed(Failure.UNREACHABLE, why) from None
         except (urllib3.exceptions.SSLError, ssl.SSLError) as error:
-            self.renew()
-            raise RequestFailed(Trouble.UNREACHABLE, f"TLS: {error}") from None
+            self.reload_credentials()
+            raise RequestFailed(Failure.UNREACHABLE, f"TLS: {error}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise RequestFailed(Trouble.CUT, f"the connection broke: {error}") from None
+            raise RequestFailed(Failure.CUT, f"the connection broke: {error}") from None
         except ValueError:  # a token that is no header, for one; the error's text would hold it
             why = "the connection broke" if begun else "the credentials make no request"
-            raise RequestFailed(Trouble.CUT if begun else Trouble.UNARMED, why) from None
+            raise RequestFailed(Failure.CUT if begun else Failure.NO_CREDENTIALS, why) from None
 
 
 class ClientSender:
-    """A :class:`discover.kube.changes.Sender`, over one connection that is kept."""
+    """A :class:`discover.kube.transport.Sender` over one connection that is kept."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
         self._order: tuple[str, str, bytes | None, str] = ("GET", "/", None, JSON)
@@ -248,9 +248,9 @@ class ClientSender:
         try:
             return self._sent()
         except RequestFailed as error:
-            if error.trouble is not Trouble.ANSWERED or error.code != 401:
+            if error.failure is not Failure.ANSWERED or error.code != 401:
                 raise
-        self._way.renew()  # a token that has been replaced meanwhile (rule R7)
+        self._way.reload_credentials()  # a token that has been replaced meanwhile (rule R7)
         return self._sent()
 
     def interrupt(self) -> None:
@@ -262,16 +262,16 @@ class ClientSender:
 
     def _sent(self) -> Mapping[str, Any]:
         if self._over:
-            raise RequestFailed(Trouble.CUT, "broken off")
-        answer = b"".join(self._way.open(Request(ask=Ask.WHOLE)))
+            raise RequestFailed(Failure.CUT, "broken off")
+        answer = b"".join(self._way.open(Request(ask=RequestKind.UNPAGED)))
         try:
             found = json.loads(answer)
         except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
         return found if isinstance(found, dict) else {}
 
     def _call(self, api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-        """Over the client's pool and with its credentials, but past its calls, which each version makes anew."""
+        """Use the client's pool and credentials, but not its methods, which differ between its versions."""
         method, path, body, media = self._order
         settings, (connect, read) = api.configuration, options["_request_timeout"]
         headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
@@ -297,14 +297,14 @@ class ClientSender:
 
 def _options(request: Request) -> dict[str, Any]:
     match request.ask:
-        case Ask.FRESH:
+        case RequestKind.PAGED:
             return {"limit": request.most or PAGE, "_continue": request.more}
-        case Ask.WHOLE:
+        case RequestKind.UNPAGED:
             return {"_continue": request.more}
-        case Ask.SINCE:
+        case RequestKind.RELIST:
             since = {"resource_version": request.version, "resource_version_match": "NotOlderThan"}
             return {"_continue": request.more} if request.more else since
-        case Ask.WATCH:
+        case RequestKind.WATCH:
             return {
                 "watch": True,
                 "resource_version": request.version,
@@ -321,25 +321,25 @@ def _refusal(error: client.ApiException) -> RequestFailed:
         status = {}
     wait = (error.headers or {}).get("Retry-After", "")
     after = float(wait) if wait.isascii() and wait.isdigit() else None
-    return refusal(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
+    return failure_from_status(status if isinstance(status, dict) else {}, code=error.status, retry_after=after)
 
 
 def _no_connection(error: Exception) -> RequestFailed:
     cause = error.__cause__ or error.__context__
     refused = isinstance(cause, ConnectionRefusedError)
     why = (cause.strerror or str(cause)) if isinstance(cause, OSError) else str(error)
-    return RequestFailed(Trouble.REFUSED if refused else Trouble.UNREACHABLE, why.lower())
+    return RequestFailed(Failure.REFUSED if refused else Failure.UNREACHABLE, why.lower())
 
 
 class _Sockets:
-    """The sockets that connections were made with, so that another thread can shut them."""
+    """The sockets of open connections, so that another thread can shut them down."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._made: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
     def pools(self) -> dict[str, type[HTTPConnectionPool]]:
-        """Kinds of pools whose connections are recorded here."""
+        """Return pool classes that record their sockets here."""
         record = self._record
 
         class Plain(HTTPConnection):
@@ -365,7 +365,7 @@ class _Sockets:
             made = list(self._made)
         for each in made:
             with suppress(OSError):
-                # Not TLS's own: that one is not for two threads at a time.
+                # Not the TLS socket's own method, which is not thread-safe.
                 socket.socket.shutdown(each, socket.SHUT_RDWR)
 
     def _record(self, made: object) -> None:

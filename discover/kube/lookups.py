@@ -1,58 +1,55 @@
-"""What is asked for one by one, beside lists and watches: the object above the pods, and nodes that nobody has seen."""
+"""Single reads beside lists and watches: the object above the pods, and nodes that the watch does not tell of."""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from discover.common.grace import Leave
-from discover.kube.backoff import Backoff
+from discover.common.backoff import Backoff
+from discover.common.threads import PeriodicThread
 from discover.kube.transport import RequestFailed
-from discover.kube.watch_policy import End, end_of
+from discover.kube.watch_policy import Ending, ending_of
 from discover.selection.operators import JobView
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
 REFRESH: Final = 60.0
-"""Seconds after which the job is read again, as its labels may change; and after which a right may have been given."""
+"""Seconds after which the job and existing nodes are read again: labels change, and rights are granted."""
 
-AskJob = Callable[[], JobView | None]
-"""Reads the job; None if there is none to be read. Raises :class:`RequestFailed`."""
+ReadJob = Callable[[], JobView | None]
+"""Reads the job; None if there is none. Raises :class:`RequestFailed`."""
 
-AskNode = Callable[[str], bool]
+NodeExists = Callable[[str], bool]
 """Whether a node exists. Raises :class:`RequestFailed`."""
 
 
-class Inquiries:
-    """Asks in a thread of its own. ``changed`` is called from there when there is another answer than before.
+class Lookups:
+    """Reads in a thread of its own, and calls ``changed`` from there when an answer differs from the one before.
 
-    ``job`` is None where there is nothing to be asked for.
+    ``job`` is None where there is no job to read.
     """
 
-    def __init__(self, job: AskJob | None, node: AskNode, *, clock: Clock, draw: Callable[[], float]) -> None:
-        self._ask_job = job
-        self._ask_node = node
+    def __init__(self, job: ReadJob | None, node: NodeExists, *, clock: Clock, draw: Callable[[], float]) -> None:
+        self._read_job = job
+        self._node_exists = node
         self._clock = clock
         self._draw = draw
         self._changed: Callable[[], None] = lambda: None
         self._job: JobView | None = None
         self._settled = job is None
         self._job_due = clock.mono()
-        self._backoff = Backoff()
-        self._trouble = ""
+        self._job_backoff = Backoff()
+        self._job_problem = ""
         self._missing: frozenset[str] = frozenset()
         self._exists: Mapping[str, bool] = MappingProxyType({})
         self._asked_at: dict[str, float] = {}
         self._nodes_backoff = Backoff()
-        self._nodes_trouble = ""
-        self._poke = threading.Event()
-        self._stopping = False
-        self._leave = Leave(0.5)
-        self._thread = threading.Thread(target=self._run, name="inquiries", daemon=True)
+        self._nodes_problem = ""
+        self._thread = PeriodicThread("lookups", self.turn, clock=clock, patience=0.5, grace=0.0)
+        self.begin_stop, self.stop = self._thread.begin_stop, self._thread.stop
 
     @property
     def job(self) -> JobView | None:
@@ -60,109 +57,79 @@ class Inquiries:
 
     @property
     def settled(self) -> bool:
-        """Whether it is known what the job says, or that it will not be known soon."""
+        """Whether the job was read, or will not be readable soon."""
         return self._settled
 
     @property
     def exists(self) -> Mapping[str, bool]:
-        """The answers about the nodes that are missing."""
+        """What is known of the missing nodes."""
         return self._exists
 
     def start(self, changed: Callable[[], None]) -> None:
         self._changed = changed
         self._thread.start()
 
-    def wonder(self, missing: Iterable[str]) -> None:
-        """These nodes are missing now, and no others."""
+    def set_missing(self, missing: Iterable[str]) -> None:
+        """Say which nodes are missing now."""
         wanted = frozenset(missing)
         if wanted != self._missing:
             self._missing = wanted
-            self._poke.set()
-
-    def hurry(self) -> None:
-        """Begin to stop, and do not wait for it. May be repeated."""
-        self._leave.begin()
-        self._stopping = True
-        self._poke.set()
-
-    def stop(self) -> None:
-        """End the thread, or let it end with its request. May be repeated, and come before :meth:`start`."""
-        self.hurry()
-        if self._thread.is_alive():
-            self._thread.join(self._leave.left)
+            self._thread.wake()
 
     def turn(self) -> float | None:
-        """Ask what there is to ask now; return how many seconds to wait before the next turn, None for ever."""
-        job, pause = self._about_job(), self._about_nodes()
-        return min((each for each in (job, pause) if each is not None), default=None)
+        """Read what is due; return the seconds to the next turn, None if nothing is due by time."""
+        pauses = (self._look_up_job(), self._look_up_nodes())
+        return min((each for each in pauses if each is not None), default=None)
 
-    def _run(self) -> None:
-        while not self._stopping:
-            self._poke.clear()
-            try:
-                pause = self.turn()
-            except Exception:
-                LOG.exception("inquiries: a defect of hvd-discover; asking again later")
-                pause = REFRESH
-            if not self._stopping:
-                self._clock.wait(self._poke, pause)
-
-    def _about_job(self) -> float | None:
-        if self._ask_job is None:
+    def _look_up_job(self) -> float | None:
+        if self._read_job is None:
             return None
         now = self._clock.mono()
-        if now < self._job_due:
-            return self._job_due - now
-        before = self._job, self._settled
-        self._job_due = now + self._asked(self._ask_job, now)
-        if (self._job, self._settled) != before and not self._stopping:
-            self._changed()
+        if now >= self._job_due:
+            before = self._job, self._settled
+            self._job_due = now + self._refresh_job(self._read_job, now)
+            if (self._job, self._settled) != before and not self._thread.stopping:
+                self._changed()
         return self._job_due - now
 
-    def _asked(self, ask: AskJob, now: float) -> float:
+    def _refresh_job(self, read: ReadJob, now: float) -> float:
+        """Keep the known job if it cannot be read. If it may not be read or does not exist, do without it."""
         try:
-            self._job = ask() or self._job
+            self._job = read() or self._job
         except RequestFailed as error:
-            return self._refused(error, now)
-        self._settled, self._trouble = True, ""
+            if self._job_problem != str(error):
+                self._job_problem = str(error)
+                LOG.warning("the job cannot be read: %s; doing without it for now", error)
+            final = ending_of(error) in (Ending.FORBIDDEN, Ending.OTHER)
+            self._settled = self._settled or final
+            self._job_backoff, pause = self._job_backoff.failed(now, self._draw())
+            return REFRESH if final else pause
+        self._settled, self._job_problem = True, ""
         return REFRESH
 
-    def _refused(self, error: RequestFailed, now: float) -> float:
-        """What was known goes on to hold. A job that may not be read, or is not there, is done without."""
-        if self._trouble != str(error):
-            self._trouble = str(error)
-            LOG.warning("the job cannot be read: %s; doing without it for now", error)
-        final = end_of(error) in (End.FORBIDDEN, End.ODD)
-        self._settled = self._settled or final
-        self._backoff, pause = self._backoff.failed(now, self._draw())
-        return REFRESH if final else pause
-
-    def _about_nodes(self) -> float | None:
-        """A node that is not there is not asked for again: if one comes, its list tells."""
+    def _look_up_nodes(self) -> float | None:
+        """A node that does not exist is not asked for again: if it comes, its list shows it."""
         now, missing = self._clock.mono(), self._missing
         known = {name: self._exists[name] for name in missing if name in self._exists}
         self._asked_at = {name: at for name, at in self._asked_at.items() if name in known}
-        trouble = ""
+        problem = ""
         for name in sorted(missing):
-            if self._stopping:
+            if self._thread.stopping:
                 return None
             if known.get(name) is False or now < self._asked_at.get(name, -REFRESH) + REFRESH:
                 continue
             try:
-                known[name] = self._ask_node(name)
+                known[name] = self._node_exists(name)
                 self._asked_at[name] = now
             except RequestFailed as error:
-                trouble = str(error)
+                problem = str(error)
         if known != self._exists:
             self._exists = MappingProxyType(known)
             self._changed()
-        return self._ask_again(now, trouble)
-
-    def _ask_again(self, now: float, trouble: str) -> float | None:
-        if trouble and trouble != self._nodes_trouble:
-            LOG.warning("nodes that the watch does not tell of cannot be asked for: %s", trouble)
-        self._nodes_trouble = trouble
-        if trouble:
+        if problem and problem != self._nodes_problem:
+            LOG.warning("nodes that the watch does not show cannot be read: %s", problem)
+        self._nodes_problem = problem
+        if problem:
             self._nodes_backoff, pause = self._nodes_backoff.failed(now, self._draw())
             return pause
         return min((at + REFRESH - now for name, at in self._asked_at.items() if self._exists.get(name)), default=None)

@@ -1,6 +1,6 @@
-"""Keeps up with one collection of an API server: list, watch, and list again where the watch cannot go on.
+"""Follows one collection of an API server: list, watch, and list again where the watch cannot go on.
 
-What comes next is decided in :mod:`discover.kube.watch_policy`; this does it, in a thread of its own.
+:mod:`discover.kube.watch_policy` decides what comes next; this does it, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
-from discover.common.grace import Leave
-from discover.kube.streams import Lines, ListBody
-from discover.kube.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
+from discover.common.metrics import ClusterMetrics
+from discover.common.threads import PeriodicThread
+from discover.kube.streams import LineSplitter, ListParser
+from discover.kube.transport import Collection, Failure, Request, RequestFailed, RequestKind, failure_from_status
 from discover.kube.views import node_view, pod_view
-from discover.kube.watch_policy import SHORT_LIFE, End, Outcome, State, Step, after, end_of
+from discover.kube.watch_policy import SHORT_WATCH, Ending, Outcome, State, Step, ending_of, next_step
 from discover.selection.objects import (
     ClusterEvent,
+    Gone,
     Key,
-    NodeGone,
-    NodeSeen,
+    Listed,
     NodesHidden,
-    NodesListed,
     NodeView,
-    PodGone,
-    PodSeen,
-    PodsListed,
     PodView,
+    Seen,
     older,
     outdated,
 )
@@ -37,22 +35,21 @@ from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
-SHORTEST_WATCH: Final = 50
+MIN_WATCH: Final = 50
 """Seconds that the server is asked to keep a watch open, at least.
 
-A watch may have nothing to tell for minutes, not even a bookmark: where etcd does not say how far it is, a quiet kind
-has none that would be news. That a server ends its watches in time is what tells a live one from a dead one.
+A watch may be silent for minutes, without a bookmark, where etcd reports no progress. That the server ends its watches
+in time is what tells a live server from a dead one.
 """
 
-SPREAD: Final = 10
-"""Seconds more, at most: so that many watches do not end together."""
+WATCH_JITTER: Final = 10
+"""Seconds more, at most, so that many watches do not end together."""
 
-NOTEWORTHY: Final = 0.5
-"""Seconds after which a further sign of life of a watch is noted."""
+STATUS_INTERVAL: Final = 0.5
+"""Seconds after which further news from a watch updates its status."""
 
-LAST_TURN: Final = 0.4
-"""Seconds to wait for a thread, once it was told to end; it is a daemon thread, and ends with the process if it does
-not."""
+STOP_TIMEOUT: Final = 0.4
+"""Seconds to wait for a thread that was told to end."""
 
 T = TypeVar("T")
 V = TypeVar("V", PodView, NodeView)
@@ -60,62 +57,46 @@ V = TypeVar("V", PodView, NodeView)
 
 @dataclass(frozen=True, slots=True)
 class Resource(Generic[V]):
-    """How objects of one kind become events. ``hidden``: what tells that they may not be read, if they can be done
-    without; None if they cannot."""
+    """A kind of objects. ``optional``: the daemon can do without them, so a 403 hides them instead of being retried."""
 
     name: str
+    kind: type[V]
     view: Callable[[object], V]
-    listed: Callable[[tuple[V, ...]], ClusterEvent]
-    seen: Callable[[V], ClusterEvent]
-    gone: Callable[[V], ClusterEvent]
-    hidden: ClusterEvent | None = None
+    optional: bool = False
 
 
-PODS: Final[Resource[PodView]] = Resource("pods", pod_view, PodsListed, PodSeen, PodGone)
-NODES: Final[Resource[NodeView]] = Resource("nodes", node_view, NodesListed, NodeSeen, NodeGone, NodesHidden())
+PODS: Final[Resource[PodView]] = Resource("pods", PodView, pod_view)
+NODES: Final[Resource[NodeView]] = Resource("nodes", NodeView, node_view, optional=True)
 
 
 @dataclass(frozen=True, slots=True)
-class Contact:
-    """How a reflector and its server stand.
+class WatchStatus:
+    """How well a collection is followed; times in monotonic seconds.
 
-    ``listed``: a list came whole once, or it was learnt that there is none to be had. ``heard``: monotonic seconds
-    when it was last certain to know all there is; None if never. ``told``: when a watch last said something, or was
-    opened. ``watching``: a watch is open. ``trouble``: why the latest request came to nothing, empty if it did not;
-    ``troubled``: since when that is so (monotonic seconds), and no watch lived or said anything.
+    ``listed``: a complete list arrived once, or the server refuses to give one (``hidden``). ``in_sync_at``: when all
+    objects were certainly known, None if never. ``last_event_at``: when a watch last sent something or was opened.
+    ``watching``: a watch is open. ``problem``: why the last request failed, else empty; ``problem_since``: since when,
+    without a watch that lasted in between.
     """
 
     listed: bool = False
     hidden: bool = False
-    heard: float | None = None
-    told: float | None = None
+    in_sync_at: float | None = None
+    last_event_at: float | None = None
     watching: bool = False
-    trouble: str = ""
-    troubled: float | None = None
+    problem: str = ""
+    problem_since: float | None = None
 
-    def failed(self, now: float, why: str, *, lived: float) -> Contact:
-        """A request came to nothing; a watch that was open for ``lived`` seconds."""
-        since = self.troubled
-        over = since is None or lived >= SHORT_LIFE or (self.heard is not None and self.heard > since)
-        return replace(self, trouble=why, troubled=now if over else since)
-
-
-class Witness(Protocol):
-    """Who counts."""
-
-    def listed(self, resource: str) -> None:
-        """A list was asked for."""
-
-    def restarted(self, resource: str, reason: str) -> None:
-        """A watch ended, for a ``reason`` out of a handful of words."""
+    def failed(self, now: float, why: str, *, lived: float) -> WatchStatus:
+        """Take in that a request failed; ``lived``: seconds that a watch was open."""
+        since = self.problem_since
+        over = since is None or lived >= SHORT_WATCH or (self.in_sync_at is not None and self.in_sync_at > since)
+        return replace(self, problem=why, problem_since=now if over else since)
 
 
 class Reflector(Generic[V]):
-    """Tells all changes of ``collection`` to ``emit``, in batches and in order, from the thread it runs in. An empty
-    batch says that the contact has changed.
-
-    ``draw`` gives random numbers from [0, 1).
-    """
+    """Sends all changes of ``collection`` to ``emit``, in batches and in order, from its own thread. An empty batch
+    means that the status changed. ``draw`` gives random numbers from [0, 1)."""
 
     def __init__(
         self,
@@ -125,156 +106,145 @@ class Reflector(Generic[V]):
         *,
         clock: Clock,
         draw: Callable[[], float],
-        witness: Witness,
+        metrics: ClusterMetrics,
     ) -> None:
         self._collection = collection
         self._resource: Resource[V] = resource
         self._emit = emit
         self._clock = clock
         self._draw = draw
-        self._witness = witness
+        self._metrics = metrics
         self._state = State()
-        self._contact = Contact()
+        self._status = WatchStatus()
         self._version = ""
         self._known: dict[Key, V] = {}
         self._lock = threading.Lock()
-        self._distrusted = ""
-        self._silenced = False
+        self._relist_reason = ""
+        self._was_silent = False
         self._lived = 0.0
-        self._stop = threading.Event()
-        self._leave = Leave(LAST_TURN)
-        self._thread = threading.Thread(target=self.run, name=f"watch-{resource.name}", daemon=True)
+        self._thread = PeriodicThread(
+            f"watch-{resource.name}",
+            self.turn,
+            clock=clock,
+            interrupt=lambda: collection.interrupt(),
+            patience=0.0,
+            grace=STOP_TIMEOUT,
+        )
+        self.start, self.begin_stop = self._thread.start, self._thread.begin_stop
 
     @property
     def where(self) -> str:
         return self._collection.where
 
     @property
-    def contact(self) -> Contact:
-        return self._contact
+    def status(self) -> WatchStatus:
+        return self._status
 
     def known(self) -> tuple[dict[Key, V], str]:
-        """What is known now, and the newest version among it."""
+        """Return all known objects and the newest version among them."""
         with self._lock:
             return dict(self._known), self._version
 
-    def confirm(self) -> None:
-        """Somebody else found that what is known is all there is."""
-        self._stand(heard=self._clock.mono())
+    def confirm_in_sync(self) -> None:
+        """Take in that a comparison found nothing missing."""
+        self._update(in_sync_at=self._clock.mono())
 
-    def distrust(self, why: str) -> None:
-        """Somebody else found that the watch does not tell all there is: list anew. From any thread."""
-        if self._contact.watching:
-            self._distrusted = why
+    def force_relist(self, why: str) -> None:
+        """End the watch and list again, as the watch missed something. From any thread."""
+        if self._status.watching:
+            self._relist_reason = why
             self._collection.interrupt()
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def hurry(self) -> None:
-        """Begin to stop, and do not wait for it. May be repeated."""
-        self._leave.begin()
-        self._stop.set()
-        self._collection.interrupt()
 
     def stop(self) -> None:
         """End the thread, whatever it waits for. May be repeated, and come before :meth:`start`."""
-        self.hurry()
-        end_thread(self._thread, self._collection, self._leave)
-
-    def run(self) -> None:
-        """Take turns until :meth:`stop`."""
-        while not self._stop.is_set():
-            try:
-                pause = self.turn()
-            except Exception:
-                # Without this thread the hosts would stand still for ever, and nobody would know.
-                LOG.exception("%s: a defect of hvd-discover; beginning again", self._collection.where)
-                self._state, pause = State(), 30.0
-            if pause > 0:
-                self._clock.wait(self._stop, pause)
+        self._thread.stop()
+        if not self._thread.running:
+            self._collection.close()
 
     def turn(self) -> float:
-        """Make one request, to its end; return how many seconds to wait before the next."""
-        state, self._lived = self._state, 0.0
-        outcome = self._outcome(state)
-        if self._stop.is_set():
+        """Make one request, to its end; return the seconds to wait before the next."""
+        state, self._state = self._state, State()  # after an unexpected exception it begins again
+        self._lived = 0.0
+        outcome = self._request(state)
+        if self._thread.stopping:
             return 0.0
-        hidable = self._resource.hidden is not None
-        step, reason = after(self._clock.mono(), state, outcome, jitter=self._draw(), dispensable=hidable)
-        self._account(state, outcome, step, reason)
+        optional = self._resource.optional
+        step, reason = next_step(self._clock.mono(), state, outcome, jitter=self._draw(), optional=optional)
+        self._report(state, outcome, step, reason)
         self._state = step.state
-        if step.hidden and not self._contact.hidden and self._resource.hidden is not None:
-            self._emit((self._resource.hidden,))
         if step.hidden:
-            self._stand(listed=True, hidden=True)
-        if step.renew:
-            self._collection.renew()
+            if not self._status.hidden:
+                self._emit((NodesHidden(),))
+            self._update(listed=True, hidden=True)
+        if step.reload_credentials:
+            self._collection.reload_credentials()
         return step.pause
 
-    def _outcome(self, state: State) -> Outcome:
-        self._distrusted = ""
+    def _request(self, state: State) -> Outcome:
+        self._relist_reason = ""
         try:
-            if state.next is Ask.WATCH:
+            if state.next is RequestKind.WATCH:
                 self._watch(state.version)
             else:
                 self._list(state)
-            end, why, retry_after = End.DONE, "", None
+            ending, why, retry_after = Ending.DONE, "", None
         except RequestFailed as error:
-            end, why, retry_after = end_of(error), str(error), error.retry_after
+            ending, why, retry_after = ending_of(error), str(error), error.retry_after
         finally:
-            self._stand(watching=False)
-        if self._distrusted and state.next is Ask.WATCH:
-            end, why = End.DEAF, self._distrusted
-        return Outcome(end, why, self._version, lived=self._lived, retry_after=retry_after)
+            self._update(watching=False)
+        if self._relist_reason and state.next is RequestKind.WATCH:
+            ending, why = Ending.MISSED, self._relist_reason
+        return Outcome(ending, why, self._version, lived=self._lived, retry_after=retry_after)
 
     def _list(self, state: State) -> None:
-        self._witness.listed(self._resource.name)
-        found, version = read_list(self._collection, self._view_of_item, Request(ask=state.next, version=state.version))
-        if self._silenced:
+        self._metrics.listed(self._resource.name)
+        request = Request(ask=state.next, version=state.version)
+        found, version = read_list(self._collection.open, self._view_of, request)
+        if self._was_silent:
             news = set(map(_identity, found)) ^ set(map(_identity, self._known.values()))
-            self._check_silence(len({uid for uid, _ in news}))
+            self._check_silent_watch(len({uid for uid, _ in news}))
         with self._lock:
             self._known = {view.key: view for view in found}
             self._version = version
-        self._emit((self._resource.listed(tuple(found)),))
-        self._stand(listed=True, hidden=False, heard=self._clock.mono(), trouble="")
+        self._emit((Listed(self._resource.kind, tuple(found)),))
+        self._update(listed=True, hidden=False, in_sync_at=self._clock.mono(), problem="")
 
-    def _view_of_item(self, item: object) -> V:
-        """What has not changed is the same thing as before: that is dear neither to keep nor to look at again."""
+    def _view_of(self, item: object) -> V:
+        """Return the known object where the item is unchanged: that saves memory, and looking at it again."""
         view = self._resource.view(item)
         known = self._known.get(view.key)
         return known if known is not None and view.version and _identity(known) == _identity(view) else view
 
     def _watch(self, version: str) -> None:
-        ends = SHORTEST_WATCH + int(SPREAD * self._draw())
-        lines, opened = Lines(), self._clock.mono()
-        with closing(self._collection.open(Request(ask=Ask.WATCH, version=version, ends=ends))) as pieces:
-            self._stand(watching=True, told=opened, trouble="")
-            confirmed, answered = opened, self._clock.mono()
+        ends = MIN_WATCH + int(WATCH_JITTER * self._draw())
+        lines, opened = LineSplitter(), self._clock.mono()
+        request = Request(ask=RequestKind.WATCH, version=version, ends=ends)
+        with closing(self._collection.open(request)) as pieces:
+            self._update(watching=True, last_event_at=opened, problem="")
+            updated, answered = opened, self._clock.mono()
             try:
                 for piece in pieces:
                     with reading():
-                        told = self._take(lines.feed(piece))
-                    # What comes later is news.
-                    self._check_silence(told if self._clock.mono() < answered + SHORT_LIFE else 0)
-                    if (now := self._clock.mono()) >= confirmed + NOTEWORTHY:
-                        confirmed = now
-                        self._stand(heard=now, told=now)
+                        changes = self._take(lines.feed(piece))
+                    # Later changes are news, and were not missed before.
+                    self._check_silent_watch(changes if self._clock.mono() < answered + SHORT_WATCH else 0)
+                    if (now := self._clock.mono()) >= updated + STATUS_INTERVAL:
+                        updated = now
+                        self._update(in_sync_at=now, last_event_at=now)
             finally:
                 self._lived = self._clock.mono() - opened
-        self._silenced = False
-        if self._lived >= SHORT_LIFE:
-            self._stand(heard=opened + self._lived, told=opened + self._lived)  # only a live server ends it itself
+        self._was_silent = False
+        if self._lived >= SHORT_WATCH:  # only a live server ends a watch by itself
+            self._update(in_sync_at=opened + self._lived, last_event_at=opened + self._lived)
 
-    def _check_silence(self, told: int) -> None:
-        """Warn if a watch that fell silent had missed something: ``told`` is how much is told at once after it."""
-        if self._silenced and told:
-            LOG.warning("%s: the watch that fell silent had not told of all changes (%d told now)", self.where, told)
-        self._silenced = False
+    def _check_silent_watch(self, changes: int) -> None:
+        """Warn if the watch that fell silent missed changes: ``changes`` arrive at once after it."""
+        if self._was_silent and changes:
+            LOG.warning("%s: the watch that fell silent missed %d changes", self.where, changes)
+        self._was_silent = False
 
     def _take(self, lines: Iterable[bytes]) -> int:
-        """Tell what they say, and return how many changes that were."""
+        """Emit what the lines say; return the number of changes."""
         batch: list[ClusterEvent] = []
         try:
             for line in lines:
@@ -286,27 +256,27 @@ class Reflector(Generic[V]):
                 self._emit(tuple(batch))
         return len(batch)
 
-    def _event(self, said: object) -> ClusterEvent | None:
-        """Read one line of a watch; None for a bookmark, which tells how far the server is and nothing else (R5)."""
-        if not isinstance(said, Mapping) or not isinstance(thing := said.get("object"), Mapping):
+    def _event(self, line: object) -> ClusterEvent | None:
+        """Read one line of a watch; None for a bookmark, which only carries a version (rule R5)."""
+        if not isinstance(line, Mapping) or not isinstance(thing := line.get("object"), Mapping):
             raise ValueError("a line of the watch is no event")
-        match said.get("type"):
+        match line.get("type"):
             case "BOOKMARK":
                 metadata = thing.get("metadata")
-                self._reach(str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else "")
+                self._advance(str(metadata.get("resourceVersion") or "") if isinstance(metadata, Mapping) else "")
                 return None
             case "ERROR":
-                raise refusal(thing)
+                raise failure_from_status(thing)
             case "ADDED" | "MODIFIED":
                 view = self._resource.view(thing)
                 self._note(view, gone=False)
-                return self._resource.seen(view)
+                return Seen(view)
             case "DELETED":
                 view = self._resource.view(thing)
                 self._note(view, gone=True)
-                return self._resource.gone(view)
+                return Gone(view)
             case other:
-                raise ValueError(f"a line of the watch is of type {str(other)[:40]!r}, which there is not")
+                raise ValueError(f"a line of the watch is of the unknown type {str(other)[:40]!r}")
 
     def _note(self, view: V, *, gone: bool) -> None:
         with self._lock:
@@ -315,46 +285,42 @@ class Reflector(Generic[V]):
                 self._known[view.key] = view
             elif gone and known is not None and known.uid == view.uid:
                 del self._known[view.key]
-        self._reach(view.version)
+        self._advance(view.version)
 
-    def _reach(self, version: str) -> None:
+    def _advance(self, version: str) -> None:
         if version and not older(version, self._version):
             self._version = version
 
-    def _stand(self, **changes: Any) -> None:
+    def _update(self, **changes: Any) -> None:
         with self._lock:
-            self._contact = replace(self._contact, **changes)
+            self._status = replace(self._status, **changes)
 
-    def _account(self, state: State, outcome: Outcome, step: Step, reason: str) -> None:
-        if state.next is Ask.WATCH:
-            self._witness.restarted(self._resource.name, outcome.end.value)
-        if outcome.end is End.DONE:
+    def _report(self, state: State, outcome: Outcome, step: Step, reason: str) -> None:
+        if state.next is RequestKind.WATCH:
+            self._metrics.restarted(self._resource.name, outcome.ending.value)
+        if outcome.ending is Ending.DONE:
             return
-        self._silenced = self._silenced or (state.next is Ask.WATCH and outcome.end is End.SILENT)
-        before = self._contact.trouble
+        self._was_silent = self._was_silent or (state.next is RequestKind.WATCH and outcome.ending is Ending.SILENT)
+        before = self._status.problem
         with self._lock:
-            self._contact = self._contact.failed(self._clock.mono(), reason, lived=outcome.lived)
+            self._status = self._status.failed(self._clock.mono(), reason, lived=outcome.lived)
         if before != reason:
-            # What is tried again at once is no trouble yet, unless something was missed.
-            level = logging.WARNING if step.pause or outcome.end is End.DEAF else logging.INFO
+            # A request that is repeated at once is not worth a warning, unless something was missed.
+            level = logging.WARNING if step.pause or outcome.ending is Ending.MISSED else logging.INFO
             then = f"{step.state.next.value} again" + (f" in {step.pause:.1f} s" if step.pause else "")
             self._emit(())
-            LOG.log(level, "%s: %s: %s; %s", self._collection.where, state.next.value, reason, then)
+            LOG.log(level, "%s: %s: %s; %s", self.where, state.next.value, reason, then)
 
 
-class Lists(Protocol):
-    """What a list is read from; see :meth:`discover.kube.transport.Collection.open`."""
-
-    def open(self, request: Request) -> Generator[bytes, None, None]: ...
-
-
-def read_list(collection: Lists, view: Callable[[object], T], request: Request) -> tuple[list[T], str]:
+def read_list(
+    open_: Callable[[Request], Generator[bytes, None, None]], view: Callable[[object], T], request: Request
+) -> tuple[list[T], str]:
     """Read all pages of a list: ``(views, version)``. All or nothing. Raises :class:`RequestFailed`."""
     views: list[T] = []
     version = ""
     while True:
-        body = ListBody()
-        with closing(collection.open(request)) as pieces, reading():
+        body = ListParser()
+        with closing(open_(request)) as pieces, reading():
             for piece in pieces:
                 views.extend(map(view, body.feed(piece)))
             views.extend(map(view, body.finish()))
@@ -365,22 +331,13 @@ def read_list(collection: Lists, view: Callable[[object], T], request: Request) 
         request = replace(request, more=more)
 
 
-def end_thread(thread: threading.Thread, collection: Collection, leave: Leave) -> None:
-    """Wait for ``thread``, which was told to stop and may be waiting for ``collection``, until its leave is over."""
-    while thread.is_alive() and thread is not threading.current_thread() and leave.left > 0:
-        collection.interrupt()  # more than once: a request may be on its way to be sent
-        thread.join(0.05)
-    if not thread.is_alive():
-        collection.close()
-
-
 @contextmanager
 def reading() -> Iterator[None]:
-    """What cannot be read is the server's trouble, and not ours."""
+    """Turn what cannot be parsed into :class:`RequestFailed`."""
     try:
         yield
     except (ValueError, RecursionError) as error:
-        raise RequestFailed(Trouble.GARBAGE, f"the answer cannot be read: {error}") from None
+        raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
 
 
 def _identity(view: PodView | NodeView) -> tuple[str, str]:

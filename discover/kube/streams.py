@@ -1,6 +1,6 @@
-"""Bodies of answers, taken apart while they arrive: lines of a watch, objects of a list. Pure.
+"""Parses bodies while they arrive: lines of a watch, objects of a list. Pure.
 
-A list of ten thousand pods has fifty megabytes; only one object of it is ever held whole.
+A list of ten thousand pods has fifty megabytes; only one object at a time is held as a whole.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ T = TypeVar("T")
 _Reading: TypeAlias = Generator[None, None, T]
 """Returns what was read; yields where more of the text is needed."""
 
-LONGEST_LINE: Final = 16 << 20
-"""Bytes. etcd keeps no object of more than 1.5 MiB, so what is longer is no line of a watch."""
+MAX_LINE: Final = 16 << 20
+"""Bytes. etcd keeps no object of more than 1.5 MiB."""
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\r\n]*")
 
 
-class Lines:
-    """Cuts pieces into lines, which are bytes without their line end."""
+class LineSplitter:
+    """Cuts pieces into lines: bytes without their line end."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
         self._size = 0
 
     def feed(self, piece: bytes) -> list[bytes]:
-        """Take ``piece`` in; return the lines that are whole now, blank ones left out. Raises ``ValueError``."""
+        """Take in ``piece``; return the complete lines without blank ones. Raises ``ValueError`` for a line that is too
+        long.
+        """
         *ended, rest = piece.split(b"\n")
         if ended:
             ended[0] = b"".join([*self._pieces, ended[0]])
@@ -39,18 +41,18 @@ class Lines:
         if rest:
             self._pieces.append(rest)
             self._size += len(rest)
-            if self._size > LONGEST_LINE:
-                raise ValueError(f"a line of the answer is longer than {LONGEST_LINE >> 20} MiB")
+            if self._size > MAX_LINE:
+                raise ValueError(f"a line of the answer is longer than {MAX_LINE >> 20} MiB")
         return [line for line in ended if line.strip()]
 
     @property
     def torn(self) -> bool:
-        """Whether there is the beginning of a line that has not ended."""
+        """Whether an incomplete line is left."""
         return bool(self._pieces)
 
 
-class ListBody:
-    """Takes a list apart: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, the keys in any order."""
+class ListParser:
+    """Parses a list: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, the keys in any order."""
 
     def __init__(self) -> None:
         self.metadata: dict[str, Any] = {}
@@ -63,7 +65,7 @@ class ListBody:
         self._reading = self._document()
 
     def feed(self, piece: bytes) -> list[Any]:
-        """Take ``piece`` in; return the objects that are whole now. Raises ``ValueError`` for what is no list."""
+        """Take in ``piece``; return the complete objects. Raises ``ValueError`` for what is no list."""
         self._text += self._utf8.decode(piece)
         if len(self._text) >= self._wanted:
             self._go_on()
@@ -71,7 +73,7 @@ class ListBody:
         return found
 
     def finish(self) -> list[Any]:
-        """Say that there is no more; return what was held back. Raises ``ValueError`` if the list is not whole."""
+        """End the list; return the last objects. Raises ``ValueError`` if it is incomplete."""
         self._text += self._utf8.decode(b"", final=True)
         self._go_on()
         if not self._whole:
@@ -82,7 +84,7 @@ class ListBody:
     def _go_on(self) -> None:
         next(self._reading, None)
         self._text, self._at = self._text[self._at :], 0
-        # An object that is not whole is tried again when there is twice as much of it: so trying costs little.
+        # An incomplete object is tried again once there is twice as much of it: so trying costs little.
         self._wanted = 2 * len(self._text)
 
     def _document(self) -> _Reading[None]:

@@ -1,48 +1,54 @@
-"""The port to an API server: one collection of objects, listed and watched as bytes; and how that fails."""
+"""The interfaces to an API server, one for reading a collection and one for writing, and how requests fail."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.errors import Transient
 
+JSON: Final = "application/json"
+MERGE_PATCH: Final = "application/merge-patch+json"
 
-class Ask(Enum):
-    """What a request is for.
+FORBIDDEN: Final = 403
+NOT_FOUND: Final = 404
+CONFLICT: Final = 409
 
-    FRESH: a consistent list, in pages. WHOLE: the same in one piece. SINCE: a list no older than a version that is
-    known, in one piece, which the server answers from memory. WATCH: the changes since a version.
-    """
+RECHECK_RIGHT: Final = 2.0
+"""Seconds after which a right that was there before and is missing now is tried once more before it counts as missing:
+an API server that has just started knows no roles for about a second."""
 
-    FRESH = "list"
-    WHOLE = "whole list"
-    SINCE = "relist"
+
+class RequestKind(Enum):
+    """PAGED: a consistent list, in pages. UNPAGED: the same in one piece. RELIST: a list no older than a known version,
+    in one piece, which the server answers from memory. WATCH: the changes since a version."""
+
+    PAGED = "list"
+    UNPAGED = "whole list"
+    RELIST = "relist"
     WATCH = "watch"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """``version`` is where SINCE and WATCH begin; ``more`` the server's word for a further page of FRESH (or of
-    any list that it cut); ``ends`` after how many seconds the server is to end a WATCH; ``most`` how many objects of
-    a page of FRESH are wanted, 0 for as many as is usual."""
+    """``version``: where RELIST and WATCH begin. ``more``: the server's token for the next page of a list. ``ends``:
+    seconds after which the server is to end a WATCH. ``most``: objects a page of PAGED, 0 for the default."""
 
-    ask: Ask
+    ask: RequestKind
     version: str = ""
     more: str = ""
     ends: int = 0
     most: int = 0
 
 
-class Trouble(Enum):
-    """Ways in which no answer, or half of one, is had. What to do about each: :mod:`discover.kube.watch_policy`.
+class Failure(Enum):
+    """Why there is no answer, or half of one. What is done about each: :mod:`discover.kube.watch_policy`.
 
-    ANSWERED: there was an answer, and it was no: see ``code``. REFUSED: nobody listens there. UNREACHABLE: no
-    connection, for another reason (name, route, TLS). SILENT: connected, and not a byte for longer than a live
-    server is quiet. CUT: the connection broke. GARBAGE: bytes came that are no answer. UNARMED: our own
-    credentials cannot be read just now.
+    ANSWERED: the server refused; see ``code``. REFUSED: nobody listens there. UNREACHABLE: no connection for another
+    reason (name, route, TLS). SILENT: connected, and no byte for longer than a live server is quiet. CUT: the
+    connection broke. UNREADABLE: the bytes are no answer. NO_CREDENTIALS: our credentials cannot be read.
     """
 
     ANSWERED = 1
@@ -50,20 +56,20 @@ class Trouble(Enum):
     UNREACHABLE = 3
     SILENT = 4
     CUT = 5
-    GARBAGE = 6
-    UNARMED = 7
+    UNREADABLE = 6
+    NO_CREDENTIALS = 7
 
 
 class RequestFailed(Transient):
-    """A request came to nothing; ``str()`` says why in one line, without secrets.
+    """A request failed; ``str()`` says why in one line, without secrets.
 
-    ``code``, ``reason`` and ``causes`` are those of the server's Status, where it sent one (0 and empty where not);
-    ``retry_after`` is how many seconds it asks to be left alone.
+    ``code``, ``reason`` and ``causes`` are those of the server's Status, 0 and empty without one; ``retry_after``: the
+    seconds that the server asks to wait.
     """
 
     def __init__(
         self,
-        trouble: Trouble,
+        failure: Failure,
         why: str,
         *,
         code: int = 0,
@@ -71,16 +77,26 @@ class RequestFailed(Transient):
         causes: tuple[str, ...] = (),
         retry_after: float | None = None,
     ) -> None:
-        self.trouble = trouble
+        self.failure = failure
         self.code = code
         self.reason = reason
         self.causes = causes
         self.retry_after = retry_after
-        super().__init__(" ".join(why.split())[:500] or trouble.name.lower())
+        super().__init__(" ".join(why.split())[:500] or failure.name.lower())
+
+    def answered(self, code: int) -> bool:
+        """Whether the server answered with ``code``."""
+        return self.failure is Failure.ANSWERED and self.code == code
+
+    @property
+    def lacks_right(self) -> bool:
+        """Whether RBAC refused. Quotas, webhooks and namespaces that end answer 403, too, and no manifest helps with
+        those; only authorization says what a user "cannot" do."""
+        return self.answered(FORBIDDEN) and " cannot " in str(self) and " resource " in str(self)
 
 
 class Collection(Protocol):
-    """All objects of one kind that are looked at, say the pods of one job. Used by one thread at a time."""
+    """All objects of one kind that are followed, say the pods of one job. Used by one thread at a time."""
 
     @property
     def where(self) -> str:
@@ -92,18 +108,43 @@ class Collection(Protocol):
         Close the generator if you leave it early. Raises :class:`RequestFailed`, here and between pieces.
         """
 
-    def renew(self) -> None:
-        """Read credentials and configuration anew before the next request."""
+    def reload_credentials(self) -> None:
+        """Read credentials and configuration again before the next request."""
 
     def interrupt(self) -> None:
-        """Break off what is under way, from any thread: whoever waits for bytes gets :class:`RequestFailed`."""
+        """Break off the current request, from any thread: its reader gets :class:`RequestFailed`."""
 
     def close(self) -> None:
-        """Give up all connections."""
+        """Close all connections."""
 
 
-def refusal(status: Mapping[str, Any], *, code: int = 0, retry_after: float | None = None) -> RequestFailed:
-    """Read a Status object, all of whose fields may be missing (rule R6); ``code`` is that of HTTP, if there is one."""
+class Sender(Protocol):
+    """Writes objects, one small request at a time. Used by one thread at a time, except for :meth:`interrupt`."""
+
+    def send(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
+    ) -> Mapping[str, Any]:
+        """Send one request and return the answer's object; ``path`` is one of :func:`object_path`.
+
+        Waits some seconds at most. Raises :class:`RequestFailed`; unless the server answered, the request may have
+        taken effect.
+        """
+
+    def interrupt(self) -> None:
+        """Break off the current request, from any thread; later ones fail."""
+
+    def close(self) -> None:
+        """Close all connections. May be repeated."""
+
+
+def object_path(version: str, namespace: str, plural: str, name: str = "") -> str:
+    """Return the path of an object, or of all in a namespace. ``version``: ``v1``, or a group and its version."""
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    return "/".join(filter(None, (f"{root}/namespaces/{namespace}", plural, name)))
+
+
+def failure_from_status(status: Mapping[str, Any], *, code: int = 0, retry_after: float | None = None) -> RequestFailed:
+    """Read a Status object, whose fields may all be missing (rule R6). ``code``: that of HTTP, if there is one."""
     details = status.get("details")
     details = details if isinstance(details, Mapping) else {}
     causes = details.get("causes")
@@ -114,7 +155,7 @@ def refusal(status: Mapping[str, Any], *, code: int = 0, retry_after: float | No
     reason = str(status.get("reason") or "")
     said = " ".join(filter(None, [str(code or ""), reason])) or "no"
     return RequestFailed(
-        Trouble.ANSWERED,
+        Failure.ANSWERED,
         f"the server says {said}: {status.get('message') or 'it gives no reason'}",
         code=code,
         reason=reason,

@@ -1,7 +1,7 @@
-"""API objects, as they come in JSON, and what is kept of them: :class:`PodView` and :class:`NodeView`. Pure.
+"""Turns API objects (JSON) into :class:`PodView` and :class:`NodeView`. Pure.
 
-Whatever is missing is taken to be empty: objects are seen while they are being made. What is there and has another
-type than the API gives it is taken to be missing, too, but for what would make a host of something that is none.
+Missing fields are empty: objects are seen while they are being made. So are fields of a wrong type, except where that
+would make a host of something that is none.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Final, TypeGuard
 
 from discover.selection.objects import NOTHING, Condition, Container, Key, NodeView, PodView, Taint
 
-LONGEST: Final = 512
-"""Characters. Annotations with longer values are not kept (kubectl keeps whole objects in one), messages are cut."""
+MAX_TEXT: Final = 512
+"""Characters. Longer annotations are dropped (kubectl keeps whole objects in one), longer messages are cut."""
 
-LIFE: Final = 20
+LIFE_LENGTH: Final = 20
 """Characters of a container's ID that are kept: enough to tell two of one pod apart, and every host carries them."""
 
 DEFAULT_GRACE: Final = 30.0
-"""Seconds; what the API itself gives to pods that do not say."""
+"""Seconds; the API's own default."""
 
 _TIME: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:)(\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)",
@@ -33,7 +33,7 @@ _TIME: Final = re.compile(
 
 
 def pod_view(raw: object) -> PodView:
-    """What is kept of a pod. Raises ``ValueError``, one line, for what is none."""
+    """Return what is kept of a pod. Raises ``ValueError``, in one line, for what is none."""
     whole, metadata, key = _identity(raw, "Pod")
     if not key.namespace:
         raise ValueError(f"pod {key.name!r} has no metadata.namespace")
@@ -62,7 +62,7 @@ def pod_view(raw: object) -> PodView:
 
 
 def node_view(raw: object) -> NodeView:
-    """What is kept of a node. Raises ``ValueError``, one line, for what is none."""
+    """Return what is kept of a node. Raises ``ValueError``, in one line, for what is none."""
     whole, metadata, key = _identity(raw, "Node")
     spec = _table(whole, "spec")
     return NodeView(
@@ -84,7 +84,7 @@ def node_view(raw: object) -> NodeView:
 
 
 def unix_seconds(text: object) -> float | None:
-    """A time as the API writes it (RFC 3339, any fraction, any offset) in Unix seconds; None for anything else."""
+    """Return a time of the API (RFC 3339, any fraction, any offset) in Unix seconds; None for anything else."""
     return _unix_seconds(text) if isinstance(text, str) else None
 
 
@@ -121,7 +121,7 @@ def _deleting(metadata: Mapping[str, Any], what: str) -> float | None:
     said = metadata.get("deletionTimestamp")
     moment = unix_seconds(said)
     if said is not None and moment is None:
-        # Taking it to be absent would make a host of a pod that is on its way out.
+        # Without it, a pod that is on its way out would become a host.
         raise ValueError(f"{what}: metadata.deletionTimestamp {said!r:.60} is no RFC 3339 time")
     return moment
 
@@ -142,11 +142,11 @@ def _conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
 
 @lru_cache(maxsize=4096)  # Pods of one job have most of them in common, and then share them.
 def _condition(kind: str, status: str, reason: str, message: str, since: str) -> Condition:
-    return Condition(intern(kind), intern(status), intern(reason), message[:LONGEST], unix_seconds(since))
+    return Condition(intern(kind), intern(status), intern(reason), message[:MAX_TEXT], unix_seconds(since))
 
 
 def _address(status: Mapping[str, Any]) -> str:
-    """The pod's address; of several the IPv4 one, because Horovod can use no other."""
+    """The pod's address; of several the IPv4 one, as Horovod can use no other."""
     addresses = [_text(status, "podIP"), *(_text(each, "ip") for each in _tables(status, "podIPs"))]
     given = [address for address in addresses if address]
     return next((address for address in given if ":" not in address), given[0] if given else "")
@@ -175,16 +175,16 @@ def _finished(status: Mapping[str, Any], policy: str) -> int | None:
 
 
 def _life(status: Mapping[str, Any]) -> str:
-    """Which container runs, or ran last: by its ID, or else, as some runtimes give none, by the time of its start.
+    """Identify the container that runs, or ran last: by its ID, or by its start where a runtime gives none.
 
-    The count of restarts would not do: a kubelet that has lost its state begins it anew.
+    The restart count would not do: a kubelet that lost its state begins it anew.
     """
     _, _, number = _text(status, "containerID").rpartition("/")
-    return number[:LIFE] or _text(_table(_table(status, "state"), "running"), "startedAt")[:LIFE]
+    return number[:LIFE_LENGTH] or _text(_table(_table(status, "state"), "running"), "startedAt")[:LIFE_LENGTH]
 
 
 def _quantities(limits: Mapping[str, Any]) -> Mapping[str, str]:
-    """Quantities are text, but the API takes numbers, too."""
+    """Quantities are text, but the API accepts numbers, too."""
     return MappingProxyType(
         {
             intern(str(name)): str(amount)
@@ -221,6 +221,6 @@ def _texts(table: Mapping[str, Any], key: str) -> Mapping[str, str]:
     kept = {
         intern(str(name)): value
         for name, value in _table(table, key).items()
-        if isinstance(value, str) and len(value) <= LONGEST
+        if isinstance(value, str) and len(value) <= MAX_TEXT
     }
     return MappingProxyType(kept) if kept else NOTHING

@@ -1,13 +1,12 @@
-"""Looks whether a watch still tells all there is: a server may take a connection's bytes for ever and send nothing.
+"""Checks whether a watch still tells all changes: a server may keep a connection open for ever and send nothing.
 
-A silent watch is found out after 70 seconds at the earliest, for a live one may be silent for 60. A machine's notice
-may be over after 30. So when a watch has been silent for some time the pods are listed beside it, and compared. Where
-they are many, a list is fifty megabytes: then another watch is opened beside it for a second, which tells as well
-whether there is anything that the first one has not told, and lists are seldom.
+A read timeout finds that after 70 seconds; the notice of a machine may be over after 30. So when a watch has been
+silent for a while, the pods are listed beside it and compared. For many pods a list is tens of megabytes: then a second
+watch is opened for a second instead, and lists are rare.
 
-A server tells its watches what it keeps in memory, and that may stand still: then all of them are deaf. So the version
-of the store itself is asked for, too. If a watch does not come to it in the time in which it should hear as much, by a
-bookmark at the latest, the pods are listed from the store.
+Watches are served from the server's cache, and that may stand still: then all of them are silent. So the version of the
+store itself is read, too. If the watch does not reach it within :data:`BOOKMARK_TIMEOUT`, the pods are listed from the
+store.
 """
 
 from __future__ import annotations
@@ -15,45 +14,45 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import closing
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from discover.common.grace import Leave
-from discover.kube.reflector import LAST_TURN, Contact, end_thread, read_list, reading
-from discover.kube.streams import Lines, ListBody
-from discover.kube.transport import Ask, Collection, Request, RequestFailed, Trouble, refusal
-from discover.kube.watch_policy import End, end_of
+from discover.common.threads import PeriodicThread
+from discover.kube.reflector import STOP_TIMEOUT, Reflector, read_list, reading
+from discover.kube.streams import LineSplitter, ListParser
+from discover.kube.transport import Collection, Failure, Request, RequestFailed, RequestKind, failure_from_status
+from discover.kube.watch_policy import Ending, ending_of
 from discover.selection.objects import Key, PodView, older
 from hvd_elastic_ext.core.clock import Clock
 
 LOG = logging.getLogger("hvd-discover")
 
-FEW: Final = 200
-"""Pods up to which listing them at each look costs little."""
+SMALL_JOB: Final = 200
+"""Pods up to which each check lists them all."""
 
-OFTEN: Final = 15.0
-"""Seconds from the last word of a watch, or from a look, to the next look."""
+CHECK_INTERVAL: Final = 15.0
+"""Seconds from the last event of a watch, or from a check, to the next check."""
 
-SELDOM: Final = 60.0
-"""Seconds between two lists of up to :data:`MANY` pods; of more, in proportion."""
+LIST_INTERVAL: Final = 60.0
+"""Seconds between two lists of up to :data:`LARGE_JOB` pods; of more, in proportion."""
 
-MANY: Final = 1000
+LARGE_JOB: Final = 1000
 
-GLANCE: Final = 1
-"""Seconds that the watch beside is open."""
+SECOND_WATCH: Final = 1
+"""Seconds that the second watch is open."""
 
-GRACE: Final = 2.0
+WATCH_LAG: Final = 2.0
 """Seconds that a watch may be behind a list."""
 
-BOOKMARK: Final = 75.0
-"""Seconds after which a watch has said that it is as far as the store was, even if there is nothing to tell."""
+BOOKMARK_TIMEOUT: Final = 75.0
+"""Seconds within which a watch reaches the store's version, by a bookmark if nothing changes."""
 
 _ITEMS: Final = b'"items"'
+_COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
 
 
-class Listed(NamedTuple):
+class PodVersion(NamedTuple):
     """What is compared of a pod."""
 
     key: Key
@@ -61,7 +60,7 @@ class Listed(NamedTuple):
     version: str
 
     @classmethod
-    def of(cls, raw: object) -> Listed:
+    def of(cls, raw: object) -> PodVersion:
         """Raises ``ValueError`` for what is no pod."""
         metadata = raw.get("metadata") if isinstance(raw, Mapping) else None
         if not isinstance(metadata, Mapping):
@@ -70,40 +69,23 @@ class Listed(NamedTuple):
         return cls(Key(namespace, name), uid, version)
 
 
-_COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
-
-
-class Owed(NamedTuple):
-    """A version of the store that the watch has not come to, and when it was read there (monotonic seconds)."""
+class MissingVersion(NamedTuple):
+    """A version of the store that the watch has not reached, and when it was read (monotonic seconds)."""
 
     version: str
     at: float
 
 
-class Watched(Protocol):
-    """The reflector, as it is seen from here."""
-
-    @property
-    def contact(self) -> Contact: ...
-
-    def known(self) -> tuple[dict[Key, PodView], str]: ...
-
-    def confirm(self) -> None: ...
-
-    def distrust(self, why: str) -> None: ...
+def list_interval(pods: int) -> float:
+    """Return the shortest time (seconds) between two lists of so many pods: they take about 0.1 % of a core."""
+    return 0.0 if pods <= SMALL_JOB else LIST_INTERVAL * max(1.0, pods / LARGE_JOB)
 
 
-def between_lists(pods: int) -> float:
-    """Seconds from one list of so many pods to the next, at least: some thousandth of a core goes into them."""
-    return 0.0 if pods <= FEW else SELDOM * max(1.0, pods / MANY)
-
-
-def missed(listed: Iterable[Listed], listed_version: str, *, known: Mapping[Key, PodView], known_version: str) -> str:
-    """Say what a watch has not told of a list, or "".
-
-    Who knows a later version than the list's has been told all of it. Where versions cannot be compared nothing is
-    concluded.
-    """
+def find_missed(
+    listed: Iterable[PodVersion], listed_version: str, *, known: Mapping[Key, PodView], known_version: str
+) -> str:
+    """Say what of a list the watch has not told, or "". Nothing follows where versions cannot be compared, or where
+    the known version is later than the list's."""
     if not older(known_version, listed_version):
         return ""
     there = set()
@@ -116,236 +98,226 @@ def missed(listed: Iterable[Listed], listed_version: str, *, known: Mapping[Key,
     return "" if gone is None else f"it did not tell of the end of pod {gone}"
 
 
-class Recheck:
-    """Compares now and then, in a thread of its own, while the watch is open; what it finds, the reflector mends.
+class WatchAudit:
+    """Compares what ``watched`` knows with the server, in a thread of its own, while its watch is open and silent.
 
-    ``set_back`` is told when the server's store was restored to an earlier state: watches of anything at later
-    versions are open then, and will say nothing until the server has caught up with them.
+    ``store_restored`` is called when the server's store was restored to an earlier state: watches at later versions
+    stay silent until the server has caught up with them.
     """
 
     def __init__(
         self,
         collection: Collection,
-        watched: Watched,
+        watched: Reflector[PodView],
         *,
         clock: Clock,
-        set_back: Callable[[str], None] = lambda why: None,
+        store_restored: Callable[[str], None] = lambda why: None,
     ) -> None:
         self._collection = collection
-        self._set_back = set_back
+        self._store_restored = store_restored
         self._watched = watched
         self._clock = clock
-        self._settled = b""
+        self._same_hash = b""
         self._listed_at: float | None = None
-        self._stored_at: float | None = None
-        self._owed: Owed | None = None
-        self._patience = BOOKMARK
-        self._unknown = 0
-        self._beyond = ""
-        self._stop = threading.Event()
-        self._leave = Leave(LAST_TURN)
-        self._thread = threading.Thread(target=self._run, name="recheck-pods", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def hurry(self) -> None:
-        """Begin to stop, and do not wait for it. May be repeated."""
-        self._leave.begin()
-        self._stop.set()
-        self._collection.interrupt()
+        self._store_listed_at: float | None = None
+        self._missing: MissingVersion | None = None
+        self._timeout = BOOKMARK_TIMEOUT
+        self._unknown_versions = 0
+        self._beyond_cache = ""
+        self._thread = PeriodicThread(
+            "audit-pods",
+            self.turn,
+            clock=clock,
+            interrupt=lambda: collection.interrupt(),
+            patience=0.0,
+            grace=STOP_TIMEOUT,
+        )
+        self.start, self.begin_stop = self._thread.start, self._thread.begin_stop
 
     def stop(self) -> None:
         """End the thread. May be repeated, and come before :meth:`start`."""
-        self.hurry()
-        end_thread(self._thread, self._collection, self._leave)
+        self._thread.stop()
+        if not self._thread.running:
+            self._collection.close()
 
     def turn(self) -> float:
-        """Look, if the watch has said nothing for long; return how many seconds to wait before the next turn."""
-        contact = self._watched.contact
-        if not contact.watching or contact.told is None:
-            return OFTEN
-        if (left := contact.told + OFTEN - self._clock.mono()) > 0:
-            return left  # who talks is not deaf
+        """Check, if the watch has been silent for long; return the seconds to the next turn."""
+        status = self._watched.status
+        if not status.watching or status.last_event_at is None:
+            return CHECK_INTERVAL
+        if (left := status.last_event_at + CHECK_INTERVAL - self._clock.mono()) > 0:
+            return left
         try:
-            self._look()
+            self._check()
         except RequestFailed as error:
             self._failed(error)
-        return OFTEN
+        return CHECK_INTERVAL
 
-    def _run(self) -> None:
-        pause = OFTEN
-        while not self._clock.wait(self._stop, pause):
-            try:
-                pause = self.turn()
-            except Exception:
-                LOG.exception("%s: a defect of hvd-discover; looking again later", self._collection.where)
-                pause = SELDOM
-
-    def _look(self) -> None:
+    def _check(self) -> None:
         now, pods = self._clock.mono(), len(self._watched.known()[0])
-        if self._listed_at is None and pods > FEW:
+        if self._listed_at is None and pods > SMALL_JOB:
             self._listed_at = now  # the watch began with a list
-        if self._stored_at is None:
-            self._stored_at = now
-        due = self._listed_at is None or now >= self._listed_at + between_lists(pods)
-        late = self._owed is not None and now >= self._owed.at + self._patience and self._behind(self._owed.version)
-        if due or late or not self._glance():
+        if self._store_listed_at is None:
+            self._store_listed_at = now
+        due = self._listed_at is None or now >= self._listed_at + list_interval(pods)
+        missing = self._missing
+        late = missing is not None and now >= missing.at + self._timeout and self._behind(missing.version)
+        if due or late or not self._second_watch_agrees():
             self._listed_at = now
-            if late and self._owed is not None:
-                self._owed = self._owed._replace(at=now)  # a list that fails is not repeated at the next look
-            stored = late or now >= self._stored_at + SELDOM
-            agreed = self._compare(now, stored=stored)
-            if stored or not agreed:
-                self._owed = None
-            if late:  # there are servers that tell their watches how far they are once in ten minutes
-                most = max(BOOKMARK, between_lists(pods))
-                self._patience = min(2 * self._patience, most) if agreed else BOOKMARK
-            if not agreed:
+            if late and self._missing is not None:
+                self._missing = self._missing._replace(at=now)  # a list that fails is not repeated by the next check
+            from_store = late or now >= self._store_listed_at + LIST_INTERVAL
+            agrees = self._list_agrees(now, from_store=from_store)
+            if from_store or not agrees:
+                self._missing = None
+            if late:  # some servers send bookmarks only once in ten minutes
+                most = max(BOOKMARK_TIMEOUT, list_interval(pods))
+                self._timeout = min(2 * self._timeout, most) if agrees else BOOKMARK_TIMEOUT
+            if not agrees:
                 return
-        self._unknown = 0
-        if self._owed is None:
-            self._watched.confirm()
+        self._unknown_versions = 0
+        if self._missing is None:
+            self._watched.confirm_in_sync()
 
     def _behind(self, version: str) -> bool:
         return older(self._watched.known()[1], version)
 
-    def _glance(self) -> bool:
-        """Whether another watch tells nothing that the first one does not. Raises :class:`RequestFailed`."""
+    def _second_watch_agrees(self) -> bool:
+        """Whether a second watch tells nothing that the first does not. Raises :class:`RequestFailed`."""
         version = self._watched.known()[1]
-        self._reckon(self._store_version(), version)
+        self._note_store_version(self._store_version(), version)
         try:
             newest = self._newest(version)
         except RequestFailed as error:
-            if end_of(error) is not End.EXPIRED:
+            if ending_of(error) is not Ending.EXPIRED:
                 raise
             return False
-        # The first one may be behind for a moment.
-        behind = self._behind(newest) and not self._clock.wait(self._stop, GRACE)
-        return not (behind and self._behind(newest))
+        return not self._stays(lambda: self._behind(newest))
 
-    def _reckon(self, store: str, version: str) -> None:
-        """Note whether the store is further than the watch was just before. Raises :class:`RequestFailed`."""
-        _check(store, version)
-        if self._owed is None or not self._behind(self._owed.version):
-            if self._owed is not None:
-                self._patience = BOOKMARK
-            self._owed = Owed(store, self._clock.mono()) if self._behind(store) else None
+    def _stays(self, differs: Callable[[], object]) -> bool:
+        """Whether a difference is still there after the time that a watch may be behind."""
+        return bool(differs()) and not self._thread.sleep(WATCH_LAG) and bool(differs())
+
+    def _note_store_version(self, store: str, version: str) -> None:
+        """Note whether the store is further than the watch just was. Raises :class:`RequestFailed`."""
+        _check_restored(store, version)
+        if self._missing is None or not self._behind(self._missing.version):
+            if self._missing is not None:
+                self._timeout = BOOKMARK_TIMEOUT
+            self._missing = MissingVersion(store, self._clock.mono()) if self._behind(store) else None
 
     def _store_version(self) -> str:
-        """How far the store itself is, by a list of one that asks for no version. Raises :class:`RequestFailed`."""
-        body = ListBody()
-        with closing(self._collection.open(Request(ask=Ask.FRESH, most=1))) as pieces, reading():
+        """The version of the store itself, by a list of one object without a version. Raises :class:`RequestFailed`."""
+        body = ListParser()
+        with closing(self._collection.open(Request(ask=RequestKind.PAGED, most=1))) as pieces, reading():
             for piece in pieces:
                 body.feed(piece)
             body.finish()
         return str(body.metadata.get("resourceVersion") or "")
 
     def _newest(self, version: str) -> str:
-        """The latest version that a watch from ``version`` on tells of. Raises :class:`RequestFailed`."""
-        lines = Lines()
-        request = Request(ask=Ask.WATCH, version=version, ends=GLANCE)
+        """The newest version that a watch from ``version`` on tells of. Raises :class:`RequestFailed`."""
+        lines = LineSplitter()
+        request = Request(ask=RequestKind.WATCH, version=version, ends=SECOND_WATCH)
         with closing(self._collection.open(request)) as pieces, reading():
             for piece in pieces:
                 for line in lines.feed(piece):
                     version = _version_in(json.loads(line)) or version
         return version
 
-    def _compare(self, now: float, *, stored: bool) -> bool:
-        """List, and say whether the watch has told all of it; if not, it is not trusted any more. ``stored``: what the
-        store holds, and not what the server has in memory.
+    def _list_agrees(self, now: float, *, from_store: bool) -> bool:
+        """List, from the store or from the server's cache, and relist if the watch missed anything.
 
-        What the first list had from the store may be later than all that the server's memory comes to while nothing
-        happens to pods. Then only the store can say whether that version is one of its own.
+        The first list may have a later version than the cache reaches while no pod changes. Then only the store can
+        say whether that version is one of its own.
         """
         version = self._watched.known()[1]
-        if not stored and version != self._beyond:
+        if not from_store and version != self._beyond_cache:
             try:
-                return self._compared(now, version, stored=False)
+                return self._compare(now, version, from_store=False)
             except RequestFailed as error:
-                if end_of(error) is not End.AHEAD:
+                if ending_of(error) is not Ending.AHEAD:
                     raise
-        if not stored:
-            self._beyond, self._settled = version, b""  # the version of the list is wanted, too
-        return self._compared(now, version, stored=True)
+        if not from_store:
+            self._beyond_cache, self._same_hash = version, b""  # the version of the list is wanted, too
+        return self._compare(now, version, from_store=True)
 
-    def _compared(self, now: float, version: str, *, stored: bool) -> bool:
-        since = Request(ask=Ask.SINCE, version=version)
-        request, listing = Request(ask=Ask.WHOLE) if stored else since, _Summed(self._collection)
-        if self._settled:
-            # Most of the time nothing has changed. Then the same bytes come as before, and need not be taken apart.
+    def _compare(self, now: float, version: str, *, from_store: bool) -> bool:
+        request = Request(ask=RequestKind.UNPAGED) if from_store else Request(ask=RequestKind.RELIST, version=version)
+        listing = _Hashed(self._collection)
+        if self._same_hash:
+            # Mostly nothing has changed: the same bytes come again and need no parsing.
             with closing(listing.open(request)) as pieces:
                 for _ in pieces:
                     pass
-            if listing.sum() == self._settled:
-                self._stored_at = now if stored else self._stored_at
+            if listing.digest() == self._same_hash:
+                self._store_listed_at = now if from_store else self._store_listed_at
                 return True
-        self._settled = b""
-        listed, found = read_list(listing, Listed.of, request)
-        self._stored_at = now if stored else self._stored_at
-        _check(found, version)
-        why = self._missed(listed, found) and not self._clock.wait(self._stop, GRACE)
-        if why and (what := self._missed(listed, found)):
-            self._watched.distrust(f"the watch is deaf: {what}")
+        self._same_hash = b""
+        listed, listed_version = read_list(listing.open, PodVersion.of, request)
+        self._store_listed_at = now if from_store else self._store_listed_at
+        _check_restored(listed_version, version)
+        if self._stays(lambda: self._missed(listed, listed_version)):
+            self._watched.force_relist(f"the watch missed a change: {self._missed(listed, listed_version)}")
             return False
-        self._settled = listing.sum()
+        self._same_hash = listing.digest()
         return True
 
-    def _missed(self, listed: list[Listed], version: str) -> str:
+    def _missed(self, listed: list[PodVersion], version: str) -> str:
         known, known_version = self._watched.known()
-        return missed(listed, version, known=known, known_version=known_version)
+        return find_missed(listed, version, known=known, known_version=known_version)
 
     def _failed(self, error: RequestFailed) -> None:
-        """A server that does not answer is the watch's business. One that knows no such version was set back."""
-        end = end_of(error)
-        self._unknown = self._unknown + 1 if end is End.AHEAD else 0
-        if end in (End.DENIED, End.UNARMED):
-            self._collection.renew()
-        elif end is End.EXPIRED or self._unknown >= 2:
-            self._unknown = 0
+        """The reflector sees that a server does not answer. A server that does not know the version was restored."""
+        ending = ending_of(error)
+        self._unknown_versions = self._unknown_versions + 1 if ending is Ending.AHEAD else 0
+        if ending in (Ending.DENIED, Ending.NO_CREDENTIALS):
+            self._collection.reload_credentials()
+        elif ending is Ending.EXPIRED or self._unknown_versions >= 2:
+            self._unknown_versions = 0
             why = f"its versions are not the server's: {error}"
-            self._watched.distrust(why)
-            self._set_back(why)
+            self._watched.force_relist(why)
+            self._store_restored(why)
 
 
-def _check(store: str, version: str) -> None:
-    """What was known before the store was asked cannot be later than the store. Raises :class:`RequestFailed`."""
+def _check_restored(store: str, version: str) -> None:
+    """Raises :class:`RequestFailed` if a version that was known earlier is later than the store's."""
     if older(store, version):
         why = f"the store is at version {store}, and {version} is known"
-        raise RequestFailed(Trouble.ANSWERED, why, causes=("ResourceVersionTooLarge",))
+        raise RequestFailed(Failure.ANSWERED, why, causes=("ResourceVersionTooLarge",))
 
 
-class _Summed:
-    """Lists ``collection``, and takes a sum of the objects, and not of what comes first: the list's own version changes
-    with any pod of the cluster."""
+class _Hashed:
+    """Hashes the objects of the lists that it opens, without the head: the version there changes with any pod of the
+    cluster."""
 
     def __init__(self, collection: Collection) -> None:
         self._collection = collection
-        self._digest = hashlib.blake2b(digest_size=16)
+        self._hash = hashlib.blake2b(digest_size=16)
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
-        self._digest = self._digest if request.more else hashlib.blake2b(digest_size=16)
+        self._hash = self._hash if request.more else hashlib.blake2b(digest_size=16)
         head, begun = b"", False
         with closing(self._collection.open(request)) as pieces:
             for piece in pieces:
                 if begun:
-                    self._digest.update(piece)
+                    self._hash.update(piece)
                 else:
                     head += piece
                     if (at := head.find(_ITEMS)) >= 0:
                         begun = True
-                        self._digest.update(head[at:])
+                        self._hash.update(head[at:])
                 yield piece
 
-    def sum(self) -> bytes:
+    def digest(self) -> bytes:
         """Of the list that was opened last, with all of its pages."""
-        return self._digest.digest()
+        return self._hash.digest()
 
 
-def _version_in(said: object) -> str:
-    """That of a pod that a line of a watch tells of; "" if it tells of none. Raises :class:`RequestFailed`."""
-    if not isinstance(said, Mapping) or not isinstance(thing := said.get("object"), Mapping):
+def _version_in(line: object) -> str:
+    """The version of the pod in a line of a watch; "" if there is none. Raises :class:`RequestFailed`."""
+    if not isinstance(line, Mapping) or not isinstance(thing := line.get("object"), Mapping):
         raise ValueError("a line of the watch is no event")
-    if said.get("type") == "ERROR":
-        raise refusal(thing)
-    return "" if said.get("type") == "BOOKMARK" else Listed.of(thing).version
+    if line.get("type") == "ERROR":
+        raise failure_from_status(thing)
+    return "" if line.get("type") == "BOOKMARK" else PodVersion.of(thing).version

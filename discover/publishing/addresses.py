@@ -1,4 +1,4 @@
-"""Addresses that the daemon listens on, and how they are written. No I/O."""
+"""The addresses that the daemon listens on, and how they are written. No I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from hvd_elastic_ext.core.errors import UsageError
 
 LONGEST_SOCKET_PATH = 107
-"""Bytes that fit into a Unix socket address on Linux."""
+"""Bytes of a Unix socket address on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ Address = UnixAddress | TcpAddress
 
 
 def parse_listen(value: str) -> Address:
-    """Read ``unix:///path``, ``HOST:PORT`` or ``:PORT`` (loopback). Raises :class:`UsageError`."""
+    """Parse ``unix:///path``, ``HOST:PORT`` or ``:PORT`` (loopback). Raises :class:`UsageError`."""
     if value.startswith("unix:"):
         path = value.removeprefix("unix:").removeprefix("//")
         if not path.startswith("/") or "\0" in path:

@@ -1,4 +1,4 @@
-"""Who has to give a place up when all are taken. Pure."""
+"""Which connection is closed when there are too many. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Held(Protocol):
 H = TypeVar("H", bound=Held)
 
 
-def gives_way(now: float, held: Iterable[H], *, after: float = 0.0) -> H | None:
-    """Of the source that holds the most places, the one held longest; None if none is ``after`` seconds old.
+def choose_to_close(now: float, held: Iterable[H], *, after: float = 0.0) -> H | None:
+    """Return the oldest one of the source that has the most; None if none is ``after`` seconds old.
 
-    So a source that takes all it can displaces itself, and one that asks now and then is let in.
+    So a source that takes all it can displaces its own, and one that asks now and then is served.
     """
     old = [each for each in held if now - each.since >= after]
     share = Counter(each.source for each in old)
@@ -32,10 +32,10 @@ def gives_way(now: float, held: Iterable[H], *, after: float = 0.0) -> H | None:
 
 
 def source_of(address: object) -> str:
-    """Whose a client's socket address is: its host, or the network that one host has to itself.
+    """Return a client's source: its host, or the network that one host has to itself.
 
-    All of this machine is one source: a process may choose among 127.0.0.0/8. So
-    are the clients of a socket file, who are all the same user.
+    All of this machine is one source, as a process may choose among 127.0.0.0/8. So are the clients of a socket file,
+    who are all the same user.
     """
     if not isinstance(address, tuple):
         return ""

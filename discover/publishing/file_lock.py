@@ -1,4 +1,4 @@
-"""One owner for one place: a lock file beside it that dies with its owner."""
+"""One owner for one file: a lock file beside it, which the kernel releases when the owner ends."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 from hvd_elastic_ext.core.errors import Permanent
 
 
-class Taken(Permanent):
+class OwnedByOther(Permanent):
     """Another live process owns the place."""
 
 
-class Lock:
+class FileLock:
     """Owns ``place`` from construction to :meth:`release`, or to the end of this process, however it ends.
 
-    The lock file ``.NAME.lock`` stays behind: removing it would let two owners in.
+    The lock file ``.NAME.lock`` stays: without it two owners could come in.
 
-    Raises :class:`Taken`, or ``OSError`` if the lock file cannot be made.
+    Raises :class:`OwnedByOther`, or ``OSError`` if the lock file cannot be made.
     """
 
     def __init__(self, place: Path) -> None:
@@ -30,21 +30,21 @@ class Lock:
         except BlockingIOError:
             owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
             self.release()
-            raise Taken(
+            raise OwnedByOther(
                 f"{place}: another hvd-discover (process {owner}) already writes it; stop that one or name another path"
             ) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode("ascii"), 0)
 
     def holds(self) -> bool:
-        """False once somebody removed the lock file, or its directory, and so opened the place to others."""
+        """False once somebody removed the lock file, or its directory."""
         try:
             return os.path.samestat(os.fstat(self._fd), self._path.stat())
         except OSError:
             return False
 
     def release(self) -> None:
-        """Give the place up. May be repeated."""
+        """May be repeated."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

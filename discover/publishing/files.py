@@ -1,4 +1,4 @@
-"""Where publications go: the port, and the two that write files."""
+"""The interface of all places to publish to, and the two that are files."""
 
 from __future__ import annotations
 
@@ -9,48 +9,47 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from discover.publishing.file_lock import Lock
+from discover.publishing.file_lock import FileLock
+from discover.publishing.overlap import Overlap
 from hvd_elastic_ext.core.errors import BadHosts, Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text, render_hosts_text
 
 
 class PublishFailed(Transient):
-    """A publication did not get out just now; what stood there before still stands."""
+    """A publication failed just now; what was there before still is."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: cannot write it: {why}; what stood there before still stands, trying again")
 
 
 class Publisher(Protocol):
-    """One way out. Level, not edge: called again and again with what the world should see."""
+    """A place to publish to. :meth:`publish` is called again and again with what should be there."""
 
     @property
     def where(self) -> str:
         """The file or address, for people."""
 
     def publish(self, publication: Publication) -> None:
-        """Make the world see ``publication``.
+        """Replace what is there by ``publication``; readers see the old one or the new one, complete.
 
-        Readers see the old one or the new one, whole, and the new one for good
-        once this returned. Raises :class:`PublishFailed` to be called again, and
-        :class:`discover.publishing.file_lock.Taken` if another process owns the place.
+        Raises :class:`PublishFailed` to be called again, :class:`discover.publishing.file_lock.OwnedByOther` if another
+        process owns the place.
         """
 
     def close(self) -> None:
-        """Let go of it; what was published stays for those who read files. May be repeated."""
+        """Release the place; files stay. May be repeated."""
 
 
 def _nothing() -> None:
-    """Nobody counts the writes."""
+    """The default of ``wrote``."""
 
 
 class AtomicFile:
-    """A file replaced as a whole, by one owner, and only when it says something else.
+    """A file that is replaced as a whole, by one owner, and only when its contents change.
 
-    A link is followed once, here. Missing directories are made. A temporary file
-    of an owner that was killed is removed by the next one. ``wrote`` is called
-    after each replacement.
+    A link is followed once, here. Missing directories are made. The next owner removes the temporary file of one that
+    was killed. ``wrote`` is called after each replacement.
     """
 
     def __init__(self, path: Path, *, mode: int, wrote: Callable[[], None]) -> None:
@@ -58,26 +57,26 @@ class AtomicFile:
         self._mode = mode
         self._wrote = wrote
         self._temporary = self.path.with_name(f".{self.path.name}.new")
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
 
     def own(self) -> None:
-        """Become the only writer. Raises :class:`Taken`, or ``OSError``; may be repeated."""
+        """Become the only writer. May be repeated. Raises :class:`OwnedByOther`, or ``OSError``."""
         if self._lock is not None and not self._lock.holds():
             self.close()
         if self._lock is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = Lock(self.path)
+            self._lock = FileLock(self.path)
             self._temporary.unlink(missing_ok=True)
 
     def read(self) -> bytes | None:
-        """Return what stands there, or None if that is no readable file."""
+        """Return the contents, None if that is no readable file."""
         try:
             return self.path.read_bytes()
         except OSError:
             return None
 
     def write(self, data: bytes) -> None:
-        """Replace the file, unless it says ``data`` with the right mode already. Raises ``OSError``."""
+        """Replace the file, unless it has ``data`` and the right mode already. Raises ``OSError``."""
         self.own()
         if self.read() == data and stat.S_IMODE(self.path.stat().st_mode) == self._mode:
             return
@@ -98,7 +97,7 @@ class AtomicFile:
     def _write_temporary(self, data: bytes) -> None:
         self._temporary.unlink(missing_ok=True)
         fd = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        # Closed before the rename: readers may ask the kernel whether a writer is still at it.
+        # Closed before the rename: readers may ask the kernel whether somebody writes.
         with os.fdopen(fd, "wb") as file:
             file.write(data)
             file.flush()
@@ -114,10 +113,14 @@ class AtomicFile:
 
 
 class HostsFile:
-    """Publishes as ``host:slots`` lines in a file that is never torn, and empty only if there are no hosts."""
+    """Publishes as ``host:slots`` lines in a file that is never torn, and empty only if there are no hosts.
 
-    def __init__(self, path: Path, *, wrote: Callable[[], None] = _nothing) -> None:
+    ``overlap`` keeps the last survivor there, for stock Horovod.
+    """
+
+    def __init__(self, path: Path, *, wrote: Callable[[], None] = _nothing, overlap: Overlap | None = None) -> None:
         self._file = AtomicFile(path, mode=0o644, wrote=wrote)
+        self._overlap = overlap
         self._rendered: tuple[HostSet | None, bytes] = (None, b"")
 
     @property
@@ -129,33 +132,35 @@ class HostsFile:
         return self._file.path
 
     def own(self) -> None:
-        """Become the only writer, if that can be had now. Raises :class:`Taken` or :class:`PublishFailed`."""
+        """Become the only writer. Raises :class:`OwnedByOther` or :class:`PublishFailed`."""
         try:
             self._file.own()
         except OSError as error:
             raise PublishFailed(self.where, why(error)) from None
 
-    def standing(self) -> HostSet:
-        """Return what an earlier life published, in its order; nothing if that cannot be read."""
+    def published_before(self) -> HostSet:
+        """Return the hosts of an earlier run, in their order; none if they cannot be read."""
         try:
             return parse_hosts_text((self._file.read() or b"").decode("ascii"), where=self.where)
         except (BadHosts, UnicodeDecodeError):
             return HostSet()
 
     def publish(self, publication: Publication) -> None:
-        try:
-            self._file.write(self._render(publication.hosts))
-        except OSError as error:
-            raise PublishFailed(self.where, why(error)) from None
+        if self._overlap is None:
+            self._write(publication.hosts)
+        else:
+            self._overlap.publish(publication, before=self.published_before, write=self._write)
 
     def close(self) -> None:
         self._file.close()
 
-    def _render(self, hosts: HostSet) -> bytes:
-        """The same hosts are published every second, and need not be written out again for that."""
-        if self._rendered[0] is not hosts:
+    def _write(self, hosts: HostSet) -> None:
+        if self._rendered[0] is not hosts:  # the same hosts come every second
             self._rendered = (hosts, render_hosts_text(hosts).encode("ascii"))
-        return self._rendered[1]
+        try:
+            self._file.write(self._rendered[1])
+        except OSError as error:
+            raise PublishFailed(self.where, why(error)) from None
 
 
 class Script:
@@ -180,13 +185,13 @@ class Script:
 
 
 def script_text(hosts_file: Path) -> str:
-    """Write a shell script that prints ``hosts_file``, or nothing, and succeeds."""
+    """Return a shell script that prints ``hosts_file``, or nothing, and succeeds."""
     quoted = shlex.quote(str(hosts_file))
-    # Without "command" a file that goes in this very moment would end the shell, and not well.
+    # Without "command", a file that vanishes at this very moment would end the shell with an error.
     print_it = f"[ -f {quoted} ] && [ -r {quoted} ] && command exec cat 2>/dev/null <{quoted}"
     return f"#!/bin/sh\n# Written by hvd-discover.\n{print_it}\nexit 0\n"
 
 
 def why(error: OSError) -> str:
-    """Say an operating-system error in words, naming the file only if it is another one."""
+    """Return an operating-system error in words, with the file only if it is another one."""
     return (error.strerror or str(error)).lower()

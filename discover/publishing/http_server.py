@@ -20,30 +20,30 @@ from pathlib import Path
 from typing import Any
 
 from discover.publishing.addresses import Address, TcpAddress, UnixAddress
-from discover.publishing.connections import gives_way, source_of
-from discover.publishing.file_lock import Lock, Taken
+from discover.publishing.connections import choose_to_close, source_of
+from discover.publishing.file_lock import FileLock, OwnedByOther
 from discover.publishing.routes import Answer, Routes
 from hvd_elastic_ext.core.errors import Permanent
 
 LOG = logging.getLogger("hvd-discover")
 
 MAX_CLIENTS = 512
-"""Connections at a time. For a further one, one that asks for nothing gives way: see :func:`gives_way`."""
+"""Connections at a time. For one more, an idle one is closed: see :func:`choose_to_close`."""
 
-ASK = 5.0
-"""Seconds for a whole request, from the connection's beginning or the last answer, however many bytes came."""
+REQUEST_TIMEOUT = 5.0
+"""Seconds for a whole request, from the start of the connection or the last answer, however many bytes came."""
 
 MAX_HEAD = 8192
-"""Bytes of a request line and its headers; whoever sends more is sent away."""
+"""Bytes of a request line and its headers."""
 
-TELL = 15.0
+ANSWER_TIMEOUT = 15.0
 """Seconds for a client to take a whole answer."""
 
-ROOM = 0.2
-"""Seconds to wait for the thread of a connection that gives way."""
+ROOM_TIMEOUT = 0.2
+"""Seconds to wait for the thread of a connection that is closed for another."""
 
-HANG_UP = 0.5
-"""Seconds to wait for a connection's thread at the end; what still runs then ends with the process."""
+CLOSE_TIMEOUT = 0.5
+"""Seconds to wait for a connection's thread at the end; after that it ends with the process."""
 
 
 class CannotListen(Permanent):
@@ -51,16 +51,15 @@ class CannotListen(Permanent):
 
 
 class Server:
-    """Owns its socket from construction, and serves it once started, a thread a connection.
+    """Owns its socket from construction, and serves it once started, with a thread for each connection.
 
-    Close the routes first: whoever waits there holds a connection.
+    Close the routes first: long polls hold connections.
 
-    Raises :class:`CannotListen`, or :class:`Taken` if another daemon serves the
-    socket file.
+    Raises :class:`CannotListen`, or :class:`OwnedByOther` if another daemon serves the socket file.
     """
 
     def __init__(self, address: Address, routes: Routes) -> None:
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
         self._socket_file: tuple[Path, os.stat_result] | None = None
         try:
             self._server = self._bind(address, routes)
@@ -72,7 +71,7 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port the system chose."""
+        """Where it listens, with the port that the system chose."""
         if isinstance(self._server, _UnixServer):
             return UnixAddress(Path(str(self._server.server_address)))
         host, port = self._server.server_address[:2]
@@ -95,7 +94,7 @@ class Server:
         if isinstance(address, TcpAddress):
             family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
             return _server_of(family)((address.host, address.port), routes)
-        self._lock = Lock(address.path)
+        self._lock = FileLock(address.path)
         _clear(address.path)
         server = _UnixServer(str(address.path), routes)
         self._socket_file = (address.path, address.path.stat())
@@ -114,7 +113,7 @@ class Server:
 
 
 def servers_at(addresses: Iterable[Address], routes: Routes) -> list[Server]:
-    """One for each address, or none at all. Raises :class:`CannotListen` or :class:`Taken`."""
+    """Return one for each address, or none at all. Raises :class:`CannotListen` or :class:`OwnedByOther`."""
     made: list[Server] = []
     try:
         for address in addresses:
@@ -127,13 +126,13 @@ def servers_at(addresses: Iterable[Address], routes: Routes) -> list[Server]:
 
 
 def _clear(path: Path) -> None:
-    """Remove the socket file of a server that is no more. Raises :class:`Taken` or :class:`CannotListen`."""
+    """Remove the socket file of a server that has ended. Raises :class:`OwnedByOther` or :class:`CannotListen`."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise CannotListen(f"--listen unix://{path}: there is something else than a socket; name another path")
+        raise CannotListen(f"--listen unix://{path}: that is no socket; name another path")
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1.0)
         try:
@@ -141,7 +140,7 @@ def _clear(path: Path) -> None:
         except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return
-    raise Taken(f"--listen unix://{path}: another process already serves it; stop that one or name another path")
+    raise OwnedByOther(f"--listen unix://{path}: another process already serves it; stop that one or name another path")
 
 
 _END = re.compile(rb"\r?\n\r?\n")
@@ -149,9 +148,9 @@ _END = re.compile(rb"\r?\n\r?\n")
 
 @dataclass(eq=False, slots=True)
 class _Connection:
-    """One that is open: whose, and since when it has been asking, or taking an answer.
+    """An open connection: its source, and since when it has been sending a request, or taking an answer.
 
-    ``asking`` is False while the answer is being made, and of one that gives way.
+    ``asking`` is False while the answer is being made, and of one that is being closed.
     """
 
     request: socket.socket
@@ -187,13 +186,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         head = self._head()
         self.rfile, self.wfile = io.BytesIO(head), io.BytesIO()
         super().handle_one_request()  # without a head: the connection ends
-        self.connection.settimeout(TELL)  # for all of it
+        self.connection.settimeout(ANSWER_TIMEOUT)  # for all of it
         self.connection.sendall(self.wfile.getvalue())
         self._own.turns(asking=True)
 
     def _head(self) -> bytes:
-        """The next request's head, whole; nothing if the client ends, or needs too long or too many bytes."""
-        until = self._own.since + ASK
+        """Return the next request's head, complete; nothing if the client ends, or needs too long or too many bytes."""
+        until = self._own.since + REQUEST_TIMEOUT
         came = b""
         while (end := _END.search(came)) is None:
             left = until - time.monotonic()
@@ -253,11 +252,11 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     @property
     def crowded(self) -> bool:
-        """More than half of all places are taken: a connection is for one request."""
+        """Whether more than half of all connections are taken: then each is for one request."""
         return len(self._open) > MAX_CLIENTS // 2
 
     def own(self, request: socket.socket) -> _Connection:
-        """What is known of a connection, for its handler."""
+        """Return what is known of a connection."""
         return self._open[request]
 
     def get_request(self) -> tuple[Any, Any]:
@@ -266,13 +265,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):  # it would be tried again at once, without an end
                 self._make_room()
-                time.sleep(ROOM)
+                time.sleep(ROOM_TIMEOUT)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._free.acquire(blocking=False):
             self._make_room()
-            if not self._free.acquire(timeout=ROOM):
+            if not self._free.acquire(timeout=ROOM_TIMEOUT):
                 with contextlib.suppress(OSError):
                     request.setblocking(False)
                     request.send(
@@ -295,16 +294,16 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._forget(request)
 
     def hang_up(self) -> None:
-        """End every connection, once no more are accepted, and join their threads."""
+        """Close every connection, once no more are accepted, and join their threads."""
         for connection in list(self._open.values()):
             connection.hang_up()
             if connection.thread is not None:
-                connection.thread.join(HANG_UP)
+                connection.thread.join(CLOSE_TIMEOUT)
 
     def _make_room(self) -> None:
-        """Hang up on a connection; those that are being answered, or wait for news, are spared."""
+        """Close a connection; those that are being answered, or wait for news, stay."""
         asking = [each for each in list(self._open.values()) if each.asking]
-        leaving = gives_way(time.monotonic(), asking)
+        leaving = choose_to_close(time.monotonic(), asking)
         if leaving is not None:
             leaving.hang_up()
 
@@ -321,8 +320,8 @@ class _UnixServer(_Server):
     allow_reuse_address = False
 
     def server_bind(self) -> None:
-        # Nobody may connect before the mode is right, so the file is made with it: on Linux a socket hands its own mode
-        # down. (The umask is no way: it is the whole process's, and other threads make files meanwhile.)
+        # Nobody may connect before the mode is right. On Linux the file is made with the mode of the socket.
+        # (The umask belongs to the whole process, and other threads make files meanwhile.)
         os.fchmod(self.socket.fileno(), 0o600)
         super().server_bind()
 

@@ -1,4 +1,4 @@
-"""Where the newest publication hangs for those who ask and those who wait."""
+"""The newest publication, for the HTTP server's threads."""
 
 from __future__ import annotations
 
@@ -9,30 +9,29 @@ from hvd_elastic_ext.core.publication import Publication
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a waiting reader has: a sequence number, and whose, if it says so."""
+class ReaderPosition:
+    """What a waiting reader has: a sequence number, and of which run of the daemon, if it says so."""
 
     sequence: int
     source: str | None = None
 
     def outdated_by(self, current: Publication) -> bool:
-        """True if ``current`` is news to this reader.
+        """Whether ``current`` is news to this reader.
 
-        A number this source has not reached yet comes from another life of the
-        daemon, so whatever there is is news.
+        A number that this run has not reached comes from another run, so everything is news.
         """
         if self.source is not None and self.source != current.source:
             return True
         return self.sequence != current.sequence
 
 
-class Board:
-    """A publisher for readers inside this process: the HTTP server's threads."""
+class LatestPublication:
+    """A publisher whose readers are threads of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._current: Publication | None = None
-        self._waiting: dict[threading.Event, Known] = {}
+        self._waiting: dict[threading.Event, ReaderPosition] = {}
         self._closed = False
 
     @property
@@ -49,10 +48,9 @@ class Board:
                 self._current = publication
                 self._wake(publication)
 
-    def wait_newer(self, known: Known, timeout: float, *, woken: threading.Event) -> Publication | None:
-        """Block until there is news for a reader; return None after ``timeout`` seconds or at :meth:`close`.
-
-        Whoever sets ``woken`` ends the wait, too.
+    def wait_newer(self, known: ReaderPosition, timeout: float, *, woken: threading.Event) -> Publication | None:
+        """Wait for news for a reader; return None after ``timeout`` seconds or at :meth:`close`. Setting ``woken`` ends
+        the wait.
         """
         with self._lock:
             if self._closed:
@@ -73,11 +71,11 @@ class Board:
                 woken.set()
 
     def _wake(self, publication: Publication) -> None:
-        """Tell those to whom it is news, and let the others wait."""
+        """Wake the readers to whom it is news."""
         for woken, known in self._waiting.items():
             if known.outdated_by(publication):
                 woken.set()
 
-    def _news(self, known: Known) -> Publication | None:
+    def _news(self, known: ReaderPosition) -> Publication | None:
         current = self._current
         return current if current is not None and known.outdated_by(current) else None

@@ -1,4 +1,4 @@
-"""One writer among several daemons: who holds a Lease may write, the others stand by."""
+"""One writer among several daemons: the holder of a Lease writes, the others stand by."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, Final
 
-from discover.kube.changes import CONFLICT, NOT_ALLOWED, NOT_FOUND, Sender, path_of, said
-from discover.kube.transport import RequestFailed
-from discover.publishing.file_lock import Taken
+from discover.kube.transport import CONFLICT, FORBIDDEN, NOT_FOUND, RequestFailed, Sender, object_path
+from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from hvd_elastic_ext.core.clock import Clock
 
@@ -20,7 +19,7 @@ API: Final = "coordination.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class LeaseLimits:
-    """In seconds. ``lasts``: how long a holder that says nothing keeps it. ``renew``: how often it says something."""
+    """In seconds. ``lasts``: how long a holder that does not renew it keeps it. ``renew``: how often it is renewed."""
 
     lasts: float = 30.0
     renew: float = 10.0
@@ -31,9 +30,10 @@ class LeaseLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A Lease as it was found: ``version`` is its resourceVersion, ``since`` when this daemon first saw that very
-    version (monotonic seconds). Clocks of two machines are not compared: what counts is that nothing changed."""
+class LeaseRecord:
+    """A Lease as it was read: ``version`` is its resourceVersion, ``since`` when this daemon first saw that version
+    (monotonic seconds). Clocks of two machines are not compared: what counts is that nothing changed.
+    """
 
     holder: str
     version: str
@@ -44,7 +44,7 @@ class Held:
 
 
 class Claim(Enum):
-    """KEEP: it is ours and fresh. RENEW: it is ours. TAKE: it is free, or its holder has gone. WAIT: another's."""
+    """KEEP: it is ours and fresh. RENEW: it is ours. TAKE: it is free, or has expired. WAIT: another's."""
 
     KEEP = 1
     RENEW = 2
@@ -52,8 +52,8 @@ class Claim(Enum):
     WAIT = 4
 
 
-def claim(now: float, me: str, held: Held | None, *, limits: LeaseLimits) -> tuple[Claim, str]:
-    """Decide about a Lease: ``(claim, reason)``; ``held`` is None where there is none. Pure."""
+def claim(now: float, me: str, held: LeaseRecord | None, *, limits: LeaseLimits) -> tuple[Claim, str]:
+    """Decide about a Lease: ``(claim, reason)``; ``held`` is None without one. Pure."""
     if held is None or not held.holder:
         return Claim.TAKE, "nobody holds it"
     if held.holder == me:
@@ -65,10 +65,10 @@ def claim(now: float, me: str, held: Held | None, *, limits: LeaseLimits) -> tup
 
 
 class Lease:
-    """The Lease ``name``. ``me`` is this daemon's identity, which no other may have; ``of``: what it guards.
+    """The Lease ``name``. ``me``: this daemon's unique identity. ``of``: what it guards.
 
-    Whoever was stopped for longer than it lasts may still believe that it is the holder, for as long as one request
-    takes: what is written under it has to be written under a version, too.
+    A daemon that was stopped for longer than it lasts may still believe that it is the holder, for one request: so what
+    is written under it is written under a resourceVersion, too.
     """
 
     def __init__(
@@ -80,16 +80,18 @@ class Lease:
         self._of = of
         self._clock = clock
         self._limits = limits
-        self._known: Held | None = None
+        self._known: LeaseRecord | None = None
         self._ours = False
 
     def hold(self) -> None:
-        """Be the holder. Raises :class:`Taken` if another is, :class:`PublishFailed` if that cannot be found out."""
+        """Become or stay the holder. Raises :class:`OwnedByOther` if another is, :class:`PublishFailed` if that is
+        unknown.
+        """
         now = self._clock.mono()
         held = self._known if self._ours else self._read(now)
         what, _ = claim(now, self._me, held, limits=self._limits)
         if what is Claim.WAIT and held is not None:
-            raise Taken(
+            raise OwnedByOther(
                 f"{self._of}: hvd-discover {held.holder} already writes it (Lease {self._namespace}/{self._name}); "
                 "stop that one or name another ConfigMap"
             )
@@ -98,12 +100,12 @@ class Lease:
 
     @property
     def others_until(self) -> float | None:
-        """When another's ends unless it is renewed (monotonic seconds); None if it is nobody else's."""
+        """When another's ends unless it is renewed (monotonic seconds); None without another holder."""
         held = self._known
         return None if held is None or self._ours or held.holder in ("", self._me) else held.since + held.lasts
 
     def release(self) -> None:
-        """Let the next one have it at once, if it is ours. A server that cannot be told finds out in time."""
+        """Let the next daemon have it at once, if it is ours. If that fails, it expires."""
         if not self._ours or self._known is None:
             return
         self._ours = False
@@ -112,39 +114,41 @@ class Lease:
         except RequestFailed:
             return
 
-    def _read(self, now: float) -> Held | None:
+    def _read(self, now: float) -> LeaseRecord | None:
         try:
             found = self._sender.send("GET", self._path())
         except RequestFailed as error:
-            if said(error, NOT_FOUND):
+            if error.answered(NOT_FOUND):
                 self._known = None
                 return None
             raise self._failed(error) from None
-        self._known = held_in(found, before=self._known, now=now)
+        self._known = lease_record(found, before=self._known, now=now)
         return self._known
 
-    def _write(self, held: Held | None, now: float) -> None:
+    def _write(self, held: LeaseRecord | None, now: float) -> None:
         self._ours = False
         try:
             if held is None:
-                found = self._sender.send("POST", path_of(API, self._namespace, "leases"), self._body(None, self._me))
+                found = self._sender.send(
+                    "POST", object_path(API, self._namespace, "leases"), self._body(None, self._me)
+                )
             else:
                 found = self._sender.send("PUT", self._path(), self._body(held, self._me))
         except RequestFailed as error:
             raise self._failed(error) from None
-        self._known = held_in(found, before=None, now=now)  # from when it was asked for: others may see it earlier
+        self._known = lease_record(found, before=None, now=now)  # from when it was asked for: others may see it earlier
         self._ours = True
 
     def _failed(self, error: RequestFailed) -> PublishFailed:
-        if said(error, CONFLICT):
+        if error.answered(CONFLICT):
             return PublishFailed(self._of, f"another daemon has just claimed Lease {self._name}")
-        remedy = "; docker/manifests/configmap.yaml gives the right" if said(error, NOT_ALLOWED) else ""
+        remedy = "; docker/manifests/configmap.yaml gives the right" if error.answered(FORBIDDEN) else ""
         return PublishFailed(self._of, f"Lease {self._namespace}/{self._name}: {error}{remedy}")
 
     def _path(self) -> str:
-        return path_of(API, self._namespace, "leases", self._name)
+        return object_path(API, self._namespace, "leases", self._name)
 
-    def _body(self, before: Held | None, holder: str | None) -> dict[str, Any]:
+    def _body(self, before: LeaseRecord | None, holder: str | None) -> dict[str, Any]:
         moment = datetime.fromtimestamp(self._clock.wall(), timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         changes = 0 if before is None else before.changes + (holder not in (None, before.holder))
         acquired = before.acquired if before is not None and before.holder == holder else ""
@@ -162,12 +166,12 @@ class Lease:
         }
 
 
-def held_in(found: Mapping[str, Any], *, before: Held | None, now: float) -> Held:
-    """Read a Lease; one that is as it was ``before`` has stood since then. What is missing is taken to be nothing."""
+def lease_record(found: Mapping[str, Any], *, before: LeaseRecord | None, now: float) -> LeaseRecord:
+    """Read a Lease; one that is unchanged since ``before`` keeps that time. Missing fields are empty."""
     spec, metadata = found.get("spec") or {}, found.get("metadata") or {}
     version, lasts = str(metadata.get("resourceVersion") or ""), spec.get("leaseDurationSeconds")
     same = before is not None and before.version == version
-    return Held(
+    return LeaseRecord(
         holder=str(spec.get("holderIdentity") or ""),
         version=version,
         lasts=float(lasts) if isinstance(lasts, (int, float)) and lasts > 0 else LeaseLimits().lasts,

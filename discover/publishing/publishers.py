@@ -1,4 +1,4 @@
-"""Several publishers brought to one publication, each in its own time."""
+"""Brings several places to one publication, each in its own time."""
 
 from __future__ import annotations
 
@@ -6,49 +6,50 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from discover.common.backoff import pause_after
 from discover.common.metrics import Metrics
 from discover.publishing.files import Publisher, PublishFailed
 from hvd_elastic_ext.core.publication import Publication
 
 FIRST_PAUSE = 1.0
-"""Seconds before a failed publication is tried again; doubled with each further failure."""
+"""Seconds before a failed publication is repeated; doubled with each further failure."""
 
 LONGEST_PAUSE = 30.0
 
 
-def pause_after(failures: int) -> float:
-    """Seconds to wait after that many failures in a row (at least one)."""
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
+def pause_after_failures(failures: int) -> float:
+    """Return the seconds to wait after ``failures`` in a row (at least one)."""
+    return pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
 
 
 @runtime_checkable
 class Delegating(Publisher, Protocol):
-    """A publisher that hands its work to others: it takes each publication at once, and never fails."""
+    """A publisher that publishes from a thread of its own: it accepts each publication at once, and never fails."""
 
     @property
     def problem(self) -> str:
-        """Why what it took is not out, for people; "" if it is, or may be in a moment."""
+        """Why the last publication is not out, for people; "" if it is, or may be in a moment."""
 
 
 @dataclass(slots=True)
-class _Outlet:
+class _PublisherState:
     publisher: Publisher
     failures: int = 0
     not_before: float = 0.0
     problem: str = ""
 
 
-class Outlets:
-    """All ways out. One that fails holds up no other, and is tried again with growing pauses."""
+class Publishers:
+    """All places. One that fails delays no other, and is tried again with growing pauses."""
 
     def __init__(self, publishers: Iterable[Publisher], metrics: Metrics) -> None:
-        self._outlets = [_Outlet(publisher) for publisher in publishers]
+        self._outlets = [_PublisherState(publisher) for publisher in publishers]
         self._metrics = metrics
 
     def bring_to(self, publication: Publication, *, now: float) -> str:
-        """Publish what is not there yet; return what still is in the way, or ''.
+        """Publish what is not there yet; return what is still in the way, or "".
 
-        Raises :class:`discover.publishing.file_lock.Taken` if another process owns a place.
+        Raises :class:`discover.publishing.file_lock.OwnedByOther` if another process owns a place.
         """
         for outlet in self._outlets:
             if now >= outlet.not_before:
@@ -59,12 +60,12 @@ class Outlets:
         for outlet in self._outlets:
             outlet.publisher.close()
 
-    def _try(self, outlet: _Outlet, publication: Publication, now: float) -> None:
+    def _try(self, outlet: _PublisherState, publication: Publication, now: float) -> None:
         try:
             outlet.publisher.publish(publication)
         except PublishFailed as error:
             outlet.failures += 1
-            outlet.not_before = now + pause_after(outlet.failures)
+            outlet.not_before = now + pause_after_failures(outlet.failures)
             outlet.problem = str(error)
             self._metrics.failed()
         else:

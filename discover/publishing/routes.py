@@ -6,18 +6,18 @@ import threading
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import CONTENT_TYPE, Metrics
-from discover.publishing.connections import gives_way
-from discover.publishing.latest import Board, Known
+from discover.publishing.connections import choose_to_close
+from discover.publishing.latest import LatestPublication, ReaderPosition
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.publication import Publication, to_json
 
 HOLD = 30.0
-"""Seconds a long poll is held before it is answered "nothing new" (204)."""
+"""Seconds after which a long poll is answered "nothing new" (204)."""
 
 MAX_WAITING = 400
-"""Long polls held at a time: fewer than connections, so that probes always get through."""
+"""Long polls at a time: fewer than connections, so that probes always get through."""
 
 SHORTEST_HOLD = 1.0
 """Seconds after which a long poll may be answered "nothing new" because another client wants its place."""
@@ -32,7 +32,7 @@ class Answer:
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """A long poll: whose, and since when."""
+    """A long poll: its source, and since when it waits."""
 
     source: str
     since: float
@@ -40,9 +40,11 @@ class _Waiter:
 
 
 class Routes:
-    """Answers paths, from any thread; ``hold`` is in seconds."""
+    """Answers requests, from any thread; ``hold`` is in seconds."""
 
-    def __init__(self, board: Board, *, vitals: Vitals, metrics: Metrics, clock: Clock, hold: float = HOLD) -> None:
+    def __init__(
+        self, board: LatestPublication, *, vitals: Health, metrics: Metrics, clock: Clock, hold: float = HOLD
+    ) -> None:
         self._board = board
         self._metrics = metrics
         self._hold = hold
@@ -53,7 +55,7 @@ class Routes:
         self._probes = {"/livez": vitals.live, "/startupz": vitals.started, "/readyz": vitals.ready}
 
     def answer(self, target: str, source: str = "") -> Answer | None:
-        """Answer one request of a client at ``source``, waiting if it asks for that; None once closed."""
+        """Answer one request of a client at ``source``, and wait if it asks for that; None once closed."""
         path, query = _split(target)
         if path in self._probes:
             well, why = self._probes[path]()
@@ -65,7 +67,7 @@ class Routes:
         return Answer(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
 
     def close(self) -> None:
-        """Let go of whoever waits."""
+        """Answer all long polls."""
         self._closed.set()
         self._board.close()
 
@@ -80,7 +82,9 @@ class Routes:
         if waiter is None:
             return Answer(503, b"too many clients are waiting\n")
         try:
-            news = self._board.wait_newer(Known(int(after), query.get("source")), self._hold, woken=waiter.woken)
+            news = self._board.wait_newer(
+                ReaderPosition(int(after), query.get("source")), self._hold, woken=waiter.woken
+            )
         finally:
             self._leave(waiter)
         if self._closed.is_set():
@@ -88,11 +92,11 @@ class Routes:
         return Answer(204) if news is None else _document(news)
 
     def _seat(self, source: str) -> _Waiter | None:
-        """A place to wait in, if need be that of another, who is answered "nothing new" and may ask again."""
+        """Return a place to wait in; if all are taken, the client that has waited longest is answered "nothing new"."""
         with self._seats:
             now = self._clock.mono()
             if len(self._waiting) >= MAX_WAITING:
-                oldest = gives_way(now, self._waiting, after=SHORTEST_HOLD)
+                oldest = choose_to_close(now, self._waiting, after=SHORTEST_HOLD)
                 if oldest is None:
                     return None
                 self._waiting.discard(oldest)

@@ -1,6 +1,7 @@
 """What is known of a cluster, and which of its pods are hosts. Pure.
 
-Belongs here: objects as they are kept, signals, verdicts, how long a change is held back, explanations of all that.
+Belongs here: objects as the daemon keeps them, signals, verdicts, damping of changes, explanations. A new signal that a
+host is about to go is one row of ``signal_table``.
 
 Never here: requests, threads, files.
 """

@@ -1,7 +1,6 @@
-"""What is published of what is true: removals at once, additions after a probe and a moment, losses without a
-notice not all at once. Pure.
+"""When changes are published: removals at once, additions after a probe and a short wait, silent hosts not all at once.
 
-A pod is known by its UID here: one that was recreated under its name is another host.
+Pure. Pods are known by UID: one that was recreated under its name is another host.
 """
 
 from __future__ import annotations
@@ -10,9 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from discover.common.source import Sight
+from discover.common.source import Observation
 from discover.selection.objects import Key
-from discover.selection.selection import Grade, Selection, Verdict, groups_of
+from discover.selection.selection import Selection, groups_of
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure
 
@@ -22,12 +22,12 @@ REMOVAL, ADDITION = "removal", "addition"
 
 
 @dataclass(frozen=True, slots=True)
-class HoldLimits:
+class DampingLimits:
     """All in seconds.
 
-    ``settle``: how long additions gather before they are published together. ``damper``: how long hosts stay
-    published of which merely nothing is heard, if they are more than half of all (``share``) that were published
-    within that time. ``patience``: how long the first publication waits for every probe's first answer.
+    ``settle``: how long additions are collected to be published together. ``damper``: how long silent hosts stay
+    published when they are more than ``share`` of all that were published within that time. ``patience``: how long the
+    first publication waits for every probe's first result.
     """
 
     settle: float = 0.5
@@ -41,121 +41,122 @@ class HoldLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """What the admission probe knows, by :func:`probed`. ``admitted``: who answered once. ``refused``: why others did
-    not yet."""
+class ProbeResults:
+    """``admitted``: probe keys that answered once. ``refused``: why others have not answered yet."""
 
     admitted: Collection[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
     everybody: bool = False
-    """Nobody is probed: every pod counts as admitted."""
+    """There is no probe: every pod counts as admitted."""
 
     def admit(self, host: Host) -> bool:
-        return self.everybody or probed(host) in self.admitted
+        return self.everybody or probe_key(host) in self.admitted
 
 
-def probed(host: Host) -> str:
-    """What the answers of a host are known by: its pod's UID and life. A new container has to listen first."""
+def probe_key(host: Host) -> str:
+    """The key of a host's probe results: its pod's UID and container. A new container has to answer again."""
     return f"{host.uid}/{host.life}" if host.life else host.uid
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """``seen_at``: when the oldest news in this selection arrived (monotonic seconds); None if it brings none."""
+    """``seen_at``: when the oldest event of this selection arrived (monotonic seconds), None without one."""
 
     selection: Selection
-    answers: Answers = field(default_factory=Answers)
+    answers: ProbeResults = field(default_factory=ProbeResults)
     seen_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What is remembered from look to look; mappings are by UID, times in seconds of the monotonic clock.
+class DampingState:
+    """What is remembered from look to look; mappings are by UID, times in monotonic seconds.
 
-    ``earlier``: names that an earlier life of the daemon published; they count as published in the first look.
-    ``fresh``: since when a host that is not published has been usable. ``gathering``: when the first of those that
-    are now being gathered could have been added. ``silent``: since when nothing is heard of hosts that were
-    published then, as long as that is not longer ago than the damper holds.
+    ``earlier``: names that an earlier run published; they count as published in the first look. ``usable_since``: of
+    usable hosts that are not published. ``gathering``: since when additions are being collected. ``silent``: since when
+    hosts that were published have been silent, for no longer than the damper holds.
     """
 
     earlier: frozenset[str] = frozenset()
     published: Mapping[str, Host] = field(default_factory=dict)
-    fresh: Mapping[str, float] = field(default_factory=dict)
+    usable_since: Mapping[str, float] = field(default_factory=dict)
     gathering: float | None = None
     silent: Mapping[str, float] = field(default_factory=dict)
     damped: bool = False
     looking_since: float | None = None
     begun: bool = False
-    sight: Sight | None = None
-    """What was shown last; what is the same in the next one is used again."""
+    observation: Observation | None = None
+    """What was shown last; its parts are used again if they are the same."""
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """What becomes of one look.
+class DampingResult:
+    """The result of one look.
 
-    ``sight`` is None until the first publication is worth making. ``wanted`` are to be probed. ``notes`` say, by
-    pod, what a verdict does not: why a usable pod is not published, or an unusable one still is. ``again_at``:
-    monotonic seconds at which time alone changes this. ``relist``: the cluster should be listed anew, as what was
-    seen may be no more than an outage of its control plane. ``causes``: (``removal`` or ``addition``, when the news
-    of it arrived), the oldest of each kind that this look lets through.
+    ``observation`` is None before the first publication. ``to_probe``: hosts to probe. ``notes``, by pod: why a usable
+    pod is not published, or an unusable one still is. ``again_at``: when time alone changes the result (monotonic
+    seconds). ``relist``: the cluster should be listed again, as the control plane may merely be out. ``causes``:
+    (``removal`` or ``addition``, when its event arrived), the oldest of each kind that this look publishes.
     """
 
-    held: Held
-    sight: Sight | None
-    wanted: tuple[Host, ...] = ()
+    state: DampingState
+    observation: Observation | None
+    to_probe: tuple[Host, ...] = ()
     notes: Mapping[Key, str] = field(default_factory=dict)
     again_at: float | None = None
     relist: bool = False
     causes: tuple[tuple[str, float], ...] = ()
 
 
-def hold(now: float, held: Held, facts: Facts, *, limits: HoldLimits = HoldLimits()) -> tuple[Holding, str]:
-    """Decide what is published of a selection: ``(holding, reason)``. ``now`` is in monotonic seconds."""
-    found = _Sorted.of(facts, held)
-    silent, damped = _dampen(now, held, found, limits=limits)
-    named, clashes = _unique(found, damped, held)
+def decide_published(
+    now: float, state: DampingState, facts: Facts, *, limits: DampingLimits = DampingLimits()
+) -> tuple[DampingResult, str]:
+    """Decide what is published of a selection: ``(result, reason)``. ``now`` is in monotonic seconds."""
+    found = _Pods.of(facts, state)
+    silent, damped = _dampen(now, state, found, limits=limits)
+    named, clashes = _unique(found, damped, state)
     found.addable = {uid: host for uid, host in found.addable.items() if uid in named}
-    since = now if held.looking_since is None else held.looking_since
-    gathering = _or(held.gathering, now) if found.addable else None
+    since = now if state.looking_since is None else state.looking_since
+    gathering = _or(state.gathering, now) if found.addable else None
     ripe = gathering is not None and now >= gathering + limits.settle
-    begun = held.begun or found.veterans or now >= since + limits.patience
+    begun = state.begun or found.known_before or now >= since + limits.patience
     begun = begun or (not found.undecided(facts.answers) and (ripe or gathering is None))
-    # The first publication takes along who is admitted by then: to add them a moment later would be one more change.
-    added = found.addable if begun and (ripe or not held.begun) else {}
+    # The first publication includes all that are admitted by then, to save a second change a moment later.
+    added = found.addable if begun and (ripe or not state.begun) else {}
     waiting = {} if added else {uid: found.keys[uid] for uid in found.addable}
     hosts = {uid: host for uid, host in named.items() if uid not in waiting} if waiting else named
-    unchanged = hosts == held.published
-    after = Held(
-        earlier=frozenset() if begun else held.earlier,
-        published=held.published if unchanged else hosts,
-        fresh={uid: held.fresh.get(uid, _or(facts.seen_at, now)) for uid in found.usable if uid not in hosts},
+    unchanged = hosts == state.published
+    after = DampingState(
+        earlier=frozenset() if begun else state.earlier,
+        published=state.published if unchanged else hosts,
+        usable_since={
+            uid: state.usable_since.get(uid, _or(facts.seen_at, now)) for uid in found.usable if uid not in hosts
+        },
         gathering=None if added else gathering,
         silent=silent,
         damped=bool(damped),
         looking_since=since,
         begun=begun,
-        sight=_sight(hosts, found.leaving, held.sight if unchanged else None) if begun else None,
+        observation=_observation(hosts, found.leaving, state.observation if unchanged else None) if begun else None,
     )
     ends = {verdict.pod.key: silent[verdict.pod.uid] + limits.damper for verdict in damped}
     kept = {key: f"kept for another {end - now:.0f} s: most hosts fell silent at once" for key, end in ends.items()}
     times = [*ends.values(), _after(after.gathering, limits.settle), None if begun else since + limits.patience]
-    holding = Holding(
-        held=after,
-        sight=after.sight,
-        wanted=tuple(found.wanted),
+    damping = DampingResult(
+        state=after,
+        observation=after.observation,
+        to_probe=tuple(found.to_probe),
         notes={**found.notes, **dict.fromkeys(waiting.values(), "gathering additions"), **kept, **clashes},
         again_at=min((time for time in times if time is not None and time > now), default=None),
-        relist=bool(damped) and not held.damped,
-        causes=() if unchanged else _causes(held, after, facts),
+        relist=bool(damped) and not state.damped,
+        causes=() if unchanged else _causes(state, after, facts),
     )
-    return holding, _reason(after, found, damped=len(damped))
+    return damping, _reason(after, found, damped=len(damped))
 
 
-def stands(now: float, holding: Holding, *, of: Facts, facts: Facts) -> bool:
-    """Whether :func:`hold` would come to the same again, if ``holding`` is what it came to for the facts ``of``.
+def still_holds(now: float, damping: DampingResult, *, of: Facts, facts: Facts) -> bool:
+    """Whether :func:`decide_published` would return ``damping`` again, its result for the facts ``of``.
 
-    It says so only where that takes no looking: groups of pods in which nobody has changed are the same objects.
+    True only where that takes no comparing: groups without changes are the same objects.
     """
     before, groups = of.selection.groups, facts.selection.groups
     return (
@@ -164,19 +165,19 @@ def stands(now: float, holding: Holding, *, of: Facts, facts: Facts) -> bool:
         and groups.clear is before.clear
         and groups.marked is before.marked
         and facts.answers == of.answers
-        and holding.held.begun
-        and not holding.held.damped  # how long it is held is told
-        and (holding.again_at is None or now < holding.again_at)
+        and damping.state.begun
+        and not damping.state.damped  # how long it is held is told
+        and (damping.again_at is None or now < damping.again_at)
     )
 
 
 @dataclass(slots=True)
-class _Sorted:
-    """The pods by what is to be done with them, by UID but for ``leaving``, ``wanted`` and ``notes``.
+class _Pods:
+    """The pods by what happens to them, by UID except in ``leaving``, ``to_probe`` and ``notes``.
 
-    ``kept``: published, and usable still. ``usable``: newcomers that are, and what speaks against adding them;
-    ``addable``: those that have answered, with nothing against them. ``silent``: published, and not heard of.
-    ``veterans``: something can be said of a host that was published when this life of the daemon began to look.
+    ``kept``: published and usable. ``usable``: new ones, with the advisory against them; ``addable``: those that
+    answered the probe and have no advisory. ``silent``: published, and silent. ``known_before``: one of them was
+    published by an earlier run.
     """
 
     keys: Mapping[str, Key]
@@ -185,78 +186,80 @@ class _Sorted:
     addable: dict[str, Host] = field(default_factory=dict)
     silent: dict[str, Verdict] = field(default_factory=dict)
     leaving: list[Verdict] = field(default_factory=list)
-    wanted: list[Host] = field(default_factory=list)
+    to_probe: list[Host] = field(default_factory=list)
     notes: dict[Key, str] = field(default_factory=dict)
-    veterans: bool = False
+    known_before: bool = False
 
     @classmethod
-    def of(cls, facts: Facts, held: Held) -> _Sorted:
-        """Those that are published and clear, nearly all of them, are not looked at one by one."""
+    def of(cls, facts: Facts, state: DampingState) -> _Pods:
+        """Pods that are published and clear, nearly all of them, are not looked at one by one."""
         groups = groups_of(facts.selection)
         made = cls(groups.keys, dict(groups.clear))
-        fresh = () if groups.clear.keys() == held.published.keys() else groups.clear.keys() - held.published.keys()
+        fresh = () if groups.clear.keys() == state.published.keys() else groups.clear.keys() - state.published.keys()
         for uid in sorted(fresh, key=groups.keys.__getitem__):
-            if not made._known(groups.clear[uid], held):
+            if not made._known(groups.clear[uid], state):
                 made._newcomer(uid, made.kept.pop(uid), "", facts.answers)
         for verdict in groups.marked:
-            made._mark(verdict, facts, held)
+            made._mark(verdict, facts, state)
         return made
 
-    def _known(self, host: Host | None, held: Held) -> bool:
-        """Whether it was published by an earlier life of the daemon."""
-        known = bool(held.earlier) and host is not None and host.name in held.earlier
-        self.veterans = self.veterans or known
+    def _known(self, host: Host | None, state: DampingState) -> bool:
+        """Whether an earlier run of the daemon published it."""
+        known = bool(state.earlier) and host is not None and host.name in state.earlier
+        self.known_before = self.known_before or known
         return known
 
-    def _mark(self, verdict: Verdict, facts: Facts, held: Held) -> None:
+    def _mark(self, verdict: Verdict, facts: Facts, state: DampingState) -> None:
         if verdict.grade is Grade.GONE:
             self.leaving.append(verdict)
             return
         uid = verdict.pod.uid
-        published = self._known(verdict.host, held) or uid in held.published
+        published = self._known(verdict.host, state) or uid in state.published
         if verdict.grade is Grade.USABLE and published:
             self.kept[uid] = _host(verdict)
         elif verdict.grade is Grade.USABLE:
             self._newcomer(uid, _host(verdict), verdict.advisory, facts.answers)
         elif verdict.grade is Grade.LEAVING:
             self.leaving.append(verdict)
-        elif verdict.grade is Grade.ABSENT and (published or uid in held.silent):
+        elif verdict.grade is Grade.ABSENT and (published or uid in state.silent):
             self.silent[uid] = verdict
 
-    def _newcomer(self, uid: str, host: Host, advisory: str, answers: Answers) -> None:
+    def _newcomer(self, uid: str, host: Host, advisory: str, answers: ProbeResults) -> None:
         self.usable[uid] = advisory
         if advisory:
             self.notes[self.keys[uid]] = f"not added: {advisory}"
         elif answers.admit(host):
             self.addable[uid] = host
         else:
-            self.wanted.append(host)
-            self.notes[self.keys[uid]] = answers.refused.get(probed(host), "being probed")
+            self.to_probe.append(host)
+            self.notes[self.keys[uid]] = answers.refused.get(probe_key(host), "being probed")
 
-    def undecided(self, answers: Answers) -> bool:
-        """Whether a probe has yet to answer for the first time."""
-        return any(probed(host) not in answers.refused for host in self.wanted)
+    def undecided(self, answers: ProbeResults) -> bool:
+        """Whether a probe has no first result yet."""
+        return any(probe_key(host) not in answers.refused for host in self.to_probe)
 
 
-def _dampen(now: float, held: Held, found: _Sorted, *, limits: HoldLimits) -> tuple[dict[str, float], list[Verdict]]:
+def _dampen(
+    now: float, state: DampingState, found: _Pods, *, limits: DampingLimits
+) -> tuple[dict[str, float], list[Verdict]]:
     """Say since when which hosts are silent, and which of them stay published.
 
-    A loss without a notice counts for as long as the damper holds: nodes that one outage took fall silent one by one,
-    as their leases run out. So the hosts that were lost before count with those that would be lost now.
+    A loss counts for as long as the damper holds: an outage takes nodes one by one, as their leases expire. So hosts
+    lost before count with those lost now.
     """
-    since = {uid: held.silent.get(uid, now) for uid in found.silent}
-    # One whose time is over is forgotten with its publication, and so gets no second time.
+    since = {uid: state.silent.get(uid, now) for uid in found.silent}
+    # A host whose time is over is forgotten, and so gets no second time.
     silent = {uid: at for uid, at in since.items() if now < at + limits.damper}
     if len(silent) <= limits.share * (len(found.kept) + len(silent)):
         return silent, []
-    return silent, [found.silent[uid] for uid in silent if uid not in held.silent or uid in held.published]
+    return silent, [found.silent[uid] for uid in silent if uid not in state.silent or uid in state.published]
 
 
-def _unique(found: _Sorted, damped: Iterable[Verdict], held: Held) -> tuple[dict[str, Host], dict[Key, str]]:
-    """Hosts by UID, each name once: the first one has it."""
-    silent = {each.pod.uid: held.published[each.pod.uid] if each.host is None else each.host for each in damped}
+def _unique(found: _Pods, damped: Iterable[Verdict], state: DampingState) -> tuple[dict[str, Host], dict[Key, str]]:
+    """Return hosts by UID, each name once; the first one keeps it."""
+    silent = {each.pod.uid: state.published[each.pod.uid] if each.host is None else each.host for each in damped}
     every = {**found.kept, **silent, **found.addable}
-    if every == held.published or len({host.name for host in every.values()}) == len(every):
+    if every == state.published or len({host.name for host in every.values()}) == len(every):
         return every, {}
     hosts: dict[str, Host] = {}
     owners: dict[str, Key] = {}
@@ -271,15 +274,15 @@ def _unique(found: _Sorted, damped: Iterable[Verdict], held: Held) -> tuple[dict
     return hosts, clashes
 
 
-def _sight(hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Sight | None) -> Sight:
-    """``before``: the one with the same hosts, if there was one; what is the same in it is used again."""
+def _observation(hosts: Mapping[str, Host], leaving: Iterable[Verdict], before: Observation | None) -> Observation:
+    """``before``: the observation with the same hosts, if any; its parts are used again."""
     usable = HostSet(tuple(hosts.values())) if before is None else before.hosts
     departing = _departures(leaving, usable)
-    return before if before is not None and before.departing == departing else Sight(usable, departing)
+    return before if before is not None and before.departing == departing else Observation(usable, departing)
 
 
 def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure, ...]:
-    """Those who go, each name once (the one that goes first), and none who stays."""
+    """Those that go, each name once with the earliest deadline, and none that stays."""
     departures: dict[str, Departure] = {}
     for verdict in leaving:
         if verdict.host is None or verdict.host.name in staying:
@@ -290,21 +293,21 @@ def _departures(leaving: Iterable[Verdict], staying: HostSet) -> tuple[Departure
     return tuple(departures.values())
 
 
-def _causes(before: Held, after: Held, facts: Facts) -> tuple[tuple[str, float], ...]:
-    """What a hold kept back is not counted when it comes through: its time is the hold's."""
+def _causes(before: DampingState, after: DampingState, facts: Facts) -> tuple[tuple[str, float], ...]:
+    """Delayed changes are not counted when they are published: their latency is the delay's."""
     causes = []
     gone, come = (one.published.keys() - other.published.keys() for one, other in ((before, after), (after, before)))
     if facts.seen_at is not None and not gone <= before.silent.keys():
         causes.append((REMOVAL, facts.seen_at))
-    since = [at for uid in come if (at := before.fresh.get(uid, facts.seen_at)) is not None]
+    since = [at for uid in come if (at := before.usable_since.get(uid, facts.seen_at)) is not None]
     if since and after.begun:
         causes.append((ADDITION, min(since)))
     return tuple(causes)
 
 
-def _reason(after: Held, found: _Sorted, *, damped: int) -> str:
+def _reason(after: DampingState, found: _Pods, *, damped: int) -> str:
     parts = [
-        (len(found.wanted), "waiting for the probe"),
+        (len(found.to_probe), "waiting for the probe"),
         (len(found.addable) if after.gathering is not None else 0, "gathering"),
         (sum(map(bool, found.usable.values())), "not added for a warning"),
         (damped, "silent and kept for now"),

@@ -1,26 +1,27 @@
-"""Every pod, what becomes of it and why: for people, and for their programs. Pure."""
+"""The verdict on every pod and the reason, for people and programs. Pure."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from discover.common.source import Source
-from discover.selection.damping import Holding
-from discover.selection.selection import Grade, Selection, Verdict, groups_of
+from discover.selection.damping import DampingResult
+from discover.selection.selection import Selection, groups_of
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
-WARNED = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
+FOLLOWS = {Grade.LEAVING: "imminent", Grade.ABSENT: "absent"}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One pod. ``what`` is one word of :func:`word_for`; ``deadline`` in Unix seconds; ``published`` as usable."""
+    """One pod. ``verdict``: see :func:`verdict_word`. ``deadline`` in Unix seconds. ``published`` as usable."""
 
     pod: str
-    what: str
+    verdict: str
     reason: str
     published: bool
     host: str = ""
@@ -33,46 +34,46 @@ class Row:
 
 @runtime_checkable
 class FollowsPods(Source, Protocol):
-    """A source whose hosts are pods: it knows more than hosts. It has to be started before it sees anything."""
+    """A source whose hosts are pods. It has to be started before it sees anything."""
 
     def resume(self, earlier: HostSet) -> None:
-        """Say before the first look what an earlier life of the daemon published: that is kept without being probed."""
+        """Take in, before the first look, what an earlier run of the daemon published: it is kept without a probe."""
 
     def explain(self) -> Sequence[Row]:
-        """Say what became of each pod in the last :meth:`read`."""
+        """Explain the verdict on each pod in the last :meth:`read`."""
 
     def still_there(self, host: Host) -> bool:
-        """Whether something may still run on a host that is published no more."""
+        """Whether something may still run on a host that is no longer published."""
 
 
-def explain(selection: Selection, holding: Holding) -> tuple[Row, ...]:
-    """Say what became of each pod, in order of their names."""
-    published = holding.held.published
+def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
+    """Explain the verdict on each pod, in order of their names."""
+    published = damping.state.published
     return tuple(
-        _row(verdict, note=holding.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
+        _row(verdict, note=damping.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
         for verdict in selection.verdicts
     )
 
 
 def warnings(selection: Selection) -> Mapping[tuple[str, str], int]:
-    """How many pods are under a warning, by where it stands (``pod`` or ``node``) and what follows from it.
+    """Count the pods under a warning by ``(source, class)``: source is ``pod``, ``node`` or ``job``.
 
-    ``imminent``: they go; ``advisory``: they stay, and are not added; ``absent``: nothing is heard.
+    Classes: ``imminent`` (they go), ``advisory`` (they stay, and are not added), ``absent`` (silent).
     """
     counts: Counter[tuple[str, str]] = Counter()
     for verdict in groups_of(selection).marked:
         if verdict.grade is Grade.GONE:
             continue
-        follows = WARNED.get(verdict.grade, "advisory")
+        follows = FOLLOWS.get(verdict.grade, "advisory")
         counts[_place(verdict.advisory if follows == "advisory" else verdict.reason), follows] += 1
     return counts
 
 
-def word_for(verdict: Verdict, *, published: bool) -> str:
-    """``usable``: published. ``waiting``: it could be, and will. ``warned``: it could be, but for a warning.
+def verdict_word(verdict: Verdict, *, published: bool) -> str:
+    """``usable``: published. ``waiting``: usable, not published yet. ``warned``: usable, but for an advisory.
 
-    ``leaving``: it was given notice. ``silent``: nothing is heard of it; ``held``: and it is published still.
-    ``gone``: it has ended after a notice, or by one. ``unfit``: it is no host.
+    ``leaving``: it has a notice. ``silent``: nothing is heard of it; ``held``: silent, and still published. ``gone``:
+    it ended after a notice, or by one. ``unfit``: no host.
     """
     if verdict.grade is Grade.USABLE:
         return "usable" if published else "warned" if verdict.advisory else "waiting"
@@ -86,7 +87,7 @@ def _row(verdict: Verdict, *, note: str, published: bool) -> Row:
     beside = verdict.advisory if published else ""  # else the note says it
     return Row(
         pod=str(pod.key),
-        what=word_for(verdict, published=published),
+        verdict=verdict_word(verdict, published=published),
         reason="; ".join(filter(None, [verdict.reason, beside, note])),
         published=published,
         host="" if host is None else host.name,
@@ -103,14 +104,14 @@ def _place(reason: str) -> str:
 
 
 def as_table(rows: Iterable[Row], *, wall: float) -> str:
-    """Lay rows out for people, the pods' namespace left out where it is everybody's. ``wall``: now, in Unix seconds."""
+    """Render rows for people, without the namespace if all share it. ``wall``: now, in Unix seconds."""
     rows = list(rows)
     spaces = {row.pod.partition("/")[0] for row in rows}
     lines = [("POD", "HOST", "SLOTS", "NODE", "VERDICT", "REASON")]
     for row in rows:
         pod = row.pod.partition("/")[2] if len(spaces) == 1 else row.pod
         slots = "-" if row.slots is None else str(row.slots)
-        lines.append((pod, row.host or "-", slots, row.node or "-", row.what, _when(row, wall) + row.reason))
+        lines.append((pod, row.host or "-", slots, row.node or "-", row.verdict, _when(row, wall) + row.reason))
     widths = [max(len(line[column]) for line in lines) for column in range(5)]
     return "".join(
         "  ".join([*(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip() + "\n"
@@ -119,24 +120,12 @@ def as_table(rows: Iterable[Row], *, wall: float) -> str:
 
 
 def _when(row: Row, wall: float) -> str:
-    if row.deadline is None or row.what != "leaving":
+    if row.deadline is None or row.verdict != "leaving":
         return ""
     left = row.deadline - wall
     return f"in {left:.0f} s: " if left > 0 else "now: "
 
 
 def as_json(row: Row) -> dict[str, Any]:
-    """The same for programs: all there is, but what is unknown."""
-    known = {
-        "pod": row.pod,
-        "verdict": row.what,
-        "reason": row.reason,
-        "published": row.published,
-        "host": row.host,
-        "slots": row.slots,
-        "node": row.node,
-        "uid": row.uid,
-        "deadline": row.deadline,
-        "advisory": row.advisory,
-    }
-    return {key: value for key, value in known.items() if value not in ("", None)}
+    """Return a row for programs, without unknown values."""
+    return {key: value for key, value in asdict(row).items() if value not in ("", None)}

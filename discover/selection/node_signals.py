@@ -1,4 +1,4 @@
-"""What is held of the nodes that pods run on. Pure but for its memory of what it saw before."""
+"""Which signals the nodes of pods show. Pure except for its memory."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ from dataclasses import dataclass
 from typing import Final
 
 from discover.selection.objects import NodeView, different
-from discover.selection.signals import Finding, Table, judge_node
-from discover.selection.verdicts import Sign
+from discover.selection.signals import Finding, Table, node_signals
+from discover.selection.verdicts import ActiveSignal
 
-TOLERANCE: Final = 10.0
-"""Seconds that a pod's node may be unknown: news of nodes and news of pods come over two connections."""
+UNKNOWN_NODE_GRACE: Final = 10.0
+"""Seconds that a pod's node may be unknown: nodes and pods arrive over two connections."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Standing:
-    """What is held of a node. It is the same object for as long as the same is held."""
+class NodeSignals:
+    """The signals of a node; the same object for as long as they are the same."""
 
-    signs: tuple[Sign, ...] = ()
-
-
-NOTHING_HELD: Final = Standing()
+    signs: tuple[ActiveSignal, ...] = ()
 
 
-class Standings:
-    """Looks again only at nodes of which something may have changed.
+NO_SIGNALS: Final = NodeSignals()
 
-    It remembers when signals were first seen that do not say since when they are there, and since when nodes have
-    been missing.
+
+class NodeSignalTracker:
+    """Looks again only at nodes that may have changed.
+
+    It remembers when signals without a time of their own were first seen, and since when nodes have been missing.
     """
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._nodes: Mapping[str, NodeView] | None = None
-        self._held: dict[str, tuple[NodeView | None, Standing]] = {}
+        self._held: dict[str, tuple[NodeView | None, NodeSignals]] = {}
         self._missed: dict[str, float] = {}
 
-    def of(self, name: str) -> Standing:
+    def of(self, name: str) -> NodeSignals:
         known = self._held.get(name)
-        return NOTHING_HELD if known is None else known[1]
+        return NO_SIGNALS if known is None else known[1]
 
     def follow(
         self,
@@ -50,14 +49,14 @@ class Standings:
         moved: Iterable[str],
         exists: Mapping[str, bool],
     ) -> list[str]:
-        """Take in the ``nodes`` there are; return the names of those of which something else is held now.
+        """Take in the ``nodes``; return the names of those whose signals changed.
 
-        ``used`` are those that pods run on; ``moved`` those among them, and of others, that were not used before or
-        are not any more. ``exists``: see :meth:`discover.selection.selection.Selector.select`.
+        ``used``: nodes that pods run on. ``moved``: nodes that began or ceased to be used. ``exists``: see
+        :meth:`discover.selection.selection.Selector.select`.
         """
         before, self._nodes = self._nodes, nodes
         if nodes is None:
-            changed = [name for name, (_, standing) in self._held.items() if standing is not NOTHING_HELD]
+            changed = [name for name, (_, standing) in self._held.items() if standing is not NO_SIGNALS]
             self._held, self._missed = {}, {}
             return changed
         of_nodes = [*used, *self._held] if before is None else [*different(before, nodes), *moved]
@@ -65,17 +64,17 @@ class Standings:
         return [name for name in due if self._look(now, name, nodes.get(name), used=name in used, exists=exists)]
 
     def look_anew(self) -> None:
-        """Look at all nodes the next time; what is remembered of them goes on to be."""
+        """Look at all nodes the next time; what is remembered of them stays."""
         self._nodes = None
 
     def missing(self, now: float) -> tuple[float | None, tuple[str, ...]]:
-        """When the next one has been missing for too long (None: none will), and which ones have been."""
-        ends = {name: since + TOLERANCE for name, since in self._missed.items()}
+        """Return when the next node has been missing for too long (None: none will), and which ones have been."""
+        ends = {name: since + UNKNOWN_NODE_GRACE for name, since in self._missed.items()}
         missing = tuple(sorted(name for name, end in ends.items() if now >= end))
         return min((end for end in ends.values() if now < end), default=None), missing
 
     def _look(self, now: float, name: str, node: NodeView | None, *, used: bool, exists: Mapping[str, bool]) -> bool:
-        """Whether something else is held of it than before."""
+        """Whether its signals changed."""
         before = self.of(name)
         since = self._missed.pop(name, now)
         if not used:
@@ -83,22 +82,24 @@ class Standings:
         else:
             if node is None:
                 since = self._missed[name] = min(now, since)
-                if now < since + TOLERANCE or exists.get(name) is not False:
-                    # What was last known of it goes on to hold: no host comes back because its node is deleted.
+                if now < since + UNKNOWN_NODE_GRACE or exists.get(name) is not False:
+                    # The last known signals hold: no host comes back because its node is deleted.
                     return False
             self._held[name] = (node, self._standing(now, name, node))
         return self.of(name) is not before
 
-    def _standing(self, now: float, name: str, node: NodeView | None) -> Standing:
+    def _standing(self, now: float, name: str, node: NodeView | None) -> NodeSignals:
         if (entry := self._held.get(name)) is not None and entry[0] is node:
             return entry[1]
-        known, standing = entry or (None, NOTHING_HELD)
+        known, standing = entry or (None, NO_SIGNALS)
         same = known is not None and node is not None and known.uid == node.uid
-        signs = signs_of(judge_node(node, self._table), f"node {name}", now, standing.signs if same else ())
-        return standing if signs == standing.signs else Standing(signs)
+        signs = with_first_seen(node_signals(node, self._table), f"node {name}", now, standing.signs if same else ())
+        return standing if signs == standing.signs else NodeSignals(signs)
 
 
-def signs_of(findings: Iterable[Finding], subject: str, now: float, earlier: tuple[Sign, ...]) -> tuple[Sign, ...]:
-    """Findings with the times at which they were first seen; those that were there ``earlier`` keep theirs."""
+def with_first_seen(
+    findings: Iterable[Finding], subject: str, now: float, earlier: tuple[ActiveSignal, ...]
+) -> tuple[ActiveSignal, ...]:
+    """Add the time at which each finding was first seen; those that were there ``earlier`` keep theirs."""
     since = {sign.finding.signal.name: sign.first_seen for sign in earlier}
-    return tuple(Sign(finding, since.get(finding.signal.name, now), subject) for finding in findings)
+    return tuple(ActiveSignal(finding, since.get(finding.signal.name, now), subject) for finding in findings)

@@ -1,17 +1,16 @@
-"""What is known of a cluster: pods, the nodes under them, and how events change that. Pure.
+"""What is known of a cluster: pods, nodes, and how events change that. Pure.
 
-Views hold what selection and signals read of an object, and nothing else: an
-API object of five kilobytes becomes one of half a kilobyte.
+Views hold only what selection and signals read: half a kilobyte of an API object of five.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from operator import is_, is_not
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -20,7 +19,7 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Key(NamedTuple):
-    """What an object is known by. Nodes have no namespace."""
+    """The name of an object. Nodes have no namespace."""
 
     namespace: str
     name: str
@@ -31,7 +30,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``status`` is "True", "False" or "Unknown"; ``since``: its last transition, in Unix seconds if known."""
+    """``status`` is "True", "False" or "Unknown"; ``since``: its last transition in Unix seconds, if known."""
 
     type: str
     status: str
@@ -42,7 +41,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Taint:
-    """``added`` is in Unix seconds, if the server says so (it does for NoExecute only)."""
+    """``added`` in Unix seconds, if the server says so (it does for NoExecute only)."""
 
     key: str
     value: str = ""
@@ -52,22 +51,23 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One of a pod's own containers (no init container). ``limits`` are quantities as they were written."""
+    """One of a pod's own containers (no init container). ``limits`` are quantities as written."""
 
     name: str
     limits: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     ports: tuple[int, ...] = ()
     finished: int | None = None
-    """Its exit code, if it has ended and is not being started again."""
+    """Its exit code, if it has ended and is not restarted."""
     life: str = ""
-    """Which of the containers that one after the other have this name in the pod; empty if that is not told."""
+    """Identifies this run of the container among its restarts; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """One pod. ``version`` is its resourceVersion; ``deleting`` its deletionTimestamp in Unix seconds, which is
-    when its grace is over, and not when the deletion was asked for. ``owner`` is the UID of its controller.
-    ``grace``: seconds that its containers are given to end; ``started``: Unix seconds when its kubelet took it."""
+    """One pod. ``version``: its resourceVersion. ``deleting``: its deletionTimestamp in Unix seconds, which is when its
+    grace is over, not when the deletion was requested. ``owner``: the UID of its controller. ``grace``: seconds that
+    its containers have to end. ``started``: when its kubelet took it, in Unix seconds.
+    """
 
     key: Key
     uid: str
@@ -89,6 +89,11 @@ class PodView:
     grace: float = 30.0
     started: float | None = None
 
+    @property
+    def id(self) -> Key:
+        """What a snapshot knows it by."""
+        return self.key
+
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.conditions if each.type == kind), None)
 
@@ -106,101 +111,82 @@ class NodeView:
     labels: Mapping[str, str] = field(default_factory=lambda: NOTHING)
     annotations: Mapping[str, str] = field(default_factory=lambda: NOTHING)
 
-    def condition(self, kind: str) -> Condition | None:
-        return next((each for each in self.conditions if each.type == kind), None)
+    @property
+    def id(self) -> str:
+        """What a snapshot knows it by."""
+        return self.key.name
 
 
 @dataclass(frozen=True, slots=True)
-class PodsListed:
-    """All pods there are, as of one moment: a list replaces whatever was known."""
+class Listed:
+    """All objects of one kind at one moment: a list replaces what was known."""
 
-    pods: tuple[PodView, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PodSeen:
-    """A pod was added or changed."""
-
-    pod: PodView
+    kind: type[PodView] | type[NodeView]
+    objects: tuple[PodView, ...] | tuple[NodeView, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class PodGone:
-    """A pod was deleted, or left the selector; this was its last state."""
+class Seen:
+    """An object was added or changed."""
 
-    pod: PodView
-
-
-@dataclass(frozen=True, slots=True)
-class NodesListed:
-    """All nodes there are."""
-
-    nodes: tuple[NodeView, ...]
+    object: PodView | NodeView
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
-    node: NodeView
+class Gone:
+    """An object was deleted, or left the selector; this is its last state."""
 
-
-@dataclass(frozen=True, slots=True)
-class NodeGone:
-    node: NodeView
+    object: PodView | NodeView
 
 
 @dataclass(frozen=True, slots=True)
 class NodesHidden:
-    """Nodes may not be read (403): nothing is concluded from them until they are listed."""
+    """Nodes may not be read (403): nothing follows from them until they are listed."""
 
 
-ClusterEvent = PodsListed | PodSeen | PodGone | NodesListed | NodeSeen | NodeGone | NodesHidden
+ClusterEvent = Listed | Seen | Gone | NodesHidden
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """``pods`` and ``nodes`` are None until they were listed whole, and ``nodes`` while they are hidden."""
+    """``pods`` and ``nodes`` are None until they were listed completely, ``nodes`` also while they are hidden."""
 
     pods: Mapping[Key, PodView] | None = None
     nodes: Mapping[str, NodeView] | None = None
     nodes_hidden: bool = False
 
     @property
-    def whole(self) -> bool:
-        """Whether something can be said of the cluster: nothing is published before."""
+    def complete(self) -> bool:
+        """Whether pods and nodes (or that nodes are hidden) are known: nothing is published before."""
         return self.pods is not None and (self.nodes is not None or self.nodes_hidden)
 
     def apply(self, events: Iterable[ClusterEvent]) -> ClusterSnapshot:
-        """What is known after ``events``, which come in the order in which the server sent them.
+        """Return the snapshot after ``events``, which come in the server's order.
 
-        ADDED for a known object is a change of it. What is older than what is known of the same object (by UID) is
-        dropped, and so is the end of an object that another one of its name has followed. A list always wins, even
-        with lower versions: the server's own store may have been restored. (Rule R11.)
+        ADDED for a known object changes it. Older states of the same object (by UID) are dropped, and so is the
+        deletion of an object that was recreated. A list always wins, even with lower versions: the server's store may
+        have been restored (rule R11).
         """
-        pods = None if self.pods is None else _copy(self.pods)
-        nodes = None if self.nodes is None else _copy(self.nodes)
+        tables: dict[type, dict[Any, Any] | None] = {
+            PodView: None if self.pods is None else _copy(self.pods),
+            NodeView: None if self.nodes is None else _copy(self.nodes),
+        }
         hidden = self.nodes_hidden
         for event in events:
             match event:
-                case PodsListed(listed):
-                    pods = {pod.key: pod for pod in listed}
-                case NodesListed(listed_nodes):
-                    nodes, hidden = {node.key.name: node for node in listed_nodes}, False
+                case Listed(kind, objects):
+                    tables[kind] = {each.id: each for each in objects}
+                    hidden = hidden and kind is not NodeView
                 case NodesHidden():
-                    nodes, hidden = None, True
-                case PodSeen(pod) if pods is not None:
-                    if not outdated(pod, pods.get(pod.key)):
-                        pods[pod.key] = pod
-                case PodGone(pod) if pods is not None:
-                    if (known := pods.get(pod.key)) is not None and known.uid == pod.uid:
-                        del pods[pod.key]
-                case NodeSeen(node) if nodes is not None:
-                    if not outdated(node, nodes.get(node.key.name)):
-                        nodes[node.key.name] = node
-                case NodeGone(node) if nodes is not None:
-                    if (there := nodes.get(node.key.name)) is not None and there.uid == node.uid:
-                        del nodes[node.key.name]
-        return replace(
-            self,
+                    tables[NodeView], hidden = None, True
+                case Seen(one) if (table := tables[type(one)]) is not None:
+                    if not outdated(one, table.get(one.id)):
+                        table[one.id] = one
+                case Gone(one) if (table := tables[type(one)]) is not None:
+                    if (known := table.get(one.id)) is not None and known.uid == one.uid:
+                        del table[one.id]
+        pods, nodes = tables[PodView], tables[NodeView]
+        return ClusterSnapshot(
             pods=None if pods is None else MappingProxyType(pods),
             nodes=None if nodes is None else MappingProxyType(nodes),
             nodes_hidden=hidden,
@@ -208,15 +194,12 @@ class ClusterSnapshot:
 
 
 def _copy(known: Mapping[K, V]) -> dict[K, V]:
-    """A proxy copies what is under it at once; made into a ``dict`` it is copied item by item."""
+    """A proxy's own ``copy`` is fast; ``dict(proxy)`` copies item by item."""
     return known.copy() if isinstance(known, MappingProxyType) else dict(known)
 
 
 def different(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
-    """Keys that are another object's than before, or nobody's any more.
-
-    Among ten thousand that are the same a few are found in the time that it takes to look at each once.
-    """
+    """Return the keys whose value is another object than before, or is gone. Fast where nearly all are the same."""
     if before is after:
         return []
     if len(before) == len(after) and all(map(is_, before, after)):
@@ -231,10 +214,10 @@ def outdated(seen: PodView | NodeView, known: PodView | NodeView | None) -> bool
 
 
 def older(version: str, than: str) -> bool:
-    """Whether one resourceVersion came before another of the same resource; False if that cannot be told.
+    """Whether one resourceVersion precedes another of the same resource; False if that cannot be told.
 
-    Decimal numbers without leading zeros, compared as such; anything else is not comparable
-    (Kubernetes, apimachinery ``CompareResourceVersion``).
+    Decimal numbers without leading zeros are compared; others are not comparable (``CompareResourceVersion`` of
+    Kubernetes' apimachinery).
     """
     if not (_is_number(version) and _is_number(than)):
         return False

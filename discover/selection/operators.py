@@ -1,4 +1,4 @@
-"""Whose pods they are: label selectors, host names and slots, by what has made the pods. Pure."""
+"""How the operators of jobs label their pods, and how pods get host names and slots. Pure."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.publication import MAX_SLOTS
 
 SLOTS_ANNOTATION: Final = "hvd-elastic-ext/slots"
-"""What a pod says itself of its slots; it beats everything else."""
+"""A pod's own number of slots; it beats every other source."""
 
 CONTAINER_ANNOTATION: Final = "kubectl.kubernetes.io/default-container"
-"""Which of its containers a pod says that people mean: the one in which agents run."""
+"""The pod's main container, in which agents run."""
 
 GPUS: Final = ("nvidia.com/gpu", "amd.com/gpu")
-"""Resources whose limits are slots, in order of weight; a pattern's matches are added up (``nvidia.com/mig-*``)."""
+"""Resources whose limits are slots, in order of priority; the matches of a pattern are summed (``nvidia.com/mig-*``).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """What makes a job's pods.
 
-    ``resource``: group, version and plural of the object above them; "" if there is none. ``selector``: labels of
-    the workers, ``{job}`` being its name; "" if the object says itself which (a StatefulSet) or the user has to.
-    ``bare_names``: pods without a subdomain are reached by their own names, be it by DNS or by ``kubectl exec``.
-    ``slots_at``: where the object has ``slotsPerWorker``. ``default_slots``: what the API server puts there by
-    itself, so that this number may not be anybody's wish.
+    ``resource``: group, version and plural of the object above them, None without one. ``selector``: labels of the
+    workers with ``{job}`` for its name; "" if the object (a StatefulSet) or the user has to say. ``bare_names``: pods
+    without a subdomain are reached by their own names. ``slots_at``: where the object has ``slotsPerWorker``.
+    ``default_slots``: what the API server puts there by itself, so that nobody may have asked for it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Operator:
     slots_at: tuple[str, ...] = ()
     default_slots: int | None = None
     advice: str = ""
-    """What a user of it should know about pods that have failed."""
+    """What its users should know about failed pods."""
 
 
 _MPI_ADVICE: Final = "MPI Operator makes no new pod of this name until this one is deleted; --reap-failed does that"
@@ -95,8 +95,9 @@ OPERATORS: Final[Mapping[str, Operator]] = {
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """What is kept of the object above the pods. ``selector`` is a StatefulSet's own. ``finished``: it has succeeded or
-    failed for good."""
+    """What is kept of the object above the pods. ``selector``: a StatefulSet's own. ``finished``: succeeded, or failed
+    for good.
+    """
 
     uid: str = ""
     slots_per_worker: int | None = None
@@ -110,9 +111,9 @@ class JobView:
 class HostRules:
     """How pods become hosts.
 
-    ``slots``: of each pod, unless it says otherwise itself. ``host_name``: a template; see :data:`PLACES`. ``domain``:
-    the cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: whose limits count; "" is the
-    first one. See also :func:`life_of`. ``resources``: see :data:`GPUS`.
+    ``slots``: of pods without the annotation. ``host_name``: a template with :data:`PLACEHOLDERS`. ``domain``: the
+    cluster's, put after ``.svc``; "" leaves it to the resolver. ``container``: whose limits and restarts count; "" is
+    the first one. ``resources``: see :data:`GPUS`.
 
     Raises :class:`UsageError`.
     """
@@ -138,24 +139,24 @@ class HostRules:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """How many, and who says so. ``note``: what people should know about the choice, "" if nothing."""
+    """The number of slots and who says so. ``note``: what people should know about it, or ""."""
 
     count: int
     origin: str
     note: str = ""
 
 
-PLACES: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
+PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
 """What may stand in braces in a template of host names."""
 
-_PLACE: Final = re.compile(r"\{([^{}]*)\}")
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _JOB_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?", re.ASCII)
 _RESOURCE: Final = re.compile(r"[A-Za-z0-9*][A-Za-z0-9.*_/-]*", re.ASCII)
 _COUNT: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
 def operator_named(name: str) -> Operator:
-    """Raises :class:`UsageError` that names the nearest one."""
+    """Raises :class:`UsageError` with the nearest name."""
     if name not in OPERATORS:
         near = difflib.get_close_matches(name, OPERATORS, n=1, cutoff=0.0)[0]
         raise UsageError(f"--operator {name!r} is none of {', '.join(OPERATORS)}; did you mean {near!r}?")
@@ -163,15 +164,15 @@ def operator_named(name: str) -> Operator:
 
 
 def check_job(name: str) -> None:
-    """Raises :class:`UsageError` for what cannot be an object's name, and so must not get into a path or a selector."""
+    """Raises :class:`UsageError` for what is no object's name: it must not get into a path or a selector."""
     if not _JOB_NAME.fullmatch(name):
         raise UsageError(f"--job {name!r} is no name of a Kubernetes object: small letters, digits, '-' and '.' only")
 
 
 def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | None = None) -> str:
-    """The label selector of a job's workers; ``own`` is the user's, who knows best. ``view`` is the job, once read.
+    """Return the label selector of a job's workers. ``own``: the user's, which wins. ``view``: the job, if it was read.
 
-    Raises :class:`UsageError` if nobody says which pods they are, or the job's name is none.
+    Raises :class:`UsageError` if the selector is not known, or the job's name is none.
     """
     if own:
         return own
@@ -189,7 +190,7 @@ def selector_of(operator: Operator, *, job: str, own: str = "", view: JobView | 
 
 
 def job_view(raw: object, operator: Operator) -> JobView:
-    """What is kept of the object above the pods. Raises ``ValueError``, one line, for what is none."""
+    """Return what is kept of the object above the pods. Raises ``ValueError``, in one line, for what is none."""
     if not isinstance(raw, dict) or not isinstance(raw.get("metadata"), dict):
         raise ValueError(f"this is no object of {operator.name}: it has no metadata")
     metadata = raw["metadata"]
@@ -207,7 +208,9 @@ def job_view(raw: object, operator: Operator) -> JobView:
 
 
 def host_name(pod: PodView, rules: HostRules) -> str:
-    """The name by which the launcher reaches a pod. Raises ``ValueError``, one line with the remedy, if it has none."""
+    """Return the name by which the launcher reaches a pod. Raises ``ValueError``, in one line with the remedy, without
+    one.
+    """
     name = _host_name(pod, rules)
     problem = name_error(name) if name else "the pod has no name that others can reach it by, and no address yet"
     if problem is not None:
@@ -216,9 +219,9 @@ def host_name(pod: PodView, rules: HostRules) -> str:
 
 
 def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> Slots:
-    """How many processes a pod runs: its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, or 1.
+    """Return how many processes a pod runs: by its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, or 1.
 
-    Raises ``ValueError``, one line with the remedy, if that is not a number of at least 1.
+    Raises ``ValueError``, in one line with the remedy, if that is no number of at least 1.
     """
     said = pod.annotations.get(SLOTS_ANNOTATION)
     if said is not None:
@@ -237,9 +240,9 @@ def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> Slot
 
 
 def life_of(pod: PodView, rules: HostRules) -> str:
-    """The life of the container in which processes run; "" if that is not known.
+    """Return which run of the main container this is; "" if unknown.
 
-    That is ``--container``, else the one that the pod's annotation names, else the first: sidecars may come and go.
+    The main container is ``--container``, else the one that the pod's annotation names, else the first.
     """
     named = rules.container or pod.annotations.get(CONTAINER_ANNOTATION)
     known = {each.name: each.life for each in pod.containers}
@@ -264,23 +267,23 @@ def _filled(pod: PodView, template: str) -> str:
         "ip": pod.ip,
         "node": pod.node,
     }
-    missing = next((place for place in _PLACE.findall(template) if not values[place]), None)
+    missing = next((place for place in _PLACEHOLDER.findall(template) if not values[place]), None)
     if missing is not None:
         raise ValueError(f"--host-name asks for {{{missing}}}, which this pod has not")
-    return _PLACE.sub(lambda found: values[found[1]], template)
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], template)
 
 
 def _check_template(template: str) -> None:
-    places = _PLACE.findall(template)
+    places = _PLACEHOLDER.findall(template)
     for place in places:
-        if place not in PLACES:
-            near = difflib.get_close_matches(place, PLACES, n=1, cutoff=0.0)[0]
+        if place not in PLACEHOLDERS:
+            near = difflib.get_close_matches(place, PLACEHOLDERS, n=1, cutoff=0.0)[0]
             raise UsageError(
-                f"--host-name {template!r}: {{{place}}} is none of {', '.join(PLACES)}; did you mean {near!r}?"
+                f"--host-name {template!r}: {{{place}}} is none of {', '.join(PLACEHOLDERS)}; did you mean {near!r}?"
             )
     if not {"name", "hostname", "ip", "node"} & set(places):
         raise UsageError(f"--host-name {template!r} gives every pod one name; put {{name}} into it")
-    example = _PLACE.sub("x", template)
+    example = _PLACEHOLDER.sub("x", template)
     if (problem := name_error(example)) is not None:
         raise UsageError(f"--host-name {template!r} makes names like {example!r}: {problem}")
 
@@ -317,7 +320,7 @@ def _checked(text: str, what: str) -> int:
 
 
 def _match_labels(raw: Mapping[str, Any]) -> str:
-    """``spec.selector`` as a label selector; "" if there is none or it is one that cannot be written."""
+    """``spec.selector`` as a label selector; "" if there is none or it cannot be written as one."""
     spec = raw.get("spec")
     selector = spec.get("selector") if isinstance(spec, dict) else None
     if not isinstance(selector, dict):
@@ -341,7 +344,9 @@ def _match_labels(raw: Mapping[str, Any]) -> str:
 
 
 def _finished(status: object) -> bool:
-    """MPI Operator says ``Failed`` of a job with an evicted worker, too, which goes on; but then there is no time."""
+    """MPI Operator sets ``Failed`` on a job with an evicted worker, too, which goes on; but then without a completion
+    time.
+    """
     if not isinstance(status, dict) or not status.get("completionTime"):
         return False
     conditions = status.get("conditions")

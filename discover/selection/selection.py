@@ -1,4 +1,4 @@
-"""What is true of all pods now, from what is known of the cluster. Pure but for its memory of what it saw before."""
+"""The verdicts on all pods, from what is known of the cluster. Pure except for its memory."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from discover.selection.node_signals import TOLERANCE, Standing, Standings, signs_of
+from discover.selection.node_signals import NodeSignals, NodeSignalTracker, with_first_seen
 from discover.selection.objects import ClusterSnapshot, Key, NodeView, PodView, different
 from discover.selection.operators import HostRules, JobView
-from discover.selection.signals import Table, judge_job, judge_pod
-from discover.selection.verdict_index import Groups, Register
-from discover.selection.verdicts import Grade, Sign, Verdict, judge
-
-__all__ = ["TOLERANCE", "Grade", "Selection", "Selector", "Verdict", "groups_of"]
+from discover.selection.signals import Table, job_signals, pod_signals
+from discover.selection.verdict_index import VerdictGroups, VerdictIndex
+from discover.selection.verdicts import ActiveSignal, Grade, Verdict, verdict_of
 
 _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
 
@@ -23,32 +21,31 @@ _NO_ANSWERS: Final[Mapping[str, bool]] = MappingProxyType({})
 class Selection:
     """``verdicts`` are in order of the pods' keys. ``again_at``: Unix seconds at which time alone may change them.
 
-    ``missing``: nodes that pods run on and that have been unknown for longer than :data:`TOLERANCE`. Whether they
-    exist is to be asked for, and the answers given to the next selections, for as long as they are missing.
-    ``groups``: :func:`groups_of` returns them even where they are left out.
+    ``missing``: nodes that pods run on and that have been unknown for longer than :data:`UNKNOWN_NODE_GRACE`. The
+    caller finds out whether they exist and passes that to the next selections. ``groups``: use :func:`groups_of`.
     """
 
     verdicts: tuple[Verdict, ...] = ()
     again_at: float | None = None
     missing: tuple[str, ...] = ()
-    groups: Groups | None = field(default=None, compare=False, repr=False)
+    groups: VerdictGroups | None = field(default=None, compare=False, repr=False)
 
 
-def groups_of(selection: Selection) -> Groups:
-    return Groups.of(selection.verdicts) if selection.groups is None else selection.groups
+def groups_of(selection: Selection) -> VerdictGroups:
+    return VerdictGroups.of(selection.verdicts) if selection.groups is None else selection.groups
 
 
 @dataclass(slots=True, eq=False)
-class _Judged:
-    """What was held of a pod, and what of: while that is the same, so is the verdict."""
+class _Known:
+    """A verdict and what it came from: while that is the same, so is the verdict."""
 
     pod: PodView
-    standing: Standing
-    signs: tuple[Sign, ...]
+    standing: NodeSignals
+    signs: tuple[ActiveSignal, ...]
     verdict: Verdict
 
-    def holds(self, pod: PodView, standing: Standing) -> bool:
-        """Whether it still does. Most pods are the very objects that they were; after a list they equal them."""
+    def holds(self, pod: PodView, standing: NodeSignals) -> bool:
+        """Most pods are the same objects as before; after a list they are equal."""
         if self.pod is pod and self.standing is standing:
             return True
         if self.standing is not standing or self.pod != pod:
@@ -57,33 +54,33 @@ class _Judged:
         return True
 
 
-_OUTDATED: Final = Standing()
-_AT_WORK: Final = ("Running", "Unknown")
+_OUTDATED: Final = NodeSignals()
+_RUNNING: Final = ("Running", "Unknown")
 
 
 class Selector:
-    """Judges all pods of a job, again and again; what has not changed in between costs next to nothing.
+    """Judges all pods of a job, again and again, at the cost of what changed.
 
-    It remembers when signals were first seen that do not say since when they are there, and since when nodes have
-    been missing. All else follows from the snapshot, in whatever order events have led to it.
+    It remembers when signals without a time of their own were first seen, and since when nodes have been missing. All
+    else follows from the snapshot.
     """
 
     def __init__(self, rules: HostRules, table: Table) -> None:
         self._rules = rules
         self._table = table
         self._job: JobView | None = None
-        self._of_job: tuple[Sign, ...] = ()
+        self._of_job: tuple[ActiveSignal, ...] = ()
         self._pods: Mapping[Key, PodView] = {}
-        self._judged: dict[Key, _Judged] = {}
-        self._places = _Places()
-        self._standings = Standings(table)
-        self._register = Register()
+        self._judged: dict[Key, _Known] = {}
+        self._places = _PodsByNode()
+        self._standings = NodeSignalTracker(table)
+        self._register = VerdictIndex()
         self._shared = False
 
     def _look_anew(self) -> None:
-        """Compare with nothing the next time. Since when signs are there is not forgotten: nobody tells it again."""
+        """Judge everything the next time. When signals were first seen is kept, as no event says it again."""
         self._judged = {key: each for key, each in self._judged.items() if key in self._pods}
-        self._pods, self._places, self._register = {}, _Places(), Register()
+        self._pods, self._places, self._register = {}, _PodsByNode(), VerdictIndex()
         self._standings.look_anew()
         self._outdate()
 
@@ -97,18 +94,18 @@ class Selector:
     ) -> Selection:
         """Judge every pod.
 
-        ``wall_now`` is in Unix seconds. ``node_exists``: what was found out about :attr:`Selection.missing` nodes;
-        False means that the server knows of none (404). ``job``: the object above the pods, where it may be read.
+        ``wall_now`` is in Unix seconds. ``node_exists``: what is known of the nodes in :attr:`Selection.missing`; False
+        means that the server has none (404). ``job``: the object above the pods, where it may be read.
 
-        Raises ``ValueError`` for a snapshot that is not whole: of that nothing can be said. Whatever else is raised,
-        the next selection judges every pod anew.
+        Raises ``ValueError`` for an incomplete snapshot. After any other exception, the next selection judges every
+        pod.
         """
-        if snapshot.pods is None or not snapshot.whole:
-            raise ValueError("pods or nodes have not been listed yet: nothing can be said of them")
+        if snapshot.pods is None or not snapshot.complete:
+            raise ValueError("pods or nodes have not been listed yet")
         try:
             return self._select(wall_now, snapshot.pods, snapshot.nodes, node_exists, job)
         except BaseException:
-            # What was remembered as seen may not have been judged, and would never be: it does not change again.
+            # Changes that were noted but not judged would never be judged: they do not come again.
             self._look_anew()
             raise
 
@@ -137,11 +134,11 @@ class Selector:
 
     def _take_in(self, now: float, job: JobView | None) -> None:
         same = job is not None and self._job is not None and job.uid == self._job.uid
-        found = () if job is None else judge_job(job.labels, job.annotations, self._table)
-        self._job, self._of_job = job, signs_of(found, "job", now, self._of_job if same else ())
+        found = () if job is None else job_signals(job.labels, job.annotations, self._table)
+        self._job, self._of_job = job, with_first_seen(found, "job", now, self._of_job if same else ())
 
     def _outdate(self) -> Iterable[Key]:
-        """What the job says bears on every pod."""
+        """The job's signals concern every pod."""
         for each in self._judged.values():
             each.standing = _OUTDATED
         return self._judged
@@ -156,16 +153,16 @@ class Selector:
             known = self._judged[key] = self._judge(now, pod, standing, known)
         return known.verdict
 
-    def _judge(self, now: float, pod: PodView, standing: Standing, known: _Judged | None) -> _Judged:
+    def _judge(self, now: float, pod: PodView, standing: NodeSignals, known: _Known | None) -> _Known:
         earlier = known.signs if known is not None and known.pod.uid == pod.uid else ()
-        signs = signs_of(judge_pod(pod, self._table), "pod", now, earlier)
+        signs = with_first_seen(pod_signals(pod, self._table), "pod", now, earlier)
         self._shared = self._shared or pod.host_network
-        verdict = judge(pod, (*signs, *standing.signs, *self._of_job), self._rules, self._job)
-        return _Judged(pod, standing, signs, verdict)
+        verdict = verdict_of(pod, (*signs, *standing.signs, *self._of_job), self._rules, self._job)
+        return _Known(pod, standing, signs, verdict)
 
 
-class _Places:
-    """Which pods are on which nodes. ``used``: nodes with a pod at work, and how many there are on each."""
+class _PodsByNode:
+    """Which pods are on which nodes. ``used``: the number of running pods on each node that has any."""
 
     def __init__(self) -> None:
         self.used: dict[str, int] = {}
@@ -175,8 +172,8 @@ class _Places:
         return self._on.get(node, ())
 
     def move(self, key: Key, before: PodView | None, after: PodView | None) -> set[str]:
-        """Take in where a pod is; return the nodes that are used for the first time, or for the last."""
-        was, now = _place(before), _place(after)
+        """Take in where a pod is; return the nodes concerned."""
+        was, now = _node_of(before), _node_of(after)
         if was == now:
             return set()
         if was[0]:
@@ -201,9 +198,9 @@ class _Places:
             self.used[node] = self.used.get(node, 0) + 1
 
 
-def _place(pod: PodView | None) -> tuple[str, bool]:
-    """Its node, "" if it has none, and whether it is at work there."""
-    return ("", False) if pod is None else (pod.node, pod.phase in _AT_WORK)
+def _node_of(pod: PodView | None) -> tuple[str, bool]:
+    """Its node, "" without one, and whether it runs there."""
+    return ("", False) if pod is None else (pod.node, pod.phase in _RUNNING)
 
 
 def _one_per_address(verdicts: tuple[Verdict, ...]) -> tuple[Verdict, ...]:

@@ -1,12 +1,12 @@
-"""A user's own signals: a mapping, as it stands in a YAML file, becomes rows of the table. Pure.
+"""A user's own signals: a mapping from a YAML file becomes rows of the table. Pure.
 
-example-drain:              # a signal of one's own
+example-drain:              # a new signal
   object: node
   taint: example.com/going
   class: imminent
   deadline: taint-time+60
 aws-rebalance: {class: imminent}    # a built-in one, changed
-node-cordoned: false                # a built-in one, left out
+node-cordoned: false                # a built-in one, removed
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, TypeVar
 
-from discover.selection.signals import BASES, FIELDS, KINDS, OBJECTS, Class, Deadline, Evidence, Signal, Table
+from discover.selection.signals import BASES, FIELDS, KINDS, OBJECTS, Deadline, Evidence, Signal, SignalClass, Table
 from hvd_elastic_ext.core.errors import UsageError
 
 _NARROWING: Final = ("value", "effect", "status", "reason", "message")
@@ -35,16 +35,16 @@ _KINDS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "job": ("label", "annotation"),
 }
 _DEADLINE: Final = re.compile(r"(?P<base>[a-z-]+)(\+(?P<more>grace|\d+(\.\d+)?))?", re.ASCII)
-LONGEST: Final = 30 * 24 * 3600
-"""Seconds that a deadline may be away from what it is counted from."""
+MAX_DEADLINE: Final = 30 * 24 * 3600
+"""Seconds that a deadline may be after what it is counted from."""
 
 _E = TypeVar("_E", bound=Enum)
 
 
 def with_rules(table: Table, rules: Mapping[Any, Any], *, where: str) -> Table:
-    """The table with a user's rows: those of its names changed or left out, new ones put first.
+    """Return the table with a user's rows: built-in ones changed or removed, new ones first.
 
-    ``where`` names the file. Raises :class:`UsageError`, one line that names file, row and what to write instead.
+    ``where`` names the file. Raises :class:`UsageError`, one line with file, row and what to write instead.
     """
     rows = {signal.name: signal for signal in table.signals}
     own: dict[str, Signal] = {}
@@ -65,7 +65,7 @@ def with_rules(table: Table, rules: Mapping[Any, Any], *, where: str) -> Table:
 
 
 def as_rule(signal: Signal) -> dict[str, Any]:
-    """A row as a user would write it."""
+    """Return a row as a user would write it."""
     whole: dict[str, Any] = {
         "object": signal.object,
         signal.kind: signal.key,
@@ -84,7 +84,7 @@ def as_rule(signal: Signal) -> dict[str, Any]:
 
 
 def _over(known: Signal, rule: object, place: str) -> dict[str, Any]:
-    """``rule`` laid over a row: another kind of signal takes with it what narrowed the old one down."""
+    """Lay ``rule`` over a row. Another kind of signal drops what narrowed the old one down."""
     change = _options(rule, place)
     base = as_rule(known)
     if any(kind in change for kind in KINDS) or "object" in change:
@@ -115,14 +115,14 @@ def _signal(name: str, rule: object, place: str, *, hint: str = "") -> Signal:
         )
     kind = kinds[0]
     key = _choice(given, "field", FIELDS[what], place) if kind == "field" else _text(given, kind, place)
-    _refuse_strangers(given, kind, place)
+    _check_narrowing(given, kind, place)
     status = _text(given, "status", place) if "status" in given else None if "reason" in given else "True"
     return Signal(
         name=name,
         object=what,
         kind=kind,
         key=key,
-        category=Class(_choice(given, "class", _values(Class), place)),
+        category=SignalClass(_choice(given, "class", _values(SignalClass), place)),
         says=_text(given, "says", place) if "says" in given else f"shows {kind} {key}",
         value=_text(given, "value", place) if "value" in given else None,
         effect=_text(given, "effect", place) if "effect" in given else None,
@@ -135,8 +135,8 @@ def _signal(name: str, rule: object, place: str, *, hint: str = "") -> Signal:
     )
 
 
-def _refuse_strangers(given: Mapping[str, Any], kind: str, place: str) -> None:
-    """A key that this kind of signal has not would be taken for a condition that holds."""
+def _check_narrowing(given: Mapping[str, Any], kind: str, place: str) -> None:
+    """A key that this kind of signal does not have would otherwise be ignored."""
     for key in _NARROWING:
         if key in given and key not in _NARROWED_BY[kind]:
             raise UsageError(
@@ -157,8 +157,8 @@ def _deadline(text: object, kind: str, place: str) -> Deadline | None:
         )
     more = found["more"] or "0"
     seconds = 0.0 if more == "grace" else float(more)
-    if seconds > LONGEST:
-        raise UsageError(f"{place}: deadline {_shown(text)} is too far away; write at most +{LONGEST} (30 days)")
+    if seconds > MAX_DEADLINE:
+        raise UsageError(f"{place}: deadline {_shown(text)} is too far away; write at most +{MAX_DEADLINE} (30 days)")
     return Deadline(found["base"], seconds, grace=more == "grace")
 
 

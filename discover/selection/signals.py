@@ -1,6 +1,6 @@
-"""What nodes and pods say about their own future: signals are data, and this is how they are read. Pure.
+"""How signals of nodes, pods and jobs are read: signals are data. Pure.
 
-The rows that are built in stand in ``signal_table.py``; ``signal_config.py`` reads a user's own.
+``signal_table.py`` has the built-in rows; ``signal_config.py`` reads a user's own.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from discover.selection.objects import NOTHING, Condition, NodeView, PodView, Taint
 
 
-class Class(Enum):
+class SignalClass(Enum):
     """What follows from a signal.
 
-    GONE: it is dead already. IMMINENT: it will be soon, whatever anybody does. ADVISORY: it may be; hosts are kept,
-    and none are added. NOTE: a property that people want to see, and no warning of anything.
+    GONE: it has ended. IMMINENT: it will end soon. ADVISORY: it may end; hosts stay, and none are added. NOTE: a
+    property that people want to see, no warning.
     """
 
     GONE = "gone"
@@ -27,8 +27,9 @@ class Class(Enum):
 
 
 class Evidence(Enum):
-    """NOTICE: somebody said so. ABSENCE: nobody says anything any more, which an outage of the control plane looks
-    like, too."""
+    """NOTICE: somebody said so. ABSENCE: nothing is heard any more, which an outage of the control plane looks like,
+    too.
+    """
 
     NOTICE = "notice"
     ABSENCE = "absence"
@@ -41,7 +42,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "node": ("unschedulable", "exists"),
     "job": (),
 }
-"""What is a signal without being a taint, a condition, a label or an annotation, by object."""
+"""Signals that are no taint, condition, label or annotation, by object."""
 
 BASES: Final[Mapping[str, tuple[str, ...]]] = {
     "epoch-value": ("taint", "label", "annotation", "field"),
@@ -52,13 +53,13 @@ BASES: Final[Mapping[str, tuple[str, ...]]] = {
 """What deadlines are counted from, and for which kinds of signal.
 
 ``epoch-value``: the value itself, in Unix seconds. ``taint-time``, ``condition-time``: since when it is there.
-``now``: when it was first seen; so are taints whose time the server does not say (it does for NoExecute only).
+``now``: when it was first seen; so are taints without a time (the server sets it for NoExecute only).
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """``base`` is one of :data:`BASES`; ``seconds`` are added to it, and the pod's own grace period if ``grace``."""
+    """``base`` is one of :data:`BASES`; ``seconds`` are added, and the pod's grace period if ``grace``."""
 
     base: str
     seconds: float = 0.0
@@ -72,17 +73,17 @@ class Deadline:
 class Signal:
     """One row of the table.
 
-    ``object`` is one of :data:`OBJECTS`, ``kind`` of :data:`KINDS`, ``key`` the taint's, label's or annotation's key,
-    the condition's type or the field's name. ``value``, ``effect``, ``status``, ``reasons`` and ``message`` (a part of
-    it) narrow it down; None and () are anything. ``only_on``: labels that the object has to have, too. ``says`` is
-    what people are told.
+    ``object`` is one of :data:`OBJECTS`, ``kind`` of :data:`KINDS`, ``key`` the key of the taint, label or annotation,
+    the type of the condition, or the field's name. ``value``, ``effect``, ``status``, ``reasons`` and ``message`` (a
+    part of it) narrow it down; None and () match anything. ``only_on``: labels that the object must have, too.
+    ``says``: what people read.
     """
 
     name: str
     object: str
     kind: str
     key: str
-    category: Class
+    category: SignalClass
     says: str
     value: str | None = None
     effect: str | None = None
@@ -103,7 +104,7 @@ class Finding:
     detail: str = ""
 
     def deadline(self, *, first_seen: float, grace: float) -> float | None:
-        """Unix seconds at which this comes true at the latest; None if nobody knows."""
+        """Return the Unix seconds by which the object is gone; None if unknown."""
         rule = self.signal.deadline
         if rule is None:
             return None
@@ -115,7 +116,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """All rows. Of those about one key of an object the worst counts, and of equals the one that stands first."""
+    """All rows. Of those about one key of an object the worst counts, and of equals the first."""
 
     signals: tuple[Signal, ...]
     _by_key: dict[tuple[str, str], dict[str, list[Signal]]] = field(init=False, repr=False, compare=False, hash=False)
@@ -131,8 +132,8 @@ class Table:
         return self._by_key.get((what, kind), {})
 
 
-def judge_pod(pod: PodView, table: Table) -> tuple[Finding, ...]:
-    """Every signal that a pod shows itself, the worst first."""
+def pod_signals(pod: PodView, table: Table) -> tuple[Finding, ...]:
+    """Return every signal of a pod itself, the worst first."""
     fields = {"phase": pod.phase}
     if pod.deleting is not None:
         fields["deletionTimestamp"] = repr(pod.deleting)
@@ -146,8 +147,8 @@ def judge_pod(pod: PodView, table: Table) -> tuple[Finding, ...]:
     )
 
 
-def judge_node(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
-    """Every signal that a node shows, the worst first. None is a node that is known not to exist."""
+def node_signals(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
+    """Return every signal of a node, the worst first. None is a node that is known not to exist."""
     if node is None:
         return _sorted(_values_found(table.about("node", "field"), {"exists": "false"}, NOTHING))
     fields = {"exists": "true", "unschedulable": "true" if node.unschedulable else "false"}
@@ -162,8 +163,8 @@ def judge_node(node: NodeView | None, table: Table) -> tuple[Finding, ...]:
     )
 
 
-def judge_job(labels: Mapping[str, str], annotations: Mapping[str, str], table: Table) -> tuple[Finding, ...]:
-    """Every signal that the object above the pods shows."""
+def job_signals(labels: Mapping[str, str], annotations: Mapping[str, str], table: Table) -> tuple[Finding, ...]:
+    """Return every signal of the object above the pods."""
     return _sorted(
         [
             *_values_found(table.about("job", "label"), labels, labels),
@@ -207,11 +208,11 @@ def _is_on(signal: Signal, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in signal.only_on)
 
 
-_RANK: Final = {each: rank for rank, each in enumerate(Class)}
+_RANK: Final = {each: rank for rank, each in enumerate(SignalClass)}
 
 
 def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first. Of rows about one key only the first counts: the narrower one, as the table is written."""
+    """The worst first. Of rows about one key only the first counts: the table has the narrower one first."""
     ranked = sorted(found, key=lambda each: (_RANK[each.signal.category], each.signal.evidence is Evidence.ABSENCE))
     first: dict[tuple[str, str], Finding] = {}
     for each in ranked:
@@ -220,7 +221,7 @@ def _sorted(found: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 _FIRST_EPOCH, _LAST_EPOCH = 1e9, 1e11
-"""September 2001 to the year 5138: a number outside is none of Unix seconds."""
+"""September 2001 to the year 5138: other numbers are no Unix seconds."""
 
 
 def _epoch(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""The verdicts on all pods, in order and in groups, brought up to date by what has changed. Pure."""
+"""The verdicts on all pods, in order and in groups, updated by what changed. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from hvd_elastic_ext.core.hosts import Host
 T = TypeVar("T")
 
 _Change = tuple[Verdict | None, Verdict | None]
-"""What was held of a pod, and what is; None where there was or is no such pod."""
+"""The verdict on a pod before and now; None without such a pod."""
 
 
 @dataclass(frozen=True, slots=True)
-class Groups:
-    """The same verdicts, by what there is to be done about them.
+class VerdictGroups:
+    """The verdicts by what is to be done about them. Groups without changes are the same objects as before.
 
-    ``clear``: the hosts that nothing speaks against, by UID. ``marked``: verdicts to be looked at one by one, in order
-    of the pods' keys: leaving, absent, and usable ones under an advisory. ``keys``: all pods, by UID. What has not
-    changed is the same object as before.
+    ``clear``: hosts with nothing against them, by UID. ``marked``: verdicts to be looked at one by one, in order of the
+    pods' keys: leaving, absent, gone, and usable ones under an advisory. ``keys``: all pods, by UID.
     """
 
     clear: Mapping[str, Host]
@@ -31,8 +30,8 @@ class Groups:
     keys: Mapping[str, Key]
 
     @classmethod
-    def of(cls, verdicts: Iterable[Verdict]) -> Groups:
-        """Of ``verdicts`` in order of the pods' keys."""
+    def of(cls, verdicts: Iterable[Verdict]) -> VerdictGroups:
+        """Group ``verdicts``, which are in order of the pods' keys."""
         verdicts = tuple(verdicts)
         return cls(
             clear={verdict.pod.uid: host for verdict in verdicts if (host := clear_host(verdict)) is not None},
@@ -41,7 +40,7 @@ class Groups:
         )
 
 
-NOBODY: Final = Groups({}, (), {})
+NO_PODS: Final = VerdictGroups({}, (), {})
 
 
 def clear_host(verdict: Verdict) -> Host | None:
@@ -53,31 +52,31 @@ def is_marked(verdict: Verdict) -> bool:
     return grade in (Grade.LEAVING, Grade.ABSENT, Grade.GONE) or (grade is Grade.USABLE and bool(verdict.advisory))
 
 
-class Register:
-    """Keeps :attr:`verdicts` and :attr:`groups`; a change costs what it changes, and little besides."""
+class VerdictIndex:
+    """Keeps :attr:`verdicts` and :attr:`groups`; an update costs what it changes."""
 
     def __init__(self) -> None:
         self._order: list[Key] = []
         self._verdicts: list[Verdict] = []
         self._marked: dict[Key, Verdict] = {}
-        self.groups = NOBODY
+        self.groups = NO_PODS
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
         return tuple(self._verdicts)
 
     def update(self, news: Mapping[Key, Verdict | None]) -> None:
-        """Take in what is held of some pods now: None if they are gone."""
+        """Take in the verdicts on some pods: None if they are gone."""
         changes = [(self._put(key, news[key]), news[key]) for key in sorted(news)]
         before = self.groups
-        self.groups = Groups(
+        self.groups = VerdictGroups(
             clear=_replaced(before.clear, changes, clear_host),
             marked=self._mark(changes, before.marked),
             keys=_replaced(before.keys, changes, lambda verdict: verdict.pod.key),
         )
 
     def _put(self, key: Key, verdict: Verdict | None) -> Verdict | None:
-        """Put it in its place; return what stood there."""
+        """Put a verdict in its place; return the one before."""
         at = bisect_left(self._order, key)
         before = self._verdicts[at] if at < len(self._order) and self._order[at] == key else None
         if verdict is None and before is not None:
@@ -104,7 +103,7 @@ class Register:
 def _replaced(
     known: Mapping[str, T], changes: Iterable[_Change], entry: Callable[[Verdict], T | None]
 ) -> Mapping[str, T]:
-    """``known``, by UID, with the entries of verdicts as they are now; itself if they are what they were."""
+    """``known``, by UID, with the entries of changed verdicts; the same object if none changed."""
     gone: list[str] = []
     come: dict[str, T] = {}
     for before, after in changes:

@@ -1,4 +1,4 @@
-"""What is true of one pod: whether it is a host now, and if not, why, and what can be done about it. Pure."""
+"""The verdict on one pod: whether it is a host now, and if not, why. Pure."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 
 from discover.selection.objects import Container, PodView
 from discover.selection.operators import HostRules, JobView, host_name, life_of, slots_of
-from discover.selection.signals import Class, Evidence, Finding
+from discover.selection.signals import Evidence, Finding, SignalClass
 from hvd_elastic_ext.core.hosts import Host
 
 
 class Grade(Enum):
-    """USABLE: a host. LEAVING: there is a notice, it goes at once. ABSENT: nothing is heard of its node (absence of
-    evidence, which an outage of the control plane looks like, too). GONE: it has ended, after a notice or by one.
-    UNFIT: no host, now or ever."""
+    """USABLE: a host. LEAVING: it has a notice, and is removed at once. ABSENT: nothing is heard of its node, which an
+    outage of the control plane looks like, too. GONE: it ended after a notice, or by one. UNFIT: no host.
+    """
 
     USABLE = "usable"
     LEAVING = "leaving"
@@ -28,10 +28,8 @@ class Grade(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is held of one pod, and why.
-
-    ``host`` is there for USABLE always, for LEAVING, ABSENT and GONE where a name is known. ``deadline`` is in Unix
-    seconds. ``advisory``: a warning that forbids adding this host, but not keeping it; "" if there is none.
+    """``host``: always there for USABLE; for LEAVING, ABSENT and GONE where a name is known. ``deadline`` is in Unix
+    seconds. ``advisory``: a warning that forbids adding this host, but not keeping it; "" without one.
     """
 
     pod: PodView
@@ -43,7 +41,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Sign:
+class ActiveSignal:
     """A finding, and when it was first seen (Unix seconds). ``subject``: ``pod``, ``node`` and its name, or ``job``."""
 
     finding: Finding
@@ -55,46 +53,45 @@ class Sign:
 
     def __str__(self) -> str:
         signal, detail = self.finding.signal, self.finding.detail
-        # The reason of a condition tells people more than that it is there, and so do values of the job's annotations;
-        # those of taints and labels do not.
+        # Reasons of conditions and values of the job's annotations help people; values of taints and labels do not.
         telling = detail and (signal.kind == "condition" or signal.object == "job")
         return f"{self.subject} {signal.says}" + (f" ({detail})" if telling else "")
 
     @property
     def note(self) -> str:
-        """As it stands beside the host that it describes."""
+        """The text beside a usable host."""
         return str(self) if self.finding.signal.object == "job" else self.finding.signal.says
 
 
-def judge(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
-    """Judge a pod by itself and by the ``signs`` that it, its node and its job show."""
+def verdict_of(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None = None) -> Verdict:
+    """Judge a pod by itself and by the ``signs``: the signals of the pod, its node and its job."""
     early = _no_host(pod, signs, rules, job)
     if early and not _ended_by_notice(pod, signs, job):
         return Verdict(pod, Grade.UNFIT, early)
     host, note, problem = _host(pod, rules, job)
     if early:  # else whoever learns of the end first would take it for a fault of the pod, or of its node
         return Verdict(pod, Grade.GONE, early, host)
-    serious = [sign for sign in signs if sign.finding.signal.category in (Class.GONE, Class.IMMINENT)]
+    serious = [sign for sign in signs if sign.finding.signal.category in (SignalClass.GONE, SignalClass.IMMINENT)]
     notices = [sign for sign in serious if sign.finding.signal.evidence is Evidence.NOTICE]
     if notices:
         deadlines = [moment for sign in notices if (moment := sign.deadline(pod.grace)) is not None]
         return Verdict(pod, Grade.LEAVING, _joined(notices), host, min(deadlines, default=None))
     if serious or pod.phase == "Unknown":
-        return Verdict(pod, Grade.ABSENT, _joined(serious) or "pod is not heard of (phase Unknown)", host)
+        return Verdict(pod, Grade.ABSENT, _joined(serious) or "pod sends no status (phase Unknown)", host)
     grade, reason = _readiness(pod)
     if grade is not Grade.USABLE:
         return Verdict(pod, grade, reason, host if grade is Grade.ABSENT else None)
     if host is None:
         return Verdict(pod, Grade.UNFIT, problem)
-    notes = [sign.note for sign in signs if sign.finding.signal.category is Class.NOTE]
-    advisory = _joined([sign for sign in signs if sign.finding.signal.category is Class.ADVISORY], when=True)
+    notes = [sign.note for sign in signs if sign.finding.signal.category is SignalClass.NOTE]
+    advisory = _joined([sign for sign in signs if sign.finding.signal.category is SignalClass.ADVISORY], when=True)
     reason = "; ".join(dict.fromkeys(filter(None, ["ready", *notes, note])))
     return Verdict(pod, Grade.USABLE, reason, host, advisory=advisory)
 
 
-def _ended_by_notice(pod: PodView, signs: tuple[Sign, ...], job: JobView | None) -> bool:
+def _ended_by_notice(pod: PodView, signs: tuple[ActiveSignal, ...], job: JobView | None) -> bool:
     signals = [sign.finding.signal for sign in signs]
-    told = any(signal.category is Class.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
+    told = any(signal.category is SignalClass.GONE and signal.evidence is Evidence.NOTICE for signal in signals)
     return told and pod.phase == "Failed" and not _strange(pod, job)
 
 
@@ -102,12 +99,12 @@ def _strange(pod: PodView, job: JobView | None) -> bool:
     return job is not None and bool(job.uid) and pod.owner != job.uid
 
 
-def _no_host(pod: PodView, signs: tuple[Sign, ...], rules: HostRules, job: JobView | None) -> str:
-    """Why a pod is none, whatever else is said of it; "" for one that runs, or did when it was last heard of."""
+def _no_host(pod: PodView, signs: tuple[ActiveSignal, ...], rules: HostRules, job: JobView | None) -> str:
+    """Why a pod is none, whatever its signals; "" for one that runs, or did when it was last heard of."""
     if _strange(pod, job):
         return "pod is not this job's: another object controls it, or none does"
     if pod.phase == "Failed":
-        gone = [sign for sign in signs if sign.finding.signal.category is Class.GONE]
+        gone = [sign for sign in signs if sign.finding.signal.category is SignalClass.GONE]
         what = _joined(gone) or f"pod has failed{_ending(pod.reason, pod.containers)}"
         return "; ".join(filter(None, [what, rules.operator.advice]))
     if pod.phase == "Succeeded":
@@ -134,10 +131,10 @@ def _readiness(pod: PodView) -> tuple[Grade, str]:
     if ready.status == "True":
         return Grade.USABLE, ""
     containers = pod.condition("ContainersReady")
-    # A kubelet that finds a pod not ready says why. What turns the condition around and leaves the rest as it was is
-    # the cluster's node controller, when it no longer hears of the kubelet; its word on the node may come later.
+    # A kubelet gives a reason when it sets Ready to False. The node controller, which no longer hears of the kubelet,
+    # sets it without one and leaves ContainersReady; its word on the node may come later.
     if ready.status == "Unknown" or (not ready.reason and containers is not None and containers.status == "True"):
-        return Grade.ABSENT, f"node {pod.node} is not heard of"
+        return Grade.ABSENT, f"node {pod.node} sends no status"
     return Grade.UNFIT, _with("pod is not ready", ready.message or ready.reason)
 
 
@@ -150,9 +147,8 @@ def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | N
         return None, "", str(problem)
 
 
-def _joined(signs: Iterable[Sign], *, when: bool = False) -> str:
-    """All in one line, each text once, and only with its detail if one of the signs has it. ``when``: with their
-    times, if known."""
+def _joined(signs: Iterable[ActiveSignal], *, when: bool = False) -> str:
+    """All in one line, each text once, and with its detail if one of the signals has it. ``when``: with their times."""
     texts = []
     for sign in signs:
         moment = sign.deadline(0.0) if when else None
@@ -161,7 +157,7 @@ def _joined(signs: Iterable[Sign], *, when: bool = False) -> str:
 
 
 _READABLE: Final = 200
-"""Characters of what others say that are worth passing on."""
+"""Characters of other parts' messages that are passed on."""
 
 
 def _with(what: str, said: str) -> str:

@@ -1,6 +1,6 @@
-"""Where hosts are seen: one module a source.
+"""Where hosts come from: one module for each source.
 
-Belongs here: the pods of a cluster, a file, a fixed list, and whether a new host can be reached.
+Belongs here: the pods of a cluster, a file, a fixed list, and the probe of new hosts.
 
-Never here: which pods are hosts (``selection``), and how a cluster is asked (``kube``).
+Never here: which pods are hosts (``selection``), and requests to an API server (``kube``).
 """

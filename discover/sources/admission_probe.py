@@ -1,12 +1,11 @@
-"""Whether a new host can be reached: asked once a pod, before it is published for the first time.
+"""Whether a new host can be reached: each pod has to answer once before it is published for the first time.
 
-A pod counts as ready the moment its container runs, which is before its sshd listens and before its name resolves
-everywhere; and a host that Horovod finds closed once is on its blacklist.
+A pod is ready as soon as its container runs, which is before its sshd listens and its name resolves everywhere; and
+Horovod blacklists a host that it finds closed once.
 """
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import logging
 import socket
@@ -15,7 +14,9 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from discover.selection.damping import Answers, probed
+from discover.common.backoff import pause_after
+from discover.common.threads import PeriodicThread
+from discover.selection.damping import ProbeResults, probe_key
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
@@ -23,46 +24,47 @@ from hvd_elastic_ext.core.hosts import Host
 LOG = logging.getLogger("hvd-discover")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.25, 5.0
-"""Seconds between two probes of one pod: doubled with each failure, up to the longest. Not longer: an answer of DNS
-that there is no such name is remembered for 5 to 30 s, and sshd starts within a few."""
+"""Seconds between two probes of one pod: doubled with each failure. Not longer: resolvers remember for 5 to 30 s that a
+name does not exist, and sshd starts within a few.
+"""
 
-WORTH_A_WARNING = 6
+WARN_AFTER = 6
 """Failures in a row after which the log names a host: some five seconds."""
 
-MOST_ADDRESSES = 4
+MAX_ADDRESSES = 4
 
 
 class Admission(Protocol):
-    """Finds out which hosts answer. Level, not edge: told again and again who waits."""
+    """Finds out which hosts answer."""
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Begin. ``changed`` is called, from any thread, whenever :meth:`follow` may have another answer."""
+        """Begin. ``changed`` is called, from any thread, when :meth:`follow` may return something new."""
 
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
-        """Say what is known, at once; probe ``wanted`` meanwhile, and nobody else.
+    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
+        """Return what is known, at once; probe ``wanted`` meanwhile, and no others.
 
-        ``there`` holds the UIDs of all pods there are; others are forgotten. Who answered once is admitted for life.
+        ``there``: the UIDs of all pods; others are forgotten. A host that answered once is not probed again.
         """
 
     def stop(self) -> None:
         """End all probes. May be repeated, and come before :meth:`start`."""
 
 
-class Unprobed:
-    """Admits everybody: for hosts that nobody connects to."""
+class NoProbe:
+    """Admits every host: for launchers that do not connect to hosts."""
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Nothing to find out: ``changed`` is never called."""
+        """``changed`` is never called."""
 
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
-        return Answers(everybody=True)
+    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
+        return ProbeResults(everybody=True)
 
     def stop(self) -> None:
-        """Nothing to end."""
+        """There is no thread."""
 
 
 def parse_probe(value: str) -> int | None:
-    """Read ``tcp:PORT``, or ``none`` as None. Raises :class:`UsageError`."""
+    """Parse ``tcp:PORT``, or ``none`` as None. Raises :class:`UsageError`."""
     if value == "none":
         return None
     kind, _, port = value.partition(":")
@@ -71,19 +73,16 @@ def parse_probe(value: str) -> int | None:
     return int(port)
 
 
-def pause_after(failures: int) -> float:
-    """Seconds until the next probe after that many failures in a row (at least one)."""
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 16))
-
-
-def reach(name: str, port: int, *, timeout: float) -> str:
-    """Resolve ``name`` and connect to ``port``; return why that failed, or "". ``timeout``: seconds an address."""
+def connect_error(name: str, port: int, *, timeout: float) -> str:
+    """Resolve ``name`` and connect to ``port``; return why that failed, or "". ``timeout``: seconds for each
+    address.
+    """
     try:
         found = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         return f"{name} does not resolve: {_why(error)}"
     problem = f"{name} has no address"
-    for family, kind, protocol, _, address in found[:MOST_ADDRESSES]:
+    for family, kind, protocol, _, address in found[:MAX_ADDRESSES]:
         try:
             with socket.socket(family, kind, protocol) as probe:
                 probe.settimeout(timeout)
@@ -95,8 +94,10 @@ def reach(name: str, port: int, *, timeout: float) -> str:
 
 
 @dataclass(slots=True)
-class _Case:
-    """A pod that was not admitted yet. ``due`` is in monotonic seconds; ``queued``: it stands in the queue, or runs."""
+class _Pending:
+    """A host that is not admitted yet. ``due`` in monotonic seconds; ``queued``: it is in the queue, or being
+    probed.
+    """
 
     host: Host
     due: float
@@ -106,9 +107,9 @@ class _Case:
 
 
 class TcpProbe:
-    """Connects to a port of each new host, from at most ``most`` threads at a time, which live as long as a probe.
+    """Connects to a port of each new host, from at most ``most`` threads at a time, one for each probe.
 
-    ``timeout`` is in seconds, for each address of a name; resolving takes as long as the system's resolver takes.
+    ``timeout``: seconds for each address of a name; resolving takes as long as the system's resolver takes.
     """
 
     def __init__(
@@ -118,30 +119,28 @@ class TcpProbe:
         clock: Clock,
         most: int = 16,
         timeout: float = 2.0,
-        reach: Callable[..., str] = reach,
+        connect_error: Callable[..., str] = connect_error,
     ) -> None:
         self._port = port
         self._clock = clock
         self._most = most
         self._timeout = timeout
-        self._reach = reach
+        self._reach = connect_error
         self._changed: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        self._cases: dict[str, _Case] = {}
+        self._cases: dict[str, _Pending] = {}
         self._queue: list[tuple[float, str]] = []
         self._admitted: set[str] = set()
         self._refused: dict[str, str] = {}
-        self._answers: Answers | None = None
+        self._answers: ProbeResults | None = None
         self._running: set[threading.Thread] = set()
-        self._poke = threading.Event()
-        self._stopping = False
-        self._keeper = threading.Thread(target=self._keep, name="admission", daemon=True)
+        self._scheduler = PeriodicThread("admission", self._launch, clock=clock, patience=1.0, grace=0.0)
 
     def start(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._keeper.start()
+        self._scheduler.start()
 
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
+    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
         with self._lock:
             self._forget(there)
             for case in self._cases.values():
@@ -149,17 +148,15 @@ class TcpProbe:
             for host in wanted:
                 self._want(host)
             if self._answers is None:
-                self._answers = Answers(frozenset(self._admitted), dict(self._refused))
+                self._answers = ProbeResults(frozenset(self._admitted), dict(self._refused))
             return self._answers
 
     def stop(self) -> None:
         with self._lock:
-            self._stopping = True
+            self._scheduler.begin_stop()
             running = list(self._running)
-        self._poke.set()
-        with contextlib.suppress(RuntimeError):  # never started
-            self._keeper.join(1.0)
-        for thread in running:  # one that waits for the resolver is left to end with it, or with the process
+        self._scheduler.stop()
+        for thread in running:  # one that waits for the resolver ends with it, or with the process
             thread.join(0.5 / len(running))
 
     def _forget(self, there: Collection[str]) -> None:
@@ -172,26 +169,23 @@ class TcpProbe:
             self._answers = None
 
     def _want(self, host: Host) -> None:
-        if probed(host) in self._admitted:
+        if probe_key(host) in self._admitted:
             return
-        case = self._cases.setdefault(probed(host), _Case(host, self._clock.mono()))
+        case = self._cases.setdefault(probe_key(host), _Pending(host, self._clock.mono()))
         case.wanted = True
         case.host = host
         if not case.queued:
             case.queued = True
-            heapq.heappush(self._queue, (case.due, probed(host)))
-            self._poke.set()
+            heapq.heappush(self._queue, (case.due, probe_key(host)))
+            self._scheduler.wake()
 
-    def _keep(self) -> None:
-        while not self._stopping:
-            self._poke.clear()
-            with self._lock:
-                pause = self._launch(self._clock.mono())
-            self._clock.wait(self._poke, pause)
+    def _launch(self) -> float | None:
+        with self._lock:
+            return self._start_due(self._clock.mono())
 
-    def _launch(self, now: float) -> float | None:
-        """Start what is due and return the seconds until the next is, or None to be poked."""
-        while self._queue and len(self._running) < self._most and not self._stopping:
+    def _start_due(self, now: float) -> float | None:
+        """Start the probes that are due; return the seconds until the next, None to be woken."""
+        while self._queue and len(self._running) < self._most and not self._scheduler.stopping:
             due, uid = self._queue[0]
             if due > now:
                 return due - now
@@ -211,34 +205,34 @@ class TcpProbe:
     def _probe(self, host: Host) -> None:
         why = self._reach(host.name, self._port, timeout=self._timeout)
         with self._lock:
-            news = self._record(host, why) and not self._stopping
+            news = self._record(host, why) and not self._scheduler.stopping
             self._running.discard(threading.current_thread())
-        self._poke.set()
+        self._scheduler.wake()
         if news:
             self._changed()
 
     def _record(self, host: Host, why: str) -> bool:
-        """Note an answer; return whether it is another one than before."""
-        case = self._cases.get(probed(host))
+        """Note a result; return whether it differs from the last."""
+        case = self._cases.get(probe_key(host))
         if case is None:  # the pod went meanwhile
             return False
         case.queued = False
         if not why:
-            del self._cases[probed(host)]
-            self._refused.pop(probed(host), None)
-            self._admitted.add(probed(host))
+            del self._cases[probe_key(host)]
+            self._refused.pop(probe_key(host), None)
+            self._admitted.add(probe_key(host))
             self._answers = None
             return True
         case.failures += 1
-        case.due = self._clock.mono() + pause_after(case.failures)
-        if case.failures == WORTH_A_WARNING:
+        case.due = self._clock.mono() + pause_after(case.failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+        if case.failures == WARN_AFTER:
             LOG.warning("admission: %s; not added before it answers (--admission-probe)", why)
         if case.wanted:
             case.queued = True
-            heapq.heappush(self._queue, (case.due, probed(host)))
-        if self._refused.get(probed(host)) == why:
+            heapq.heappush(self._queue, (case.due, probe_key(host)))
+        if self._refused.get(probe_key(host)) == why:
             return False
-        self._refused[probed(host)] = why
+        self._refused[probe_key(host)] = why
         self._answers = None
         return True
 

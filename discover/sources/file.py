@@ -8,21 +8,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.publication import parse_hosts_text
 from hvd_elastic_ext.io.file_watch import STOP_S, BeingWritten, FileWatch, read_text
 
 PATIENCE_S: Final = 0.3
-"""How long a look waits for a read (seconds). Most reads take milliseconds, that of an empty file one second. A read
-from a file system that stalls may never end: meanwhile the daemon's loop has to go on, and to react to signals."""
+"""Seconds that a look waits for a read. Most take milliseconds, that of an empty file one second. A read from a file
+system that stalls may never end: meanwhile the daemon's loop goes on.
+"""
 
 
 class FileSource:
-    """Reads ``host:slots`` lines from ``path``; a bare ``host`` has ``slots`` slots, if those are given.
+    """Reads ``host:slots`` lines from ``path``; a bare ``host`` has ``slots`` slots, if given.
 
-    An empty file that nobody is writing means no hosts; a missing one means that
-    nothing is known.
+    An empty file that nobody writes means no hosts; a missing one means that nothing is known.
     """
 
     def __init__(self, path: Path, *, slots: int | None = None) -> None:
@@ -39,10 +39,8 @@ class FileSource:
         self._watch = FileWatch(self._path, self._note)
         self._watch.start()
 
-    def read(self) -> Sight | Unsettled:
-        """See :class:`discover.common.source.Source`. Unsettled while a read takes long: ``changed`` is called after
-        it.
-        """
+    def read(self) -> Observation | Unsettled:
+        """Unsettled while a read takes long; ``changed`` is called after it."""
         begun_before = self._reading is not None
         if self._reading is None:
             self._outdated = False
@@ -69,24 +67,24 @@ class FileSource:
     def _tell(self) -> None:
         self._changed()  # of now: it may have been stopped since the read began
 
-    def _sight(self) -> Sight | Unsettled:
+    def _sight(self) -> Observation | Unsettled:
         try:
             text = read_text(self._path)
         except BeingWritten as error:
             return Unsettled(error.where, error.why)
-        return Sight(parse_hosts_text(text, where=str(self._path), default_slots=self._slots))
+        return Observation(parse_hosts_text(text, where=str(self._path), default_slots=self._slots))
 
 
 class _Reading:
-    """One read, in a thread of its own, which does not keep the process. ``told``: it is over, and took long."""
+    """One read, in a daemon thread. ``told`` is called when it ends late."""
 
-    def __init__(self, path: Path, read: Callable[[], Sight | Unsettled], *, told: Callable[[], None]) -> None:
+    def __init__(self, path: Path, read: Callable[[], Observation | Unsettled], *, told: Callable[[], None]) -> None:
         self._read = read
         self._told = told
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._is_late = False
-        self._seen: Sight | Unsettled | Exception
+        self._seen: Observation | Unsettled | Exception
         self._thread = threading.Thread(target=self._run, name=f"read {path}", daemon=True)
         try:
             self._thread.start()
@@ -94,15 +92,15 @@ class _Reading:
             raise SourceUnavailable(str(path), "no thread can be started to read it") from None
 
     def is_over(self, *, within: float) -> bool:
-        """Wait so many seconds at most."""
+        """Wait ``within`` seconds at most."""
         if self._over.wait(within):
             return True
         with self._lock:
             self._is_late = not self._over.is_set()
             return not self._is_late
 
-    def outcome(self) -> Sight | Unsettled:
-        """What was seen; raises what came up instead."""
+    def outcome(self) -> Observation | Unsettled:
+        """Return the result, or raise its exception."""
         if isinstance(self._seen, Exception):
             raise self._seen
         return self._seen
@@ -122,4 +120,4 @@ class _Reading:
 
 
 def _nobody() -> None:
-    """Nobody is to be told: it has not started, or has stopped."""
+    """The callback before start and after stop."""

@@ -1,4 +1,4 @@
-"""Hosts from a cluster: what its API server tells becomes a picture, the picture a selection, the selection a sight."""
+"""Hosts from the pods of a cluster: events from the API server change a snapshot, from which hosts are selected."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
-from discover.common.alarm import Alarm
-from discover.common.source import Sight, Unsettled
-from discover.kube.lookups import Inquiries
-from discover.kube.reflector import NODES, PODS, Contact, Reflector, Witness
-from discover.kube.transport import Collection, RequestFailed, Trouble
-from discover.kube.watch_audit import Recheck
-from discover.publishing.survivor import Living
-from discover.selection.damping import Facts, Held, Holding, HoldLimits, hold, stands
+from discover.common.metrics import ClusterMetrics
+from discover.common.source import Observation, Unsettled
+from discover.common.threads import Timer
+from discover.kube.lookups import Lookups
+from discover.kube.reflector import NODES, PODS, Reflector, WatchStatus
+from discover.kube.transport import Failure, RequestFailed
+from discover.kube.watch_audit import WatchAudit
+from discover.publishing.overlap import RunningHosts
+from discover.selection.damping import DampingLimits, DampingResult, DampingState, Facts, decide_published, still_holds
 from discover.selection.explain import Row, explain, warnings
-from discover.selection.objects import ClusterEvent, ClusterSnapshot, NodeView, PodView
+from discover.selection.objects import ClusterEvent, ClusterSnapshot, NodeView
 from discover.selection.operators import HostRules, JobView, job_view, selector_of
 from discover.selection.selection import Selection, Selector, groups_of
 from discover.sources.admission_probe import Admission
@@ -25,55 +26,28 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import Host, HostSet
 
-DOUBTFUL: Final = 10.0
-"""Seconds without contact after which what is known is called doubtful. It goes on to hold."""
+if TYPE_CHECKING:
+    from discover.kube.client import Cluster
 
-SHARE: Final = 0.15
-"""Of one core, for looking. Changes in great number are looked at together."""
+DOUBT_AFTER: Final = 10.0
+"""Seconds without contact after which what is known is reported as doubtful. It stays in use."""
+
+CPU_SHARE: Final = 0.15
+"""Of one core, for looks at the cluster. Faster changes are looked at together."""
 
 BURST: Final = 0.5
-"""Seconds of looking that may be done at once before that share counts: a few hundred removals, one by one."""
+"""Seconds of computing before that share counts: a few hundred removals, one by one."""
 
-LONGEST_REST: Final = 0.1
-"""Seconds from one look to the next."""
+MAX_REST: Final = 0.1
+"""Seconds from one look to the next, at most, because of that share."""
 
-JOB_PATIENCE: Final = 5.0
+JOB_TIMEOUT: Final = 5.0
 """Seconds that the first look waits for the job to be read."""
 
 
-class Cluster(Protocol):
-    """An API server, as :class:`discover.kube.client.Cluster` reaches it."""
-
-    @property
-    def host(self) -> str: ...
-
-    def pods(self, namespace: str, selector: Callable[[], str]) -> Collection:
-        """``selector`` is asked for with each request, and may raise :class:`RequestFailed`."""
-
-    def nodes(self, selector: str) -> Collection: ...
-
-    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> Mapping[str, Any]:
-        """Raises :class:`RequestFailed`."""
-
-    def node_exists(self, name: str) -> bool:
-        """Raises :class:`RequestFailed`."""
-
-
-class Counters(Witness, Protocol):
-    """Who counts what a cluster does; :class:`discover.common.metrics.ClusterMetrics` is one."""
-
-    def follow(self, resource: str, heard: Callable[[], float | None]) -> None: ...
-
-    def nodes_read(self, may: bool) -> None: ...
-
-    def caused(self, causes: Iterable[tuple[str, float]]) -> None: ...
-
-    def warnings(self, counts: Mapping[tuple[str, str], int]) -> None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """Whose pods they are and how they become hosts. ``selector`` is the user's own, "" if there is none."""
+class PodScope:
+    """Whose pods are followed and how they become hosts. ``selector`` is the user's own, "" if there is none."""
 
     namespace: str
     job: str
@@ -83,11 +57,11 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """What the latest look came to, and what of."""
+class Evaluation:
+    """The result of a look at the cluster, and the facts that it came from."""
 
     facts: Facts
-    holding: Holding
+    damping: DampingResult
     reason: str
 
     @property
@@ -96,73 +70,73 @@ class Picture:
 
 
 class KubernetesSource:
-    """Follows the pods of one job and the nodes under them.
+    """Follows the pods of one job and their nodes. ``draw`` gives random numbers from [0, 1).
 
-    ``selector`` judges, ``admission`` probes, ``draw`` gives random numbers from [0, 1). Nothing is seen before
-    :meth:`start`.
+    It sees nothing before :meth:`start`.
     """
 
     def __init__(
         self,
         cluster: Cluster,
-        wanted: Wanted,
+        scope: PodScope,
         *,
         selector: Selector,
         admission: Admission,
-        counters: Counters,
+        metrics: ClusterMetrics,
         clock: Clock,
         draw: Callable[[], float],
-        limits: HoldLimits,
+        limits: DampingLimits,
     ) -> None:
-        self._wanted = wanted
+        self._scope = scope
         self._cluster = cluster
-        self._where = f"pods of namespace {wanted.namespace} at {cluster.host}"
+        self._where = f"pods of namespace {scope.namespace} at {cluster.host}"
         self._selector = selector
-        self._counters = counters
+        self._admission = admission
+        self._metrics = metrics
         self._clock = clock
         self._limits = limits
         self._earlier: frozenset[str] = frozenset()
         self._snapshot = ClusterSnapshot()
-        self._picture: Picture | None = None
-        self._living: Living | None = None
-        self._mailbox = _Mailbox(clock)
+        self._evaluation: Evaluation | None = None
+        self._running_hosts: RunningHosts | None = None
+        self._events = _EventQueue(clock)
         self._begun_at: float | None = None
         self._stopped = False
-        self._admission = admission
-        asks_job = wanted.job and wanted.rules.operator.resource is not None
-        self._inquiries = Inquiries(self._read_job if asks_job else None, cluster.node_exists, clock=clock, draw=draw)
-        pods = cluster.pods(wanted.namespace, self._label_selector)
-        self._pods: Reflector[PodView] = Reflector(
-            pods, PODS, self._mailbox.put, clock=clock, draw=draw, witness=counters
+        asks_job = scope.job and scope.rules.operator.resource is not None
+        self._lookups = Lookups(self._read_job if asks_job else None, cluster.node_exists, clock=clock, draw=draw)
+        pods = cluster.pods(scope.namespace, self._label_selector)
+        nodes = cluster.nodes(scope.node_selector)
+        self._pods = Reflector(pods, PODS, self._events.put, clock=clock, draw=draw, metrics=metrics)
+        self._nodes = Reflector(nodes, NODES, self._events.put, clock=clock, draw=draw, metrics=metrics)
+        self._audit = WatchAudit(
+            cluster.pods(scope.namespace, self._label_selector),
+            self._pods,
+            clock=clock,
+            store_restored=self._nodes.force_relist,
         )
-        self._nodes: Reflector[NodeView] = Reflector(
-            cluster.nodes(wanted.node_selector), NODES, self._mailbox.put, clock=clock, draw=draw, witness=counters
-        )
-        beside = cluster.pods(wanted.namespace, self._label_selector)
-        self._recheck = Recheck(beside, self._pods, clock=clock, set_back=self._nodes.distrust)
 
     def resume(self, earlier: HostSet) -> None:
-        """Say before the first look what an earlier life of the daemon published: that is kept without being probed."""
+        """Take in, before the first look, what an earlier run of the daemon published: it is kept without a probe."""
         self._earlier = frozenset(earlier.names)
 
     def explain(self) -> Sequence[Row]:
-        """Say what became of each pod in the last :meth:`read`."""
-        picture = self._picture
-        return () if picture is None else explain(picture.selection, picture.holding)
+        """Explain the verdict on each pod in the last :meth:`read`."""
+        latest = self._evaluation
+        return () if latest is None else explain(latest.selection, latest.damping)
 
     def still_there(self, host: Host) -> bool:
-        """Whether something may still run on a host that is published no more. What is not known may."""
-        picture, living = self._picture, self._living
-        if picture is None:
+        """Whether something may still run on a host that is no longer published; True if that is not known."""
+        latest, running = self._evaluation, self._running_hosts
+        if latest is None:
             return True
-        if living is None or living.selection is not picture.selection:
-            living = self._living = Living(picture.selection)
-        return host in living
+        if running is None or running.selection is not latest.selection:
+            running = self._running_hosts = RunningHosts(latest.selection)
+        return host in running
 
     @property
-    def picture(self) -> Picture | None:
-        """What the latest :meth:`read` came to, None before there is any; another object after each."""
-        return self._picture
+    def evaluation(self) -> Evaluation | None:
+        """The result of the latest :meth:`read`, None before the first; another object after each."""
+        return self._evaluation
 
     @property
     def nodes(self) -> Mapping[str, NodeView] | None:
@@ -170,199 +144,197 @@ class KubernetesSource:
 
     @property
     def job(self) -> JobView | None:
-        return self._inquiries.job
+        return self._lookups.job
 
     @property
     def job_settled(self) -> bool:
-        """Whether ``job`` is all that is to be had for now: it was read, there is none, or it may not be read."""
-        return self._inquiries.settled
+        """Whether the job was read, there is none, or it may not be read."""
+        return self._lookups.settled
 
     def start(self, changed: Callable[[], None]) -> None:
         if self._stopped or self._begun_at is not None:
             return
         self._begun_at = self._clock.mono()
-        self._mailbox.start(changed)
-        self._counters.follow("pods", lambda: self._pods.contact.heard)
-        self._counters.follow("nodes", lambda: self._nodes.contact.heard)
-        self._admission.start(self._mailbox.nudge)
-        self._inquiries.start(self._mailbox.nudge)
-        for each in (self._pods, self._nodes, self._recheck):
+        self._events.start(changed)
+        self._metrics.follow("pods", lambda: self._pods.status.in_sync_at)
+        self._metrics.follow("nodes", lambda: self._nodes.status.in_sync_at)
+        self._admission.start(self._events.notify)
+        self._lookups.start(self._events.notify)
+        for each in (self._pods, self._nodes, self._audit):
             each.start()
 
     def stop(self) -> None:
         self._stopped = True
-        for waiting in (self._pods, self._nodes, self._recheck, self._inquiries):
-            waiting.hurry()  # all at once: each may wait for the server
-        for each in (self._mailbox, self._admission, self._pods, self._nodes, self._recheck, self._inquiries):
+        for waiting in (self._pods, self._nodes, self._audit, self._lookups):
+            waiting.begin_stop()  # all at once: each may wait for the server
+        for each in (self._events, self._admission, self._pods, self._nodes, self._audit, self._lookups):
             each.stop()
 
-    def read(self) -> Sight | Unsettled:
+    def read(self) -> Observation | Unsettled:
         if self._begun_at is None:
-            return Unsettled(self._where, "nobody looks yet")
+            return Unsettled(self._where, "it has not been started")
         began = self._clock.mono()
-        batches, arrived = self._mailbox.take()
+        batches, arrived = self._events.take()
         try:
             if batches:
                 self._snapshot = self._snapshot.apply(event for batch in batches for event in batch)
         except BaseException:
-            self._mailbox.put_back(batches)  # nobody tells it again
+            self._events.put_back(batches)  # the server sends it only once
             raise
-        if not self._snapshot.whole:
-            return self._not_yet()
-        if not self._inquiries.settled and began < self._begun_at + JOB_PATIENCE:
-            self._mailbox.wake_at(self._begun_at + JOB_PATIENCE)
+        if not self._snapshot.complete:
+            return self._not_listed()
+        if not self._lookups.settled and began < self._begun_at + JOB_TIMEOUT:
+            self._events.wake_at(self._begun_at + JOB_TIMEOUT)
             return Unsettled(self._where, "the job is being read")
-        self._counters.nodes_read(not self._snapshot.nodes_hidden)
-        sight = self._look(began, arrived, job=self._inquiries.job, exists=self._inquiries.exists)
-        self._mailbox.looked(self._clock.mono() - began)
-        return sight
+        self._metrics.nodes_read(not self._snapshot.nodes_hidden)
+        observation = self._look(began, arrived)
+        self._events.looked(self._clock.mono() - began)
+        return observation
 
-    def _look(
-        self, now: float, arrived: float | None, *, job: JobView | None, exists: Mapping[str, bool]
-    ) -> Sight | Unsettled:
+    def _look(self, now: float, arrived: float | None) -> Observation | Unsettled:
         wall = self._clock.wall()
-        selection = self._selector.select(wall, self._snapshot, node_exists=exists, job=job)
-        self._inquiries.wonder(selection.missing)
-        picture = self._hold(now, selection, arrived)
-        holding = picture.holding
-        self._mailbox.wake_at(holding.again_at)
-        self._mailbox.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
-        if holding.sight is None:
-            return Unsettled(self._where, picture.reason)
+        selection = self._selector.select(wall, self._snapshot, node_exists=self._lookups.exists, job=self._lookups.job)
+        self._lookups.set_missing(selection.missing)
+        latest = self._evaluate(now, selection, arrived)
+        damping = latest.damping
+        self._events.wake_at(damping.again_at)
+        self._events.wake_at(None if selection.again_at is None else now + max(0.0, selection.again_at - wall))
+        if damping.observation is None:
+            return Unsettled(self._where, latest.reason)
         doubt = self._doubt(now)
-        return Sight(holding.sight.hosts, holding.sight.departing, doubt) if doubt else holding.sight
+        seen = damping.observation
+        return Observation(seen.hosts, seen.departing, doubt) if doubt else seen
 
-    def _hold(self, now: float, selection: Selection, arrived: float | None) -> Picture:
-        """Decide what is published of it. Most news change nothing of that: then what was decided last stands."""
-        last, there = self._picture, groups_of(selection).keys.keys()
-        answers = self._admission.follow(() if last is None else last.holding.wanted, there=there)
-        facts = Facts(selection, answers, arrived)
-        if last is not None and stands(now, last.holding, of=last.facts, facts=facts):
-            self._picture = Picture(facts, last.holding, last.reason)
-            return self._picture
-        holding, reason = hold(
-            now, Held(earlier=self._earlier) if last is None else last.holding.held, facts, limits=self._limits
-        )
-        self._admission.follow(holding.wanted, there=there)
-        self._picture = Picture(facts, holding, reason)
-        self._counters.caused(holding.causes)
-        self._counters.warnings(warnings(selection))
-        if holding.relist:
+    def _evaluate(self, now: float, selection: Selection, arrived: float | None) -> Evaluation:
+        """Decide what is published. Most events change nothing of that, and the last decision still holds."""
+        last, there = self._evaluation, groups_of(selection).keys.keys()
+        results = self._admission.follow(() if last is None else last.damping.to_probe, there=there)
+        facts = Facts(selection, results, arrived)
+        if last is not None and still_holds(now, last.damping, of=last.facts, facts=facts):
+            self._evaluation = Evaluation(facts, last.damping, last.reason)
+            return self._evaluation
+        state = DampingState(earlier=self._earlier) if last is None else last.damping.state
+        damping, reason = decide_published(now, state, facts, limits=self._limits)
+        self._admission.follow(damping.to_probe, there=there)
+        self._evaluation = Evaluation(facts, damping, reason)
+        self._metrics.caused(damping.causes)
+        self._metrics.warnings(warnings(selection))
+        if damping.relist:
             for each in (self._nodes, self._pods):
-                each.distrust("most hosts fell silent at once: looking again")
-        return self._picture
+                each.force_relist("most hosts fell silent at once: listing again")
+        return self._evaluation
 
-    def _not_yet(self) -> Unsettled:
+    def _not_listed(self) -> Unsettled:
         """Raises :class:`SourceUnavailable` if the server is known not to answer."""
-        for each in (self._pods.contact, self._nodes.contact):
-            if each.trouble and not each.listed:
-                raise SourceUnavailable(self._where, each.trouble)
+        for each in (self._pods.status, self._nodes.status):
+            if each.problem and not each.listed:
+                raise SourceUnavailable(self._where, each.problem)
         return Unsettled(self._where, "pods and nodes are being listed for the first time")
 
     def _doubt(self, now: float) -> str:
         for each in (self._pods, self._nodes):
-            since = doubtful_at(each.contact)
+            since = in_doubt_at(each.status)
             if since is not None and now >= since:
-                return f"{each.where}: {each.contact.trouble}; keeping what was known of them"
-            self._mailbox.wake_at(since)
+                return f"{each.where}: {each.status.problem}; keeping what was known of them"
+            self._events.wake_at(since)
         return ""
 
     def _label_selector(self) -> str:
-        """Raises :class:`RequestFailed`: of a StatefulSet only itself knows."""
-        operator, own = self._wanted.rules.operator, self._wanted.selector
-        view = self._inquiries.job
+        """Raises :class:`RequestFailed`: only a StatefulSet itself knows its selector."""
+        operator, own = self._scope.rules.operator, self._scope.selector
+        view = self._lookups.job
         if not own and not operator.selector and view is None:
             view = self._read_job()
         try:
-            return selector_of(operator, job=self._wanted.job, own=own, view=view)
+            return selector_of(operator, job=self._scope.job, own=own, view=view)
         except UsageError as error:
-            raise RequestFailed(Trouble.ANSWERED, str(error), code=403) from None
+            raise RequestFailed(Failure.ANSWERED, str(error), code=403) from None
 
     def _read_job(self) -> JobView | None:
-        operator = self._wanted.rules.operator
+        operator = self._scope.rules.operator
         if operator.resource is None:
             return None
-        found = self._cluster.job(operator.resource, namespace=self._wanted.namespace, name=self._wanted.job)
+        found = self._cluster.job(operator.resource, namespace=self._scope.namespace, name=self._scope.job)
         try:
             return job_view(found, operator)
         except ValueError as error:
-            raise RequestFailed(Trouble.GARBAGE, str(error)) from None
+            raise RequestFailed(Failure.UNREADABLE, str(error)) from None
 
 
-def doubtful_at(contact: Contact) -> float | None:
-    """When what is known becomes doubtful, in monotonic seconds; None if nothing is wrong."""
-    if not contact.trouble or contact.hidden or contact.heard is None or contact.troubled is None:
+def in_doubt_at(status: WatchStatus) -> float | None:
+    """When what is known becomes doubtful (monotonic seconds), None if nothing is wrong."""
+    if not status.problem or status.hidden or status.in_sync_at is None or status.problem_since is None:
         return None
-    return contact.troubled + DOUBTFUL
+    return status.problem_since + DOUBT_AFTER
 
 
-class _Mailbox:
-    """News from several threads for the one that reads, which is called once, however many there are."""
+class _EventQueue:
+    """Events from several threads for the one that reads, which is notified once for all of them."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._changed: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._batches: deque[tuple[float, tuple[ClusterEvent, ...]]] = deque()
-        self._called = False
+        self._notified = False
         self._not_before = self._looked_at = clock.mono()
         self._debt = 0.0
-        self._alarm = Alarm(self._call, clock=clock)
+        self._timer = Timer(self._notify_now, clock=clock)
 
     def start(self, changed: Callable[[], None]) -> None:
         self._changed = changed
-        self._alarm.start()
+        self._timer.start()
 
     def stop(self) -> None:
         self._changed = lambda: None
-        self._alarm.stop()
+        self._timer.stop()
 
     def put(self, batch: tuple[ClusterEvent, ...]) -> None:
         with self._lock:
             self._batches.append((self._clock.mono(), batch))
-        self.nudge()
+        self.notify()
 
-    def nudge(self) -> None:
-        """There is something to look at."""
+    def notify(self) -> None:
+        """Say that there is something to look at."""
         with self._lock:
-            due, called = self._not_before, self._called
-        if called:
+            due, notified = self._not_before, self._notified
+        if notified:
             return
         if self._clock.mono() >= due:
-            self._call()
+            self._notify_now()
         else:
-            self._alarm.at(due)
+            self._timer.at(due)
 
     def wake_at(self, due: float | None) -> None:
-        """There will be something to look at then (monotonic seconds)."""
+        """Say that there will be something to look at then (monotonic seconds)."""
         if due is not None:
-            self._alarm.at(due)
+            self._timer.at(due)
 
     def take(self) -> tuple[list[tuple[ClusterEvent, ...]], float | None]:
-        """All batches, in order, and when the oldest came; None if there is none."""
+        """Return all batches, in order, and when the oldest came, None if there is none."""
         with self._lock:
             taken = list(self._batches)
             self._batches.clear()
-            self._called = False
+            self._notified = False
         return [batch for _, batch in taken], min((at for at, batch in taken if batch), default=None)
 
     def put_back(self, batches: Iterable[tuple[ClusterEvent, ...]]) -> None:
-        """They were taken, and could not be taken in: the next look has them again, before what came since."""
+        """Return batches that failed to be applied: the next look has them again, before later ones."""
         now = self._clock.mono()
         with self._lock:
             self._batches.extendleft((now, batch) for batch in reversed(tuple(batches)))
 
     def looked(self, took: float) -> None:
-        """A look took so many seconds. After many, the next is not to follow at once."""
+        """Take in how many seconds a look took: after many, the next one is delayed."""
         with self._lock:
             now = self._clock.mono()
-            self._debt = max(0.0, self._debt - SHARE * (now - self._looked_at)) + took
+            self._debt = max(0.0, self._debt - CPU_SHARE * (now - self._looked_at)) + took
             self._looked_at = now
-            self._not_before = now + min(LONGEST_REST, max(0.0, self._debt - BURST) / SHARE)
+            self._not_before = now + min(MAX_REST, max(0.0, self._debt - BURST) / CPU_SHARE)
 
-    def _call(self) -> None:
+    def _notify_now(self) -> None:
         with self._lock:
-            if self._called:
+            if self._notified:
                 return
-            self._called = True
+            self._notified = True
         self._changed()

@@ -1,24 +1,24 @@
-"""Hosts named once, on the command line."""
+"""Hosts given on the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from discover.common.source import Sight
+from discover.common.source import Observation
 from hvd_elastic_ext.core.hosts import HostSet
 
 
 class StaticSource:
-    """Always sees the same hosts."""
+    """Always returns the same hosts."""
 
     def __init__(self, hosts: HostSet) -> None:
-        self._sight = Sight(hosts)
+        self._sight = Observation(hosts)
 
     def start(self, changed: Callable[[], None]) -> None:
-        """Nothing to watch: ``changed`` is never called."""
+        """``changed`` is never called."""
 
-    def read(self) -> Sight:
+    def read(self) -> Observation:
         return self._sight
 
     def stop(self) -> None:
-        """Nothing to end."""
+        """There is no thread."""

@@ -1,7 +1,7 @@
 """A commit that outlives the job: sealed commits as files, and back.
 
 Never here: anything that would run what a file names. Nothing is pickled onto storage or unpickled from it. Torch is
-imported by ``archive/export``, ``archive/import_torch`` and ``graph/exported`` only.
+imported by ``archive/export``, ``archive/import_torch`` and ``values`` only.
 
 Each folder may import those below it::
 
@@ -9,7 +9,7 @@ Each folder may import those below it::
     archive, transfer  checkpoints as a whole; commits on their way between hosts and memory
     stores             local and shared file systems; object stores and the rest through fsspec
     format             names, parts, manifest, checksums: which bytes lie in which file
-    graph              trees of state without pickle
+    values             the values of a State as text: one writer and one reader
 
 A checkpoint is a folder. Whoever has a side (``core/commit_record.py``) of the commit writes a part of its bytes there,
 under names that nothing was ever written under before; when all parts are on storage, ``manifest.json`` is written,

@@ -24,6 +24,9 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--run", metavar="RUN", help="another run of the job than the newest: its number from 1, its name, or all"
     )
+    options.add_argument(
+        "--replay", metavar="FILE", help="instead: run the driver over what `run --record-events FILE` wrote"
+    )
     options.add_argument("--json", action="store_true", help="rows and series as JSON instead of a table")
     options.add_argument(
         "--plot", metavar="FILE", type=Path, help="also draw a picture; FILE ends in .svg, .png or .html"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from hvd_elastic_ext.checkpoint.format import tensor_places
 from hvd_elastic_ext.checkpoint.format.manifest import File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import name_of
 from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Identity, Record
 
 Row = list[Any]
@@ -61,10 +61,10 @@ def held(which: Identity | None = None, *, rows: Sequence[Row] = ROWS, seed: int
     data = bytearray(random.Random(seed).randbytes(placed.length))
     for start, end in placed.gaps:
         data[start:end] = bytes(end - start)
-    tree = {"model": {"weight": [seed, 0.5]}, "\0values": {"epoch": seed}}
-    local = {"rng": [seed, (1, 2)]}
-    written = pickle.dumps({name: pickle.dumps(part, 5) for name, part in tree.items()}, 5)
-    own = pickle.dumps(local, 5)
+    tree = {"model": {"weight": [seed, 0.5]}, trees.VALUES: {"epoch": seed}}
+    local = {"rng": [seed, [1, 2]]}
+    written = trees.encode({name: json.dumps(part) for name, part in tree.items()})
+    own = json.dumps(local).encode()
     record = Record(
         which or identity(), step, placed.loose, placed.length, len(layout), len(written), len(own)
     )  # fmt: skip
@@ -88,9 +88,8 @@ def demand_same(store: Store, commit: Held, *, rank: int = 0) -> None:
     assert (record.step, record.loose, record.stored) == (commit.record.step, commit.record.loose, True)
     assert bytes(memory[: record.data]) == commit.data
     assert bytes(memory[record.data : record.data + record.layout]) == commit.layout
-    tree = pickle.loads(memory[record.data + record.layout : record.shared])
-    assert {name: pickle.loads(part) for name, part in tree.items()} == commit.tree
-    assert pickle.loads(memory[record.shared : record.total]) == commit.local
+    assert json.loads(memory[record.data + record.layout : record.shared]) == commit.tree
+    assert json.loads(memory[record.shared : record.total]) == commit.local
     assert memory[record.total :] == b"\xff" * 10
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable
 
-from discover.selection.damping import Answers, probed
+from discover.selection.damping import ProbeResults, probe_key
 from hvd_elastic_ext.core.hosts import Host
 
 
@@ -34,12 +34,12 @@ class FakeAdmission:
         self._changed = changed
         self._probe()
 
-    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> Answers:
+    def follow(self, wanted: Iterable[Host], *, there: Collection[str]) -> ProbeResults:
         with self._lock:
-            self._waiting = {probed(host): host for host in wanted if probed(host) not in self._admitted}
+            self._waiting = {probe_key(host): host for host in wanted if probe_key(host) not in self._admitted}
             self._admitted = {each for each in self._admitted if each.partition("/")[0] in there}
             self._refused = {each: why for each, why in self._refused.items() if each.partition("/")[0] in there}
-            known = Answers(frozenset(self._admitted), dict(self._refused))
+            known = ProbeResults(frozenset(self._admitted), dict(self._refused))
         self._probe()
         return known
 
@@ -57,10 +57,10 @@ class FakeAdmission:
 
     def _look(self, host: Host) -> bool:
         if host.name in self._open:
-            del self._waiting[probed(host)]
-            self._refused.pop(probed(host), None)
-            self._admitted.add(probed(host))
+            del self._waiting[probe_key(host)]
+            self._refused.pop(probe_key(host), None)
+            self._admitted.add(probe_key(host))
             return True
-        new = probed(host) not in self._refused
-        self._refused[probed(host)] = f"{host.name} port 22: connection refused"
+        new = probe_key(host) not in self._refused
+        self._refused[probe_key(host)] = f"{host.name} port 22: connection refused"
         return new

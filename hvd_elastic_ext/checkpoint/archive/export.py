@@ -1,7 +1,7 @@
 """A checkpoint for other programs: one file as `torch.save` writes it, or safetensors; or the user's own files.
 
 Nothing of the checkpoint is run, imported or unpickled: the file has tensors, plain containers and plain values in it,
-and what a type of the user's own made is a dict of its content (:func:`graph.plain`).
+and a value of a class of the user's own becomes a dict of its fields (:func:`plain`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.checkpoint.archive import read
 from hvd_elastic_ext.checkpoint.archive.read import Checkpoint
-from hvd_elastic_ext.checkpoint.format import tree_file
-from hvd_elastic_ext.checkpoint.format.user_files import put
+from hvd_elastic_ext.checkpoint.format.user_files import FILES, put
 from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.read import TensorAt, plain
 from hvd_elastic_ext.core.errors import Permanent, UsageError
 
 if TYPE_CHECKING:
@@ -38,14 +39,15 @@ def export(store: Store, name: str, to: Path) -> int:
     checkpoint = read.opened(store, name)
     write = _WRITERS.get(to.suffix)
     draft = to.with_name(f".{to.name}.{secrets.token_hex(4)}")
-    if tree_file.has_files(checkpoint.text):
+    parts = trees.decode(checkpoint.tree)
+    if parts.keys() == {FILES}:
         if write is not None or os.path.lexists(to):
             raise UsageError(f"{to}: the checkpoint holds files that a function of yours wrote; give it a new folder")
         return _write_folder(checkpoint, draft, to)
     if write is None:
         raise UsageError(f"{to}: the ending says what is written; give it .pt or .safetensors")
     tensors = _Tensors(checkpoint)
-    value = tree_file.plain(checkpoint.text, tensors.at)
+    value = _named(parts, tensors.at)
     try:
         write(value, draft)
         with draft.open("rb") as written:
@@ -58,11 +60,21 @@ def export(store: Store, name: str, to: Path) -> int:
     return len(tensors.taken)
 
 
+def _named(parts: Mapping[str, str], tensor: TensorAt) -> dict[str, Any]:
+    """What the State held, by name: state dicts, and the plain values beside them."""
+    found = {name: plain(text, tensor) for name, text in parts.items()}
+    for name, value in found.items():
+        if isinstance(value, dict) and value.keys() == {"state_dict", "names"}:
+            found[name] = value["state_dict"]  # an optimizer: the names are there to find parameters again
+    values = found.pop(trees.VALUES, {})
+    return found | values if isinstance(values, dict) else found
+
+
 def _write_folder(checkpoint: Checkpoint, draft: Path, to: Path) -> int:
     import torch
 
-    files = tree_file.files(checkpoint.text, _Tensors(checkpoint).at)
-    if not all(isinstance(data, torch.Tensor) for data in files.values()):
+    files = plain(trees.decode(checkpoint.tree)[FILES], _Tensors(checkpoint).at)
+    if not isinstance(files, dict) or not all(isinstance(data, torch.Tensor) for data in files.values()):
         raise Permanent(f"{to}: the checkpoint has something in place of a file; nothing was exported")
     try:
         draft.mkdir()

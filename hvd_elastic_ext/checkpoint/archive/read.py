@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeVar
 
-from hvd_elastic_ext.checkpoint import graph
 from hvd_elastic_ext.checkpoint.format import checksums, safetensors_header, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
-from hvd_elastic_ext.checkpoint.format import tree_file as tree_files
 from hvd_elastic_ext.checkpoint.format.errors import Damaged, Missing, Unreadable
 from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, SHARD, TREE, File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, identity_of
@@ -24,13 +22,14 @@ from hvd_elastic_ext.checkpoint.format.partition import joined
 from hvd_elastic_ext.checkpoint.format.safetensors_header import Piece
 from hvd_elastic_ext.checkpoint.format.tensor_places import Places
 from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.core.errors import Permanent
 
 Found = TypeVar("Found")
 Job = TypeVar("Job")
 
-SMALL: Final = 4 << 30
+SMALL: Final = 1 << 30
 """No layout or tree is longer than this many bytes."""
 
 
@@ -52,20 +51,18 @@ class Checkpoint:
     manifest: Manifest
     places: Places
     layout: bytes
-    text: str
-    """The tree that all ranks share (:mod:`tree_file`)."""
     tree: bytes
+    """What all ranks share besides tensors (:mod:`trees`)."""
     shards: tuple[Shard, ...]
 
     def local(self, rank: int) -> bytes | None:
         """That rank's own tree; None if it has left none."""
         file = self.manifest.file(LOCAL, rank)
-        return None if file is None else _local(self.store, self.name, file)
+        return None if file is None else _text(self.store, self.name, file, trees.check_value)
 
     def record(self, local: bytes) -> Record:
         """The record of this commit on a side that has ``local`` as the rank's own tree; lengths are those there."""
-        sealed = self.manifest.record
-        return sealed._replace(tree=len(self.tree), local=len(local), stored=True)
+        return self.manifest.record._replace(tree=len(self.tree), local=len(local), stored=True)
 
     def fill(self, commit: memoryview, local: bytes) -> Record:
         """Write data, layout, tree and ``local`` into ``commit``, the bytes of a side behind its page.
@@ -134,9 +131,8 @@ def opened(store: Store, name: str) -> Checkpoint:
         raise Damaged(name, f"{layout_file.name} is not that of its bytes")
     shards = tuple(_shard(store, name, file, placed) for file in manifest.files if file.kind == SHARD)
     _demand_all(name, placed, shards)
-    text = _text(store, name, tree_file)
-    tree = _understood(name, tree_file, lambda: tree_files.from_json(text))
-    return Checkpoint(store, name, manifest, placed, layout, text, tree, shards)
+    tree = _text(store, name, tree_file, trees.check)
+    return Checkpoint(store, name, manifest, placed, layout, tree, shards)
 
 
 def verify(store: Store, name: str) -> Manifest:
@@ -144,7 +140,7 @@ def verify(store: Store, name: str) -> Manifest:
     checkpoint = opened(store, name)
     for file in checkpoint.manifest.files:
         if file.kind == LOCAL:
-            _local(store, name, file)
+            _text(store, name, file, trees.check_value)
     _check_all(store, name, [shard.file for shard in checkpoint.shards])
     return checkpoint.manifest
 
@@ -186,14 +182,10 @@ def _small(store: Store, name: str, file: File) -> bytes:
     return bytes(data)
 
 
-def _local(store: Store, name: str, file: File) -> bytes:
-    text = _text(store, name, file)
-    return _understood(name, file, lambda: graph.from_json(text))
-
-
-def _text(store: Store, name: str, file: File) -> str:
+def _text(store: Store, name: str, file: File, check: Callable[[bytes], None]) -> bytes:
     data = _small(store, name, file)
-    return _understood(name, file, data.decode)
+    _understood(name, file, lambda: check(data))
+    return data
 
 
 def _read_of(shard: Shard, placed: Places, commit: memoryview) -> Read:

@@ -6,14 +6,14 @@ import secrets
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hvd_elastic_ext.checkpoint import graph
-from hvd_elastic_ext.checkpoint.format import checksums, partition, tensor_places, tree_file
+from hvd_elastic_ext.checkpoint.format import checksums, partition, tensor_places
 from hvd_elastic_ext.checkpoint.format import manifest as manifests
 from hvd_elastic_ext.checkpoint.format.errors import StoreFailed
 from hvd_elastic_ext.checkpoint.format.manifest import LAYOUT, LOCAL, SHARD, TREE, File, Manifest
 from hvd_elastic_ext.checkpoint.format.naming import MANIFEST, name_of
 from hvd_elastic_ext.checkpoint.format.partition import Share
 from hvd_elastic_ext.checkpoint.stores import Store
+from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core.commit_record import Record
 from hvd_elastic_ext.core.errors import Permanent
 
@@ -37,9 +37,11 @@ def write_part(
     files = [] if part is None else [_write_shard(store, name, partition.share(placed, parts)[part], data)]
     if part == 0:
         files.append(_write_small(store, name, (LAYOUT, 0), layout))
-        files.append(_write_small(store, name, (TREE, 0), tree_file.to_json(tree).encode()))
+        trees.check(tree)
+        files.append(_write_small(store, name, (TREE, 0), tree))
     if rank is not None and local:
-        files.append(_write_small(store, name, (LOCAL, rank), graph.to_json(local).encode()))
+        trees.check_value(local)
+        files.append(_write_small(store, name, (LOCAL, rank), local))
     return tuple(files)
 
 

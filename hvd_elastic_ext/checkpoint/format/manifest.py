@@ -17,7 +17,7 @@ from hvd_elastic_ext.checkpoint.format.naming import is_file_name
 from hvd_elastic_ext.core.commit_record import Identity, Record
 
 FORMAT: Final = "hvd-elastic checkpoint"
-VERSION: Final = 1
+VERSION: Final = 2
 LIMIT: Final = 64 << 20
 """No manifest is longer, in bytes."""
 
@@ -26,7 +26,7 @@ SHARD: Final = "shard"
 LAYOUT: Final = "layout"
 """What each tensor is, byte for byte as the commit has it."""
 TREE: Final = "tree"
-"""The tree that all ranks share, as a graph."""
+"""What all ranks share besides tensors, as lines of JSON."""
 LOCAL: Final = "local"
 """A rank's own tree. ``number``: which rank."""
 
@@ -119,7 +119,8 @@ def decode(data: bytes) -> Manifest:
         _demand(isinstance(plain, dict) and plain.get("format") == FORMAT, "a manifest")
         if plain.get("version") != VERSION:
             raise ValueError(
-                f"it is of version {str(plain.get('version'))[:20]}, and this program knows {VERSION} only"
+                f"it is of format {str(plain.get('version'))[:20]}, and this program reads format {VERSION} only; "
+                "resume with the program that wrote it, or export it there and load the export"
             )
         seal = plain.pop("seal", None)
         _demand(seal == _seal(plain), "whole: its own checksum is wrong")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final, Protocol
 
-FILES: Final = "\0files"
+FILES: Final = "$files"
 """The one part of a commit's tree that holds files, by their names; no attribute of a State can be called that."""
 
 

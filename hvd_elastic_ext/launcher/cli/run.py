@@ -27,6 +27,7 @@ from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
+from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.job import finished_check, runs, state_folder
 from hvd_elastic_ext.launcher.job.output import Log, Outlets
 from hvd_elastic_ext.launcher.options.settings import (
@@ -146,7 +147,16 @@ def _run(
     from hvd_elastic_ext.launcher.job.job import Job
 
     # Importing takes a second, in which a signal still ends this process at once: nothing may run by then.
-    job = Job(settings, feed, folder=folder, saved=saved, journal=journal, clock=SystemClock(), outlets=outlets)
+    job = Job(
+        settings,
+        feed,
+        folder=folder,
+        saved=saved,
+        journal=journal,
+        clock=SystemClock(),
+        outlets=outlets,
+        recorder=open_recorder(settings.record_events),
+    )
     gc.freeze()
     gc.set_threshold(*COLLECT)
     source.start()
@@ -163,6 +173,17 @@ def open_journal(path: Path) -> Journal:
         return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock())
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
+
+
+def open_recorder(path: Path | None) -> Recorder | None:
+    """Open the file of ``--record-events`` for appending. Raises :class:`UsageError` if it cannot be."""
+    if path is None:
+        return None
+    try:
+        path.touch(mode=0o600)  # error messages of training scripts are in it
+        return Recorder(Announced(AppendFile(path, create=True), f"the recording {path}"))
+    except OSError as error:
+        raise UsageError(f"--record-events {path} cannot be written: {error.strerror}; name another file") from None
 
 
 def make_source(settings: RunSettings, feed: HostFeed) -> HostSource:
@@ -233,6 +254,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--job", metavar="NAME", help="name of the job (default: that of what it runs)")
     group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
+    group.add_argument(
+        "--record-events",
+        metavar="FILE",
+        help="write down all that the launcher's decisions depend on, for `hvd-elastic events --replay FILE`",
+    )
     group.add_argument("--state-dir", metavar="DIR", help="the job's own folder (default: ./.hvd-elastic/JOB)")
     group.add_argument(
         "--settle", type=float, default=3.0, metavar="S", help="seconds additions may gather before one resize (3)"
@@ -418,6 +444,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         drain_stragglers=args.drain_stragglers,
         durability=_durability(args, state_dir, mark=finished_check.mark_of(command)),
         resume=args.resume,
+        record_events=Path(args.record_events) if args.record_events else None,
         commit_every=None if args.commit_every is None else parse_commit_every(args.commit_every),
         notices=CloudNotices(args.notices_from, args.metadata_url or None),
         env=env,

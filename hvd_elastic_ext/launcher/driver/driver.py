@@ -7,65 +7,61 @@ time.
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
-from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentUnfit, Event
+from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentUnfit, Event, Look
 from hvd_elastic_ext.launcher.driver.executor import Executor, Hands
+from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.health import silence
-from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
-from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.rules import Rules
 
 
 class Driver:
     """Drives one job. Whoever tells it of an event has it look soon after; of many events, once.
 
-    ``changed`` is called when something is new that should outlive the launcher. For the rest see :meth:`JobState.new`.
+    ``changed`` is called when something is new that should outlive the launcher. ``recorder`` writes down what happens.
     """
 
     def __init__(
         self,
-        rules: Rules,
+        job: JobState,
         hands: Hands,
         *,
         journal: Journal,
         clock: Clock,
-        ledger: HealthLedger | None = None,
-        generation: int = 0,
-        expects: str | None = None,
-        commits: Iterable[Any] = (),
-        stored: Stored | None = None,
         changed: Callable[[], None] = lambda: None,
+        recorder: Recorder | None = None,
     ) -> None:
-        known: dict[str, Any] = {"ledger": ledger, "generation": generation, "expects": expects}
-        errands = secrets.randbelow(1 << 48)
-        self.job = JobState.new(rules, clock.mono(), errands=errands, commits=commits, stored=stored, **known)
+        self.job = job
         self.executor = Executor(hands, journal, facts_of=self._facts_of, save=changed)
-        self._hands, self._clock = hands, clock
+        self._hands, self._clock, self._recorder = hands, clock, recorder
 
     def tell(self, event: Event) -> None:
         """Take in what has happened."""
         self.job.now = self._clock.mono()
         reduce(self.job, event)
-        if isinstance(event, AgentJoined):
-            self._see_whether_fit(event.host)
-        self.executor.do(self.job.take_actions())
+        self._act(event)
+        if isinstance(event, AgentJoined) and (problem := self._unfit(event.host)) is not None:
+            self.tell(AgentUnfit(event.host, problem))
 
     def look(self) -> float | None:
         """Compare desired with actual and act; when to look again at the latest (mono), None if all is over."""
         self.job.now = self._clock.mono()
         again_at = plan.look(self.job)
-        self.executor.do(self.job.take_actions())
+        self._act(Look(), again_at)
         return again_at
+
+    def _act(self, event: Event, again_at: float | None = None) -> None:
+        wanted = self.job.take_actions()
+        if self._recorder is not None:
+            self._recorder.happened(self.job.now, event, wanted, again_at)
+        self.executor.do(wanted)
 
     @property
     def over(self) -> bool:
@@ -86,13 +82,9 @@ class Driver:
         self.job.now = self._clock.mono()
         return silence.too_silent(self.job)
 
-    def _see_whether_fit(self, name: str) -> None:
+    def _unfit(self, name: str) -> str | None:
         agent = self.job.roster.agents.get(name)
-        host: Host | None = None if agent is None else agent.host
-        if agent is not None and host is not None:
-            problem = self._hands.unfit(host, agent.facts)
-            if problem is not None:
-                reduce(self.job, AgentUnfit(name, problem))
+        return None if agent is None else self._hands.unfit(agent.host, agent.facts)
 
     def _facts_of(self, host: str) -> Mapping[str, Any]:
         agent = self.job.roster.agents.get(host)

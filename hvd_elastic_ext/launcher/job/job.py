@@ -18,6 +18,7 @@ from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
+from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import why_not as why_not_mpirun
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.admin_socket import Desk
@@ -27,7 +28,7 @@ from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.job.saved_state import Handover, Saving, checkpoint_of, hosts_left
 from hvd_elastic_ext.launcher.job.session import Conductor
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
-from hvd_elastic_ext.launcher.options.policy import JobRules
+from hvd_elastic_ext.launcher.options.policy import rules_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
@@ -54,9 +55,10 @@ class Job:
         journal: Journal,
         clock: Clock,
         outlets: Outlets,
+        recorder: Recorder | None = None,
     ) -> None:
         self._settings, self._feed, self._journal, self._clock = settings, feed, journal, clock
-        self._outlets = outlets
+        self._outlets, self._recorder = outlets, recorder
         self._folder, self._saved = folder, saved
         self._conductor: Conductor
         """That of the present shift; in a sleep or a pause, of the one before it."""
@@ -138,6 +140,7 @@ class Job:
             desk=self._desk,
             console=self._console,
             pods=self._pods,
+            recorder=self._recorder,
         )
         return await self._conductor.run()
 
@@ -148,7 +151,7 @@ class Job:
         self._dormant = Dormant(
             self._feed,
             lambda: self._conductor.driver.job.faults.ledger,
-            JobRules.of(self._settings, woken=True).limits,
+            rules_of(self._settings, woken=True).limits,
             journal=self._journal,
             clock=self._clock,
             releases=self._releases,
@@ -187,7 +190,7 @@ class Job:
         settings = self._settings
         if settings.releases is None:
             return Keeps()
-        rules = JobRules.of(settings, woken=True)
+        rules = rules_of(settings, woken=True)
         return releaser.found(
             settings.releases,
             releaser.Need(settings.num_proc, rules.limits.least, settings.default_slots),

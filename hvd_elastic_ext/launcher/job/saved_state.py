@@ -8,14 +8,15 @@ writers at one file, and hold up the end of this process.
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
-from hvd_elastic_ext.launcher.driver.driver import Driver
+from hvd_elastic_ext.launcher.driver import recording
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.planners.membership import custody
@@ -23,6 +24,8 @@ from hvd_elastic_ext.launcher.rules.health import ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.state import resize_report
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.rules import Rules
 
 log = logging.getLogger(__name__)
 
@@ -45,23 +48,58 @@ class Handover:
 
 
 def state_of(
-    driver: Driver, *, incarnation: int, ports: Mapping[str, int], now: float, wall: float, run: str | None = None
+    job: JobState, *, incarnation: int, ports: Mapping[str, int], wall: float, run: str | None = None
 ) -> Saved:
-    """What the next launcher is to know, as of ``now`` (mono) and ``wall`` (Unix seconds). ``run``: its name."""
-    ledger = ledger_json.to_json(driver.job.faults.ledger, now, wall=wall)
-    agents, untold = driver.job.roster.agents.values(), driver.job.shutdown.untold
-    there = [*driver.job.adoption.missing.values(), *untold.values(), *(agent.host for agent in agents)]
+    """What the next launcher is to know, as of now and ``wall`` (Unix seconds). ``run``: its name.
+
+    What is not in it does not outlive a launcher: agents say themselves what runs and what they hold, and monotonic
+    times mean nothing to another process.
+    """
+    agents, untold = job.roster.agents.values(), job.shutdown.untold
+    there = [*job.adoption.missing.values(), *untold.values(), *(agent.host for agent in agents)]
     more = {
         runs.RUN: run,
         "hosts": {host.name: host.slots for host in there},
-        "finished": driver.over and not untold,
+        "finished": job.outcome.over and not untold,
         "ports": ports,
-        "checkpoint": driver.job.checkpoints.only_here,
-        "stored": driver.job.checkpoints.stored,
-        "resized": resize_report.to_json(driver.job, now, wall=wall),
-        "commits": custody.noted(driver.job, over=driver.over, well=driver.outcome is None),
+        "checkpoint": job.checkpoints.only_here,
+        "stored": job.checkpoints.stored,
+        "resized": resize_report.to_json(job, job.now, wall=wall),
+        "commits": custody.noted(job, over=job.outcome.over, well=job.outcome.failure is None),
     }
-    return Saved(incarnation, driver.job.generation, ledger, more)
+    return Saved(incarnation, job.generation, ledger_json.to_json(job.faults.ledger, job.now, wall=wall), more)
+
+
+def job_of(
+    saved: Saved, rules: Rules, *, now: float, wall: float, errands: int | None = None, expects: str | None = None
+) -> JobState:
+    """The state with which the next launcher begins, as of ``now`` (mono) and ``wall`` (Unix seconds).
+
+    ``expects``: a checkpoint that is known to have been made. ``errands``: a number that no earlier launcher has had.
+    """
+    return JobState.new(
+        rules,
+        now,
+        errands=secrets.randbelow(1 << 48) if errands is None else errands,
+        ledger=ledger_of(saved, now=now, wall=wall),
+        generation=saved.generation,
+        expects=expects,
+        commits=commits_of(saved),
+        stored=stored_of(saved, place=None if rules.durability is None else rules.durability.place),
+    )
+
+
+def start_of(saved: Saved, job: JobState, *, wall: float, expects: str | None) -> dict[str, Any]:
+    """What :func:`again` needs to begin as ``job`` did, for a recording of its events."""
+    own = {"mono": job.now, "wall": wall, "errands": job.errands, "expects": expects}
+    return {**own, "rules": recording.rules_to_json(job.rules), "saved": asdict(saved)}
+
+
+def again(start: Mapping[str, Any]) -> JobState:
+    """The state with which a recorded launcher began. Raises ``KeyError``, ``TypeError`` or ``ValueError``."""
+    saved, rules = Saved(**start["saved"]), recording.rules_from_json(start["rules"])
+    now, wall = start["mono"], start["wall"]
+    return job_of(saved, rules, now=now, wall=wall, errands=start["errands"], expects=start["expects"])
 
 
 def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:

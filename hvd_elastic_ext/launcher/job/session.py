@@ -45,6 +45,7 @@ from hvd_elastic_ext.launcher.driver.events import (
     PeersMoved,
     WorldNotBegun,
 )
+from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
 from hvd_elastic_ext.launcher.engines.slot_program import slot_command, slot_env
 from hvd_elastic_ext.launcher.job import runs
@@ -54,15 +55,14 @@ from hvd_elastic_ext.launcher.job.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.saved_state import (
     Handover,
     Saving,
-    commits_of,
     hosts_left,
-    ledger_of,
+    job_of,
     ports_of,
+    start_of,
     state_of,
-    stored_of,
 )
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
-from hvd_elastic_ext.launcher.options.policy import JobRules
+from hvd_elastic_ext.launcher.options.policy import rules_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
 from hvd_elastic_ext.launcher.rules.health.causes import SSH_FAILED
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -97,6 +97,7 @@ class Conductor:
         desk: Desk,
         console: Console,
         pods: PodTransport | None,
+        recorder: Recorder | None = None,
     ) -> None:
         self._settings, self._feed, self._clock = settings, feed, clock
         self._folder, self._saving, self._desk, self._console = folder, saving, desk, console
@@ -116,18 +117,12 @@ class Conductor:
         self._run = known.saved.more.get(runs.RUN)
         self._incarnation = folder.next_incarnation()
         resize_report.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
-        self.driver = Driver(
-            JobRules.of(settings, woken=known.woken),
-            self,
-            journal=journal,
-            clock=clock,
-            ledger=ledger_of(known.saved, now=clock.mono(), wall=time.time()),
-            generation=known.saved.generation,
-            expects=known.expects,
-            commits=commits_of(known.saved),
-            stored=stored_of(known.saved, place=None if settings.durability is None else settings.durability.place),
-            changed=self._save_soon,
-        )
+        rules = rules_of(settings, woken=known.woken)
+        now, wall = clock.mono(), time.time()
+        job = job_of(known.saved, rules, now=now, wall=wall, expects=known.expects)
+        if recorder is not None:
+            recorder.begun(start_of(known.saved, job, wall=wall, expects=known.expects))
+        self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
 
     async def run(self) -> JobFailed | None:
         """Run the job until it ends; how, None if training is done. Raises :class:`JobFailed` if it cannot begin."""
@@ -200,7 +195,7 @@ class Conductor:
 
     async def _first_hosts(self) -> None:
         """Wait for the first list: where to listen depends on who is to connect."""
-        rules = JobRules.of(self._settings)
+        rules = rules_of(self._settings)
         patience_s = rules.elastic_timeout_s if rules.sleep_after_s is None else rules.sleep_after_s
         deadline = self._clock.mono() + patience_s
         while not self._feed.hosts():
@@ -408,9 +403,10 @@ class Conductor:
 
     def saved(self) -> Saved:
         """What whoever comes next is to know."""
-        now, wall = self._clock.mono(), time.time()
+        job = self.driver.job
+        job.now = self._clock.mono()
         ports = self._control.ports if hasattr(self, "_control") else self._ports
-        return state_of(self.driver, incarnation=self._incarnation, ports=ports, now=now, wall=wall, run=self._run)
+        return state_of(job, incarnation=self._incarnation, ports=ports, wall=time.time(), run=self._run)
 
     async def _clean_up(self) -> None:
         if self._mpi is not None:

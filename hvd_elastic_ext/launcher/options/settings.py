@@ -88,6 +88,7 @@ class RunSettings:
     ``backoff_limit``: how often a job that failed is begun again where ``restart_policy`` is OnFailure.
     ``commit_every``: every how many calls of ``commit()`` one is made; None is all of them.
     ``resume``: go on with the last run, even if it has ended.
+    ``record_events``: a file for all that the driver is told.
     ``cooldown_s`` bounds how long a failed host is left out. ``env`` is what
     workers get on top of their host's own environment.
     """
@@ -135,6 +136,7 @@ class RunSettings:
     durability: Durability | None = None
     commit_every: Cadence | None = None
     resume: bool = False
+    record_events: Path | None = None
     notices: CloudNotices = CloudNotices()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 

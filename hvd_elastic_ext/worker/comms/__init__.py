@@ -1,7 +1,7 @@
-"""How the processes of one world talk: one door a library, all alike.
+"""Collectives of one world, through one library or another.
 
-Belongs here: the ``Comms`` port and one implementation a library.
-Never here: knowledge of what is being sent, and objects: nothing that comes from a peer is unpickled.
+Belongs here: the ``Comms`` port, and one implementation per library.
+Never here: knowledge of the data; unpickling of anything that a peer sends.
 """
 
 from __future__ import annotations
@@ -12,26 +12,24 @@ from horovod.common.exceptions import HorovodInternalError
 from torch import Tensor
 
 PeerLost: Final = HorovodInternalError
-"""What a lost peer is, whatever the library: Horovod's own name, so that users' ``except`` clauses hold."""
+"""The error of a lost peer for every library: Horovod's own, so that users' ``except`` clauses hold."""
 
 
 class Pending(Protocol):
-    """A number on its process. It may be dropped at any time, also across a reset: nobody has to wait for it."""
+    """A pending result. It may be dropped at any time, also across a reset."""
 
     def wait(self) -> int:
-        """Return the result; again, if called again.
+        """Return the result; a second call returns it again.
 
-        Raises ``HorovodInternalError`` if a peer was lost, or if the world in which this began is gone.
+        Raises ``HorovodInternalError`` if a peer was lost, or if the world in which this began has ended.
         """
 
 
 class Comms(Protocol):
-    """The collectives a State needs.
+    """The collectives that a State needs.
 
-    Every rank calls them in the same order and with the same names. In a world
-    of one nothing is sent: data stays as it is, a number is its own maximum.
-    A lost peer is a :data:`PeerLost`; other errors are the caller's own and stay what they are.
-    An implementation that names this class as its base has its :meth:`max` from it.
+    Every rank calls them in the same order with the same names. A world of one sends nothing. A lost peer raises
+    :data:`PeerLost`; other errors are raised as they are. An implementation inherits :meth:`max`.
     """
 
     def rank(self) -> int:
@@ -43,22 +41,21 @@ class Comms(Protocol):
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
         """Overwrite every rank's ``data`` with that of rank ``root``, in place.
 
-        ``data`` is a flat, contiguous uint8 tensor in host memory (mapped memory
-        too), of the same length on all ranks; several GB are welcome.
+        ``data`` is a flat, contiguous uint8 tensor in host memory (mapped memory too), of the same length on all ranks;
+        several GB are fine.
         """
 
     def sum(self, data: Tensor, *, name: str) -> None:
         """Overwrite ``data`` with the sum over all ranks, in place; any numeric type, the same shape on all ranks."""
 
     def max(self, number: int, *, name: str) -> int:
-        """Return the largest ``number`` any rank gave; 64 bits, signed."""
+        """Return the largest ``number`` of all ranks; 64 bits, signed."""
         return self.start_max(number, name=name).wait()
 
     def start_max(self, number: int, *, name: str) -> Pending:
         """Begin :meth:`max` and return at once.
 
-        Beginning it under a name whose earlier one is still on its way waits
-        for that one first.
+        If an earlier one of this name is still pending, wait for that one first.
         """
 
     def reset(self) -> None:

@@ -1,4 +1,4 @@
-"""Which library carries the collectives, and joining its world."""
+"""Choose the library for collectives, and join its world."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOW_TO_GET_MPI: Final = "apt-get install openmpi-bin libopenmpi-dev, then pip in
 
 
 class World(Comms, Protocol):
-    """A ``Comms`` that knows its place on its machine, too."""
+    """A ``Comms`` with the process's place on its machine."""
 
     def local_rank(self) -> int:
         """This process's number on its machine, from 0."""
@@ -28,12 +28,12 @@ class World(Comms, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the decision may see."""
+    """The facts for the decision."""
 
     horovod_initialised: bool = False
     torch_initialised: bool = False
     horovod_launched: bool = False
-    """Horovod's launcher, or ours, described this process's place in the environment."""
+    """Horovod's launcher or ours set this process's place in the environment."""
     torchrun: bool = False
     torch_described: bool = False
     """The environment holds all that ``init_process_group`` needs."""
@@ -84,10 +84,10 @@ def _auto(facts: Facts) -> tuple[Library, str]:
 
 
 def comms_for(wanted: str = "auto") -> World:
-    """Return the chosen library's world, joining it if this process is in none yet.
+    """Return the world of the chosen library, and join it if this process is in none.
 
-    Raises :class:`UsageError` for a choice that cannot work, :class:`Permanent`
-    for a world of one where there should be more.
+    Raises :class:`UsageError` for a choice that cannot work, :class:`Permanent` for a world of one where there should
+    be more.
     """
     library, _ = decide(wanted, look(os.environ))
     standby.current().start_fixed_world()
@@ -120,13 +120,13 @@ def _mpi_world() -> World:
 
 
 def mpi_size(environ: Mapping[str, str]) -> int:
-    """Return how many processes ``mpirun`` started with this one; 0 if it was not ``mpirun``."""
+    """Return how many processes ``mpirun`` started together with this one; 0 without ``mpirun``."""
     given = environ.get("OMPI_COMM_WORLD_SIZE") or environ.get("PMI_SIZE") or "0"
     return int(given) if given.isdigit() else 0
 
 
 def check_world(size: int, environ: Mapping[str, str]) -> None:
-    """Refuse Horovod's world of one where another launcher started more: each process would train alone.
+    """Refuse a Horovod world of one where another launcher started more: each process would train alone.
 
     Raises :class:`Permanent` with the remedy.
     """
@@ -151,21 +151,21 @@ def _launched_by_horovod(environ: Mapping[str, str]) -> bool:
 
 
 _joined: list[World] = []
-"""The world of this process, once known."""
+"""The world of this process, once joined."""
 
 
 def init(comms: str = "auto") -> None:
-    """Join the world of whichever launcher started this process; again, if it is called again.
+    """Join the world of the launcher that started this process; a second call looks again.
 
-    ``comms`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Errors as of :func:`comms_for`.
+    ``comms`` is ``auto``, ``horovod``, ``torch`` or ``mpi``. Errors as in :func:`comms_for`.
     """
     _joined[:] = [comms_for(comms)]
 
 
 def world() -> World:
-    """Return the world :func:`init` joined, or the one the script joined by itself.
+    """Return the world that :func:`init` or the script itself joined.
 
-    Raises :class:`UsageError` if there is neither.
+    Raises :class:`UsageError` if there is none.
     """
     if not _joined:
         if not (with_horovod.is_initialised() or with_torch.is_initialised()):
@@ -187,6 +187,6 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return this process's number on its machine, from 0: its device, if each has one."""
+    """Return this process's number on its machine, from 0: that of its device, if each process has one."""
     kept = standby.local_rank()
     return world().local_rank() if kept is None else kept

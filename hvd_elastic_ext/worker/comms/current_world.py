@@ -1,8 +1,7 @@
-"""This process's place in the present world, for those who deal out work.
+"""This process's place in the present world, for samplers and learning rates.
 
-A State tells :func:`use` which ``Comms`` it works with. Before that, or without
-a State, whichever library is initialised is asked. Places are looked up when
-they are needed and never kept: the world changes.
+A State tells :func:`use` its ``Comms``. Before that, the library that is initialised is asked. The place is looked
+up at each use: the world changes.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _told: list[Comms] = []
 
 
 def use(comms: Comms | None) -> None:
-    """From now on the place is the one that ``comms`` says; with None, that of the library that is initialised."""
+    """Take the place from ``comms``; with None, from the library that is initialised."""
     _told[:] = [comms] if comms is not None else []
 
 
@@ -39,14 +38,14 @@ def comms() -> Comms | None:
 
 
 def current() -> Place:
-    """Return the present place: the planned one while the process is parked, :data:`ALONE` if it is in no world yet."""
+    """Return the present place: the planned one while the process is parked, :data:`ALONE` outside of any world."""
     planned = standby.planned()
     if planned is not None:
         return Place(planned.rank, planned.size)
     found = comms() or horovod_comms()
     try:
         return Place(found.rank(), found.size())
-    except ValueError:  # what Horovod raises before hvd.init() and after hvd.shutdown()
+    except ValueError:  # raised before hvd.init() and after hvd.shutdown()
         return _place_in_torch_distributed()
 
 

@@ -19,7 +19,7 @@ from hvd_elastic_ext.worker.process.fence import HOROVOD_FENCE, Fence
 _PREFIX: Final = "hvd_elastic_ext"
 
 _PIECE: Final = 1 << 30
-"""Bytes sent at once: each piece costs a negotiation, and an MPI build counts bytes with 32 bits."""
+"""Bytes per operation: each one costs a negotiation, and an MPI build counts bytes with 32 bits."""
 
 AVERAGE: Final = hvd.Average
 
@@ -31,12 +31,11 @@ StockSampler = hvd.elastic.ElasticSampler
 class HorovodComms(Comms):
     """The world that ``hvd.init()`` joined.
 
-    Every operation has a name of its own: Horovod's automatic names count
-    calls, and a newcomer has made fewer of them.
+    Every operation has an explicit name: Horovod's automatic names count calls, and a newcomer has made fewer.
     """
 
     def rank(self) -> int:
-        return int(mpi_ops.rank())  # hvd.rank() may tell the script what it will be
+        return int(mpi_ops.rank())  # hvd.rank() may return the planned rank
 
     def size(self) -> int:
         return int(mpi_ops.size())
@@ -64,7 +63,7 @@ class HorovodComms(Comms):
             return Finished(number)
         earlier = _pending.pop(name, None)
         if earlier is not None and earlier.alive:
-            earlier.wait()  # Horovod refuses a name that is in use
+            earlier.wait()  # Horovod refuses a name in use
         flight = _pending[name] = _PendingMax(number, name)
         return flight
 
@@ -75,11 +74,10 @@ class HorovodComms(Comms):
 
 
 class _PendingMax:
-    """A maximum on its way, bound to the world in which it began.
+    """A pending maximum, bound to the world in which it began.
 
-    Horovod counts handles from the start again in each world: a handle of an
-    earlier world names somebody else's operation. ``hvd.init`` makes a new
-    handle map each time, so the map itself tells worlds apart, whoever called it.
+    Horovod numbers handles anew in each world, so an old handle names another operation. ``hvd.init`` makes a new
+    handle map each time: the map identifies the world.
     """
 
     def __init__(self, number: int, name: str) -> None:
@@ -89,7 +87,7 @@ class _PendingMax:
 
     @property
     def alive(self) -> bool:
-        """Whether it still belongs to the present world."""
+        """Whether its world is the present one."""
         return self._world is mpi_ops._handle_map and bool(hvd.is_initialized())
 
     def wait(self) -> int:
@@ -101,11 +99,11 @@ class _PendingMax:
 
 
 _pending: Final[dict[str, _PendingMax]] = {}
-"""The last maximum begun under each name. One that was dropped is taken out of Horovod's map by the next one."""
+"""The last maximum of each name. The next one removes a dropped one from Horovod's map."""
 
 
 def is_initialised() -> bool:
-    """Whether this process is in a world of Horovod's."""
+    """Whether this process is in a Horovod world."""
     return bool(hvd.is_initialized())
 
 
@@ -114,7 +112,7 @@ def join_world() -> None:
     try:
         hvd.init()
     except ValueError as error:
-        # Horovod reports a world that did not form as a wrong value; it is a lost peer like any other.
+        # Horovod reports a world that did not form as a wrong value; it is a lost peer.
         raise HorovodInternalError(f"joining the next world failed: {error}") from error
 
 
@@ -124,11 +122,10 @@ def distributed_optimizer(optimizer: Any, named_parameters: Any, **options: Any)
 
 
 def fence_horovod() -> Fence:
-    """Make worlds that ``hvd.init()`` joins safe to leave; returns the fence that knows their connections.
+    """Make Horovod's worlds safe to leave; return the fence that knows their connections.
 
-    The functions are replaced where users and Horovod's own loop look them up, and
-    tensors are pinned while Horovod has them (see ``pinned_tensors.py``).
-    Calling this again gives the same fence.
+    Replaces the functions where users and Horovod's own loop look them up, and pins tensors while Horovod has them (see
+    ``pinned_tensors.py``). A second call returns the same fence.
     """
     known: Fence | None = getattr(hvd.init, "hvd_elastic_fence", None)
     if known is not None:

@@ -1,7 +1,7 @@
-"""MPI behind the ``Comms`` port: the world that ``mpirun`` started. The only importer of ``mpi4py``.
+"""MPI behind the ``Comms`` port: the world of ``mpirun``. The only importer of ``mpi4py``.
 
-Importing this module initialises MPI. ``ImportError`` (no mpi4py) and
-``RuntimeError`` (no MPI library) are for whoever imports it.
+Importing this module initialises MPI. The importer handles ``ImportError`` (no mpi4py) and ``RuntimeError`` (no MPI
+library).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NATIVE: Final = (torch.int32, torch.int64, torch.float32, torch.float64)
 
 
 class MPIComms(Comms):
-    """The processes ``mpirun`` started. Their number never changes: MPI ends all of them when one is lost."""
+    """The processes of ``mpirun``. Their number never changes: MPI ends all when one is lost."""
 
     def __init__(self) -> None:
         self._comm = _own_communicator()
@@ -71,16 +71,16 @@ class MPIComms(Comms):
             return Finished(number)
         earlier = self._pending.pop(name, None)
         if earlier is not None:
-            earlier.wait()  # one that was dropped: its memory may go only when MPI is done with it
+            earlier.wait()  # its memory must live until MPI is done
         with self._lost_peers(name):
             flight = self._pending[name] = _PendingMax(self, number, name)
         return flight
 
     def reset(self) -> None:
-        """Join the next world. It is the same one, if all ranks are there and call this.
+        """Join the next world: the same one, if all ranks are there and call this.
 
-        After a lost peer there is none: ends all processes of the job with exit code 1, saying so.
-        Where ``hvd-elastic run`` starts others in their place, all end, in either case.
+        After a lost peer there is none, and all processes of the job end with exit code 1. Under ``hvd-elastic run``
+        all end in any case, since other processes form the next world.
         """
         standby.current().end_fixed_world()
         if self._peer_lost and standby.current().fixed_world:
@@ -94,7 +94,7 @@ class MPIComms(Comms):
         with self._lost_peers("reset"):
             self._comm.Barrier()
         if standby.current().fixed_world:
-            raise SystemExit(0)  # mpirun ends all as soon as one ends otherwise
+            raise SystemExit(0)  # any other code makes mpirun end all
 
     @contextlib.contextmanager
     def _lost_peers(self, name: str) -> Iterator[None]:
@@ -106,7 +106,7 @@ class MPIComms(Comms):
 
 
 class _PendingMax:
-    """A maximum on its way, with the memory that MPI reads and writes meanwhile."""
+    """A pending maximum, with the memory that MPI uses meanwhile."""
 
     def __init__(self, comms: MPIComms, number: int, name: str) -> None:
         self._comms = comms
@@ -117,13 +117,13 @@ class _PendingMax:
 
     def wait(self) -> int:
         with self._comms._lost_peers(self._name):
-            self._request.Wait()  # returns at once, if it has been waited for
+            self._request.Wait()  # a second wait returns at once
         return int(self._result[0])
 
 
 @functools.cache
 def _own_communicator() -> Any:
-    """Operations of one communicator are matched by their order alone; the user's have an order of their own."""
+    """MPI matches operations of a communicator by order, and the user's have an order of their own."""
     return MPI.COMM_WORLD.Dup()
 
 
@@ -137,9 +137,9 @@ def _local_rank() -> int:
 
 
 def abort_job_on_error() -> None:
-    """From now on an exception that ends this process ends the job.
+    """Make an exception that ends this process end the job.
 
-    MPI waits at the end of a process for all others, and those would wait for this one.
+    At exit MPI waits for all processes, and those would wait for this one.
     """
     earlier = sys.excepthook
     if getattr(earlier, "hvd_elastic_aborts_job", False):

@@ -1,14 +1,11 @@
-"""Keep what Horovod reduces alive for as long as Horovod's own thread may hold it.
+"""Keep tensors alive while Horovod's own thread may hold them.
 
-Seen on Horovod 0.28.1 with torch 2.13: a peer is lost while operations are on
-their way, and the process hangs for good. Horovod's thread, on its way out,
-frees the tensors that are waiting while it holds the lock of its table of
-process sets. Where its reference is the last but the Python object's, torch
-needs the interpreter for that. The training thread has the interpreter, and
-waits for that very lock: Horovod's functions that begin an operation do not
-let go of the interpreter.
+Horovod 0.28.1 with torch 2.13: a peer is lost during operations, and the process hangs for ever. Horovod's thread
+ends and frees the waiting tensors while it holds the lock of its process sets. If its reference is the last one
+beside the Python object's, torch needs the interpreter lock for that. The training thread holds the interpreter
+lock and waits for the other one, since Horovod's functions that begin an operation do not release the interpreter.
 
-One more C++ reference to each tensor, and torch needs no interpreter.
+One more C++ reference to each tensor avoids this.
 """
 
 from __future__ import annotations
@@ -24,10 +21,10 @@ _WAIT = "horovod_torch_wait_and_clear"
 
 
 class PinnedLibrary:
-    """Horovod's native library, with the tensors of operations on their way pinned. All else is passed on.
+    """Horovod's native library, with the tensors of pending operations pinned.
 
-    An operation that went well lets go of its tensors; one that failed does
-    only when :meth:`forget` says that its world's thread has ended.
+    A successful operation releases its tensors. A failed one keeps them until :meth:`forget`, when its world's thread
+    has ended.
     """
 
     def __init__(self, library: Any) -> None:
@@ -40,11 +37,11 @@ class PinnedLibrary:
         if not callable(found):
             return found
         passed_on = self._waiting(found) if name == _WAIT else self._pinning(found)
-        setattr(self, name, passed_on)  # so that the next call does not come by here
+        setattr(self, name, passed_on)  # so that the next call skips this method
         return passed_on
 
     def forget(self) -> None:
-        """Let go of everything: the thread that held it has ended."""
+        """Release everything: the thread that held it has ended."""
         self._pins.clear()
         self._failed.clear()
 
@@ -83,7 +80,7 @@ def _tensors(args: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _pin(tensor: Tensor) -> Tensor:
-    """Return what holds a C++ reference to ``tensor``: a gradient is held by the one it belongs to. Takes no memory."""
+    """Return a holder of a C++ reference to ``tensor``, as its gradient. It takes no memory."""
     holder = torch.empty((), dtype=tensor.dtype, device=tensor.device).expand(tensor.shape)
     holder.grad = tensor
     return holder

@@ -1,4 +1,4 @@
-"""What all implementations of ``Comms`` share: pieces of bytes, and types a library cannot add up itself."""
+"""Shared by all ``Comms``: tensors in pieces, and in types that a library can sum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.core.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A result that is there already."""
+    """A result that is known already."""
 
     number: int
 
@@ -22,7 +22,7 @@ class Finished:
 
 
 def pieces(data: Tensor, longest: int) -> Iterator[Tensor]:
-    """Yield views of ``data`` of at most ``longest`` bytes each.
+    """Yield views of ``data`` of at most ``longest`` bytes.
 
     Raises :class:`UsageError` for anything but a flat, contiguous uint8 tensor in host memory.
     """
@@ -37,7 +37,7 @@ def pieces(data: Tensor, longest: int) -> Iterator[Tensor]:
 
 
 def reducible(data: Tensor, native: Collection[torch.dtype], *, device: str = "cpu") -> Tensor:
-    """Return what to add up in place of ``data``: itself, or a copy on such a device in a type of at least that range.
+    """Return a tensor to sum in place of ``data``: itself, or a copy on ``device`` in a type of at least that range.
 
     Raises :class:`UsageError` for a sparse tensor.
     """
@@ -52,7 +52,7 @@ def reducible(data: Tensor, native: Collection[torch.dtype], *, device: str = "c
 
 
 def copy_back(carried: Tensor, data: Tensor) -> None:
-    """Copy a reducible's result back, unless it is ``data`` itself."""
+    """Copy the result back, unless it is ``data`` itself."""
     with torch.no_grad():
         if data.is_complex():
             carried = torch.view_as_complex(carried)

@@ -1,4 +1,4 @@
-"""``torch.distributed`` behind the ``Comms`` port: worlds that ``torchrun`` (or another launcher of torch's) forms."""
+"""``torch.distributed`` behind the ``Comms`` port: worlds of ``torchrun`` or another torch launcher."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hvd_elastic_ext.worker.comms.torchrun_token import agree_on_token
 from hvd_elastic_ext.worker.process import standby
 
 _TOKEN_S: Final = 120.0
-"""How long workers of one round wait for one another: torchrun starts them together, disks may be slow."""
+"""Seconds to wait for the other workers of a round: torchrun starts them together, but disks may be slow."""
 
 _PIECE: Final = 1 << 30
 _NATIVE: Final = (torch.int32, torch.int64, torch.float16, torch.float32, torch.float64)
@@ -31,11 +31,10 @@ _NATIVE_CUDA: Final = (*_NATIVE, torch.bfloat16, torch.uint8, torch.int8)
 
 
 class TorchDistributedComms(Comms):
-    """The process group that is initialised.
+    """The initialised process group.
 
-    What lies in host memory goes through a Gloo group of its own: operations of
-    one group are matched by their order alone, and the user's have an order of
-    their own. Making it is collective, once for each process group.
+    Host memory goes through a Gloo group of our own: torch matches operations of a group by order, and the user's have
+    an order of their own. Making the group is collective, once per process group.
     """
 
     def __init__(self) -> None:
@@ -48,7 +47,7 @@ class TorchDistributedComms(Comms):
         return dist.get_world_size()
 
     def local_rank(self) -> int:
-        """This process's number on its machine, as torchrun gives it (0 if nobody does)."""
+        """This process's number on its machine, as torchrun gives it; else 0."""
         return int(os.environ.get("LOCAL_RANK", "0"))
 
     def broadcast(self, data: Tensor, *, root: int, name: str) -> None:
@@ -74,21 +73,20 @@ class TorchDistributedComms(Comms):
         data = torch.tensor([number])
         with _lost_peers(name):
             work = dist.all_reduce(data, dist.ReduceOp.MAX, group=self._host, async_op=True)
-        assert work is not None  # this process is in the group
+        assert work is not None  # the process is in the group
         return _PendingMax(work, data, name)
 
     def reset(self) -> None:
-        """End this process: a process group cannot be formed anew within it.
+        """End this process: a process group cannot form again within it.
 
-        Raises ``SystemExit`` with :data:`START_AGAIN`. torchrun then restarts all workers of this
-        machine, if ``--max-restarts`` allows another time, and forms the next world from who is there;
-        ``hvd-elastic run`` has others follow them, too.
+        Raises ``SystemExit`` with :data:`START_AGAIN`. torchrun then restarts all workers of this machine, within
+        ``--max-restarts``; ``hvd-elastic run`` starts other processes.
         """
         _leave("this world is over")
 
 
 class _PendingMax:
-    """A maximum on its process. torch itself keeps the operation and its memory until it has ended."""
+    """A pending maximum. torch keeps the operation and its memory until it ends."""
 
     def __init__(self, work: dist.Work, data: Tensor, name: str) -> None:
         self._work = work
@@ -102,7 +100,7 @@ class _PendingMax:
 
 
 def exit_message(reason: str, environ: Mapping[str, str]) -> str:
-    """Say in one line why this process ends and what will follow; torchrun tells of its restarts in ``environ``."""
+    """Return one line: why this process ends and what follows, with torchrun's restarts from ``environ``."""
     count, most = (environ.get(f"TORCHELASTIC_{name}") for name in ("RESTART_COUNT", "MAX_RESTARTS"))
     if ENGINE in environ:
         follows = "hvd-elastic starts others in their place, from their last commit"
@@ -126,7 +124,7 @@ def _leave(reason: str) -> NoReturn:
 
 @contextlib.contextmanager
 def _lost_peers(name: str) -> Iterator[None]:
-    """torch has no error of its own for a lost peer: Gloo raises ``RuntimeError``, NCCL a subclass of it."""
+    """Translate errors: torch has none for a lost peer. Gloo raises ``RuntimeError``, NCCL a subclass."""
     try:
         yield
     except (RuntimeError, TimeoutError) as error:
@@ -134,7 +132,7 @@ def _lost_peers(name: str) -> Iterator[None]:
 
 
 _host_groups: Final[dict[int, tuple[dist.ProcessGroup, dist.ProcessGroup]]] = {}
-"""Our Gloo group beside the world it belongs to. The world is kept, too, so that its id is not used again."""
+"""Our Gloo group by the id of its world. The world is kept, so that its id stays unique."""
 
 
 def _host_group() -> dist.ProcessGroup:
@@ -150,22 +148,22 @@ def _host_group() -> dist.ProcessGroup:
 def _never_destroy(group: object) -> None:
     """Keep a group beyond the end of the interpreter.
 
-    Being destroyed, it waits for its operations, half an hour if a peer is alive and never takes part. A process
-    that ends with a maximum on its way would wait like that, and its peers for it.
+    Its destruction waits for its operations, half an hour if a live peer never takes part: a process that ends with a
+    pending maximum would wait, and its peers for it.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(group))
 
 
 def is_initialised() -> bool:
-    """Whether this process is in a process group already."""
+    """Whether this process is in a process group."""
     return dist.is_available() and dist.is_initialized()
 
 
 def join_world() -> None:
     """Join the process group that the environment describes: Gloo for host memory, NCCL for CUDA devices if any.
 
-    Under torchrun a world that does not form ends this process as
-    :meth:`TorchDistributedComms.reset` does; elsewhere it is a lost peer.
+    Under torchrun, a world that does not form ends this process as :meth:`TorchDistributedComms.reset` does; elsewhere
+    it is a lost peer.
     """
     cuda = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"

@@ -1,15 +1,12 @@
-"""A key space of its own for each world that torchrun forms.
+"""A separate key space for each world that torchrun forms.
 
-torchrun (seen with torch 2.13, two agents) keeps one key-value store over all its
-rounds and separates nothing in it, so that a restarted worker finds the addresses of
-the round before and connects to processes that are gone. Variables do not tell rounds
-apart either: each agent counts its own restarts. So the workers of a round find one
-another by names that nobody used before: rank 0 draws a token for the world and hands
-it to whoever says that it is there *now*.
+torchrun (torch 2.13, two agents) uses one key-value store for all rounds, so a restarted worker finds the addresses
+of the round before. Variables do not identify a round either: each agent counts its own restarts. So rank 0 draws a
+token for each world, and gives it to every rank that announces itself *now*, under a name that was never used.
 
-What this cannot mend: when another node becomes rank 0, the same torch tells some
-workers the old store and some the new one. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1``
-in the agents' environment gives each round a store of its own, and none of this is needed.
+This does not help when another node becomes rank 0: the same torch then gives some workers the old store and some
+the new one. ``TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1`` in the agents' environment gives each round its own store, and
+makes this module unnecessary.
 """
 
 from __future__ import annotations
@@ -27,9 +24,9 @@ PAUSE_S: Final = 0.01
 
 
 def agree_on_token(store: Store, rank: int, size: int, *, patience_s: float, clock: Clock) -> str:
-    """Return the token that all ranks of this round, and no other, agree on.
+    """Return the token on which exactly the ranks of this round agree.
 
-    Raises ``TimeoutError`` or torch's own error if they are not there after ``patience_s`` seconds.
+    Raises ``TimeoutError`` or torch's own error if ranks are missing after ``patience_s`` seconds.
     """
     if rank == 0:
         return _invite(store, size, patience_s=patience_s, clock=clock)
@@ -37,7 +34,7 @@ def agree_on_token(store: Store, rank: int, size: int, *, patience_s: float, clo
 
 
 def _come(store: Store, rank: int, *, patience_s: float) -> str:
-    """Say that this process is there; only an answer to this very process counts."""
+    """Announce this process; only an answer to this very process counts."""
     mine = uuid.uuid4().hex
     store.set(f"here/{rank}", mine)
     store.wait([f"world/{mine}"], timedelta(seconds=patience_s))
@@ -48,7 +45,7 @@ def _come(store: Store, rank: int, *, patience_s: float) -> str:
 
 
 def _invite(store: Store, size: int, *, patience_s: float, clock: Clock) -> str:
-    """Answer every rank until each has come. What stands under ``here`` may be of a process that is gone."""
+    """Answer every rank until all have the token. An entry under ``here`` may be of a process that has ended."""
     token, deadline = uuid.uuid4().hex, clock.mono() + patience_s
     missing, answered = set(range(1, size)), set[str]()
     while missing:

@@ -1,6 +1,6 @@
-"""Which rank trains on what: samples, records, batches, and the rate that goes with them.
+"""Which rank trains on what: samples, records, batches, and the learning rate for them.
 
 Belongs here: arithmetic and samplers that are exact for any sequence of worlds.
 
-Never here: commits, or collectives, but for the exchange of shards' lengths.
+Never here: commits; collectives, except for the exchange of shard lengths.
 """

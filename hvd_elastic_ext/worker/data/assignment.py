@@ -1,10 +1,8 @@
-"""Who reads which records of which shards: pure arithmetic on what is left of an epoch.
+"""Assign the records of shards to ranks and loader processes. Pure arithmetic on the rest of an epoch.
 
-What is left is a list of ranges. A deal cuts the row of all their records into
-one lane a rank, and each lane into one sub-lane a loader process. All lanes are
-equally long and all ranks take equally many records at a time, so how far every
-lane has come is known to every rank, and what is left after a loss or a resize
-is a list of ranges again.
+The rest is a list of ranges. An assignment cuts the row of all their records into one lane per rank, and each lane
+into one sub-lane per loader process. All lanes are equally long and all ranks advance alike, so every rank knows how
+far each lane is, and the rest after a loss or a resize is a list of ranges again.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ class Range(NamedTuple):
 
 Ranges = tuple[Range, ...]
 Span = tuple[int, int]
-"""Positions in the row of all records of some ranges."""
+"""Positions in the row of all records."""
 
 
 def total(ranges: Iterable[Range]) -> int:
@@ -34,7 +32,7 @@ def total(ranges: Iterable[Range]) -> int:
 
 
 def joined(ranges: Iterable[Range]) -> Ranges:
-    """Return the same records in the same order, without empty ranges, and without cuts where none are needed."""
+    """Return the same records in order, without empty ranges, and with adjacent ranges joined."""
     found: list[Range] = []
     for here in ranges:
         if here.start == here.stop:
@@ -47,7 +45,7 @@ def joined(ranges: Iterable[Range]) -> Ranges:
 
 
 def at(ranges: Sequence[Range], spans: Sequence[Span]) -> Iterator[Range]:
-    """Yield the records at ``spans``, which are in order and do not overlap."""
+    """Yield the ranges of the records at ``spans``, which are in order and do not overlap."""
     behind, index = 0, 0
     for start, stop in spans:
         while start < stop:
@@ -63,7 +61,7 @@ def at(ranges: Sequence[Range], spans: Sequence[Span]) -> Iterator[Range]:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """Records that every rank has consumed from each of its sub-lanes, and whose turn is next."""
+    """How many records every rank has consumed of each sub-lane, and the sub-lane whose batch is next."""
 
     counts: tuple[int, ...]
     turn: int = 0
@@ -71,10 +69,10 @@ class Consumed:
 
 @dataclass(frozen=True)
 class Assignment:
-    """``ranges`` dealt to ``size`` ranks with ``workers`` loader processes each.
+    """``ranges`` assigned to ``size`` ranks with ``workers`` loader processes each.
 
-    What does not divide is padded: a lane that is one record short ends in a
-    record that another lane has too. With ``drop_last`` it is not dealt.
+    A lane that is one record short is padded with a record of another lane. With ``drop_last`` the surplus is left out
+    instead.
     """
 
     ranges: Ranges
@@ -88,54 +86,54 @@ class Assignment:
 
     @property
     def each(self) -> int:
-        """Records that each rank gets, padding among them."""
+        """Records per rank, padding included."""
         return self.records // self.size if self.drop_last else -(-self.records // self.size)
 
     @cached_property
     def lengths(self) -> tuple[int, ...]:
-        """Records in each of a rank's sub-lanes, padding among them."""
+        """Records in each sub-lane of a rank, padding included."""
         base, more = divmod(self.each, self.workers)
         return tuple(base + (worker < more) for worker in range(self.workers))
 
     def nothing_consumed(self) -> Consumed:
         return Consumed((0,) * self.workers)
 
-    def take(self, taken: Consumed, count: int) -> Consumed:
-        """Return ``taken`` after one more batch of ``count`` records on every rank.
+    def consume(self, consumed: Consumed, count: int) -> Consumed:
+        """Return ``consumed`` after one more batch of ``count`` records on every rank.
 
-        Loader processes deliver in turn; those at their end are passed over.
+        Loader processes deliver in turn; those at their end are skipped.
         """
-        counts = list(taken.counts)
+        counts = list(consumed.counts)
         for step in range(self.workers):
-            worker = (taken.turn + step) % self.workers
+            worker = (consumed.turn + step) % self.workers
             if counts[worker] < self.lengths[worker]:
                 counts[worker] = min(self.lengths[worker], counts[worker] + count)
                 return Consumed(tuple(counts), (worker + 1) % self.workers)
-        return taken
+        return consumed
 
-    def hand(self, rank: int, worker: int, *, taken: int = 0) -> Ranges:
-        """What this sub-lane still has to read."""
+    def ranges_of(self, rank: int, worker: int, *, consumed: int = 0) -> Ranges:
+        """Return the ranges of a sub-lane after its first ``consumed`` records."""
         start, stop = self._spans(rank)[worker]
-        own = tuple(at(self.ranges, [(min(start + taken, stop), stop)]))
+        own = tuple(at(self.ranges, [(min(start + consumed, stop), stop)]))
         padded = stop - start < self.lengths[worker]
-        if not padded or taken == self.lengths[worker]:
+        if not padded or consumed == self.lengths[worker]:
             return own
         position = rank % self.records
         return (*own, *at(self.ranges, [(position, position + 1)]))
 
-    def left(self, taken: Consumed) -> Ranges:
-        """What nobody has consumed, in the order in which it will be dealt next."""
+    def remaining(self, consumed: Consumed) -> Ranges:
+        """Return what nobody has consumed, in the order of the next assignment."""
         spans = [
             (min(start + count, stop), stop)
             for rank in range(self.size)
-            for (start, stop), count in zip(self._spans(rank), taken.counts, strict=True)
+            for (start, stop), count in zip(self._spans(rank), consumed.counts, strict=True)
         ]
         if self.drop_last:
             spans.append((self.each * self.size, self.records))
         return joined(at(self.ranges, spans))
 
     def _spans(self, rank: int) -> list[Span]:
-        """The positions of a rank's sub-lanes, without padding."""
+        """Return the positions of a rank's sub-lanes, without padding."""
         base, more = divmod(self.records, self.size)
         start = rank * base + (0 if self.drop_last else min(rank, more))
         lengths = list(self.lengths)
@@ -146,5 +144,5 @@ class Assignment:
 
     @property
     def _shortened(self) -> int:
-        """The sub-lane that ends in padding: the last of the longest ones."""
+        """The sub-lane with the padding: the last of the longest ones."""
         return (self.each - 1) % self.workers

@@ -1,10 +1,8 @@
-"""Batch arithmetic: one global batch, however many ranks share it, and what the learning rate becomes if they do not.
+"""Batch arithmetic: one global batch for any number of ranks, and the learning rate where the batch grows instead.
 
-Pure. Ranks' gradients are averaged, with equal weight, and micro-batches of one
-rank are added up without being divided: so Horovod does it. The mean over the
-whole global batch therefore comes out when each micro-batch's mean loss is
-multiplied by ``size * its samples / samples of the global batch``. That is
-exact for any split, so nothing has to divide.
+Pure. Horovod averages the gradients of ranks with equal weight, and adds up the micro-batches of one rank. So the
+mean over the global batch results if each micro-batch's mean loss is multiplied by ``size * its samples / samples of
+the global batch``. This is exact for any split.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ Rule = Literal["linear", "sqrt", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How ranks share a global batch: ``batches`` are each rank's samples, taken in ``passes`` micro-batches."""
+    """A shared global batch: ``batches`` are the samples of each rank, taken in ``passes`` micro-batches."""
 
     batches: tuple[int, ...]
     passes: int
@@ -29,17 +27,17 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Places in the global batch that one rank takes in one pass, and the factor for their mean loss."""
+    """The positions in the global batch that one rank takes in one pass, and the factor for their mean loss."""
 
     places: tuple[int, ...]
     weight: float
 
 
 def split(total: int, *, size: int, largest: int | None = None) -> Split:
-    """Share ``total`` samples among ``size`` ranks that can take ``largest`` at a time.
+    """Share ``total`` samples among ``size`` ranks that take at most ``largest`` at a time.
 
-    Ranks differ by one sample at most, the first ones having more; all make
-    equally many passes. Raises :class:`UsageError` for numbers below 1.
+    Ranks differ by one sample at most, the first ones having more; all make equally many passes. Raises
+    :class:`UsageError` for numbers below 1.
     """
     for name, number in (("the global batch", total), ("the number of ranks", size), ("the largest batch", largest)):
         if number is not None and number < 1:
@@ -50,11 +48,10 @@ def split(total: int, *, size: int, largest: int | None = None) -> Split:
 
 
 def micro_batches(total: int, *, rank: int, size: int, largest: int | None = None) -> tuple[MicroBatch, ...]:
-    """Return what ``rank`` computes for one global batch, pass by pass.
+    """Return the micro-batches of ``rank`` for one global batch.
 
-    A rank that has nothing to do in a pass (fewer samples than ranks, or than
-    passes) gets one sample with weight 0: every rank has to take part in the
-    reductions, and no sample may count twice. Errors as of :func:`split`.
+    A rank without samples in a pass gets one sample with weight 0: every rank must take part in the reductions, and no
+    sample may count twice. Errors as in :func:`split`.
     """
     shared = split(total, size=size, largest=largest)
     if not 0 <= rank < size:
@@ -72,7 +69,7 @@ def micro_batches(total: int, *, rank: int, size: int, largest: int | None = Non
 
 
 def lr_factor(rule: Rule, *, size: int, base: float) -> float:
-    """Return what to multiply the learning rate with that was chosen for ``base`` ranks.
+    """Return the factor for a learning rate that was chosen for ``base`` ranks.
 
     Raises :class:`UsageError` for an unknown rule or a base that is not positive.
     """

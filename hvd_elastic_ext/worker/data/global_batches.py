@@ -1,4 +1,4 @@
-"""Batches that are the same for every number of ranks: a batch sampler over an elastic sampler."""
+"""A batch sampler over an elastic sampler whose global batches are the same for every number of ranks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One global batch of ``length`` samples, and what this rank does of it."""
+    """One global batch of ``length`` samples, and this rank's part."""
 
     length: int
     micro_batches: tuple[MicroBatch, ...]
@@ -29,7 +29,7 @@ class Step:
         """Samples of all ranks together."""
         self.passes = len(plan.micro_batches)
         self.done = False
-        """All micro-batches have been used."""
+        """Whether all micro-batches were used."""
         self._plan = plan
         self._batches = batches
         self._sampler = sampler
@@ -44,10 +44,9 @@ class Step:
 class GlobalBatches(Sampler[list[int]]):
     """The samples of ``sampler`` in batches of ``total`` over all ranks, at most ``largest`` on one rank at a time.
 
-    The k-th global batch of an epoch holds the same samples for every number of
-    ranks, and through resizes. Give it to a ``DataLoader`` as ``batch_sampler``
-    and go through :meth:`steps`. The epoch's last batch is smaller if the
-    samples do not divide; with the sampler's ``drop_last`` it is left out.
+    The k-th global batch of an epoch holds the same samples for every number of ranks, also through resizes. Pass it to
+    a ``DataLoader`` as ``batch_sampler`` and iterate over :meth:`steps`. The last batch of an epoch may be smaller;
+    with the sampler's ``drop_last`` it is left out.
 
     Raises :class:`UsageError` for numbers below 1.
     """
@@ -60,18 +59,18 @@ class GlobalBatches(Sampler[list[int]]):
 
     @property
     def passes(self) -> int:
-        """Micro-batches in a full step of the present world: Horovod's ``backward_passes_per_step``."""
+        """Micro-batches of a full step in the present world: Horovod's ``backward_passes_per_step``."""
         return split(self.total, size=self.sampler.world()[1], largest=self.largest).passes
 
     def steps(self, loader: Iterable[Any]) -> Iterator[Step]:
-        """Go through ``loader``, the ``DataLoader`` that was given this object, one optimizer step at a time.
+        """Iterate over ``loader``, the ``DataLoader`` made with this object, one optimizer step at a time.
 
-        The samples of a step are recorded when its micro-batches have all been
-        used. Raises :class:`UsageError` if one is left before that.
+        The samples of a step are recorded once all its micro-batches were used. Raises :class:`UsageError` if a step
+        ends before that.
         """
         if getattr(loader, "batch_sampler", None) is not self:
             raise UsageError("GlobalBatches.steps: this loader was not made with batch_sampler=these batches")
-        self.sampler.deal()
+        self.sampler.assign()
         self.sampler.begin_loop(nothing_left=not self._plans())
         plans, batches = self._plans(), iter(loader)
         for plan in plans:
@@ -90,11 +89,11 @@ class GlobalBatches(Sampler[list[int]]):
             start += plan.length
 
     def __len__(self) -> int:
-        """Micro-batches of this rank in what is left of the epoch."""
+        """Micro-batches of this rank in the rest of the epoch."""
         return sum(len(plan.micro_batches) for plan in self._plans())
 
     def _plans(self) -> list[Plan]:
-        """What this rank does in each step until the epoch ends, for what is recorded by now."""
+        """Plan this rank's steps for the rest of the epoch."""
         rank, size = self.sampler.world()
         full, rest = divmod(len(self.sampler.remaining_indices), self.total)
         lengths = [self.total] * full + ([rest] if rest and not self.sampler.drop_last else [])

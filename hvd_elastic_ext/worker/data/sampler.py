@@ -1,4 +1,4 @@
-"""Dealing out the samples of an epoch among ranks that come and go."""
+"""Assign the samples of an epoch to ranks that come and go."""
 
 from __future__ import annotations
 
@@ -19,56 +19,51 @@ _WORD: Final = 0xFFFFFFFF
 
 
 def shuffled(count: int, *, seed: int, epoch: int) -> Indices:
-    """Return 0 … ``count`` - 1 in the order of an epoch, the same on every machine and with every version.
+    """Return 0 … ``count`` - 1 in the order of an epoch, the same on every machine and in every version.
 
-    A Fisher-Yates shuffle by NumPy's ``RandomState``, whose stream NumPy has
-    frozen for good, seeded with the words of ``seed`` and ``epoch``. No global
-    generator is read or changed.
+    A Fisher-Yates shuffle by NumPy's ``RandomState``, whose stream is frozen, seeded with the words of ``seed`` and
+    ``epoch``. No global generator is read or changed.
     """
     words = [part >> shift & _WORD for part in (seed, epoch) for shift in (0, 32)]
     return np.random.RandomState(words).permutation(count).astype(np.int64, copy=False)
 
 
 def share(remaining: Indices, *, rank: int, size: int, drop_last: bool) -> Indices:
-    """Deal ``remaining`` out among ``size`` ranks in turn and return what ``rank`` gets: equally many for each.
+    """Assign ``remaining`` to ``size`` ranks in turn and return the part of ``rank``: equally many for each.
 
-    What does not divide is padded by going through ``remaining`` again, as
-    often as it takes, or with ``drop_last`` left out at the end. After k
-    samples on every rank, exactly the first k * size have been consumed.
+    The rest of the division is padded from the start of ``remaining``, or left out with ``drop_last``. After k samples
+    on every rank, exactly the first k * size are consumed.
     """
     count = samples_each(len(remaining), size=size, drop_last=drop_last)
     if count == 0:
         return remaining[:0]
-    hand = remaining[rank::size][:count]
-    if len(hand) < count:  # one short: its turn in the last round comes after the end
-        hand = np.append(hand, remaining[(rank + (count - 1) * size) % len(remaining)])
-    return hand
+    part = remaining[rank::size][:count]
+    if len(part) < count:  # one short: its turn in the last round is past the end
+        part = np.append(part, remaining[(rank + (count - 1) * size) % len(remaining)])
+    return part
 
 
 def samples_each(remaining: int, *, size: int, drop_last: bool) -> int:
-    """How many samples every rank gets."""
+    """Return the number of samples per rank."""
     return remaining // size if drop_last else -(-remaining // size)
 
 
 class ElasticSampler(StockSampler):  # type: ignore[misc]
     """Horovod's elastic sampler, exact through resizes and roll-backs.
 
-    Pass it to the State, call ``record_batch`` after each batch and
-    ``set_epoch`` with the next number after each epoch. Without ``set_epoch`` the
-    next loop goes through the same epoch again, in the same order.
+    Pass it to the State, call ``record_batch`` after each batch and ``set_epoch`` with the next number after each
+    epoch. Without ``set_epoch`` the next loop repeats the epoch in the same order.
 
-    ``dataset``: anything with a length that stays the same. ``shuffle``: deal in
-    an order drawn from ``seed`` and the epoch. ``drop_last``: leave out the
-    samples that do not divide among the ranks, instead of repeating some.
-    All four must be the same on every rank.
+    ``dataset``: anything with a fixed length. ``shuffle``: use an order drawn from ``seed`` and the epoch.
+    ``drop_last``: leave out the samples that do not divide among the ranks, instead of repeating some. All four must be
+    equal on every rank.
 
-    Progress is one number, ``processed_num``: how much of the epoch's order all
-    ranks together have consumed. Samples that a ``DataLoader`` fetched ahead do
-    not count until they are recorded.
+    Progress is one number, ``processed_num``: how much of the epoch's order all ranks have consumed together. Samples
+    that a ``DataLoader`` fetched ahead do not count until they are recorded.
     """
 
     def __init__(self, dataset: Any, shuffle: bool = True, seed: int = 0, drop_last: bool = False) -> None:
-        # The stock class's own __init__ would set the same attributes, and keep a list of all indices.
+        # The stock __init__ sets the same attributes, and keeps a list of all indices.
         self.dataset = dataset
         self.shuffle = shuffle
         self.seed = seed
@@ -77,28 +72,28 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.rank, self.num_replicas = 0, 1
         self.processed_num = 0
         self.processed_indices: set[int] = set()
-        """Only for progress that an older Horovod recorded: what was consumed before ``processed_num`` counted."""
+        """Only for progress from an older Horovod: samples consumed before ``processed_num`` counted."""
         self._order: Indices | None = None
         self._batch = 0
-        """The largest batch recorded of this epoch: fewer samples than that may be what a loader leaves out."""
+        """The largest recorded batch of this epoch: a loader may leave out fewer samples than that."""
         self._again = False
-        """The epoch was begun once more and nothing of that is recorded: ``processed_num`` is that of the last pass."""
+        """The epoch has restarted and nothing of it is recorded: ``processed_num`` is that of the last pass."""
         self._looped = False
-        """A loop has begun since progress was loaded: one that comes now is the next, not the same entered again."""
+        """A loop has begun since progress was loaded: the next one is not the same loop entered again."""
         self._run_out = False
-        """That loop's samples have all been asked for."""
+        """That loop has asked for all its samples."""
         self._warned = False
         self.reset()
 
     def world(self) -> tuple[int, int]:
-        """This process's rank, and the number of ranks to deal to."""
+        """This process's rank, and the number of ranks."""
         return current_world.current()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin ``epoch``. For the epoch that is under way already this changes nothing: progress in it is kept.
+        """Begin ``epoch``. For the present epoch this changes nothing, and keeps its progress.
 
-        So it may stand before an epoch's loop or after it, and neither repeats
-        samples when the training function is entered again in the middle.
+        So it may stand before or after an epoch's loop. Neither repeats samples when the training function is entered
+        again in the middle.
         """
         if epoch != self.epoch:
             self.epoch = epoch
@@ -106,22 +101,22 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             self.processed_indices = set()
             self._order = None
             self._again = False
-        self.deal()
+        self.assign()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Every rank has consumed ``batch_size`` more samples. ``batch_idx`` is not used; Horovod has it."""
+        """Record that every rank has consumed ``batch_size`` more samples. ``batch_idx`` is Horovod's and unused."""
         self._batch = max(self._batch, batch_size)
         self.record(batch_size * self.num_replicas)
 
     def record(self, samples: int) -> None:
-        """All ranks together have consumed the next ``samples`` of the epoch's order."""
+        """Record that all ranks together have consumed the next ``samples`` of the epoch's order."""
         self.processed_num = self._consumed + samples
         self._again = False
 
     def state_dict(self) -> dict[str, Any]:
-        """Progress, under Horovod's keys; the same on every rank that has recorded the same.
+        """Return progress, under Horovod's keys; equal on every rank that has recorded the same.
 
-        Horovod's sampler ignores ``batch_size``, the largest batch recorded of this epoch.
+        Horovod's sampler ignores ``batch_size``, the largest recorded batch of this epoch.
         """
         state: dict[str, Any] = {"epoch": self.epoch, "processed_num": self._consumed}
         if self._batch:
@@ -131,9 +126,9 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over progress and deal what is left. Accepts what Horovod's own sampler has saved.
+        """Load progress, also from Horovod's own sampler, and assign the rest.
 
-        Older ones kept the ``processed_indices`` themselves: they are left out of this epoch.
+        Older ones have ``processed_indices``, which are left out of this epoch.
         """
         epoch, processed = int(state_dict["epoch"]), set(state_dict.get("processed_indices", ()))
         if (epoch, processed) != (self.epoch, self.processed_indices):
@@ -146,27 +141,26 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         self.reset()
 
     def reset(self) -> None:
-        """Assign the samples not yet processed, for a training function that is entered again."""
+        """Assign the rest, for a training function that is entered again."""
         self._looped = False
-        self.deal()
+        self.assign()
 
-    def deal(self) -> None:
-        """Assign the samples not yet processed among the ranks of the present world."""
+    def assign(self) -> None:
+        """Assign the rest to the ranks of the present world."""
         place = self.world()
         if place != (self.rank, self.num_replicas):
-            self._looped = False  # a loop that began in another world did not come to its end
+            self._looped = False  # a loop of another world did not end
         self.rank, self.num_replicas = place
         left = max(0, len(self.dataset) - len(self.processed_indices) - self._consumed)
         self.num_samples = samples_each(left, size=self.num_replicas, drop_last=self.drop_last)
         self.total_size = self.num_samples * self.num_replicas
 
     def begin_loop(self, *, nothing_left: bool) -> None:
-        """A loop begins, after :meth:`deal`. With ``nothing_left`` to deal, the epoch may be begun once more.
+        """Note the start of a loop, after :meth:`assign`. With ``nothing_left``, the epoch may restart.
 
-        A loop that is entered again, after a resize or a roll-back, with nothing left
-        ends at once: only the script's lines after the loop were still to come. The
-        loop after that one is another pass, and ``set_epoch`` was not called between
-        them: it gets the same samples in the same order, as from Horovod's sampler.
+        A loop that is entered again after a resize or a roll-back, with nothing left, ends at once: only the script's
+        lines after the loop were to come. The next loop, without ``set_epoch`` in between, is another pass: it gets the
+        same samples in the same order, as with Horovod's sampler.
         """
         again = nothing_left and self._looped and bool(self._consumed or self.processed_indices)
         self._looped, self._run_out = True, False
@@ -174,7 +168,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
             self._again = True
             if self.processed_indices:
                 self.processed_indices, self._order = set(), None
-            self.deal()
+            self.assign()
             self._warn()
 
     def _warn(self) -> None:
@@ -188,16 +182,16 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
 
     @property
     def _consumed(self) -> int:
-        """How much of the epoch's order is consumed in the present pass over it."""
+        """How much of the epoch's order the present pass has consumed."""
         return 0 if self._again else self.processed_num
 
     @property
     def remaining_indices(self) -> Indices:
-        """What no rank has consumed yet, in the order in which it will be dealt."""
+        """The samples that no rank has consumed, in order."""
         return self.order()[self._consumed :]
 
     def order(self) -> Indices:
-        """Return the whole epoch's order, made when it is first needed. Not to be changed."""
+        """Return the whole epoch's order, made at first use. Not to be changed."""
         if self._order is None:
             count = len(self.dataset)
             order = shuffled(count, seed=self.seed, epoch=self.epoch) if self.shuffle else np.arange(count)
@@ -207,21 +201,21 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         return self._order
 
     def __iter__(self) -> Iterator[int]:
-        """Assign again, from what is recorded by now and for the world as it is now."""
-        self.deal()
+        """Assign again, from the present record and for the present world."""
+        self.assign()
         left_out = self._run_out and self.num_samples < self._batch  # by a loader with drop_last=True
         self.begin_loop(nothing_left=left_out or self.num_samples == 0)
         self.indices = share(self.remaining_indices, rank=self.rank, size=self.num_replicas, drop_last=self.drop_last)
         return self._numbers(self.indices)
 
     def __len__(self) -> int:
-        """How many samples this rank got when they were last dealt; 0 when nothing is left."""
+        """The samples of this rank in the last assignment; 0 when nothing is left."""
         if tuple(self.world()) != (self.rank, self.num_replicas):
             self.reset()
         return int(self.num_samples)
 
     def _numbers(self, indices: Indices) -> Iterator[int]:
-        """Python's own integers, in pieces: datasets index lists and dictionaries with them."""
+        """Yield Python integers, since datasets index lists and dictionaries with them."""
         for start in range(0, len(indices), _CHUNK):
             yield from indices[start : start + _CHUNK].tolist()
-        self._run_out |= self.indices is indices  # not those of a loop that was left before
+        self._run_out |= self.indices is indices  # not for a loop that was left earlier

@@ -1,4 +1,4 @@
-"""Dealing out the records of shards: the elastic sampler's twin for data that can only be read in order."""
+"""Assign the records of shards: the elastic sampler for data that can only be read in order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -21,32 +20,19 @@ from hvd_elastic_ext.worker.data.sampler import shuffled
 _UNKNOWN: Final = "?"
 
 
-@dataclass(frozen=True, slots=True)
-class Leases:
-    """What one rank was given: read to the end, begun, not begun."""
-
-    finished: Ranges
-    in_flight: Ranges
-    waiting: Ranges
-
-
 class ElasticStream(IterableDataset[Any]):
-    """Records of ``shards``, each consumed once an epoch, through resizes and roll-backs.
+    """The records of ``shards``, each consumed once per epoch, through resizes and roll-backs.
 
-    ``open_shard(shard, start)`` returns an iterable of a shard's records from
-    number ``start`` on; one that takes only the shard is asked for all of them
-    and the first ``start`` are dropped. ``lengths`` are the numbers of records,
-    if you know them, or ``count(shard)`` finds one out; without either a shard
-    is read through once to count. ``shuffle`` reads the shards in an order
-    drawn from ``seed`` and the epoch, the records of a shard in their own
-    order. ``drop_last`` leaves out the records that do not divide among the
+    ``open_shard(shard, start)`` returns an iterable of a shard's records from number ``start`` on; if it takes only the
+    shard, the first ``start`` records are dropped. ``lengths`` are the numbers of records, or ``count(shard)`` finds
+    one; without either a shard is read once to count. ``shuffle`` reads the shards in an order drawn from ``seed`` and
+    the epoch; the records of a shard keep their order. ``drop_last`` leaves out records that do not divide among the
     ranks, instead of repeating some.
 
-    Pass it to the State, iterate over :meth:`loader` (or, without loader
-    processes, over any ``DataLoader``), call ``record_batch`` after each batch
-    and ``set_epoch`` with the next number after each epoch.
+    Pass it to the State, iterate over :meth:`loader` (or, without loader processes, over any ``DataLoader``), call
+    ``record_batch`` after each batch and ``set_epoch`` with the next number after each epoch.
 
-    Raises :class:`Permanent` while reading if a shard's length is not what it was.
+    Raises :class:`Permanent` while reading if the length of a shard has changed.
     """
 
     def __init__(
@@ -73,45 +59,44 @@ class ElasticStream(IterableDataset[Any]):
         self._fingerprint = fingerprint(self.shards)
         self._counted: dict[int, int] = {}
         self._left: Ranges | None = None
-        """What was left when last dealt; None: the whole epoch."""
-        self._deal: Assignment | None = None
-        self._taken = Consumed(())
+        """The rest at the last assignment; None: the whole epoch."""
+        self._assignment: Assignment | None = None
+        self._consumed = Consumed(())
         self._rank = 0
         self._loading = False
 
     def world(self) -> tuple[int, int]:
-        """This process's rank, and the number of ranks to deal to."""
+        """This process's rank, and the number of ranks."""
         return current_world.current()
 
     def loader(self, batch_size: int | None = 1, num_workers: int = 0, **options: Any) -> StreamLoader:
-        """Return a ``DataLoader`` over what is left whenever it is iterated; ``options`` are those of torch."""
+        """Return a ``DataLoader`` whose iterations read the rest; ``options`` are torch's."""
         return StreamLoader(self, batch_size=batch_size, num_workers=num_workers, **options)
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin ``epoch``. For the epoch that is under way already this changes nothing."""
+        """Begin ``epoch``. For the present epoch this changes nothing."""
         if epoch != self.epoch:
             self.epoch = epoch
             self._left = None
-            self._deal = None
+            self._assignment = None
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Every rank has consumed one more batch, of ``batch_size`` records. ``batch_idx`` is not used.
+        """Record that every rank has consumed one more batch, of ``batch_size`` records. ``batch_idx`` is unused.
 
-        Call it once for each batch, in the order in which they came.
+        Call it once per batch, in the order of the batches.
         """
-        if self._deal is None:
+        if self._assignment is None:
             raise UsageError("ElasticStream.record_batch: nothing has been dealt yet; iterate over a loader first")
-        self._taken = self._deal.take(self._taken, batch_size)
+        self._consumed = self._assignment.consume(self._consumed, batch_size)
 
     def reset(self) -> None:
-        """Forget the present deal: the next iteration deals what is left to the world as it is then."""
-        self._left, self._deal = self._remaining(), None
+        """Drop the present assignment: the next iteration assigns the rest to the world of that time."""
+        self._left, self._assignment = self._remaining(), None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is left of the epoch, and the lengths found so far; the same on every rank.
+        """Return the rest of the epoch and the lengths found so far; equal on every rank.
 
-        It does not depend on the number of ranks. The values are text: copied
-        at no cost, and as good in JSON.
+        It does not depend on the number of ranks. The values are text: cheap to copy, and JSON.
         """
         left = self._remaining()
         return {
@@ -122,7 +107,7 @@ class ElasticStream(IterableDataset[Any]):
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Take over progress. Raises :class:`Permanent` if it is that of other shards."""
+        """Load progress. Raises :class:`Permanent` if it is of other shards."""
         if state_dict["shards"] != self._fingerprint:
             raise Permanent(
                 "ElasticStream: this progress was recorded over another list of shards; "
@@ -132,7 +117,7 @@ class ElasticStream(IterableDataset[Any]):
         self.epoch = int(state_dict["epoch"])
         self._left = None if left is None else tuple(map(_range, left.split()))
         self._lengths = tuple(None if word == _UNKNOWN else int(word) for word in state_dict["lengths"].split())
-        self._deal = None
+        self._assignment = None
 
     def measure(self) -> None:
         """Find out the lengths not known yet, each rank some of them. Every rank must call it at the same point.
@@ -153,50 +138,37 @@ class ElasticStream(IterableDataset[Any]):
         self._lengths = tuple(learnt.get(number, length) for number, length in enumerate(self._lengths))
         return None
 
-    def leases(self, rank: int | None = None) -> Leases:
-        """What ``rank`` (this process's own, if not given) holds in the present deal, as every rank knows it."""
-        deal = self._dealt()
-        groups: tuple[list[Range], list[Range], list[Range]] = ([], [], [])
-        for worker, taken in enumerate(self._taken.counts):
-            hand = deal.hand(self._rank if rank is None else rank, worker)
-            behind = 0
-            for here in hand:
-                length = here.stop - here.start
-                groups[0 if taken >= behind + length else 1 if taken > behind else 2].append(here)
-                behind += length
-        return Leases(*map(joined, groups))
-
-    def deal(self, workers: int) -> Assignment:
-        """Assign what is left to the present world, for so many loader processes a rank; 0 reads in this process."""
+    def assign(self, workers: int) -> Assignment:
+        """Assign the rest to the present world, for ``workers`` loader processes per rank; 0 reads in this process."""
         self._measure_alone()
         self._left = self._remaining()
         self._rank, size = self.world()
         ranges = self._whole_epoch() if self._left is None else self._left
-        self._deal = Assignment(ranges, size, max(1, workers), self.drop_last)
-        self._taken = self._deal.nothing_consumed()
-        return self._deal
+        self._assignment = Assignment(ranges, size, max(1, workers), self.drop_last)
+        self._consumed = self._assignment.nothing_consumed()
+        return self._assignment
 
-    def dealt(self, workers: int) -> Assignment:
-        """Return the present deal; a new one if there is none that fits."""
-        deal = self._deal
-        fits = deal is not None and (deal.size, deal.workers) == (self.world()[1], max(1, workers))
-        return deal if deal is not None and fits else self.deal(workers)
+    def assigned(self, workers: int) -> Assignment:
+        """Return the present assignment, or a new one if none fits."""
+        assignment = self._assignment
+        fits = assignment is not None and (assignment.size, assignment.workers) == (self.world()[1], max(1, workers))
+        return assignment if assignment is not None and fits else self.assign(workers)
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         if worker is None:
-            return self._read(self.deal(0).hand(self._rank, 0))
-        if self._deal is None or not self._loading:
+            return self._read(self.assign(0).ranges_of(self._rank, 0))
+        if self._assignment is None or not self._loading:
             raise UsageError("ElasticStream: a DataLoader with num_workers must be made by stream.loader(...)")
-        # A loader process may be in no world; it reads what was dealt where it was made.
-        return self._read(self._deal.hand(self._rank, worker.id))
+        # A loader process may be in no world; it reads what its parent was assigned.
+        return self._read(self._assignment.ranges_of(self._rank, worker.id))
 
     def __len__(self) -> int:
-        """Records that this rank got when they were last dealt; 0 when nothing is left."""
-        return self._dealt().each
+        """The records of this rank in the last assignment; 0 when nothing is left."""
+        return self._assigned().each
 
-    def _dealt(self) -> Assignment:
-        return self.dealt(self._deal.workers if self._deal else 0)
+    def _assigned(self) -> Assignment:
+        return self.assigned(self._assignment.workers if self._assignment else 0)
 
     def _read(self, ranges: Ranges) -> Iterator[Any]:
         for here in ranges:
@@ -215,9 +187,9 @@ class ElasticStream(IterableDataset[Any]):
             raise Permanent(f"shard {name!r} has more than its {length} records; {_KEEP}")
 
     def _remaining(self) -> Ranges | None:
-        if self._deal is None or not any(self._taken.counts):
+        if self._assignment is None or not any(self._consumed.counts):
             return self._left
-        return self._deal.left(self._taken)
+        return self._assignment.remaining(self._consumed)
 
     def _whole_epoch(self) -> Ranges:
         count = len(self.shards)
@@ -231,7 +203,7 @@ class ElasticStream(IterableDataset[Any]):
     def _length(self, number: int) -> int:
         known = self._lengths[number]
         if known is None:
-            # Counted by this process before, but forgotten by a roll-back: no need to read again.
+            # Counted before, but lost in a roll-back.
             known = self._counted.get(number)
         if known is None:
             known = self._counted[number] = self._count(self.shards[number])
@@ -242,7 +214,7 @@ class ElasticStream(IterableDataset[Any]):
 
 
 class StreamLoader(DataLoader[Any]):
-    """A ``DataLoader`` whose every iteration begins with what is left, dealt to the world as it is."""
+    """A ``DataLoader`` whose every iteration reads the rest, assigned to the present world."""
 
     dataset: ElasticStream
 
@@ -253,15 +225,15 @@ class StreamLoader(DataLoader[Any]):
         super().__init__(stream, **options)
 
     def __iter__(self) -> Any:
-        self.dataset.deal(self.num_workers)
-        self.dataset._loading = True  # loader processes are copies of this one, made on the next line
+        self.dataset.assign(self.num_workers)
+        self.dataset._loading = True  # loader processes are forked on the next line
         try:
             return super().__iter__()
         finally:
             self.dataset._loading = False
 
     def __len__(self) -> int:
-        lengths = self.dataset.dealt(self.num_workers).lengths
+        lengths = self.dataset.assigned(self.num_workers).lengths
         size = self.batch_size or 1
         return sum(length // size if self.drop_last else -(-length // size) for length in lengths)
 
@@ -275,10 +247,10 @@ _END: Final = object()
 
 
 def takes_start(open_shard: Callable[..., Any]) -> bool:
-    """True if ``open_shard`` has a second positional parameter that is required, or is called ``start``."""
+    """Whether ``open_shard`` has a second positional parameter that is required, or named ``start``."""
     try:
         parameters = list(inspect.signature(open_shard).parameters.values())
-    except ValueError:  # a builtin that does not say
+    except ValueError:  # a builtin without a signature
         return True
     places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
@@ -287,7 +259,7 @@ def takes_start(open_shard: Callable[..., Any]) -> bool:
 
 
 class _Skipping:
-    """Gives ``open_shard`` a start. A class, so that spawned loader processes can receive it."""
+    """Gives ``open_shard`` a start. A class, so that it can be pickled for loader processes."""
 
     def __init__(self, open_shard: Callable[[str], Iterable[Any]]) -> None:
         self._open_shard = open_shard
@@ -298,7 +270,7 @@ class _Skipping:
 
 @functools.lru_cache(maxsize=8)
 def _as_text(lengths: tuple[int | None, ...]) -> str:
-    """The same for every commit of an epoch, so written once."""
+    """Format the lengths, once for all commits of an epoch."""
     return " ".join(_UNKNOWN if length is None else str(length) for length in lengths)
 
 

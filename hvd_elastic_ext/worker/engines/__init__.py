@@ -1,8 +1,8 @@
-"""Between an agent and a training process that has its place in its environment and keeps it: torchrun's and mpirun's.
+"""Programs between an agent and a training process that gets its place from its environment: torchrun and mpirun.
 
-An agent starts :mod:`hvd_elastic_ext.worker.engines.slot_program` in a slot, with the command behind it. That one waits
-for its world as any newcomer does, without having loaded anything; once it knows its rank it becomes the training
-process (torchrun), or lets one that ``mpirun`` starts have all that the slot owns (mpirun).
+An agent starts :mod:`hvd_elastic_ext.worker.engines.slot_program` in a slot, with the training command as arguments.
+The program waits for its world like any newcomer, without loading anything. Once it has a rank it becomes the
+training process (torchrun), or hands all resources of the slot to one that ``mpirun`` starts.
 
-Standard library only: as long as others train it stands by, and is to cost them nothing.
+Standard library only: it stands by while others train, and must cost nothing.
 """

@@ -1,7 +1,7 @@
-"""What a slot's program lets the rank that ``mpirun`` starts have: its command, environment, directory and descriptors.
+"""Hand a slot's command, environment, directory and descriptors to the rank that ``mpirun`` starts.
 
-Both are of one user on one host, and find each other by an abstract socket, of which nothing is left behind. Each asks
-the kernel whose process the other is: a stranger gets nothing, and nothing of a stranger's is run.
+Both run as one user on one host, and meet at an abstract socket, which leaves nothing behind. Each asks the kernel
+for the user of the other: other users get nothing, and nothing of theirs is run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _LENGTH: Final = struct.Struct("!I")
 _MOST_DESCRIPTORS: Final = 64
 
 
-class Handed(NamedTuple):
-    """``descriptors``: their numbers in the process that got them, by what they are to be known as there."""
+class Handover(NamedTuple):
+    """``descriptors``: their numbers in this process by name."""
 
     argv: Sequence[str]
     env: Mapping[str, str]
@@ -30,39 +30,38 @@ class Handed(NamedTuple):
 
 
 def address(mark: str, generation: int, rank: int) -> str:
-    """Where the slot of ``rank`` listens in a world.
+    """Return the address at which the slot of ``rank`` listens in a world.
 
-    Every user can read which names are taken, and take others. From one of these nobody who does not know the
-    mark can tell another.
+    Every user can list and take abstract names, so the name is a secret of those who know the mark.
     """
     name = hmac.new(mark.encode(), f"{os.geteuid()}/{generation}/{rank}".encode(), "sha256").hexdigest()
     return f"\0hvd-elastic/{name}"
 
 
 def is_ours(connection: socket.socket) -> bool:
-    """Whether the other side is a process of this user, or of root."""
+    """Whether the other side is a process of this user or of root."""
     facts = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     _, user, _ = _CREDENTIALS.unpack(facts)
     return user in (os.geteuid(), 0)
 
 
-def hand_over(connection: socket.socket, handed: Handed) -> None:
-    """Give everything away. Raises ``OSError`` if nobody takes it."""
-    names = list(handed.descriptors)
+def send_handover(connection: socket.socket, handover: Handover) -> None:
+    """Send everything. Raises ``OSError`` if the other side is gone."""
+    names = list(handover.descriptors)
     text = json.dumps(
-        {"argv": list(handed.argv), "env": dict(handed.env), "directory": handed.directory, "names": names}
+        {"argv": list(handover.argv), "env": dict(handover.env), "directory": handover.directory, "names": names}
     ).encode("ascii")
-    socket.send_fds(connection, [_LENGTH.pack(len(text))], list(handed.descriptors.values()))
+    socket.send_fds(connection, [_LENGTH.pack(len(text))], list(handover.descriptors.values()))
     connection.sendall(text)
 
 
-def take_over(connection: socket.socket) -> Handed:
-    """Get everything. Raises ``OSError`` if the other side has gone."""
+def receive_handover(connection: socket.socket) -> Handover:
+    """Receive everything. Raises ``OSError`` if the other side is gone."""
     head, descriptors, _, _ = socket.recv_fds(connection, _LENGTH.size, _MOST_DESCRIPTORS)
     head += _read(connection, _LENGTH.size - len(head))
     facts: dict[str, Any] = json.loads(_read(connection, _LENGTH.unpack(head)[0]))
     named = dict(zip(facts["names"], descriptors, strict=True))
-    return Handed(facts["argv"], facts["env"], facts["directory"], named)
+    return Handover(facts["argv"], facts["env"], facts["directory"], named)
 
 
 def _read(connection: socket.socket, size: int) -> bytes:

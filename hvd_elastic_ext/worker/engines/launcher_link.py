@@ -1,6 +1,6 @@
-"""What the launcher says to a slot, heard one message at a time.
+"""The link of a slot, read one message at a time.
 
-Nothing beyond the message that is asked for is taken off the link: whatever follows is for the program that takes over.
+Nothing beyond the wanted message is read: what follows is for the program that takes over.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _PEEK: Final = 4096
 Message = Mapping[str, Any]
 
 
-class Gone(Exception):
-    """The agent has gone, or what it says cannot be understood."""
+class LinkClosed(Exception):
+    """The agent is gone, or sends something unreadable."""
 
 
-class Line:
-    """The slot's link, whose number is ``descriptor``; it stays open for whoever takes over."""
+class LauncherLink:
+    """The slot's link with number ``descriptor``, which stays open for the program that takes over."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -33,27 +33,27 @@ class Line:
         self._socket.setblocking(True)
 
     @classmethod
-    def of(cls, environ: Mapping[str, str]) -> Line:
-        """The one that ``environ`` names. Raises :class:`Gone` where there is none."""
+    def of(cls, environ: Mapping[str, str]) -> LauncherLink:
+        """Return the link that ``environ`` names. Raises :class:`LinkClosed` if there is none."""
         number = environ.get(VARIABLE, "")
         if not is_announced(environ) or not number.isdigit():
-            raise Gone("an agent of hvd-elastic is to start this program, with a link")
+            raise LinkClosed("an agent of hvd-elastic is to start this program, with a link")
         try:
             return cls(int(number))
         except OSError as error:
-            raise Gone(f"the link to the agent cannot be used: {error}") from error
+            raise LinkClosed(f"the link to the agent cannot be used: {error}") from error
 
     def say(self, what: str, **fields: Any) -> None:
-        """Say something. Raises :class:`Gone` if nobody is there."""
+        """Send a message. Raises :class:`LinkClosed` if the agent is gone."""
         try:
             self._socket.sendall(json.dumps({"say": what, **fields}, separators=(",", ":")).encode() + b"\n")
         except OSError as error:
-            raise Gone(f"the agent of this host has gone: {error}") from error
+            raise LinkClosed(f"the agent of this host has gone: {error}") from error
 
     def hear(self, *, within_s: float | None = None, beside: socket.socket | None = None) -> Message | None:
         """Wait for the next message.
 
-        None when ``within_s`` seconds are over, or when there is something on ``beside``. Raises :class:`Gone`.
+        None after ``within_s`` seconds, or when there is data on ``beside``. Raises :class:`LinkClosed`.
         """
         deadline = None if within_s is None else time.monotonic() + within_s
         poll = select.poll()
@@ -70,7 +70,7 @@ class Line:
                 return message
 
     def close(self) -> None:
-        """Let go of it, for good: somebody else holds it."""
+        """Close the link: another process holds it now."""
         self._socket.close()
         os.close(self.descriptor)
 
@@ -82,9 +82,9 @@ class Line:
                 end = seen.find(b"\n")
                 line += self._socket.recv(end + 1 if end >= 0 else len(seen))
             except OSError as error:
-                raise Gone(f"the agent of this host has gone: {error}") from error
+                raise LinkClosed(f"the agent of this host has gone: {error}") from error
             if not seen or len(line) > LONGEST_LINE:
-                raise Gone("the agent of this host has gone")
+                raise LinkClosed("the agent of this host has gone")
         try:
             message = json.loads(line)
         except (ValueError, RecursionError):

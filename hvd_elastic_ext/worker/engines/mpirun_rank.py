@@ -1,7 +1,7 @@
-"""``python -m hvd_elastic_ext.worker.engines.mpirun_rank GENERATION``: what ``mpirun`` starts, once for each rank.
+"""``python -m hvd_elastic_ext.worker.engines.mpirun_rank GENERATION``: ``mpirun`` starts it once for each rank.
 
-It gets from its slot the command to run and what to run it with, adds what ``mpirun`` has told it, and waits for its
-end: neither the slot's program nor the training process is there without the other.
+It gets the training command and its resources from its slot, adds the variables of ``mpirun``, and waits for the end:
+neither the slot's program nor the training process runs without the other.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Final
 
 from hvd_elastic_ext.core import slot_protocol as names
 from hvd_elastic_ext.io import process_tree
-from hvd_elastic_ext.worker.engines.descriptor_passing import Handed, address, is_ours, take_over
+from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, is_ours, receive_handover
 from hvd_elastic_ext.worker.process.link import VARIABLE as LINK
 
 RANK: Final = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
 OF_MPI: Final = ("OMPI_", "PMIX_", "PMI_", "ORTE_", "PRTE_", "OPAL_", "HFI_", "IPATH_")
-"""How names of variables begin by which a process finds its peers in MPI."""
-MEETING_S: Final = 60.0
-"""How long the slot of this rank may take to be there; it is, unless its host is not the one that was meant."""
+"""Prefixes of the variables by which a process finds its MPI peers."""
+RENDEZVOUS_S: Final = 60.0
+"""Seconds to wait for the slot of this rank; it is there, unless this is the wrong host."""
 NOT_STARTED: Final = 125
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the rank to its end; its exit code."""
+    """Run the rank and return its exit code."""
     mark, generation = environ.get(names.MARK, ""), int(argv[0])
     rank = next((int(environ[name]) for name in RANK if environ.get(name, "").isdigit()), 0)
     connection = _meet(address(mark, generation, rank))
@@ -42,7 +42,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
     process_tree.become_subreaper()
     with connection:
         try:
-            child = _start(take_over(connection), environ)
+            child = _start(receive_handover(connection), environ)
         except OSError as error:
             sys.stderr.write(f"hvd-elastic: rank {rank} cannot be started: {error}\n")
             _tell(connection, NOT_STARTED)
@@ -59,8 +59,8 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _meet(where: str) -> socket.socket | None:
-    """A connection to the slot's program, which may come a moment later."""
-    deadline = time.monotonic() + MEETING_S
+    """Connect to the slot's program, which may start a moment later."""
+    deadline = time.monotonic() + RENDEZVOUS_S
     while time.monotonic() < deadline:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -73,17 +73,17 @@ def _meet(where: str) -> socket.socket | None:
     return None
 
 
-def _start(handed: Handed, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    descriptors = dict(handed.descriptors)
+def _start(handover: Handover, environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    descriptors = dict(handover.descriptors)
     streams = [descriptors.pop(name) for name in ("stdout", "stderr")]
     commits = [descriptors[name] for name in sorted(descriptors, key=_order) if name.startswith(names.COMMITS)]
     numbers = {LINK: str(descriptors[LINK]), names.COMMITS: ",".join(map(str, commits))}
-    env = {**handed.env, **{name: value for name, value in environ.items() if name.startswith(OF_MPI)}, **numbers}
+    env = {**handover.env, **{name: value for name, value in environ.items() if name.startswith(OF_MPI)}, **numbers}
     try:
         return subprocess.Popen(
-            handed.argv,
+            handover.argv,
             env=env,
-            cwd=handed.directory,
+            cwd=handover.directory,
             stdin=subprocess.DEVNULL,
             stdout=streams[0],
             stderr=streams[1],
@@ -101,7 +101,7 @@ def _order(name: str) -> int:
 
 
 def _listen(connection: socket.socket, child: subprocess.Popen[bytes]) -> None:
-    """Pass on what the slot is told by signals. Where there is no slot any more, the rank ends."""
+    """Forward the slot's signals. When the slot is gone, kill the rank."""
     with contextlib.suppress(OSError, ValueError), connection.makefile("rb") as lines:
         for text in lines:
             child.send_signal(int(json.loads(text)["signal"]))

@@ -1,6 +1,6 @@
 """``python -m hvd_elastic_ext.worker.engines.slot_program COMMAND…``: an agent starts it in a slot of a restarted job.
 
-It parks, and when its world is called becomes COMMAND, or has ``mpirun`` run it. It ends with 0 when it is not needed.
+It parks. When its world is called it becomes COMMAND, or has ``mpirun`` run it. It exits with 0 if it is not needed.
 """
 
 from __future__ import annotations
@@ -11,32 +11,32 @@ from collections.abc import Mapping, Sequence
 
 from hvd_elastic_ext.core import slot_protocol as names
 from hvd_elastic_ext.worker.engines import torchrun_env
-from hvd_elastic_ext.worker.engines.launcher_link import Gone, Line
+from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.engines.mpirun_slot import serve
-from hvd_elastic_ext.worker.engines.standby import GivenUp, Membership, SentAway, StandingBy
+from hvd_elastic_ext.worker.engines.standby import Membership, NotNeeded, SlotStandby, WorldAbandoned
 
 NOT_STARTED = 125
-"""As the agent has it for what cannot be started."""
+"""As in the agent: the command cannot be started."""
 PLAN = "HVD_ELASTIC_PLAN"
 
 
 def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Return an exit code, unless this process becomes another program."""
+    """Return an exit code, unless this process becomes COMMAND."""
     try:
-        line = Line.of(environ)
-        process = StandingBy(line, environ)
-        membership = process.join()
+        link = LauncherLink.of(environ)
+        standby = SlotStandby(link, environ)
+        membership = standby.join()
         place = membership.place
         env = _environment(environ, membership)
         if environ.get(names.ENGINE) == "mpirun":
-            return serve(line, argv, env, mark=environ.get(names.MARK, ""), membership=membership)
-        env = torchrun_env.torchrun_env(env, place, _meet(process, membership), job=environ.get(names.JOB, "job"))
-        line.say("entered", generation=membership.generation, rank=place.rank, size=place.size)
-    except SentAway:
+            return serve(link, argv, env, mark=environ.get(names.MARK, ""), membership=membership)
+        env = torchrun_env.torchrun_env(env, place, _meet(standby, membership), job=environ.get(names.JOB, "job"))
+        link.say("entered", generation=membership.generation, rank=place.rank, size=place.size)
+    except NotNeeded:
         return 0
-    except GivenUp:
+    except WorldAbandoned:
         return names.START_AGAIN
-    except Gone as error:
+    except LinkClosed as error:
         _complain(str(error))
         return NOT_STARTED
     try:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str, str]:
-    """What every process of such a world gets, whatever starts it."""
+    """Return the variables for every process of the world, with any engine."""
     place = membership.place
     interface = membership.env.get("HOROVOD_GLOO_IFACE")
     ways = {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface} if interface else {}
@@ -55,18 +55,18 @@ def _environment(environ: Mapping[str, str], membership: Membership) -> dict[str
     return {**ways, **torchrun_env.without_horovod(environ), **own}
 
 
-def _meet(process: StandingBy, membership: Membership) -> torchrun_env.Meeting:
-    """Where rank 0 listens, and which host of how many this is: who stands first there, or in the world, tells it."""
+def _meet(standby: SlotStandby, membership: Membership) -> torchrun_env.Rendezvous:
+    """Agree on rank 0's address and this host's number: the first rank of the world, or host, publishes it."""
     place = membership.place
     first = place.rank - place.local_rank
     if place.local_rank == 0:
-        process.publish(f"node.{first}", f"{place.cross_rank},{place.cross_size}")
+        standby.publish(f"node.{first}", f"{place.cross_rank},{place.cross_size}")
     if place.rank == 0:
         address = torchrun_env.address_of(membership.env.get("HOROVOD_GLOO_IFACE"))
-        process.publish("master", f"{address}:{torchrun_env.free_port(address)}")
-    node, nodes = map(int, process.learn(f"node.{first}").split(","))
-    address, _, port = process.learn("master").rpartition(":")
-    return torchrun_env.Meeting(node, nodes, address, int(port), restarts=max(0, membership.generation - 1))
+        standby.publish("master", f"{address}:{torchrun_env.free_port(address)}")
+    node, nodes = map(int, standby.learn(f"node.{first}").split(","))
+    address, _, port = standby.learn("master").rpartition(":")
+    return torchrun_env.Rendezvous(node, nodes, address, int(port), restarts=max(0, membership.generation - 1))
 
 
 def _complain(problem: str) -> None:

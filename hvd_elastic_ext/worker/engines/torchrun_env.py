@@ -1,4 +1,4 @@
-"""The environment that torchrun gives its workers. Pure, but for finding a port and an address."""
+"""The environment that torchrun gives its workers. Pure, except for finding a port and an address."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Final, NamedTuple
 from hvd_elastic_ext.core.rank_info import VARIABLES, Place
 
 MAX_RESTARTS: Final = 1_000_000
-"""What workers are told of --max-restarts: the launcher's own budget is what ends a job."""
+"""What workers see as --max-restarts: the launcher's own budget ends a job."""
 PORTS: Final = range(20_000, 32_768)
-"""Below those that kernels give to connections: none of these is taken between its choice and its use."""
+"""Below the ports that kernels assign, so none is taken between its choice and its use."""
 
 _HOROVODS: Final = ("ELASTIC", "CONTROLLER", "CPU_OPERATIONS", "AUTOTUNE", "DYNAMIC_PROCESS_SETS", "GLOO_IFACE")
 _SIOCGIFADDR: Final = 0x8915
 
 
 def without_horovod(environ: Mapping[str, str]) -> dict[str, str]:
-    """What a process gets that is not Horovod's: told otherwise, scripts would wait for a world of Horovod's."""
+    """Remove Horovod's variables: with them scripts would wait for a Horovod world."""
     gone = {*VARIABLES, *(f"HOROVOD_{name}" for name in _HOROVODS)}
     return {name: value for name, value in environ.items() if name not in gone}
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """Where the members of a world meet: rank 0 listens at ``address`` and ``port``.
 
-    ``node`` is this host's number among ``nodes``, ``restarts`` how many worlds of the job there were before.
+    ``node`` is this host's number among ``nodes``, ``restarts`` the number of earlier worlds of the job.
     """
 
     node: int
@@ -39,24 +39,24 @@ class Meeting(NamedTuple):
     restarts: int
 
 
-def torchrun_env(environ: Mapping[str, str], place: Place, meeting: Meeting, *, job: str) -> dict[str, str]:
-    """The whole environment of a worker: ``environ``, and what torchrun says in it."""
+def torchrun_env(environ: Mapping[str, str], place: Place, rendezvous: Rendezvous, *, job: str) -> dict[str, str]:
+    """Return a worker's environment: ``environ``, and torchrun's variables."""
     threads = {"OMP_NUM_THREADS": "1"} if place.local_size > 1 else {}
     numbers = {
         "RANK": place.rank,
         "WORLD_SIZE": place.size,
         "LOCAL_RANK": place.local_rank,
         "LOCAL_WORLD_SIZE": place.local_size,
-        "GROUP_RANK": meeting.node,
-        "GROUP_WORLD_SIZE": meeting.nodes,
+        "GROUP_RANK": rendezvous.node,
+        "GROUP_WORLD_SIZE": rendezvous.nodes,
         "ROLE_RANK": place.rank,
         "ROLE_WORLD_SIZE": place.size,
-        "MASTER_PORT": meeting.port,
-        "TORCHELASTIC_RESTART_COUNT": meeting.restarts,
+        "MASTER_PORT": rendezvous.port,
+        "TORCHELASTIC_RESTART_COUNT": rendezvous.restarts,
         "TORCHELASTIC_MAX_RESTARTS": MAX_RESTARTS,
     }
     words = {
-        "MASTER_ADDR": meeting.address,
+        "MASTER_ADDR": rendezvous.address,
         "ROLE_NAME": "default",
         "TORCHELASTIC_RUN_ID": job,
         "TORCHELASTIC_USE_AGENT_STORE": "False",
@@ -65,7 +65,7 @@ def torchrun_env(environ: Mapping[str, str], place: Place, meeting: Meeting, *, 
 
 
 def address_of(interface: str | None) -> str:
-    """This host's address on ``interface``; without one what its own name resolves to, else loopback."""
+    """Return this host's address on ``interface``; without one, the address of its own name, else loopback."""
     try:
         if interface is not None:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -77,7 +77,7 @@ def address_of(interface: str | None) -> str:
 
 
 def free_port(address: str) -> int:
-    """A port of this host that nobody listens on. Raises ``OSError`` if none is found."""
+    """Return a free port of this host. Raises ``OSError`` if none is found."""
     for port in random.sample(PORTS, 200):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             try:

@@ -1,4 +1,4 @@
-"""Averaging gradients where Horovod does not: what ``elastic.wrap`` makes of an optimizer under torchrun and mpirun."""
+"""Average gradients without Horovod: what ``elastic.wrap`` does under torchrun and mpirun."""
 
 from __future__ import annotations
 
@@ -16,25 +16,24 @@ from hvd_elastic_ext.worker.comms import Comms, choose
 from hvd_elastic_ext.worker.comms import horovod as with_horovod
 
 BUCKET: Final = 32 << 20
-"""Bytes of small gradients gathered before they are sent; a gradient of that size or more travels alone, uncopied."""
+"""Bytes of small gradients sent together; a larger gradient is sent alone, uncopied."""
 
 TUNING: Final = frozenset({"compression", "gradient_predivide_factor", "num_groups", "groups"})
-"""Arguments of Horovod's that change how fast it is, not what the mean is."""
+"""Horovod's arguments that change the speed, not the mean."""
 
 
 class Averaged(Optimizer):
-    """What is added to an optimizer's class. Horovod's wrapped optimizers have the same methods.
+    """Added to an optimizer's class. Horovod's wrapped optimizers have the same methods.
 
-    ``step()`` averages the gradients over all ranks first. To do something
-    with the averaged gradients before that (clip them, unscale them by a
-    ``GradScaler``), call :meth:`synchronize`.
+    ``step()`` first averages the gradients over all ranks. To use the averaged gradients before that (clip them,
+    unscale them by a ``GradScaler``), call :meth:`synchronize`.
     """
 
     _averaging: Averaging
 
     @property
     def accumulating(self) -> bool:
-        """Whether some, but not all, of ``backward_passes_per_step`` have been made: no point to stop at."""
+        """Whether only some of ``backward_passes_per_step`` are done: no point to stop."""
         return self._averaging.passes_per_step > 1 and self._averaging.touched
 
     @property
@@ -42,17 +41,17 @@ class Averaged(Optimizer):
         return self._averaging.passes_per_step
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Change how many backward passes go into one step."""
+        """Set the number of backward passes per step."""
         self._averaging.passes_per_step = _at_least_one(passes)
 
     def synchronize(self) -> None:
-        """Average the gradients now; the next ``step()`` does not do it again."""
+        """Average the gradients now; the next ``step()`` does not."""
         self._averaging.average()
         self._averaging.done = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within this, ``step()`` does not average."""
+        """Do not average in ``step()`` within this context."""
         self._averaging.skip = True
         try:
             yield
@@ -60,12 +59,12 @@ class Averaged(Optimizer):
             self._averaging.skip = False
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, and the passes made so far."""
+        """Drop the gradients, and the passes so far."""
         super().zero_grad(set_to_none)
         self._averaging.forget()
 
     def forget_reductions(self) -> None:
-        """Forget what was under process: a world has ended in the middle of a step."""
+        """Drop a step under way: its world has ended."""
         self._averaging.forget()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -73,7 +72,7 @@ class Averaged(Optimizer):
         self._averaging.watch(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """A copy, or a pickled one, is the plain optimizer: it averages nothing until it is wrapped itself."""
+        """Copy and pickle as the plain optimizer, which averages nothing until it is wrapped."""
         plain = type(self).__mro__[2]
         return _unmade, (plain,), self.__getstate__()
 
@@ -84,17 +83,17 @@ class Averaging:
     def __init__(self, comms: Comms, passes_per_step: int, *, dense: bool = False) -> None:
         self.passes_per_step = _at_least_one(passes_per_step)
         self.touched = False
-        """A backward pass has been made since the last step."""
+        """Whether there was a backward pass since the last step."""
         self.done = False
-        """The gradients are averaged already."""
+        """Whether the gradients are averaged."""
         self.skip = False
         self._comms = comms
         self._dense = dense
-        self._watched: dict[int, weakref.ref[Tensor]] = {}  # by identity: tensors compare by their elements
+        self._watched: dict[int, weakref.ref[Tensor]] = {}  # by identity: tensors compare by element
         self._parameters: Callable[[], list[Tensor]] = list
 
     def watch(self, optimizer: Optimizer) -> None:
-        """Notice backward passes through the optimizer's parameters."""
+        """Observe backward passes through the optimizer's parameters."""
         watched = weakref.ref(optimizer)
         self._parameters = lambda: _parameters(watched())
         for parameter in self._parameters():
@@ -104,11 +103,11 @@ class Averaging:
                 _after_each_pass(parameter, self._passed)
 
     def forget(self) -> None:
-        """No backward pass has been made, and nothing averaged."""
+        """Start a new step."""
         self.touched = self.done = False
 
     def before_step(self, _: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        """Run as a hook before each ``step()``: the step of the optimizer's class itself, whoever calls it and how."""
+        """A hook before each ``step()``: that of the optimizer's class itself, whoever calls it."""
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             if not (self.skip or self.done):
@@ -121,8 +120,7 @@ class Averaging:
     def average(self) -> None:
         """Replace each gradient by the mean over all ranks.
 
-        One that is missing on some ranks counts as zero there; one that is
-        missing on all stays missing, as it would in a single process.
+        A gradient that is missing on some ranks counts as zero there; one that is missing on all stays missing.
         """
         self.touched = False
         size = self._comms.size()
@@ -150,7 +148,7 @@ class Averaging:
                 gradient.copy_(mean.view(gradient.shape))
 
     def _closure(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """Average after each evaluation, the loss too: whatever an optimizer decides from both, all ranks decide."""
+        """Average gradients and loss after each evaluation, so that all ranks decide alike."""
 
         def averaged() -> Any:
             loss = closure()
@@ -186,7 +184,7 @@ class Averaging:
 
 
 def buckets(gradients: Sequence[Tensor], limit: int) -> Iterator[list[Tensor]]:
-    """Group tensors of one type and device, in their order, up to ``limit`` bytes a group."""
+    """Group tensors of one type and device, in order, up to ``limit`` bytes per group."""
     open_ones: dict[tuple[torch.dtype, torch.device], list[Tensor]] = {}
     filled: dict[tuple[torch.dtype, torch.device], int] = {}
     for gradient in gradients:
@@ -212,9 +210,9 @@ def wrap(
 ) -> Optimizer:
     """Return an optimizer whose ``step()`` uses the mean of all ranks' gradients.
 
-    Under Horovod it is ``hvd.DistributedOptimizer``, with all arguments. Elsewhere it is the
-    same object, changed by :func:`average_gradients`; of Horovod's further arguments ``sparse_as_dense`` is
-    obeyed, those that only tune are ignored, and those that ask for something else than the mean are an error.
+    Under Horovod it is ``hvd.DistributedOptimizer`` with all arguments. Elsewhere it is the same object, changed by
+    :func:`average_gradients`. There ``sparse_as_dense`` applies, arguments that only tune are ignored, and arguments
+    that ask for another result than the mean are an error.
 
     ``comms``: the world to average over; None: the one this process joined.
     """
@@ -242,9 +240,8 @@ def average_gradients(
 ) -> Optimizer:
     """Make ``optimizer`` average gradients before each step, and return it.
 
-    It is the same object, of a subclass of its class made for it: state, hooks
-    and schedulers stay. Gradients of ``backward_passes_per_step`` passes are
-    added up, as torch does, and then averaged over the ranks.
+    It stays the same object, with a subclass of its class: state, hooks and schedulers stay. Gradients of
+    ``backward_passes_per_step`` passes are added up, as torch does, and then averaged over the ranks.
     """
     if isinstance(optimizer, Averaged):
         raise UsageError("elastic.wrap: this optimizer is wrapped already")
@@ -253,7 +250,7 @@ def average_gradients(
     optimizer.__class__ = type(plain.__name__, (Averaged, plain), {"__module__": plain.__module__})
     optimizer._averaging = averaging  # type: ignore[attr-defined]
     averaging.watch(optimizer)
-    # A hook, not a method: schedulers and profilers keep the class's own step and call that.
+    # A hook, not a method: schedulers and profilers keep and call the class's own step.
     optimizer.register_step_pre_hook(averaging.before_step)
     return optimizer
 

@@ -13,28 +13,26 @@ from hvd_elastic_ext.worker.comms import current_world
 from hvd_elastic_ext.worker.data.batch_sizes import Rule, lr_factor
 
 KEY: Final = "hvd_elastic_lr_factor"
-"""Where each parameter group says what its rates are multiplied with: committed, rolled back and synced with them."""
+"""The present factor in each parameter group: committed, rolled back and synced with it."""
 
 _RATES: Final = ("lr", "initial_lr", "max_lr", "min_lr")
 
 
 class ScaledLearningRate:
-    """Keeps an optimizer's rates at what they were given as, times the rule's factor for the present world.
+    """Keeps an optimizer's rates at their initial values times the rule's factor for the present world.
 
-    The rates given are those for ``base`` ranks. Calling it applies the rule;
-    calling it again changes nothing. It may be registered as a reset callback,
-    and should be called first thing in the training function, which also
-    covers newcomers and states of another world. Making it applies it, too.
+    The initial rates are those for ``base`` ranks. A call applies the rule; a second call changes nothing. Register it
+    as a reset callback, and call it first in the training function, which covers newcomers and states of another world.
+    The constructor applies it, too.
 
-    ``scheduler``: the one that steers this optimizer, if there is one; make it
-    first. Raises :class:`UsageError` for an unknown rule or base, and for a
-    scheduler of another optimizer.
+    ``scheduler``: the one of this optimizer, if there is one; make it first. Raises :class:`UsageError` for an unknown
+    rule or base, and for a scheduler of another optimizer.
     """
 
     def __init__(self, optimizer: Optimizer, rule: Rule = "linear", *, base: float, scheduler: Any = None) -> None:
         for steering in _schedulers(scheduler):
             if getattr(steering, "optimizer", optimizer) is not optimizer:
-                # They share their groups only until the first of them loads a state.
+                # They share their groups only until one of them loads a state.
                 raise UsageError(
                     f"ScaledLearningRate: {type(steering).__name__} steers another optimizer object; "
                     "wrap the optimizer first (hvd.DistributedOptimizer), then give the wrapped one to both"
@@ -43,7 +41,7 @@ class ScaledLearningRate:
         self.rule = rule
         self.base = base
         self.scheduler = scheduler
-        # Kept by the scheduler itself and not by the groups, so remembered here, without any factor.
+        # The scheduler keeps these itself, so remember them without a factor.
         present = [group.get(KEY, 1.0) for group in optimizer.param_groups]
         self._peaks = [
             (peaked, [peak / factor for peak, factor in zip(peaked.max_lrs, present, strict=True)])
@@ -72,12 +70,12 @@ class ScaledLearningRate:
 
 
 def _times(rate: Any, ratio: float) -> Any:
-    # A rate that is a tensor may be part of a captured graph: it has to stay the same one.
+    # A tensor rate may be part of a captured graph: change it in place.
     return rate.mul_(ratio) if isinstance(rate, Tensor) else rate * ratio
 
 
 def _schedulers(scheduler: Any) -> Iterator[Any]:
-    """Yield the scheduler and those that it is made of."""
+    """Yield the scheduler and its inner schedulers."""
     if scheduler is not None:
         yield scheduler
         for inner in getattr(scheduler, "_schedulers", ()):
@@ -85,7 +83,7 @@ def _schedulers(scheduler: Any) -> Iterator[Any]:
 
 
 def _follow(scheduler: Any, groups: list[dict[str, Any]]) -> None:
-    """A scheduler's base rates are the groups' initial ones, so they need no factor of their own."""
+    """Set the scheduler's base rates to the groups' initial ones."""
     if hasattr(scheduler, "base_lrs") and all("initial_lr" in group for group in groups):
         scheduler.base_lrs = [_plain(group["initial_lr"]) for group in groups]
     if hasattr(scheduler, "_last_lr"):

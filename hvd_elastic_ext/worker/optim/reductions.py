@@ -1,6 +1,6 @@
-"""What a wrapped optimizer knows of the step under process: Horovod's ``DistributedOptimizer``, and ours.
+"""The step under way of a wrapped optimizer: Horovod's ``DistributedOptimizer``, or ours.
 
-Horovod has no public word for it. This is the only place that looks into its bookkeeping.
+Horovod has no public interface for it. Only this module reads its bookkeeping.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from torch import optim
 
 
 def accumulating(optimizer: Any) -> bool:
-    """Whether a step of ``optimizer`` has begun that must not be cut in two.
+    """Whether a step of ``optimizer`` has begun that must not be interrupted.
 
-    That is between the first of several backward passes and the averaging of their sum. Horovod
-    averages beside the backward pass: with it a single pass counts, too, until its reductions have been waited for.
+    That is between the first of several backward passes and the averaging of their sum. Horovod averages beside the
+    backward pass: with it a single pass counts, too, until its reductions have ended.
     """
     own = getattr(optimizer, "accumulating", None)
     return bool(getattr(optimizer, "_handles", None)) if own is None else bool(own)
 
 
 def drop_step(optimizer: optim.Optimizer) -> None:
-    """Drop gradients, and reductions that were under process: their handles mean nothing in another world."""
+    """Drop gradients, and pending reductions: their handles mean nothing in another world."""
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None
@@ -29,10 +29,9 @@ def drop_step(optimizer: optim.Optimizer) -> None:
 
 
 def forget_reductions(optimizer: Any) -> None:
-    """Return the bookkeeping of ``hvd.DistributedOptimizer`` (or ours) to the start of a step.
+    """Reset the bookkeeping of ``hvd.DistributedOptimizer`` (or ours) to the start of a step.
 
-    Horovod does some of this when state is loaded; the rank whose state is
-    sent never loads it, and would go into the next world with old handles.
+    Horovod does part of this when state is loaded; the root of a sync never loads it, and would keep old handles.
     """
     forget = getattr(optimizer, "forget_reductions", None)
     if forget is not None:

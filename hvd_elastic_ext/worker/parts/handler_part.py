@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from torch import nn, optim
+from torch import nn
 
-from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.checkpoint.values.write import is_fit
+from hvd_elastic_ext.worker.parts import state_dicts
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +45,10 @@ class HandlerPart:
                 "makes it, and does not outlive the process",
                 type(self.handler).__name__, key, type(after[key]).__name__,
             )  # fmt: skip
-        return saved
+        return state_dicts.apart(saved)
 
     def restore(self, tree: Any) -> None:
-        for key, value in tree.items():
-            setattr(self.handler, key, value)
+        state_dicts.assign(self.handler, tree)
         self.handler.restore()
 
     def settle(self) -> None:
@@ -61,6 +61,4 @@ class HandlerPart:
 
 def _is_saved(value: object, *, fresh: bool) -> bool:
     """Whether a handler's attribute is something saved. A model that came with the last save is a copy."""
-    if isinstance(value, nn.Module):
-        return fresh and tree_codec.is_writable(value)
-    return not callable(value) and tree_codec.is_writable(value, without=(nn.Module, optim.Optimizer))
+    return fresh if isinstance(value, nn.Module) else is_fit(value)

@@ -17,9 +17,11 @@ from typing import Any, Final
 
 from torch import Tensor, nn, optim
 
+from hvd_elastic_ext.checkpoint.values.read import read
+from hvd_elastic_ext.checkpoint.values.write import Unfit, is_fit, write
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.optim.reductions import drop_step
+from hvd_elastic_ext.worker.parts import state_dicts
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,7 @@ PATIENCE: Final = 6
 class Content:
     """What an attribute held: equal to another if nothing has been changed since."""
 
-    data: bytes
+    data: str
     tensors: list[Tensor] = field(compare=False)
     objects: list[tuple[int, int]]
 
@@ -88,7 +90,7 @@ class SnapshotPart:
                 self._nothing_new(name, contents[name])
         live = self._live()
         saved = {name: value for name, value in vars(self.value).items() if name in self._names}
-        return {name: value for name, value in saved.items() if self._is_kept(name, value, live)}
+        return state_dicts.apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
 
     def assigned(self, name: str) -> None:
         """``value.name`` has been assigned to; while saving, that is where things are saved."""
@@ -96,15 +98,15 @@ class SnapshotPart:
             self._assigned.add(name)
 
     def restore(self, tree: Any) -> None:
-        if not isinstance(tree, dict):
+        if not isinstance(tree, dict) or tree.keys() != {"values", "models"}:
             raise Permanent("the commit is of another State; build the same State on every rank")
         self._own = {name: copy.deepcopy(getattr(self.value, name)) for name in self._merged}
-        for name in self._names - tree.keys():
+        names = {name for group in tree.values() for name in group}
+        for name in self._names - names:
             if name in self._first:  # no save had ever changed it when this commit was taken
                 setattr(self.value, name, _copy_of(self._first[name]))
-        self._names |= tree.keys()
-        for name, value in tree.items():
-            setattr(self.value, name, value)
+        self._names |= names
+        state_dicts.assign(self.value, tree)
         self._restore()
 
     def settle(self) -> None:
@@ -164,7 +166,7 @@ class SnapshotPart:
     def _is_kept(self, name: str, value: Any, live: frozenset[int]) -> bool:
         """Whether what is saved in ``name`` can be committed; what cannot is said once."""
         is_copy = name in self._copies and not any(_is_live(node) and id(node) in live for node in _nodes(value))
-        if tree_codec.is_writable(value, without=() if is_copy else LIVE):
+        if is_copy if isinstance(value, nn.Module) else is_fit(value):
             return True
         if name not in self._left_out:
             self._left_out.add(name)
@@ -180,12 +182,12 @@ def _is_live(node: object) -> bool:
     return isinstance(node, LIVE)
 
 
-def _content(value: Any, *, without: tuple[type, ...] = LIVE) -> Content | None:
+def _content(value: Any) -> Content | None:
     """What an attribute holds, for comparison; None for what cannot be saved, or is live."""
     tensors: list[Tensor] = []
     try:
-        data = tree_codec.write(value, tensors, without=without)
-    except tree_codec.UNWRITABLE:
+        data = write(value, tensors)
+    except Unfit:
         return None
     return Content(data, tensors, [(id(node), _version(node)) for node in _nodes(value)])
 
@@ -211,4 +213,4 @@ def _version(node: Any) -> int:
 
 
 def _copy_of(content: Content) -> Any:
-    return tree_codec.read(content.data, lambda index, kind: content.tensors[index].clone(), admitted=None)
+    return read(content.data, lambda index, kind: content.tensors[index].clone())

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.checkpoint.values.read import read
+from hvd_elastic_ext.checkpoint.values.write import write
+from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.worker.commits.copying import advise_huge
 
 
@@ -69,11 +70,31 @@ def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor]
     if type(tree) in (list, tuple):
         beside = own if type(own) is type(tree) and len(own) == len(tree) else [None] * len(tree)
         settled = [settle(value, other, pairs, new=new) for value, other in zip(tree, beside, strict=True)]
-        if type(tree) is list:
-            return settled
-        # Kept where it can be: one tuple in two places is written once, and equal state is to be equal bytes.
-        return tree if all(map(operator.is_, settled, tree)) else tuple(settled)
-    return tree_codec.copied(tree)
+        return settled if type(tree) is list else tuple(settled)
+    return copied(tree)
+
+
+def copied(value: Any) -> Any:
+    """A copy that shares nothing with ``value``. (``copy.deepcopy`` would copy all that a tensor is a view of.)"""
+    tensors: list[Tensor] = []
+    return read(write(value, tensors), lambda index, kind: tensors[index].detach().clone())
+
+
+def apart(saved: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes in which a user's own ``save`` keeps things, as a tree: copies of models by their state."""
+    models = {name: value.state_dict() for name, value in saved.items() if isinstance(value, nn.Module)}
+    return {"values": {name: value for name, value in saved.items() if name not in models}, "models": models}
+
+
+def assign(owner: object, tree: Mapping[str, Any]) -> None:
+    """Make the attributes of ``owner`` what :func:`apart` saw. Raises :class:`Permanent` if a copy is not there."""
+    for name, value in tree["values"].items():
+        setattr(owner, name, value)
+    for name, state in tree["models"].items():
+        model = getattr(owner, name, None)
+        if not isinstance(model, nn.Module):
+            raise Permanent(f"the commit has a copy of a model under {name!r}, and there is none here")
+        model.load_state_dict(state)
 
 
 def fits(live: object, committed: Tensor) -> bool:

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor, nn, optim
 
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
@@ -128,7 +127,7 @@ class ModelPart(_Usual):
         if lent:
             _fit_buffers(self.value, tree)
             _demand_same_tensors(self.capture(), tree, keys=lent)
-        given = {key: value if key in lent else tree_codec.copied(value) for key, value in tree.items()}
+        given = {key: value if key in lent else state_dicts.copied(value) for key, value in tree.items()}
         try:
             self.value.load_state_dict(given)
         except RuntimeError as error:

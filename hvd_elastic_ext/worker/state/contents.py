@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-import pickle
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Final, Literal
@@ -12,26 +11,23 @@ from typing import Any, Final, Literal
 import torch
 from torch import Tensor, nn
 
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.read import TensorAt, read
+from hvd_elastic_ext.checkpoint.values.trees import VALUES
+from hvd_elastic_ext.checkpoint.values.write import Unfit, is_parameter, write
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.layout import Layout
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
-from hvd_elastic_ext.worker.parts.snapshot_part import LIVE, SnapshotPart
-from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart, Part, Stateful
+from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
+from hvd_elastic_ext.worker.parts.torch_parts import ModelPart, OptimizerPart, Part
 
 log = logging.getLogger(__name__)
-
-VALUES: Final = "\0values"
-"""Where the plain values are among the parts of a written tree; no attribute can be called that."""
 
 PROBED: Final = 128
 """Tensors that are compared to notice a change behind torch's back."""
 
 PROBES: Final = 16
 """Elements of each: every one may be the first touch of its page for a while, and all ranks wait."""
-
-NAMED: Final = (*LIVE, Stateful)
-"""What needs a name of its own in the State: inside a container it would come back as a copy that nobody uses."""
 
 Versions = list[tuple[int, int]]
 """Which tensor object, and how often torch has written to it."""
@@ -123,28 +119,28 @@ class Inventory:
 
     def write(self) -> Written:
         """Write the live state. Raises :class:`Permanent` naming what cannot be committed."""
-        trees: dict[str, bytes] = {}
+        texts: dict[str, str] = {}
         tensors: list[Tensor] = []
         firm: list[bool] = []
         for name, part in self.parts.items():
             known = len(tensors)
-            trees[name] = tree_codec.write_one(name, part.capture(), tensors)
-            firm += [part.firm or tree_codec.is_parameter(tensor) for tensor in tensors[known:]]
+            texts[name] = write_one(name, part.capture(), tensors)
+            firm += [part.firm or is_parameter(tensor) for tensor in tensors[known:]]
         known = len(tensors)
-        trees[VALUES] = tree_codec.write_named(self.values(), tensors, without=NAMED)
+        texts[VALUES] = _write_values(self.values(), tensors)
         self._demand_no_parameters_of(tensors[:known], among=tensors[known:])
         firm += [False] * (len(tensors) - len(firm))
-        return Written(pickle.dumps(trees, protocol=5), tensors, firm)
+        return Written(trees.encode(texts), tensors, firm)
 
     def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
         """A list of a model's parameters would come back as copies, which no optimizer steps and nothing clips."""
-        held = {id(tensor) for tensor in among if tree_codec.is_parameter(tensor)}
+        held = {id(tensor) for tensor in among if is_parameter(tensor)}
         if not held or held.isdisjoint(map(id, parts)):
             return
         lent = held.intersection(map(id, parts))
         for name, value in self.values().items():
             own: list[Tensor] = []
-            tree_codec.write_one(name, value, own)
+            write(value, own)
             if not lent.isdisjoint(map(id, own)):
                 raise Permanent(
                     f"state.{name} ({type(value).__name__}) holds parameters of a model of this State, which would "
@@ -157,21 +153,20 @@ class Inventory:
         layout: Layout,
         *,
         views: Sequence[Tensor],
-        admitted: Collection[tree_codec.Name] | None,
         only_reloaded: bool = False,
     ) -> None:
         """Make the live state what was written as ``tree``, with ``views`` for its tensors.
 
         With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.
         """
-        trees = tree_codec.read(tree, _no_tensor, admitted=frozenset())
-        self._demand_same_parts(trees)
+        texts = trees.decode(tree)
+        self._demand_same_parts(texts)
         for name, part in self.parts.items():
             if part.reload or not only_reloaded:
                 at = _borrowed(views) if part.borrows else _copied(layout, views)
-                _restore(part, tree_codec.read(trees[name], at, admitted=admitted), name=name)
+                _restore(part, read(texts[name], at), name=name)
         if not only_reloaded:
-            self._assign(tree_codec.read(trees[VALUES], _copied(layout, views), admitted=admitted))
+            self._assign(read(texts[VALUES], _copied(layout, views)))
 
     def settle(self) -> None:
         """Let every part forget what was under way when the last world ended."""
@@ -204,23 +199,37 @@ class Inventory:
             self._names.append(name)
         return True
 
-    def names_in(self, tree: bytes) -> frozenset[tree_codec.Name]:
-        """Types and functions in a tree that this process wrote."""
-        trees = tree_codec.read(tree, _no_tensor, admitted=frozenset())
-        return frozenset(name for inner in trees.values() for name in tree_codec.names_in(inner))
-
     def _assign(self, values: Mapping[str, Any]) -> None:
         for name, value in values.items():
             if name not in self._names:
                 self._names.append(name)
             setattr(self.owner, name, value)
 
-    def _demand_same_parts(self, trees: Mapping[str, bytes]) -> None:
-        different = (trees.keys() - {VALUES}) ^ self.parts.keys()
+    def _demand_same_parts(self, texts: Mapping[str, str]) -> None:
+        different = (texts.keys() - {VALUES}) ^ self.parts.keys()
         if different:
             name = min(different)
             where = "only in this process's State" if name in self.parts else "in the commit, but not in this State"
             raise Permanent(f"state.{name} is {where}; build the same State on every rank")
+
+
+def write_one(name: str, value: Any, tensors: list[Tensor]) -> str:
+    """Return ``value`` as text. Raises :class:`Permanent` that says what of ``state.NAME`` cannot be committed."""
+    try:
+        return write(value, tensors)
+    except Unfit as unfit:
+        raise Permanent(f"state.{name}{unfit.path} cannot be committed: {unfit}") from None
+
+
+def _write_values(values: Mapping[str, Any], tensors: list[Tensor]) -> str:
+    known = len(tensors)
+    try:
+        return write(dict(values), tensors)
+    except Unfit:
+        del tensors[known:]
+        for name, value in values.items():
+            write_one(name, value, [])
+        raise
 
 
 def _restore(part: Part, tree: Any, *, name: str) -> None:
@@ -249,15 +258,11 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
 
 
-def _no_tensor(index: int, kind: str) -> Any:
-    raise Permanent("a commit's tree has a tensor where none can be; run the same code on every rank")
-
-
-def _borrowed(views: Sequence[Tensor]) -> Callable[[int, str], Tensor]:
+def _borrowed(views: Sequence[Tensor]) -> TensorAt:
     return lambda index, kind: views[index]
 
 
-def _copied(layout: Layout, views: Sequence[Tensor]) -> Callable[[int, str], Tensor]:
+def _copied(layout: Layout, views: Sequence[Tensor]) -> TensorAt:
     def at(index: int, kind: str) -> Tensor:
         tensor = views[index].to(layout.places[index].device, copy=True)
         if kind in ("parameter", "frozen"):

@@ -9,7 +9,6 @@ from typing import Any, Final
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory_limits import memory_warning
 from hvd_elastic_ext.worker.comms import Comms
@@ -31,10 +30,6 @@ from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from hvd_elastic_ext.worker.sync.interrupts import Stopping
 
 log = logging.getLogger(__name__)
-
-admitted_by_user: Final[set[tree_codec.Name]] = set()
-"""Types and functions that may come from other ranks though no State here holds one."""
-
 
 WORTH_PREPARING: Final = 16 << 20
 """Bytes of a commit from which on its memory is asked for beforehand."""
@@ -294,7 +289,7 @@ class Keeper:
             view if firm else place.view(loose)
             for place, firm, view in zip(commit.layout.places, commit.layout.firm, commit.views, strict=True)
         ]
-        self._inventory.put_back(tree, commit.layout, views=views, admitted=self._admitted())
+        self._inventory.put_back(tree, commit.layout, views=views)
         self._take(self._identity())
 
     def _settle_in(self) -> None:
@@ -456,15 +451,7 @@ class Keeper:
         return commit.record.step
 
     def _put_back(self, commit: Commit, *, only_reloaded: bool = False) -> None:
-        admitted = self._admitted() if commit.record.foreign or commit.record.stored else None
-        self._inventory.put_back(
-            commit.tree, commit.layout, views=commit.views, admitted=admitted, only_reloaded=only_reloaded
-        )
-
-    def _admitted(self) -> frozenset[tree_codec.Name]:
-        """What this process holds itself may come from others."""
-        tree = self._mark.tree if self._mark is not None else self._inventory.write().tree
-        return self._inventory.names_in(tree) | admitted_by_user
+        self._inventory.put_back(commit.tree, commit.layout, views=commit.views, only_reloaded=only_reloaded)
 
     def _counted_optimizer(self) -> Any:
         """The optimizer whose steps are the job's steps: the one called ``optimizer``, else the first."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from torch import Tensor
-
+from hvd_elastic_ext.checkpoint.values import read as reading
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values import write as writing
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import Commit
 from hvd_elastic_ext.worker.parts import rng
 
@@ -22,19 +22,19 @@ class Own(NamedTuple):
 def write(program: str, *, keep_rng: bool) -> bytes:
     """This rank's own part of a commit that is taken now."""
     states = rng.capture() if keep_rng else None
-    return tree_codec.write_one("rng", {"program": program, "rng": states}, [])
+    return trees.encode_value(writing.write({"program": program, "rng": states}, []))
 
 
 def read(commit: Commit) -> Own:
-    """What :func:`write` wrote; nothing, if the commit was handed over to a slot that had no part of its own.
-
-    Memory of this slot's own processes is trusted; what was on storage is not.
-    """
+    """What :func:`write` wrote; nothing, if the commit was handed over to a slot that had no part of its own."""
     if not commit.local:
         return Own("", None)
-    own = tree_codec.read(commit.local, _no_tensor, admitted=frozenset() if commit.record.stored else None)
-    return Own(own["program"], own["rng"])
+    try:
+        own = reading.read(trees.decode_value(commit.local), _no_tensor)
+        return Own(own["program"], own["rng"])
+    except (ValueError, TypeError, LookupError) as error:
+        raise Permanent(f"a rank's own part of a commit cannot be read: {error!r}") from error
 
 
-def _no_tensor(index: int, kind: str) -> Tensor:
-    raise Permanent("the state of random generators holds no tensors")
+def _no_tensor(index: int, kind: str) -> Any:
+    raise ValueError("it holds a tensor")

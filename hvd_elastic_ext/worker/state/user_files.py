@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import shutil
 import stat
 import tempfile
@@ -18,14 +17,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, is_inside, put
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.read import read
+from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import Commit, Contents
 from hvd_elastic_ext.worker.parts import rng
 
@@ -109,8 +110,8 @@ def written(own: Checkpoint, local: bytes) -> Iterator[Contents]:
         with rng.untouched():
             own.save(folder)
         try:
-            tree = tree_codec.write_one(FILES, dict(_files(folder)), tensors)
-            yield Contents(pickle.dumps({FILES: tree}, protocol=5), tensors, [True] * len(tensors), local)
+            tree = trees.encode({FILES: write(dict(_files(folder)), tensors)})
+            yield Contents(tree, tensors, [True] * len(tensors), local)
         finally:
             tensors.clear()  # on NFS what is mapped stays in the folder under another name
 
@@ -169,7 +170,7 @@ def _bytes_of(path: Path, length: int) -> Tensor:
 
 def are_in(commit: Commit) -> bool:
     """Whether a commit is such files, and not a State."""
-    return bool(tree_codec.read(commit.tree, _no_tensor, admitted=frozenset()).keys() == {FILES})
+    return trees.decode(commit.tree).keys() == {FILES}
 
 
 def take_back(own: Checkpoint | None, commit: Commit) -> None:
@@ -179,8 +180,7 @@ def take_back(own: Checkpoint | None, commit: Commit) -> None:
             "it holds files that a save function of the user's wrote, and this State has none; "
             "give it checkpoint=elastic.Checkpoint(save=…, load=…)"
         )
-    trees = tree_codec.read(commit.tree, _no_tensor, admitted=frozenset())
-    files = tree_codec.read(trees[FILES], lambda index, kind: commit.views[index], admitted=frozenset())
+    files = read(trees.decode(commit.tree)[FILES], lambda index, kind: commit.views[index])
     parts = files.values() if isinstance(files, dict) else [files]
     if not all(isinstance(data, Tensor) and data.dtype == torch.uint8 for data in parts):
         raise Permanent("it has something in it that is no file")
@@ -200,7 +200,3 @@ def _load(own: Checkpoint, folder: Path) -> None:
     except Exception as error:
         why = " ".join(str(error).split())
         raise Permanent(f"load of checkpoint= raised {type(error).__name__}: {why}") from error
-
-
-def _no_tensor(index: int, kind: str) -> Any:
-    raise Permanent("a commit's tree has a tensor where none can be; run the same code on every rank")

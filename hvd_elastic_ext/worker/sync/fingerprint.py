@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
-from collections import deque
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hvd_elastic_ext.checkpoint.values.trees import encode_value
+from hvd_elastic_ext.checkpoint.values.write import write
+
 
 def fingerprint(tree: Any) -> str:
-    """Hash tensors by type, shape and bytes (not by device), containers by content, the rest as pickled."""
+    """Hash tensors by type, shape and bytes (not by device), containers by content, the rest as text."""
     digest = hashlib.blake2b(digest_size=16)
     for piece in _pieces(tree):
         digest.update(len(piece).to_bytes(8, "little"))
@@ -34,19 +35,11 @@ def _pieces(node: Any) -> Iterator[bytes]:
         yield f"sequence {len(node)}".encode()
         for value in node:
             yield from _pieces(value)
-    elif isinstance(node, Set):
-        yield repr(sorted(map(repr, node))).encode()
-    elif node is None or isinstance(node, bool | int | float | str | bytes):
-        yield repr(node).encode()
-    elif isinstance(node, deque):
-        yield f"deque {node.maxlen}".encode()
-        yield from _pieces(list(node))
-    elif hasattr(node, "__dict__") and not isinstance(node, type):
-        # By its attributes: pickled, a set within would differ from process to process.
-        yield f"{type(node).__module__}.{type(node).__qualname__}".encode()
-        yield from _pieces(vars(node))
     else:
-        yield pickle.dumps(node, protocol=4)
+        tensors: list[Tensor] = []
+        yield encode_value(write(node, tensors))
+        for tensor in tensors:
+            yield from _pieces(tensor)
 
 
 def _content(tensor: Tensor) -> bytes:

@@ -14,11 +14,11 @@ from typing import Any
 from discover.kube.client import Access, Cluster, Timeouts
 from discover.kube.reflector import NODES, PODS, Reflector, Resource
 from discover.kube.transport import Collection, Request
-from discover.kube.watch_audit import Recheck
+from discover.kube.watch_audit import WatchAudit
 from discover.selection.objects import ClusterEvent, ClusterSnapshot
 from tests.support.kube.server import KubeServer
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import Counted
+from tests.unit.discover.scripted import CountedMetrics
 
 LABELS = {"job": "job"}
 
@@ -61,10 +61,10 @@ class Follower:
     def __init__(self, collection: Collection, resource: Resource, clock: HurriedClock) -> None:
         self.clock = clock
         self.collection = Counting(collection, clock)
-        self.counted = Counted()
+        self.counted = CountedMetrics()
         self.tells: deque[ClusterEvent] = deque()
         self.reflector = Reflector(
-            self.collection, resource, self.tells.extend, clock=clock, draw=random.random, witness=self.counted
+            self.collection, resource, self.tells.extend, clock=clock, draw=random.random, metrics=self.counted
         )
 
     @property
@@ -92,7 +92,7 @@ class Follower:
         wait_until(lambda: self.names == set(names), what=f"exactly {names}", timeout=60, show=lambda: self.names)
 
     def watches(self) -> None:
-        wait_until(lambda: self.reflector.contact.watching, what="a watch", timeout=60)
+        wait_until(lambda: self.reflector.status.watching, what="a watch", timeout=60)
 
 
 @contextmanager
@@ -123,12 +123,12 @@ def followed(
 def rechecked(follower: Follower, folder: Path) -> Iterator[None]:
     """Look beside the watch, too, over connections of its own."""
     beside = Cluster(Access(str(folder / "kubeconfig"))).pods("default", lambda: "job=job")
-    recheck = Recheck(beside, follower.reflector, clock=follower.clock)
-    recheck.start()
+    audit = WatchAudit(beside, follower.reflector, clock=follower.clock)
+    audit.start()
     try:
         yield
     finally:
-        recheck.stop()
+        audit.stop()
 
 
 def eventually(condition: Callable[[], object], what: str) -> None:

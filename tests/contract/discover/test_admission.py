@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from discover.selection.damping import Answers
+from discover.selection.damping import ProbeResults
 from discover.sources.admission_probe import TcpProbe
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import Host
@@ -65,7 +65,7 @@ class Asking:
         self.calls += 1
         self.news.set()
 
-    def ask(self, *wanted: Host, there: set[str] | None = None) -> Answers:
+    def ask(self, *wanted: Host, there: set[str] | None = None) -> ProbeResults:
         return self.kind.probe.follow(wanted, there=there or {host.uid for host in wanted})
 
     def until_admitted(self, host: Host, *wanted: Host) -> None:
@@ -101,7 +101,7 @@ def test_who_answers_is_admitted_and_it_is_told(kind, asking):
     assert asking.ask(A).admit(A)
 
 
-def test_who_does_not_answer_is_refused_with_a_reason_and_it_is_told(asking):
+def test_a_host_that_does_not_answer_is_refused_with_a_reason(asking):
     asking.ask(A)
     assert asking.news.wait(DEADLINE)
     assert A.name in asking.ask(A).refused[A.uid]
@@ -124,7 +124,7 @@ def test_who_answered_once_is_admitted_for_life(kind, asking):
     assert asking.ask(there={A.uid}).admit(A), "also while it is not asked for"
 
 
-def test_one_that_does_not_answer_holds_up_no_other(kind, asking):
+def test_a_publisher_that_hangs_delays_no_other(kind, asking):
     kind.open(B.name)
     asking.until_admitted(B, A)
 

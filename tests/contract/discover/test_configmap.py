@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from discover.publishing.configmap import LARGEST, OVERLAP, WRITE, Delegate, own_in_time
-from discover.publishing.file_lock import Taken
+from discover.publishing.configmap import MAX_DATA, OVERLAP, WRITE_INTERVAL, BackgroundConfigMap, own_in_time
+from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.publication import Departure, from_json
@@ -68,9 +68,9 @@ def test_it_is_written_only_when_it_says_something_else(writing: Writing) -> Non
     assert writing.written == writing.kube.counts.of("patch", "configmaps") == 1
 
 
-def test_a_daemon_that_starts_again_writes_nothing_but_its_name_and_knows_what_stood_there(writing: Writing) -> None:
+def test_a_restarted_daemon_writes_only_its_lease_and_knows_the_published_hosts(writing: Writing) -> None:
     writing.configmap().publish(publication(1, "ba"))
-    assert writing.configmap("two").standing().names == ("b", "a")
+    assert writing.configmap("two").published_before().names == ("b", "a")
 
 
 def test_keys_of_others_are_left_alone(writing: Writing) -> None:
@@ -162,7 +162,7 @@ def test_more_than_a_configmap_takes_goes_without_the_publication(admin: Writing
     with pytest.raises(PublishFailed, match="more than a ConfigMap takes"):
         configmap.publish(publication(3, [f"{'x' * 60}.{name}" for name in many]))
     assert len(admin.hosts() or ()) == 12_000
-    assert len(admin.data()["hosts"]) < LARGEST
+    assert len(admin.data()["hosts"]) < MAX_DATA
 
 
 # The last survivor
@@ -192,7 +192,7 @@ def test_the_publication_is_not_held_back(writing: Writing) -> None:
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_a_survivor_of_an_earlier_life_stays_too_and_goes_with_its_pod(writing: Writing) -> None:
+def test_a_kept_host_of_an_earlier_run_stays_too_and_goes_with_its_pod(writing: Writing) -> None:
     writing.configmap().publish(publication(1, "a"))
     writing.clock.advance(60.0)
     configmap, wanted = writing.configmap("one"), publication(1, "b")
@@ -208,7 +208,7 @@ def test_a_survivor_of_an_earlier_life_stays_too_and_goes_with_its_pod(writing: 
 
 def test_a_second_daemon_does_not_write_and_says_who_does(writing: Writing) -> None:
     writing.configmap("one").publish(publication(1, "a"))
-    with pytest.raises(Taken, match="hvd-discover one already writes it"):
+    with pytest.raises(OwnedByOther, match="hvd-discover one already writes it"):
         writing.configmap("two").publish(publication(1, "b"))
     assert writing.hosts() == ["a:1"]
 
@@ -217,20 +217,20 @@ def test_the_holder_renews_it_and_needs_no_more_than_that(writing: Writing) -> N
     one, two, wanted = writing.configmap("one"), writing.configmap("two"), publication(1, "a")
     for _ in range(20):
         one.publish(wanted)
-        with pytest.raises(Taken):
+        with pytest.raises(OwnedByOther):
             two.publish(publication(1, "b"))
         writing.clock.advance(5.0)
     assert writing.kube.counts.of("update", "leases") == 9
     assert writing.hosts() == ["a:1"]
 
 
-def test_one_that_has_vanished_is_followed_once_its_lease_is_over(writing: Writing) -> None:
+def test_another_daemon_takes_over_once_the_lease_has_expired(writing: Writing) -> None:
     writing.configmap("one").publish(publication(1, "a"))
     two, wanted = writing.configmap("two"), publication(1, "ab")
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(wanted)
     writing.clock.advance(29.0)
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(wanted)
     writing.clock.advance(1.0)
     two.publish(wanted)
@@ -247,39 +247,39 @@ def test_one_that_ends_is_followed_at_once(writing: Writing) -> None:
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_one_that_was_stopped_and_goes_on_overwrites_nobody(writing: Writing) -> None:
+def test_a_daemon_that_was_stopped_and_continues_overwrites_nothing(writing: Writing) -> None:
     one, two = writing.configmap("one"), writing.configmap("two")
     one.publish(publication(1, "a"))
     writing.clock.advance(15.0)
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(publication(1, "ab"))
     writing.clock.advance(30.0)
     two.publish(publication(1, "ab"))
     with pytest.raises(PublishFailed, match="another daemon has just claimed"):
         one.publish(publication(2, "a"))
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         one.publish(publication(2, "a"))
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_one_that_gets_it_back_begins_with_what_stands_there_by_then(writing: Writing) -> None:
+def test_a_daemon_that_gets_the_lease_back_begins_with_what_is_published_then(writing: Writing) -> None:
     one, two = writing.configmap("one"), writing.configmap("two")
     one.publish(publication(1, "a"))
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         two.publish(publication(1, "b"))
     writing.clock.advance(30.0)
     writing.dead.add("a")
     two.publish(publication(1, "b"))
     with pytest.raises(PublishFailed, match="another daemon has just claimed"):
         one.publish(publication(2, "c"))
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         one.publish(publication(2, "c"))
     two.close()
     one.publish(publication(2, "c"))
     assert writing.hosts() == ["b:1", "c:1"]  # and the survivor is that of the other
 
 
-def test_one_that_was_stopped_in_the_middle_of_a_change_overwrites_nobody(writing: Writing) -> None:
+def test_a_daemon_stopped_during_a_write_overwrites_nothing(writing: Writing) -> None:
     """It holds the lease when it begins, and not any more when its change arrives."""
     one = writing.configmap("one")
     one.publish(publication(1, "a"))
@@ -289,7 +289,7 @@ def test_one_that_was_stopped_in_the_middle_of_a_change_overwrites_nobody(writin
     assert writing.hosts() == ["b:1"]
 
 
-def test_two_that_want_it_at_once_are_one_that_has_it(kube: KubeServer, tmp_path: Path) -> None:
+def test_of_two_daemons_that_want_the_lease_one_gets_it(kube: KubeServer, tmp_path: Path) -> None:
     writing = Writing(kube, tmp_path, "rbac.yaml", "configmap.yaml")
     daemons = [writing.configmap(str(number), clock=SystemClock()) for number in range(4)]
     together, ends = threading.Barrier(len(daemons)), []
@@ -299,7 +299,7 @@ def test_two_that_want_it_at_once_are_one_that_has_it(kube: KubeServer, tmp_path
         try:
             daemons[number].publish(publication(1, [f"of-{number}"]))
             ends.append(number)
-        except (PublishFailed, Taken):
+        except (PublishFailed, OwnedByOther):
             pass
 
     threads = [threading.Thread(target=race, args=(number,)) for number in range(len(daemons))]
@@ -323,15 +323,15 @@ class Outside:
         self.failures = 0
         self.owns: list[bool] = []
         self.configmap = writing.configmap(me)
-        self.delegate = Delegate(self.configmap, clock=writing.clock, failed=self._fail, owns=self.owns.append)
+        self.delegate = BackgroundConfigMap(
+            self.configmap, clock=writing.clock, failed=self._fail, owns=self.owns.append
+        )
 
     def _fail(self) -> None:
         self.failures += 1
 
 
-def test_what_is_handed_over_is_brought_out_beside_the_loop_however_slow_the_server(
-    kube: KubeServer, tmp_path: Path
-) -> None:
+def test_publish_returns_at_once_however_slow_the_server(kube: KubeServer, tmp_path: Path) -> None:
     writing = Writing(kube, tmp_path)
     outside = Outside(writing)
     outside.delegate.start()
@@ -371,20 +371,20 @@ def test_whoever_ends_lets_the_next_one_have_it(admin: Writing) -> None:
     assert "holderIdentity" not in admin.kube.get("leases", NAME)["spec"]
 
 
-def test_of_many_changes_the_first_comes_out_at_once_and_then_the_newest_in_due_time(writing: Writing) -> None:
+def test_of_fast_changes_the_first_is_written_at_once_and_then_the_newest_after_the_interval(writing: Writing) -> None:
     outside = Outside(writing)
     outside.delegate.publish(publication(1, "a"))
     outside.delegate.turn()
     assert (writing.hosts(), writing.written) == (["a:1"], 1)
     for number in range(2, 32):  # ten in a second
         outside.delegate.publish(publication(number, ["a", f"h-{number}"]))
-        assert outside.delegate.turn() == pytest.approx(WRITE - (number - 2) * 0.1)
+        assert outside.delegate.turn() == pytest.approx(WRITE_INTERVAL - (number - 2) * 0.1)
         writing.clock.advance(0.1)
     assert writing.written == 1
     writing.clock.advance(0.01)
     outside.delegate.turn()
     assert (writing.hosts(), writing.written) == (["a:1", "h-31:1"], 2)
-    writing.clock.advance(WRITE)
+    writing.clock.advance(WRITE_INTERVAL)
     outside.delegate.publish(publication(32, "ab"))
     outside.delegate.turn()
     assert (writing.hosts(), writing.written) == (["a:1", "b:1"], 3)
@@ -396,12 +396,12 @@ def test_of_many_changes_the_first_comes_out_at_once_and_then_the_newest_in_due_
 def test_what_stood_there_is_found_out_however_long_the_server_is_away(writing: Writing) -> None:
     writing.configmap("before").publish(publication(1, "ba"))
     outside, told = Outside(writing), []
-    outside.delegate.recall(lambda: told.append(outside.delegate.stood))
+    outside.delegate.recall(lambda: told.append(outside.delegate.earlier))
     with writing.kube.down():
         for _ in range(6):
             outside.delegate.turn()
             writing.clock.advance(30.0)
-        assert outside.delegate.stood is None
+        assert outside.delegate.earlier is None
         assert "trying again" in outside.delegate.problem
         assert told == []
     outside.delegate.turn()
@@ -417,17 +417,17 @@ def test_where_none_stood_there_that_is_known_at_once(admin: Writing) -> None:
     outside = Outside(admin)
     outside.delegate.recall(lambda: None)
     outside.delegate.turn()
-    assert outside.delegate.stood is not None
-    assert outside.delegate.stood.names == ()
+    assert outside.delegate.earlier is not None
+    assert outside.delegate.earlier.names == ()
 
 
-def test_nothing_is_brought_out_before_it_is_known(admin: Writing) -> None:
+def test_nothing_is_published_before_the_earlier_hosts_are_known(admin: Writing) -> None:
     outside = Outside(admin)
     failing = admin.kube.faults.on("get", "configmaps").answer(statuses.internal("etcd is away"))
     outside.delegate.recall(lambda: None)
     outside.delegate.publish(publication(1, "a"))
     outside.delegate.turn()
-    assert (outside.delegate.stood, admin.hosts()) == (None, None)
+    assert (outside.delegate.earlier, admin.hosts()) == (None, None)
     failing.stop()
     admin.clock.advance(10.0)
     outside.delegate.turn()
@@ -443,16 +443,16 @@ def test_where_the_right_is_missing_that_is_believed_after_some_tries(
     outside.delegate.recall(lambda: None)
     for _ in range(2):
         outside.delegate.turn()
-        assert outside.delegate.stood is None
+        assert outside.delegate.earlier is None
         writing.clock.advance(30.0)
     outside.delegate.turn()
-    assert outside.delegate.stood is not None
-    assert outside.delegate.stood.names == ()
+    assert outside.delegate.earlier is not None
+    assert outside.delegate.earlier.names == ()
     assert "docker/manifests/configmap.yaml gives the right" in caplog.text
     writing.close()
 
 
-def test_a_server_that_refuses_at_first_after_it_was_away_is_not_taken_at_its_word(writing: Writing) -> None:
+def test_a_403_of_a_server_that_was_away_does_not_hide_anything(writing: Writing) -> None:
     """One that has only just started may not know its rules yet; and whoever forgets what stood there drops hosts."""
     writing.configmap("before").publish(publication(1, "ba"))
     outside = Outside(writing)
@@ -466,8 +466,8 @@ def test_a_server_that_refuses_at_first_after_it_was_away_is_not_taken_at_its_wo
     for _ in range(3):
         outside.delegate.turn()
         writing.clock.advance(30.0)
-    assert outside.delegate.stood is not None
-    assert outside.delegate.stood.names == ("b", "a")
+    assert outside.delegate.earlier is not None
+    assert outside.delegate.earlier.names == ("b", "a")
 
 
 # One look
@@ -497,7 +497,7 @@ def test_one_look_waits_until_the_lease_of_one_that_was_killed_is_over(
     assert admin.hosts() == ["a:1"]
 
 
-def test_one_look_leaves_it_to_one_that_lives_as_soon_as_that_shows(admin: Writing) -> None:
+def test_once_ends_as_soon_as_the_holder_of_the_lease_renews_it(admin: Writing) -> None:
     lives, clock = admin.configmap("lives"), Sleeper()
     lives.own()
 
@@ -507,7 +507,7 @@ def test_one_look_leaves_it_to_one_that_lives_as_soon_as_that_shows(admin: Writi
 
     clock.meanwhile = renew
     began, mine = clock.mono(), admin.configmap("mine", clock=clock)
-    with pytest.raises(Taken, match="hvd-discover lives already writes it"):
+    with pytest.raises(OwnedByOther, match="hvd-discover lives already writes it"):
         own_in_time(mine, clock=clock)
     assert clock.mono() - began == pytest.approx(10.0)
 
@@ -527,7 +527,9 @@ def test_failures_are_told_and_tried_again_with_growing_pauses(admin: Writing) -
     assert (outside.delegate.problem, admin.hosts(), outside.owns) == ("", ["a:1"], [True])
 
 
-def test_one_that_stands_by_has_no_problem_and_takes_over(writing: Writing, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_daemon_that_stands_by_has_no_problem_and_takes_over(
+    writing: Writing, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
     one, two = Outside(writing, "one"), Outside(writing, "two")
     for each in (one, two):

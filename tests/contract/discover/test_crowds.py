@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from discover.kube.watch_audit import FEW
+from discover.kube.watch_audit import SMALL_JOB
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies
 
-MANY = FEW + 10
+MANY = SMALL_JOB + 10
 FAST = 6.0
 """How much faster than the machine's the clock runs; the server's is the machine's."""
 
@@ -20,7 +20,7 @@ def crowd(kube):
     return kube
 
 
-def test_a_deaf_watch_of_many_pods_is_found_out_by_a_short_one_beside_it(crowd, tmp_path):
+def test_a_watch_of_many_pods_that_misses_changes_is_found_by_a_second_watch(crowd, tmp_path):
     with followed(crowd, tmp_path, clock=HurriedClock(FAST)) as pods:
         eventually(lambda: crowd.watches("pods"), "the watch")
         (watch,) = crowd.watches("pods")
@@ -32,14 +32,14 @@ def test_a_deaf_watch_of_many_pods_is_found_out_by_a_short_one_beside_it(crowd, 
     assert "deaf" in pods.counted.restarts
 
 
-def test_a_watch_of_many_pods_that_hears_well_is_left_alone_and_nothing_is_listed(crowd, tmp_path):
+def test_a_watch_of_many_pods_that_sends_events_is_not_checked(crowd, tmp_path):
     with followed(crowd, tmp_path, clock=HurriedClock(FAST)) as pods:
         eventually(lambda: crowd.watches("pods"), "the watch")
         with rechecked(pods, tmp_path):
             eventually(lambda: crowd.counts.of("watch", "pods") >= 4, "some looks")
             crowd.put("pods", bodies.pod("late"))
             eventually(lambda: "late" in pods.names, "the pod")
-        assert pods.asked == ["FRESH", "WATCH"]
+        assert pods.asked == ["PAGED", "WATCH"]
 
 
 def test_a_watch_cache_of_many_pods_that_stands_still_is_found_out_by_the_store(crowd, tmp_path):
@@ -55,7 +55,7 @@ def test_a_watch_cache_of_many_pods_that_stands_still_is_found_out_by_the_store(
     assert "deaf" in pods.counted.restarts
 
 
-def test_a_store_of_many_pods_that_was_set_back_is_found_out(crowd, tmp_path):
+def test_a_restored_store_of_many_pods_is_found(crowd, tmp_path):
     backup = crowd.store.backup()
     for number in range(20):
         crowd.put("pods", bodies.pod(f"later-{number}"))

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.publishing.addresses import UnixAddress
 from discover.publishing.files import HostsFile, Publisher, Script
 from discover.publishing.http_server import Server
-from discover.publishing.latest import Board
+from discover.publishing.latest import LatestPublication
+from discover.publishing.overlap import Overlap
 from discover.publishing.routes import Routes
-from discover.publishing.survivor import OverlappingHostsFile
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
@@ -49,7 +49,7 @@ class WithLastSurvivor(OnFile):
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.publisher = OverlappingHostsFile(HostsFile(self.path), alive=lambda host: False, clock=SystemClock())
+        self.publisher = HostsFile(self.path, overlap=Overlap(alive=lambda host: False, clock=SystemClock()))
 
 
 class ByScript(OnFile):
@@ -127,8 +127,8 @@ class OverHttp:
 
     def __init__(self, directory: Path) -> None:
         clock = SystemClock()
-        self.publisher: Publisher = (board := Board())
-        self.routes = Routes(board, vitals=Vitals(clock), metrics=Metrics(clock), clock=clock)
+        self.publisher: Publisher = (board := LatestPublication())
+        self.routes = Routes(board, vitals=Health(clock), metrics=Metrics(clock), clock=clock)
         self.socket = directory / "s"
         self.server = Server(UnixAddress(self.socket), self.routes)
         self.server.start()

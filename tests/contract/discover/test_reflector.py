@@ -11,7 +11,7 @@ import pytest
 
 from discover.kube.client import Access, Timeouts
 from discover.kube.reflector import NODES, PODS
-from discover.selection.objects import NodesHidden, PodsListed
+from discover.selection.objects import Listed, NodesHidden
 from tests.contract.discover.following import HurriedClock, eventually, followed, rechecked
 from tests.support.kube import bodies, statuses
 
@@ -56,8 +56,8 @@ def test_rule_01_an_expired_watch_leads_to_one_list(two, tmp_path):
         pods.waits_for("a", "b")
         eventually(lambda: len(pods.asked) == 4, "a list and a watch")
         pods.watches()
-    assert pods.asked == ["FRESH", "WATCH", "SINCE", "WATCH"]
-    first, second = (each for each in pods.tells if isinstance(each, PodsListed))
+    assert pods.asked == ["PAGED", "WATCH", "RELIST", "WATCH"]
+    first, second = (each for each in pods.tells if isinstance(each, Listed))
     assert first == second
 
 
@@ -68,7 +68,7 @@ def test_rule_02_a_watch_refused_as_expired_leads_to_one_list(two, tmp_path):
         plan.wait()
         eventually(lambda: len(pods.asked) == 4, "a list and a watch")
         pods.watches()
-    assert pods.asked == ["FRESH", "WATCH", "SINCE", "WATCH"]
+    assert pods.asked == ["PAGED", "WATCH", "RELIST", "WATCH"]
 
 
 def test_rule_03_an_expired_page_leads_to_a_whole_list_and_nothing_half_is_told(kube, tmp_path):
@@ -77,8 +77,8 @@ def test_rule_03_an_expired_page_leads_to_a_whole_list_and_nothing_half_is_told(
     with followed(kube, tmp_path) as pods:
         plan.wait()
         eventually(lambda: len(pods.names) == 502, "all pods")
-    assert pods.asked[:3] == ["FRESH", "FRESH", "WHOLE"]
-    assert [len(each.pods) for each in pods.tells if isinstance(each, PodsListed)] == [502]
+    assert pods.asked[:3] == ["PAGED", "PAGED", "UNPAGED"]
+    assert [len(each.objects) for each in pods.tells if isinstance(each, Listed)] == [502]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_rule_05_a_server_that_closes_every_watch_at_once_is_asked_ten_times_a_m
         begun = pods.collection.requests[0][0]
         eventually(lambda: pods.clock.mono() > begun + 60.0, "a minute")
         assert pods.attempts(begun, 60.0) <= 10
-    assert set(pods.asked) == {"FRESH", "WATCH"}
+    assert set(pods.asked) == {"PAGED", "WATCH"}
 
 
 def test_rule_06_a_server_that_is_down_for_five_minutes_is_tried_sixteen_times_and_then_followed_on(two, tmp_path):
@@ -130,11 +130,11 @@ def test_rule_06_a_server_that_is_down_for_five_minutes_is_tried_sixteen_times_a
             eventually(lambda: pods.clock.mono() > down + 300.0, "five minutes")
             assert pods.attempts(down, 300.0) <= 16
             assert len(pods.tells) == told
-            assert "refused" in pods.reflector.contact.trouble
+            assert "refused" in pods.reflector.status.problem
             put(two, "c")
         pods.waits_for("a", "b", "c")
-    assert pods.asked.count("FRESH") == 1
-    assert "SINCE" not in pods.asked
+    assert pods.asked.count("PAGED") == 1
+    assert "RELIST" not in pods.asked
 
 
 @pytest.mark.parametrize("headers", [True, False], ids=["after the headers", "before the headers"])
@@ -144,7 +144,7 @@ def test_rule_07_a_silent_server_is_left_and_watched_again_from_where_it_fell_si
         plan.wait()
         put(two, "c")
         pods.waits_for("a", "b", "c")
-    assert pods.asked[:3] == ["FRESH", "WATCH", "WATCH"]
+    assert pods.asked[:3] == ["PAGED", "WATCH", "WATCH"]
     assert pods.versions[1] == pods.versions[2]
 
 
@@ -158,10 +158,10 @@ def test_rule_07_a_watch_that_falls_silent_later_is_left_as_well(two, tmp_path):
         put(two, "d")
         pods.waits_for("a", "b", "c", "d")
         watch.close()
-    assert "SINCE" not in pods.asked
+    assert "RELIST" not in pods.asked
 
 
-def test_rule_07_silence_is_noticed_within_75_seconds_and_not_before_a_live_server_may_end_it():
+def test_rule_07_a_silent_watch_is_found_within_75_seconds_and_not_before_a_live_server_ends_it():
     assert Timeouts().of_watch > 60.0
     assert Timeouts().of_watch + Timeouts().connect <= 75.0
 
@@ -173,16 +173,14 @@ def test_a_live_watch_outlives_its_read_timeout(two, tmp_path):
             time.sleep(0.8)
             put(two, f"other-{number}", labels={"job": "another"})
             two.watches("pods")[0].bookmark()
-        assert pods.asked == ["FRESH", "WATCH"]
+        assert pods.asked == ["PAGED", "WATCH"]
 
 
 def ends_of_watches(pods) -> list[str]:
     return list(pods.counted.restarts)
 
 
-def test_a_watch_that_has_nothing_to_tell_is_ended_by_its_server_and_opened_again_and_nothing_is_said(
-    two, tmp_path, caplog
-):
+def test_a_quiet_watch_is_ended_by_the_server_and_reopened_without_a_log_line(two, tmp_path, caplog):
     """Neither bookmark nor event comes, and that is no trouble."""
     caplog.set_level("INFO", logger="hvd-discover")
     with followed(two, tmp_path) as pods:
@@ -193,15 +191,15 @@ def test_a_watch_that_has_nothing_to_tell_is_ended_by_its_server_and_opened_agai
             two.clock.advance(61.0)
             eventually(lambda number=number: len(ends_of_watches(pods)) > number, "the end of the watch")
         pods.watches()
-        assert pods.asked[:5] == ["FRESH", *["WATCH"] * 4]
+        assert pods.asked[:5] == ["PAGED", *["WATCH"] * 4]
         assert len(set(pods.versions[1:])) == 1
-        assert (pods.reflector.contact.trouble, caplog.messages) == ("", [])
-        heard, told = pods.reflector.contact.heard, len(pods.tells)
+        assert (pods.reflector.status.problem, caplog.messages) == ("", [])
+        in_sync_at, told = pods.reflector.status.in_sync_at, len(pods.tells)
         put(two, "c")
         pods.waits_for("a", "b", "c")
     assert ends_of_watches(pods)[:3] == ["done"] * 3
     assert told == 1
-    assert heard > pods.collection.requests[3][0]
+    assert in_sync_at > pods.collection.requests[3][0]
 
 
 def test_a_quiet_watch_is_trusted_though_lists_from_the_servers_memory_are_refused(two, tmp_path, caplog):
@@ -214,7 +212,7 @@ def test_a_quiet_watch_is_trusted_though_lists_from_the_servers_memory_are_refus
             begun = two.counts.of("list", "pods")
             eventually(lambda: two.counts.of("list", "pods") >= begun + 6, "some looks")
         assert two.counts.answers(504) == 1
-        assert pods.asked == ["FRESH", "WATCH"]
+        assert pods.asked == ["PAGED", "WATCH"]
     assert caplog.messages == []
 
 
@@ -236,7 +234,7 @@ def test_a_server_that_was_restarted_is_followed_again_within_seconds_though_it_
         refused = two.counts.answers(403)
         two.clock.advance(1.0)
         first = len(those.collection.requests)
-        eventually(lambda: those.reflector.contact.watching, "a watch")
+        eventually(lambda: those.reflector.status.watching, "a watch")
         assert NodesHidden() not in those.tells
     times = [at for at, _ in those.collection.requests]
     assert refused >= 1
@@ -336,7 +334,7 @@ def test_rule_10_what_is_repeated_or_late_changes_nothing(two, tmp_path):
     assert known["b"].uid != old_b["metadata"]["uid"]
 
 
-def test_rule_11_a_server_that_was_set_back_is_followed(two, tmp_path):
+def test_rule_11_a_restored_server_is_followed(two, tmp_path):
     backup = two.store.backup()
     for number in range(20):
         put(two, f"later-{number}")
@@ -358,7 +356,7 @@ def test_rule_12_a_pod_deleted_while_nobody_watched_is_gone(two, tmp_path):
             two.remove("pods", "a")
             two.store.compact()
         pods.waits_for("b")
-    assert "SINCE" in pods.asked
+    assert "RELIST" in pods.asked
 
 
 def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(two, tmp_path):
@@ -375,7 +373,7 @@ def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(two, tmp_pat
         put(two, "c")
         pods.waits_for("a", "b", "c")
         pods.watches()
-    assert pods.asked[-2:] == ["FRESH", "WATCH"]
+    assert pods.asked[-2:] == ["PAGED", "WATCH"]
 
 
 def test_rule_13_a_token_file_that_was_renewed_is_read_again_at_the_first_refusal(two, tmp_path):
@@ -392,7 +390,7 @@ def test_rule_13_a_token_file_that_was_renewed_is_read_again_at_the_first_refusa
         put(two, "c")
         pods.waits_for("a", "b", "c")
     assert two.counts.answers(401) == 1
-    assert "SINCE" not in pods.asked
+    assert "RELIST" not in pods.asked
 
 
 @pytest.fixture
@@ -418,7 +416,7 @@ def test_rule_13_in_a_cluster_the_pods_own_account_is_used_and_its_token_may_be_
     access = Access(account=account)
     assert access.namespace == "default"
     with followed(kube_tls, tmp_path, access=access, clock=HurriedClock(FAST)) as pods:
-        eventually(lambda: "credentials" in pods.reflector.contact.trouble, "the complaint")
+        eventually(lambda: "credentials" in pods.reflector.status.problem, "the complaint")
         (account / "token").write_text(kube_tls.token)
         pods.waits_for("a")
 
@@ -429,7 +427,7 @@ def test_rule_13_another_certificate_authority_is_trusted_once_its_file_is_there
         pods.watches()
         kube_tls.rotate_ca()
         kube_tls.drop()
-        eventually(lambda: "certificate" in pods.reflector.contact.trouble.lower(), "the refusal")
+        eventually(lambda: "certificate" in pods.reflector.status.problem.lower(), "the refusal")
         (account / "ca.crt").write_text(kube_tls.ca_file.read_text())
         put(kube_tls, "b")
         pods.waits_for("a", "b")
@@ -483,7 +481,7 @@ def test_rule_16_nodes_that_may_not_be_read_are_hidden_and_read_once_they_may(ku
     assert not nodes.snapshot.nodes_hidden
 
 
-def test_a_deaf_watch_is_found_out_by_a_list_beside_it(two, tmp_path):
+def test_a_watch_that_misses_changes_is_found_by_a_list(two, tmp_path):
     """§1.3: a server that takes everything and says nothing is not left for 70 seconds."""
     with followed(two, tmp_path, clock=HurriedClock(FAST)) as pods:
         pods.waits_for("a", "b")
@@ -511,7 +509,7 @@ def test_a_watch_cache_that_stands_still_is_found_out_by_the_store_again_and_aga
         put(two, "e")
         pods.waits_for("b", "c", "d", "e")
     assert pods.counted.restarts[0] == "deaf"
-    assert set(pods.asked) == {"FRESH", "WATCH"}
+    assert set(pods.asked) == {"PAGED", "WATCH"}
 
 
 def test_a_watch_that_hears_well_is_left_alone(two, tmp_path):
@@ -519,7 +517,7 @@ def test_a_watch_that_hears_well_is_left_alone(two, tmp_path):
         pods.waits_for("a", "b")
         with rechecked(pods, tmp_path):
             eventually(lambda: two.counts.of("list", "pods") >= 5, "some looks")
-        assert pods.asked == ["FRESH", "WATCH"]
+        assert pods.asked == ["PAGED", "WATCH"]
 
 
 @pytest.mark.parametrize("state", ["watching", "listing", "away"])

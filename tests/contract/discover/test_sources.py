@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from discover.common.metrics import Metrics
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from discover.kube.client import Access, Cluster
-from discover.selection.damping import HoldLimits
+from discover.selection.damping import DampingLimits
 from discover.selection.operators import SLOTS_ANNOTATION, HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
-from discover.sources.admission_probe import Unprobed
+from discover.sources.admission_probe import NoProbe
 from discover.sources.file import FileSource
-from discover.sources.pods import KubernetesSource, Wanted
+from discover.sources.pods import KubernetesSource, PodScope
 from discover.sources.static import StaticSource
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
@@ -79,13 +79,13 @@ class Pods:
         rules = HostRules(operator=operator_named("custom"), host_name="{name}")
         self.source = KubernetesSource(
             Cluster(Access(str(self.kube.kubeconfig(directory / "kubeconfig")))),
-            Wanted(namespace="default", job="", rules=rules, selector="app=trainer"),
+            PodScope(namespace="default", job="", rules=rules, selector="app=trainer"),
             selector=Selector(rules, BUILT_IN),
-            admission=Unprobed(),
-            counters=Metrics(clock).of_cluster(),
+            admission=NoProbe(),
+            metrics=Metrics(clock).for_cluster(),
             clock=clock,
             draw=random.random,
-            limits=HoldLimits(settle=0.0),
+            limits=DampingLimits(settle=0.0),
         )
 
     def put(self, slots: dict[str, int]) -> None:
@@ -137,7 +137,7 @@ def test_reading_twice_tells_the_same(case):
     case.source.start(lambda: None)
     sees(case, {"a": 1})
     first, second = case.source.read(), case.source.read()
-    assert isinstance(first, Sight)
+    assert isinstance(first, Observation)
     assert first == second
 
 
@@ -156,7 +156,7 @@ def test_it_leaves_no_thread_when_it_is_stopped(case):
 
 
 @changing
-def test_it_says_when_there_may_be_news_and_reading_then_tells_them(case):
+def test_it_reports_changes_and_read_returns_them(case):
     changed = threading.Event()
     case.source.start(changed.set)
     sees(case, {"a": 1})
@@ -169,7 +169,7 @@ def test_it_says_when_there_may_be_news_and_reading_then_tells_them(case):
 
 
 @changing
-def test_what_cannot_be_seen_is_unavailable_and_comes_back(case):
+def test_a_source_that_cannot_be_read_is_unavailable_and_recovers(case):
     def unavailable() -> str:
         try:
             case.source.read()

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from discover.actions.event_policy import Item, TellLimits
-from discover.actions.events import KEPT, Context, Regarding, Teller
-from discover.actions.picture import Scene
-from discover.actions.reaper import NOT_ALLOWED_PAUSE, Reaper
+from discover.actions.cluster_view import ClusterView
+from discover.actions.event_policy import EventLimits, PodNote
+from discover.actions.events import MAX_QUEUED, Context, EventObject, EventWriter
+from discover.actions.reaper import Reaper
+from discover.actions.request_retry import FORBIDDEN_PAUSE
 from discover.app.kube_assembly import writers
 from discover.app.settings import KubernetesSettings
-from discover.common.source import Sight
-from discover.kube.changes import Sender, path_of
+from discover.common.source import Observation
 from discover.kube.client import Access, ClientSender, Cluster
-from discover.kube.transport import RequestFailed
+from discover.kube.transport import RequestFailed, Sender, object_path
 from discover.kube.views import node_view, pod_view
-from discover.selection.damping import Held, Holding
+from discover.selection.damping import DampingResult, DampingState
 from discover.selection.objects import Key
 from discover.selection.operators import JobView, job_view, operator_named
 from discover.selection.selection import Selection
@@ -35,8 +35,8 @@ from tests.support.kube.server import KubeServer
 from tests.support.manifests import problems
 from tests.support.waiting import wait_until
 
-LIMITS = TellLimits(gather=2.0, pause=30.0, long=300.0)
-JOB = Regarding("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid")
+LIMITS = EventLimits(gather=2.0, pause=30.0, long=300.0)
+JOB = EventObject("kubeflow.org/v2beta1", "MPIJob", "default", "digits", "job-uid")
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ WEBHOOK = statuses.ApiError(statuses.status(403, "Forbidden", 'admission webhook
 
 
 class Counts:
-    """Who counts."""
+    """Counts as WriteMetrics does."""
 
     def __init__(self) -> None:
         self.sent: Counter[tuple[str, bool]] = Counter()
@@ -68,19 +68,21 @@ class Counts:
         self.failures += 1
 
 
-class Telling:
-    """A teller, and the looks that it is shown: hosts that are lost, by their names."""
+class EventRig:
+    """A writer, and the looks that it is shown: hosts that are lost, by their names."""
 
-    def __init__(self, writing: Writing, *, sender: ClientSender | None = None, about: Regarding | None = JOB) -> None:
+    def __init__(
+        self, writing: Writing, *, sender: ClientSender | None = None, about: EventObject | None = JOB
+    ) -> None:
         self.writing = writing
         self.counts = Counts()
         self.about = about
-        self.scene: Scene | None = None
+        self.scene: ClusterView | None = None
         self.sender = sender or writing.sender()
-        self.teller = Teller(
+        self.writer = EventWriter(
             self.sender,
             Context(lambda: self.scene, lambda: self.about, "machine"),
-            counters=self.counts,
+            metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
             limits=LIMITS,
@@ -89,10 +91,10 @@ class Telling:
 
     def show(self, names: str) -> None:
         """These are the hosts now, and what there is to be told is told when it is due."""
-        self.scene = Scene(published={name: Host(name, 1, name) for name in names})
-        self.teller.turn()
+        self.scene = ClusterView(published={name: Host(name, 1, name) for name in names})
+        self.writer.turn()
         self.writing.clock.advance(2.0)
-        self.teller.turn()
+        self.writer.turn()
 
     def events(self) -> list[dict[str, Any]]:
         return self.writing.kube.all("events")
@@ -102,9 +104,9 @@ class Telling:
 
 
 def test_an_event_is_one_that_a_server_takes_and_stands_with_the_job(writing: Writing) -> None:
-    telling = Telling(writing)
-    telling.show("abcdefg")
-    (event,) = telling.events()
+    rig = EventRig(writing)
+    rig.show("abcdefg")
+    (event,) = rig.events()
     assert problems({**event, "apiVersion": "v1", "kind": "Event"}) == []
     assert event["involvedObject"] == {
         "apiVersion": "kubeflow.org/v2beta1",
@@ -117,60 +119,60 @@ def test_an_event_is_one_that_a_server_takes_and_stands_with_the_job(writing: Wr
     assert event["message"] == "1 host is lost, 7 left: h (its pod is gone)"
     assert event["source"] == {"component": "hvd-discover", "host": "machine"}
     assert event["metadata"]["name"].startswith("digits.")
-    assert telling.counts.sent == {("HostsLost", True): 1}
+    assert rig.counts.sent == {("HostsLost", True): 1}
 
 
-def test_who_may_not_tell_says_so_once_asks_seldom_and_goes_on_when_the_right_is_given(
+def test_without_the_right_to_write_events_it_logs_once_and_resumes_when_the_right_is_given(
     kube: KubeServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    telling = Telling(Writing(kube, tmp_path, "reap.yaml"))
-    telling.show("abc")
+    rig = EventRig(Writing(kube, tmp_path, "reap.yaml"))
+    rig.show("abc")
     for _ in range(3 * 60):
-        telling.teller.reaped(Item("x", "x", "why"))
-        telling.writing.clock.advance(1.0)
-        telling.teller.turn()
-        assert not telling.teller._reaped  # what waits is bounded
+        rig.writer.reaped(PodNote("x", "x", "why"))
+        rig.writing.clock.advance(1.0)
+        rig.writer.turn()
+        assert not rig.writer._reaped  # what waits is bounded
     assert kube.counts.of("create", "events") == 1 + 3
     assert sum("docker/manifests/rbac.yaml gives the right" in each.message for each in caplog.records) == 1
     assert sum("Events wait" in each.message for each in caplog.records) == 1
     Writing(kube, tmp_path, "rbac.yaml").close()
-    telling.writing.clock.advance(60.0)
-    telling.teller.turn()
-    assert any("5 hosts are lost, 3 left" in each for each in telling.texts())
-    telling.writing.close()
+    rig.writing.clock.advance(60.0)
+    rig.writer.turn()
+    assert any("5 hosts are lost, 3 left" in each for each in rig.texts())
+    rig.writing.close()
 
 
-def test_a_server_that_has_just_started_is_told_two_seconds_later_and_nobody_is_told_to_give_a_right(
+def test_events_wait_two_seconds_for_a_server_that_has_just_started_without_a_warning(
     writing: Writing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    telling, kube = Telling(writing), writing.kube
-    telling.show("abcdefg")
-    assert len(telling.texts()) == 1
+    rig, kube = EventRig(writing), writing.kube
+    rig.show("abcdefg")
+    assert len(rig.texts()) == 1
     kube.clock.stop()
     kube.restart(cold=1.0)
     writing.clock.advance(LIMITS.pause)
-    telling.show("abcde")
-    telling.teller.turn()
-    assert (len(telling.texts()), kube.counts.answers(403)) == (1, 1)
+    rig.show("abcde")
+    rig.writer.turn()
+    assert (len(rig.texts()), kube.counts.answers(403)) == (1, 1)
     kube.clock.advance(1.0)
     writing.clock.advance(2.0)
-    telling.teller.turn()
-    assert len(telling.texts()) == 2
+    rig.writer.turn()
+    assert len(rig.texts()) == 2
     assert caplog.messages == []
 
 
 def test_a_right_that_was_taken_away_is_told_of_after_a_second_refusal(
     writing: Writing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    telling = Telling(writing)
-    telling.show("abcdefg")
+    rig = EventRig(writing)
+    rig.show("abcdefg")
     for each in writing.kube.all("rolebindings"):
         writing.kube.remove("rolebindings", each["metadata"]["name"])
     writing.clock.advance(LIMITS.pause)
-    telling.show("abcde")
+    rig.show("abcde")
     for _ in range(30):
         writing.clock.advance(1.0)
-        telling.teller.turn()
+        rig.writer.turn()
     assert writing.kube.counts.answers(403) == 2
     assert sum("docker/manifests/rbac.yaml gives the right" in each for each in caplog.messages) == 1
 
@@ -178,107 +180,107 @@ def test_a_right_that_was_taken_away_is_told_of_after_a_second_refusal(
 def test_a_quota_delays_events_and_nobody_is_told_to_give_a_right(
     writing: Writing, caplog: pytest.LogCaptureFixture
 ) -> None:
-    telling = Telling(writing)
+    rig = EventRig(writing)
     writing.kube.faults.on("create", "events", times=1).answer(QUOTA)
-    telling.show("abcdefg")
-    assert telling.events() == []
+    rig.show("abcdefg")
+    assert rig.events() == []
     assert "exceeded quota" in caplog.text
     assert "docker/manifests" not in caplog.text
     writing.clock.advance(60.0)
-    telling.teller.turn()
-    assert telling.texts() == ["1 host is lost, 7 left: h (its pod is gone)"]
+    rig.writer.turn()
+    assert rig.texts() == ["1 host is lost, 7 left: h (its pod is gone)"]
 
 
 def test_what_events_are_about_may_come_to_be_known(writing: Writing) -> None:
-    telling = Telling(writing, about=None)
-    telling.show("abcdefg")
-    telling.about = JOB
+    rig = EventRig(writing, about=None)
+    rig.show("abcdefg")
+    rig.about = JOB
     writing.clock.advance(60.0)
-    telling.teller.turn()
-    assert len(telling.events()) == 1
+    rig.writer.turn()
+    assert len(rig.events()) == 1
 
 
 def test_what_cannot_be_told_is_told_when_the_server_is_back(writing: Writing) -> None:
-    telling = Telling(writing)
+    rig = EventRig(writing)
     with writing.kube.down():
-        telling.show("abcdefg")
+        rig.show("abcdefg")
         writing.clock.advance(30.0)
-        telling.show("abcdef")
-        assert telling.events() == []
+        rig.show("abcdef")
+        assert rig.events() == []
     writing.clock.advance(60.0)
-    telling.teller.turn()
-    assert sorted(telling.texts()) == [
+    rig.writer.turn()
+    assert sorted(rig.texts()) == [
         "1 host is lost, 6 left: g (its pod is gone)",
         "1 host is lost, 7 left: h (its pod is gone)",
     ]
 
 
-def test_a_server_that_asks_for_peace_is_left_in_peace(writing: Writing) -> None:
+def test_retry_after_is_obeyed(writing: Writing) -> None:
     busy = writing.kube.faults.on("create", "events", times=1).busy(retry_after=20)
-    telling = Telling(writing)
-    telling.show("abcdefg")
+    rig = EventRig(writing)
+    rig.show("abcdefg")
     busy.wait()
     for _ in range(9):
         writing.clock.advance(2.0)
-        telling.teller.turn()
+        rig.writer.turn()
     assert writing.kube.counts.of("create", "events") == 1
     writing.clock.advance(2.0)
-    telling.teller.turn()
-    assert len(telling.events()) == 1
+    rig.writer.turn()
+    assert len(rig.events()) == 1
 
 
 def test_an_event_whose_answer_was_lost_is_not_told_twice(writing: Writing) -> None:
-    telling = Telling(writing)
+    rig = EventRig(writing)
     lost = writing.kube.faults.on("create", "events", times=1).cut()
-    telling.show("abcdefg")
+    rig.show("abcdefg")
     lost.wait()
     writing.clock.advance(60.0)
-    telling.teller.turn()
-    assert len(telling.events()) == 1
-    assert telling.counts.sent == {("HostsLost", True): 1}
+    rig.writer.turn()
+    assert len(rig.events()) == 1
+    assert rig.counts.sent == {("HostsLost", True): 1}
 
 
-def test_one_that_the_server_refuses_holds_up_no_other(writing: Writing) -> None:
+def test_a_refused_event_delays_no_other(writing: Writing) -> None:
     refusal = statuses.invalid("Event", "", "x", field="message", why="too odd")
-    telling = Telling(writing)
+    rig = EventRig(writing)
     odd = writing.kube.faults.on("create", "events", times=1).answer(refusal)
-    telling.show("abcdefg")
+    rig.show("abcdefg")
     odd.wait()
     writing.clock.advance(30.0)
-    telling.show("abcdef")
-    assert telling.texts() == ["1 host is lost, 6 left: g (its pod is gone)"]
-    assert telling.counts.sent == {("HostsLost", False): 1, ("HostsLost", True): 1}
+    rig.show("abcdef")
+    assert rig.texts() == ["1 host is lost, 6 left: g (its pod is gone)"]
+    assert rig.counts.sent == {("HostsLost", False): 1, ("HostsLost", True): 1}
 
 
 def test_what_waits_for_too_long_is_given_up(writing: Writing) -> None:
-    telling = Telling(writing)
+    rig = EventRig(writing)
     with writing.kube.down():
-        for number in range(KEPT + 3):
-            telling.show("abcdefg" if number % 2 == 0 else "abcdefgh")
-            telling.teller.reaped(Item(str(number), str(number), "why"))
+        for number in range(MAX_QUEUED + 3):
+            rig.show("abcdefg" if number % 2 == 0 else "abcdefgh")
+            rig.writer.reaped(PodNote(str(number), str(number), "why"))
             writing.clock.advance(30.0)
-    assert telling.counts.sent.total() > 0
-    assert not any(sent for _, sent in telling.counts.sent)
+    assert rig.counts.sent.total() > 0
+    assert not any(sent for _, sent in rig.counts.sent)
     writing.clock.advance(60.0)
-    telling.teller.turn()
-    assert len(telling.events()) <= KEPT + 1
+    rig.writer.turn()
+    assert len(rig.events()) <= MAX_QUEUED + 1
 
 
 def test_without_anything_to_attach_them_to_there_are_no_events(writing: Writing) -> None:
-    telling = Telling(writing, about=None)
-    telling.show("abcdefg")
+    rig = EventRig(writing, about=None)
+    rig.show("abcdefg")
     assert writing.kube.counts.of("create", "events") == 0
 
 
 def test_a_server_that_never_answers_holds_up_nothing_but_events(writing: Writing) -> None:
     hung = writing.kube.faults.on("create", "events").hang()
-    telling = Telling(writing)
-    telling.scene = Scene(published={"a": Host("a", 1, "a")})
-    telling.teller.turn()
+    rig = EventRig(writing)
+    rig.scene = ClusterView(published={"a": Host("a", 1, "a")})
+    rig.writer.turn()
     writing.clock.advance(2.0)
-    telling.teller.start()
+    rig.writer.start()
     hung.wait()
-    telling.teller.stop()
+    rig.writer.stop()
     wait_until(lambda: "events" not in {each.name for each in threading.enumerate()}, what="its end", timeout=60)
 
 
@@ -290,7 +292,7 @@ def test_a_token_that_was_replaced_is_read_anew(kube: KubeServer, tmp_path: Path
     file = tmp_path / "token"
     file.write_text(old)
     sender = Cluster(Access(str(kube.kubeconfig(tmp_path / "kubeconfig", token_file=file)))).sender()
-    pods = path_of("v1", "default", "pods")
+    pods = object_path("v1", "default", "pods")
     assert sender.send("GET", pods)["kind"] == "PodList"
     file.write_text(new)
     kube.access.revoke(old)
@@ -304,12 +306,12 @@ def test_a_token_that_was_replaced_is_read_anew(kube: KubeServer, tmp_path: Path
 
 def test_over_tls_nobody_is_trusted_but_the_cluster(kube_tls: KubeServer, tmp_path: Path) -> None:
     sender = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "kubeconfig")))).sender()
-    sender.send("POST", path_of("v1", "default", "configmaps"), {"metadata": {"name": "x"}, "data": {"a": "ä"}})
+    sender.send("POST", object_path("v1", "default", "configmaps"), {"metadata": {"name": "x"}, "data": {"a": "ä"}})
     assert kube_tls.get("configmaps", "x")["data"] == {"a": "ä"}
     other = Cluster(Access(str(kube_tls.kubeconfig(tmp_path / "other")))).sender()
     kube_tls.rotate_ca()
     with pytest.raises(RequestFailed, match="TLS"):
-        other.send("GET", path_of("v1", "default", "configmaps"))
+        other.send("GET", object_path("v1", "default", "configmaps"))
     for each in (sender, other):
         each.close()
 
@@ -325,9 +327,9 @@ class Reaping:
     def __init__(self, writing: Writing, *, own: Key | None = None) -> None:
         self.writing, self.kube = writing, writing.kube
         self.counts = Counts()
-        self.told: list[Item] = []
-        self.hear: Callable[[Item], None] = self.told.append
-        self.scene: Scene | None = None
+        self.told: list[PodNote] = []
+        self.hear: Callable[[PodNote], None] = self.told.append
+        self.scene: ClusterView | None = None
         self.job: JobView | None = None
         self.reaper = Reaper(
             writing.sender(),
@@ -335,8 +337,8 @@ class Reaping:
             BUILT_IN,
             job=self.read_job,
             own=own,
-            told=lambda item: self.hear(item),
-            counters=self.counts,
+            reaped=lambda item: self.hear(item),
+            metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
         )
@@ -350,7 +352,7 @@ class Reaping:
     def look(self) -> None:
         """See all there is: failed pods are unfit, all others are leaving."""
         views = [pod_view(each) for each in self.kube.all("pods")]
-        self.scene = Scene(
+        self.scene = ClusterView(
             tuple(
                 Verdict(view, Grade.UNFIT if view.phase == "Failed" else Grade.LEAVING, "pod was evicted")
                 for view in views
@@ -360,7 +362,7 @@ class Reaping:
         )
 
     def read_job(self, sender: Sender) -> JobView | None:
-        found = sender.send("GET", path_of("kubeflow.org/v2beta1", "default", "mpijobs", "digits"))
+        found = sender.send("GET", object_path("kubeflow.org/v2beta1", "default", "mpijobs", "digits"))
         return job_view(found, operator_named("mpi"))
 
     def known(self) -> None:
@@ -385,7 +387,7 @@ def test_a_failed_pod_is_gone_after_its_time_and_told(writing: Writing, caplog: 
     assert reaping.names() == ["w-0"]
     reaping.turn(after=5.0)
     assert reaping.names() == []
-    assert reaping.told == [Item(uid, "w-0", "pod was evicted")]
+    assert reaping.told == [PodNote(uid, "w-0", "pod was evicted")]
     assert reaping.counts.reaps == ["evicted"]
     assert "reaping pod default/w-0 (evicted): pod was evicted" in caplog.text
     assert writing.kube.counts.answers(403) == 0
@@ -440,13 +442,13 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
     reaping.look()
     reaping.turn()
     for _ in range(3):
-        reaping.turn(after=NOT_ALLOWED_PAUSE)
+        reaping.turn(after=FORBIDDEN_PAUSE)
     assert kube.counts.of("delete", "pods") == 3
     assert sum("docker/manifests/reap.yaml gives the right" in each.message for each in caplog.records) == 1
     assert sum("reaping pod" in each.message for each in caplog.records) == 1
     assert reaping.names() == ["w-0", "w-1"]
     Writing(kube, tmp_path, "reap.yaml").close()
-    reaping.turn(after=NOT_ALLOWED_PAUSE)
+    reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []
     writing.close()
 
@@ -505,7 +507,7 @@ def test_one_pod_that_is_refused_holds_up_no_other(
     assert reaping.names() == ["w-0"]
     assert "pod default/w-0 is not deleted for now: the server says" in caplog.text
     assert "docker/manifests" not in caplog.text
-    reaping.turn(after=NOT_ALLOWED_PAUSE)
+    reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []
     assert (reaping.counts.reaps, reaping.counts.failures) == (["failed", "failed"], 1)
 
@@ -540,7 +542,7 @@ def test_a_shutdown_that_is_called_off_while_others_are_deleted_deletes_nobody_m
     reaping.look()
     reaping.turn()
 
-    def told(item: Item) -> None:
+    def told(item: PodNote) -> None:
         reaping.told.append(item)
         writing.kube.change("nodes", "node-0", {"status": {"conditions": [bodies.condition("Ready")]}})
         reaping.look()
@@ -554,7 +556,7 @@ def test_a_shutdown_that_is_called_off_while_others_are_deleted_deletes_nobody_m
 
 
 @pytest.mark.parametrize("settled", [False, True])
-def test_nobody_is_deleted_by_labels_alone_while_the_job_may_still_say_whose_they_are(
+def test_no_pod_is_deleted_by_labels_alone_while_the_job_may_become_readable(
     writing: Writing, tmp_path: Path, settled: bool
 ) -> None:
     other = writing.kube.put("pods", bodies.pod("w-0", owner=("MPIJob", "other", "another-uid")))
@@ -562,9 +564,9 @@ def test_nobody_is_deleted_by_labels_alone_while_the_job_may_still_say_whose_the
     verdict = Verdict(pod_view(writing.kube.get("pods", "w-0")), Grade.UNFIT, "pod has failed")
     picture = SimpleNamespace(
         selection=Selection((verdict,)),
-        holding=Holding(Held(), Sight(HostSet(()))),  # by its labels it is the job's
+        damping=DampingResult(DampingState(), Observation(HostSet(()))),  # by its labels it is the job's
     )
-    source: Any = SimpleNamespace(picture=picture, nodes=None, job=None, job_settled=settled)
+    source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=None, job_settled=settled)
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
     counts: Any = Counts()
     made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
@@ -584,7 +586,7 @@ OVER = {
 }
 
 
-def test_of_a_job_that_finished_after_it_was_read_failed_pods_stay_and_it_is_asked_no_more(writing: Writing) -> None:
+def test_failed_pods_stay_if_the_job_finished_after_it_was_read_and_it_is_read_once(writing: Writing) -> None:
     reaping = Reaping(writing)
     reaping.known()
     reaping.worker("w-0")
@@ -601,7 +603,7 @@ def test_of_a_job_that_finished_after_it_was_read_failed_pods_stay_and_it_is_ask
     assert writing.kube.counts.of("delete", "pods") == 0
 
 
-def test_of_a_job_that_goes_on_they_are_deleted_and_it_is_asked_once_for_all_of_them(writing: Writing) -> None:
+def test_if_the_job_goes_on_failed_pods_are_deleted_after_one_read_of_it(writing: Writing) -> None:
     reaping = Reaping(writing)
     reaping.known()
     for name in ("w-0", "w-1"):
@@ -624,8 +626,10 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     body = {**bodies.mpi_job("digits"), "metadata": metadata, **({"status": OVER} if over else {})}
     writing.kube.put("mpijobs", body)
     verdict = Verdict(pod_view(writing.kube.get("pods", "w-0")), Grade.UNFIT, "pod has failed")
-    picture = SimpleNamespace(selection=Selection((verdict,)), holding=Holding(Held(), Sight(HostSet(()))))
-    source: Any = SimpleNamespace(picture=picture, nodes=None, job=job, job_settled=True)
+    picture = SimpleNamespace(
+        selection=Selection((verdict,)), damping=DampingResult(DampingState(), Observation(HostSet(())))
+    )
+    source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=job, job_settled=True)
     kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
     counts: Any = Counts()
@@ -638,7 +642,7 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
 
 
 @pytest.mark.parametrize(("refusal", "stays"), [(403, False), (500, False), (404, True)])
-def test_where_the_job_cannot_be_read_any_more_what_was_known_of_it_holds_unless_it_is_gone(
+def test_if_the_job_cannot_be_read_the_last_state_holds_unless_it_is_deleted(
     writing: Writing, refusal: int, stays: bool
 ) -> None:
     reaping = Reaping(writing)

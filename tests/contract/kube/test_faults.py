@@ -13,7 +13,7 @@ from tests.contract.kube.client import Api
 from tests.contract.kube.conftest import Space, pod
 from tests.support.kube import bodies, statuses
 from tests.support.kube.clock import unix
-from tests.support.kube.faults import GARBAGE, TORN_UTF8
+from tests.support.kube.faults import TORN_UTF8, UNREADABLE
 from tests.support.kube.server import KubeServer
 
 
@@ -123,7 +123,7 @@ def test_a_watch_can_be_cut_in_the_middle_of_a_line(fake: KubeServer, inside: Sp
         watch.next()
 
 
-@pytest.mark.parametrize("line", [GARBAGE, TORN_UTF8])
+@pytest.mark.parametrize("line", [UNREADABLE, TORN_UTF8])
 def test_a_watch_can_say_what_makes_no_sense_and_go_on(fake: KubeServer, inside: Space, line: bytes) -> None:
     fake.faults.on("watch", "pods", times=1).say(line)
     watch = inside.watch(resourceVersion=inside.version())
@@ -135,9 +135,9 @@ def test_a_watch_can_say_what_makes_no_sense_and_go_on(fake: KubeServer, inside:
 
 def test_an_open_watch_can_be_made_to_say_anything(fake: KubeServer, inside: Space) -> None:
     watch = inside.watch(resourceVersion=inside.version())
-    fake.watches("pods")[0].say(GARBAGE)
+    fake.watches("pods")[0].say(UNREADABLE)
 
-    assert watch.raw() == GARBAGE
+    assert watch.raw() == UNREADABLE
 
 
 def test_torn_utf8_is_torn() -> None:
@@ -360,7 +360,9 @@ def test_a_watch_of_what_does_not_change_hears_nothing_and_ends_in_its_time(fake
     assert watch.until_end() == []
 
 
-def test_what_only_another_kind_has_come_to_is_too_late_for_a_list_from_memory(fake: KubeServer, inside: Space) -> None:
+def test_a_version_that_only_another_kind_has_reached_is_too_late_for_a_list_from_memory(
+    fake: KubeServer, inside: Space
+) -> None:
     inside.pod("a")
     seen = inside.version()
     fake.put("nodes", bodies.node("another-kind"))

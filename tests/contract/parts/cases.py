@@ -12,7 +12,8 @@ import horovod.torch as hvd
 import torch
 from torch import Tensor, nn, optim
 
-from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.checkpoint.values.read import read
+from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.worker.data.sampler import ElasticSampler
 from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
@@ -35,7 +36,7 @@ class Case:
 class Committed:
     """What a commit holds of a part: its tree, and copies of its tensors."""
 
-    tree: bytes
+    tree: str
     tensors: tuple[Tensor, ...]
 
     def __eq__(self, other: object) -> bool:
@@ -48,19 +49,18 @@ class Committed:
 
 def committed(part: Part) -> Committed:
     tensors: list[Tensor] = []
-    tree = tree_codec.write(part.capture(), tensors)
+    tree = write(part.capture(), tensors)
     return Committed(tree, tuple(tensor.detach().clone() for tensor in tensors))
 
 
-def put_back(part: Part, commit: Committed, *, received: bool = False) -> tuple[Tensor, ...]:
+def put_back(part: Part, commit: Committed) -> tuple[Tensor, ...]:
     """As a State does it; the tensors that were lent to the part."""
     lent = tuple(tensor.clone() for tensor in commit.tensors)
-    admitted = tree_codec.names_in(committed(part).tree) if received else None
 
     def at(index: int, kind: str) -> Tensor:
         return lent[index] if part.borrows else commit.tensors[index].clone()
 
-    part.restore(tree_codec.read(commit.tree, at, admitted=admitted))
+    part.restore(read(commit.tree, at))
     return lent if part.borrows else ()
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn, optim
 
+from hvd_elastic_ext.checkpoint.values.read import read
+from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.parts.torch_parts import (
     ModelPart,
     OptimizerPart,
@@ -57,14 +58,14 @@ def test_training_on_after_a_roll_back_comes_to_the_same(case: Case) -> None:
 def test_a_newcomer_gets_all_of_it_though_it_never_trained(case: Case) -> None:
     case.change()
     commit, newcomer = committed(case.part), case.build(2)
-    put_back(newcomer.part, commit, received=True)
+    put_back(newcomer.part, commit)
     assert committed(newcomer.part) == commit
 
 
 @pytest.mark.parametrize("case", sorted(CASES.keys() - SCHEDULERS.keys()), indirect=True)
 def test_a_newcomer_trains_on_as_the_others_do(case: Case) -> None:
     newcomer = case.build(2)
-    put_back(newcomer.part, committed(case.part), received=True)
+    put_back(newcomer.part, committed(case.part))
     newcomer.change()
     case.change()
     assert committed(newcomer.part) == committed(case.part)
@@ -80,9 +81,9 @@ def test_nothing_live_lies_in_memory_that_was_only_lent(case: Case) -> None:
 
 def test_training_on_leaves_the_tree_it_was_given_alone(case: Case) -> None:
     tensors: list[torch.Tensor] = []
-    tree = tree_codec.write(case.part.capture(), tensors)
+    tree = write(case.part.capture(), tensors)
     kept = [tensor.detach().clone() for tensor in tensors]
-    given = tree_codec.read(tree, lambda index, kind: kept[index], admitted=None)
+    given = read(tree, lambda index, kind: kept[index])
     before = [tensor.clone() for tensor in kept]
     case.part.restore(given)
     case.change()
@@ -120,7 +121,7 @@ def test_large_state_is_said_uncopied() -> None:
         part = part_for(value, ParameterNames())
         assert part is not None
         tensors: list[torch.Tensor] = []
-        tree_codec.write(part.capture(), tensors)
+        write(part.capture(), tensors)
         assert {tensor.data_ptr() for tensor in tensors} <= live
         assert part.borrows
 

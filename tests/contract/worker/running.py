@@ -105,8 +105,8 @@ ONLY_OURS = (
     "passes_without_set_epoch",
     "fingerprints_agree_after_sync",
     "steps_of_the_root_count_for_the_newcomer",
-    "admitted_classes_and_records_come_in",
-    "a_class_that_only_the_root_knows_is_refused",
+    "dataclasses_of_the_script_come_in",
+    "a_class_that_only_the_root_has_is_refused",
     "different_models_are_named",
     # These go through a new world each.
     "what_is_under_way_is_dropped_with_its_world",

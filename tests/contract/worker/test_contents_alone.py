@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import pickle
 from typing import Any
 
 import horovod.torch as hvd
@@ -15,38 +13,10 @@ from torch import nn
 
 import hvd_elastic_ext.torch as elastic
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.sync.fingerprint import fingerprint
 from tests.contract.worker.training import step, trained
 
 pytestmark = pytest.mark.usefixtures("alone")
-
-
-class Evil:
-    """Pickled, it asks whoever reads it to run a command."""
-
-    def __reduce__(self) -> Any:
-        return os.system, ("touch /tmp/hvd-elastic-ext-was-here",)
-
-
-@pytest.mark.parametrize("evil", [Evil(), [Evil()], {"a": (1, Evil())}], ids=["alone", "in_a_list", "deeply"])
-def test_what_another_rank_sends_cannot_run_code(evil: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[str] = []
-    data = pickle.dumps(evil)
-    monkeypatch.setattr(f"{os.system.__module__}.system", ran.append)
-    with pytest.raises(Permanent, match=r"the State of another rank holds posix\.system, "):
-        tree_codec.read(data, lambda index, kind: None, admitted=frozenset())
-    assert ran == []
-
-
-@pytest.mark.parametrize(
-    ("module", "name"),
-    [("builtins", "eval"), ("builtins", "getattr"), ("subprocess", "Popen"), ("torch", "load"), ("os", "system")],
-)
-def test_functions_that_do_more_than_hold_data_are_refused(module: str, name: str) -> None:
-    data = f"c{module}\n{name}\n(S'1'\ntR.".encode()
-    with pytest.raises(Permanent, match=f"{module}.{name}"):
-        tree_codec.read(data, lambda index, kind: None, admitted=frozenset())
 
 
 def test_our_state_is_a_horovod_state() -> None:
@@ -57,7 +27,9 @@ def test_our_state_is_a_horovod_state() -> None:
 
 
 def test_a_value_that_cannot_be_copied_is_named_at_once() -> None:
-    with pytest.raises(Permanent, match=r"state\.stream \(generator\) cannot be committed: .*; give it state_dict"):
+    with pytest.raises(
+        Permanent, match=r"state\.stream cannot be committed: it is a builtins\.generator.*; give it state_dict"
+    ):
         elastic.TorchState(stream=(i for i in range(3)))
 
 
@@ -166,7 +138,7 @@ def test_assigning_the_same_model_again_commits_nothing() -> None:
 
 @pytest.mark.parametrize("put", [lambda net: [net], lambda net: {"a": net}], ids=["list", "dict"])
 def test_a_model_inside_a_container_is_refused_by_name_since_it_would_come_back_as_a_copy(put: Any) -> None:
-    with pytest.raises(Permanent, match=r"state\.nets .* holds a Linear, which needs a name of its own"):
+    with pytest.raises(Permanent, match=r"state\.nets\[.*: it is a Linear, which needs a name of its own"):
         elastic.TorchState(nets=put(nn.Linear(1, 1)))
 
 
@@ -181,8 +153,8 @@ def test_a_models_parameters_in_a_list_are_refused_by_name_since_they_would_come
     ("value", "told"),
     [
         (torch.eye(2).as_subclass(type("Named", (torch.Tensor,), {})), "of the class Named"),
-        (torch.empty(2, device="meta"), r"state\.value \(Tensor\) cannot be committed: meta tensors"),
-        (nn.Linear(2, 2, device="meta"), r"state\.value \(OrderedDict\) cannot be committed: meta tensors"),
+        (torch.empty(2, device="meta"), r"state\.value cannot be committed: meta tensors"),
+        (nn.Linear(2, 2, device="meta"), r"state\.value\['weight'\] cannot be committed: meta tensors"),
         (nn.LazyLinear(2), "run one forward pass first"),
         (torch.nested.nested_tensor([torch.ones(2)], layout=torch.jagged), "nested tensors of layout torch.jagged"),
     ],

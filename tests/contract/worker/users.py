@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-import types
+import dataclasses
 from typing import Any
 
 import horovod.torch as hvd
@@ -53,13 +53,18 @@ class Sloppy(Own):
         self._rest = self.state()
 
 
+@dataclasses.dataclass
+class Kept:
+    history: list[Any] = dataclasses.field(default_factory=list)
+
+
 class InPlace(Own):
     """Changes what it saved last, instead of assigning something new; equal to what is live at first."""
 
     def __init__(self, model: Any, optimizer: Any, **values: Any) -> None:
         super().__init__(model, optimizer, **values)
         self._rest = {"batch": self.batch}
-        self._kept = types.SimpleNamespace(history=[])
+        self._kept = Kept()
 
     def save(self) -> None:
         self._weights = copy.deepcopy([self.model.state_dict(), self.optimizer.state_dict()])

@@ -21,14 +21,14 @@ from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from tests.unit.worker.commit_kit import contents
-from hvd_elastic_ext.worker.commits import tree_codec as manifest
+from hvd_elastic_ext.checkpoint.values.write import write as text_of
 from hvd_elastic_ext.worker.commits.buffer import Contents
 
 def own(number):
-    return manifest.write_one("rng", {"number": number}, [])
+    return text_of({"number": number}, []).encode()
 
 def tree(number):
-    return manifest.write_one("state", {"values": own(number)}, [])
+    return b"{\"$values\":" + own(number) + b"}"
 
 def commit(number):
     tensors = [torch.full((1000,), float(number)), torch.arange(10) + number]

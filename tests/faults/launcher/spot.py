@@ -20,11 +20,11 @@ from typing import Final, Literal
 
 import psutil
 
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.publishing.addresses import UnixAddress
 from discover.publishing.http_server import Server
-from discover.publishing.latest import Board
+from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from hvd_elastic_ext.agent.prestop import notice_files
 from hvd_elastic_ext.core.clock import SystemClock
@@ -123,8 +123,8 @@ class Cloud:
         self.region = MetadataServer(Region())
         self.lives: list[Life] = []
         self._chance = chance
-        self._board = Board()
-        self._routes = Routes(self._board, vitals=Vitals(clock), metrics=Metrics(clock), clock=clock)
+        self._board = LatestPublication()
+        self._routes = Routes(self._board, vitals=Health(clock), metrics=Metrics(clock), clock=clock)
         self._server = Server(UnixAddress(self.socket), self._routes)
         self._sequence = 0
 

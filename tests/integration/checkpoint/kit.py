@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.commit_record import Identity, Record
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 
@@ -32,16 +32,13 @@ class Trained:
         """What a commit of them holds."""
         tensors: list[Tensor] = []
         optimizer = {"state_dict": self.optimizer.state_dict(), "names": [list(dict(self.model.named_parameters()))]}
-        trees = {
-            "model": tree_codec.write_one("model", self.model.state_dict(keep_vars=True), tensors),
-            "optimizer": tree_codec.write_one("optimizer", optimizer, tensors),
-        }
+        parts = {"model": write(self.model.state_dict(keep_vars=True), tensors), "optimizer": write(optimizer, tensors)}
         firm = [True] * len(tensors)
         values = {"epoch": epoch, "history": torch.arange(5.0) + epoch, "names": ("a", "b")}
-        trees["\0values"] = tree_codec.write_named(values, tensors)
+        parts[trees.VALUES] = write(values, tensors)
         firm += [False] * (len(tensors) - len(firm))
-        local = tree_codec.write_one("rng", {"program": "p", "rng": {"seed": rank}}, [])
-        return Contents(pickle.dumps(trees, 5), tensors, firm, local)
+        local = trees.encode_value(write({"program": "p", "rng": {"seed": rank}}, []))
+        return Contents(trees.encode(parts), tensors, firm, local)
 
 
 def trained(width: int = 8) -> Trained:

@@ -10,8 +10,9 @@ import psutil
 import pytest
 import torch
 
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.core.commit_record import Identity
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from tests.integration.checkpoint.kit import Kept, clerk, kept, save, trained
@@ -26,8 +27,7 @@ def state(commit: Commit) -> dict[str, object]:
     def at(index: int, kind: str) -> object:
         return commit.views[index]
 
-    trees = tree_codec.read(commit.tree, lambda index, kind: None, admitted=frozenset())
-    return {name: tree_codec.read(tree, at, admitted=frozenset()) for name, tree in trees.items()}
+    return {name: read(text, at) for name, text in trees.decode(commit.tree).items()}
 
 
 def demand_equal(one: object, other: object) -> None:
@@ -69,7 +69,7 @@ def test_what_two_ranks_saved_fills_the_memory_of_three(tmp_path: Path) -> None:
             assert (commit.record.stored, commit.record.foreign) == (True, False)
             demand_equal(state(commit), state(saved))
             if rank < 2:
-                assert tree_codec.read(commit.local, lambda *_: None, admitted=frozenset())["rng"] == {"seed": rank}
+                assert read(trees.decode_value(commit.local), lambda *_: None)["rng"] == {"seed": rank}
             else:
                 assert commit.local == b""
     for descriptor in into:

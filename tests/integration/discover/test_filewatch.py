@@ -115,7 +115,7 @@ def test_it_notices_twice_in_a_row(hosts, write):
         watched.wait_for("newer:1\n")
 
 
-def test_what_was_not_quite_there_when_a_change_was_told_of_is_looked_at_once_more(hosts):
+def test_a_change_during_a_read_leads_to_another_read(hosts):
     with Watched(hosts, relook=0.2) as watched:
         wait_until(lambda: len(watched.texts) == 2, what="the look after the start, and the one after that")
         hosts.chmod(0o640)
@@ -222,7 +222,7 @@ def test_no_call_begins_after_stop_returned(hosts):
     assert len(watched.texts) == before
 
 
-def test_without_inotify_it_looks_by_turns_and_says_so_once(hosts, monkeypatch, caplog):
+def test_without_inotify_it_polls_and_logs_that_once(hosts, monkeypatch, caplog):
     def no_watch(*_: object) -> None:
         raise OSError(24, "inotify instance limit reached")
 
@@ -248,7 +248,7 @@ def test_out_of_file_descriptors_it_looks_by_turns(hosts):
     watch.watch.stop()
 
 
-def test_looking_by_turns_is_enough_by_itself_where_events_are_lost(hosts, monkeypatch):
+def test_polling_alone_is_enough_if_events_are_lost(hosts, monkeypatch):
     monkeypatch.setattr(file_watch._Directories, "_on_event", lambda self, event: None)
     with Watched(hosts, relook=0.02) as watched:
         replace(hosts, "new:1\n")

@@ -180,7 +180,7 @@ def test_rule_22_a_pod_of_the_same_name_is_probed_anew_and_shown_to_wait(kube, w
         following.until(workers.line(1, 2))
 
 
-def test_rule_21_nodes_that_fall_silent_together_stay_and_are_asked_for_while_deleted_pods_go_at_once(
+def test_rule_21_nodes_silent_together_stay_and_are_listed_again_while_deleted_pods_go_at_once(
     kube, workers, following
 ):
     workers.add(1, 2, 3)

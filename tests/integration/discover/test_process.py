@@ -172,7 +172,7 @@ def test_a_file_where_the_socket_should_be_is_left_alone(place):
     place.socket.write_text("precious")
     with place.serve() as daemon:
         assert daemon.wait() == 1
-        assert "something else than a socket" in daemon.stderr
+        assert "that is no socket" in daemon.stderr
     assert place.socket.read_text() == "precious"
 
 

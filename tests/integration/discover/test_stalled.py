@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from discover.app import assembly
-from discover.app.daemon import Inbox
+from discover.app.daemon import EventQueue
 from discover.cli import settings_from
 from tests.contract.discover.following import HurriedClock
 from tests.support.kube import bodies
@@ -35,7 +35,7 @@ class Following:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        inbox = Inbox()
+        inbox = EventQueue()
         options = {"life": "test", "inbox": inbox, "clock": HurriedClock(FAST)}
         daemon = threading.Thread(target=assembly.serve, args=[self._settings], kwargs=options, name="daemon")
         daemon.start()

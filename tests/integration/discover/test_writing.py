@@ -82,7 +82,7 @@ def test_an_evicted_worker_is_recorded_deleted_made_again_and_a_host_again(place
     job = Job(place, kube, "reap.yaml")
     with job.workers(), place.serve_as(job.options("--reap-failed", "--hosts-file", str(place.hosts))) as daemon:
         job.publishes(0, 1, 2)
-        daemon.wait_for("Events about the hosts stand with MPIJob default/digits", timeout=PATIENCE)
+        daemon.wait_for("Events about the hosts are attached to MPIJob default/digits", timeout=PATIENCE)
         before, since = job.uid(1), time.monotonic()
         acts.fail(kube, "digits-worker-1", reason="Evicted")
         job.publishes(0, 2)

@@ -29,6 +29,18 @@ def test_one_host_without_network_interfaces_is_enough(launched: Launched) -> No
     assert (finished.get("code"), finished.get("reason")) == (0, "training is done")
 
 
+def test_recorded_events_of_a_real_job_are_replayed_to_the_same_decisions(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    file = launched.directory / "recorded.jsonl"
+    with launched.run("-np", "2", "--record-events", str(file), PYTHON, COUNTER, "10") as process:
+        assert process.wait(60) == 0, process.output
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    with run_process([*ELASTIC, "events", "--replay", str(file)], cwd=launched.directory) as replay:
+        assert replay.wait(60) == 0, replay.output
+    assert "the same decisions" in replay.stdout
+    assert "-> journal resized" in replay.stdout
+
+
 @pytest.mark.parametrize("umask", [0o000, 0o022])
 def test_the_jobs_own_folder_is_its_users_alone_whatever_the_umask(launched: Launched, umask: int) -> None:
     job = [*ELASTIC, "run", "-H", "localhost:1", "-np", "1", "--job", "mine", "true"]

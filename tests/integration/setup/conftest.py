@@ -1,4 +1,4 @@
-"""A copy of the tree with no .venv, and an environment as bare as a newcomer's."""
+"""A copy of the tree without .venv, and a bare environment."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @pytest.fixture
 def fresh_tree(tmp_path: Path) -> Path:
-    """A copy of the tree as a clone would have it."""
+    """A copy of the tree, like a clone."""
     ignored = shutil.ignore_patterns(
         ".venv*", ".git", "__pycache__", ".*_cache", "*.egg-info", ".hypothesis", "demo-out"
     )
@@ -22,7 +22,7 @@ def fresh_tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def bare_environment(tmp_path: Path) -> dict[str, str]:
-    """HOME, PATH and where packages come from; the cache of wheels is the user's own, so nothing is built twice."""
+    """HOME, PATH and the sources of packages; the user's own cache of wheels, so nothing is built twice."""
     home = tmp_path / "home"
     home.mkdir()
     environment = {"HOME": str(home), "PATH": SYSTEM_PATH}

@@ -1,4 +1,4 @@
-"""The official client's versions, each in an environment of its own."""
+"""The official client's versions, each in its own environment."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PYTHON = "python{}.{}".format(*sys.version_info)
 
 
 def versions() -> list[str]:
-    """Those that are tried unless others are named."""
+    """The default versions."""
     found = re.search(r'^CLIENTS="\$\{CLIENTS:-(.*)\}"$', MATRIX.read_text(), re.MULTILINE)
     assert found is not None
     return found[1].split()
 
 
-def test_rule_30_the_versions_that_are_tried_are_both_ends_of_what_is_allowed_and_the_one_that_is_installed():
+def test_rule_30_the_default_versions_include_both_ends_of_the_range_and_the_pinned_one():
     said = re.search(r'"kubernetes>=(\d+),<(\d+),!=36\.0\.0"', (ROOT / "setup.py").read_text())
     assert said is not None
     majors = [int(version.partition(".")[0]) for version in versions()]

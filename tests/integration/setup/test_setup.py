@@ -1,4 +1,4 @@
-"""scripts/setup and scripts/build-horovod as a newcomer meets them."""
+"""scripts/setup and scripts/build-horovod on a fresh machine."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def path_without_tools(tmp_path: Path, base_python: str) -> str:
 
 
 @pytest.mark.parametrize("script", ["setup", "build-horovod"])
-def test_missing_tools_are_named_together_before_anything_is_made(
+def test_one_message_names_all_missing_tools_before_anything_is_made(
     fresh_tree: Path, bare_environment: dict[str, str], tmp_path: Path, path_without_tools: str, script: str
 ) -> None:
     environment = bare_environment | {"PATH": path_without_tools, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -58,7 +58,7 @@ def test_a_venv_directory_of_another_kind_is_not_removed(
     assert (fresh_tree / ".venv/thesis.txt").read_text() == "the only copy"
 
 
-def test_a_python_that_does_not_run_is_said_in_one_line(fresh_tree: Path, bare_environment: dict[str, str]) -> None:
+def test_a_python_that_does_not_run_gives_one_line(fresh_tree: Path, bare_environment: dict[str, str]) -> None:
     done = run(fresh_tree, "scripts/setup", "--python", "/no/such/python", environment=bare_environment)
     assert done.returncode == 1
     assert "/no/such/python" in done.stderr
@@ -68,7 +68,7 @@ def test_a_python_that_does_not_run_is_said_in_one_line(fresh_tree: Path, bare_e
 @pytest.mark.alone
 @pytest.mark.soak
 @pytest.mark.timeout(1500)
-def test_set_up_survives_being_killed_then_finishes_and_then_has_nothing_to_do(
+def test_a_killed_set_up_finishes_the_next_time_and_then_has_nothing_to_do(
     fresh_tree: Path, bare_environment: dict[str, str], base_python: str
 ) -> None:
     # Another project's settings, which must not matter.

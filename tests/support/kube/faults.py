@@ -70,7 +70,7 @@ class Reset:
 
 Fault = Answer | Hang | Cut | Close | Say | Slow | Reset
 
-GARBAGE = b"\x00\x01 this is no JSON }{\n"
+UNREADABLE = b"\x00\x01 this is no JSON }{\n"
 TORN_UTF8 = '{"type":"MODIFIED","object":{"kind":"Pod","metadata":{"name":"ö"}}}\n'.encode().replace(b"\xb6", b"")
 
 
@@ -118,7 +118,7 @@ class Plan:
         return self._set(Say(lines, then_close))
 
     def garbage(self) -> Plan:
-        return self.say(GARBAGE)
+        return self.say(UNREADABLE)
 
     def torn_utf8(self) -> Plan:
         return self.say(TORN_UTF8)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.cases import interval
+from benchmarks.cases.state import checkpoint_interval
 from benchmarks.goodput import Array, Failing, Fixed, Learner, World, auto, grid
 from benchmarks.model import Trial
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Rate
@@ -23,10 +23,10 @@ def traces(*failures: float) -> list[Array]:
 
 
 def test_what_a_failure_takes_is_what_was_not_durable_by_then() -> None:
-    told = Fixed(WORLD, traces(250.0))
+    fixed = Fixed(WORLD, traces(250.0))
     lived = 100_000.0 - 280.0
     last = lived - math.floor(lived / 100.0) * 2.0
-    assert told.goodput(100.0) * 100_000.0 == pytest.approx(
+    assert fixed.goodput(100.0) * 100_000.0 == pytest.approx(
         198.0 + last
     )  # the second seal began after 198 s of training
     late = Fixed(WORLD, traces(206.0))  # it takes until 207 to be durable
@@ -57,9 +57,9 @@ def test_the_best_fixed_interval_is_what_the_form_says_whatever_restarts_and_wri
     restart: float, durable: float
 ) -> None:
     world = World(seal=Seal(2.0, durable), restart_s=restart, horizon_s=1e6)
-    told = Fixed(world, Failing(900.0).traces(world, 60, seed=2))
-    best = max(told.goodput(seconds) for seconds in grid(world))
-    assert told.goodput(best_interval(2.0, 1 / 900.0)) == pytest.approx(best, rel=2e-3)
+    fixed = Fixed(world, Failing(900.0).traces(world, 60, seed=2))
+    best = max(fixed.goodput(seconds) for seconds in grid(world))
+    assert fixed.goodput(best_interval(2.0, 1 / 900.0)) == pytest.approx(best, rel=2e-3)
 
 
 def test_traces_are_the_same_for_all_and_as_often_as_was_asked_for() -> None:
@@ -76,11 +76,11 @@ def test_a_job_that_chooses_by_itself_is_close_to_the_best_that_it_could_be_told
     """The bar of the benchmark, on fewer jobs."""
     for mean in (600.0, 3600.0):
         found = Failing(mean).traces(World(), 8, seed=4)
-        told = Fixed(World(), found)
-        best = max(told.goodput(seconds) for seconds in grid(World(), step=1.1))
+        fixed = Fixed(World(), found)
+        best = max(fixed.goodput(seconds) for seconds in grid(World(), step=1.1))
         assert auto(World(), found, seed=4) >= 0.97 * best
 
 
 def test_the_case_fills_all_its_lines(tmp_path: Path) -> None:
-    values = interval.measure(Trial("ours", 0, tmp_path, quick=True))
-    assert values.keys() == {figure.quantity for figure in interval.CASE.figures}
+    values = checkpoint_interval.measure(Trial("ours", 0, tmp_path, quick=True))
+    assert values.keys() == {figure.quantity for figure in checkpoint_interval.CASE.figures}

@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from benchmarks import replay
-from benchmarks.cases import spot_trace
-from benchmarks.kept import Work, work
+from benchmarks.cases.state import spot_trace
+from benchmarks.kept_work import Work, work
 from benchmarks.steps import Stamp
 
 

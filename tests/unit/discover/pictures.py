@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from discover.kube.views import node_view, pod_view
-from discover.selection.objects import ClusterSnapshot, NodesHidden, NodesListed, NodeView, PodsListed, PodView
+from discover.selection.objects import ClusterSnapshot, Listed, NodesHidden, NodeView, PodView
 from tests.support.kube import bodies
 
 NOW = 1_767_225_600.0
@@ -35,5 +35,5 @@ def node(
 
 def picture(pods: Iterable[PodView], nodes: Iterable[NodeView] | None = None) -> ClusterSnapshot:
     """All there is. Without ``nodes`` they may not be read."""
-    listed = NodesHidden() if nodes is None else NodesListed(tuple(nodes))
-    return ClusterSnapshot().apply([PodsListed(tuple(pods)), listed])
+    listed = NodesHidden() if nodes is None else Listed(NodeView, tuple(nodes))
+    return ClusterSnapshot().apply([Listed(PodView, tuple(pods)), listed])

@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterable
 from typing import Any
 
-from discover.kube.transport import Request, RequestFailed, Trouble
+from discover.kube.transport import Failure, Request, RequestFailed
 from hvd_elastic_ext.core.clock import ManualClock
 
 Answer = Iterable[object] | RequestFailed
@@ -44,9 +44,9 @@ class Scripted:
                 piece()
             if self.interrupted:
                 self.interrupted = False
-                raise RequestFailed(Trouble.CUT, "broken off")
+                raise RequestFailed(Failure.CUT, "broken off")
 
-    def renew(self) -> None:
+    def reload_credentials(self) -> None:
         self.renewed += 1
 
     def interrupt(self) -> None:
@@ -56,8 +56,8 @@ class Scripted:
         """Nothing to give up."""
 
 
-class Counted:
-    """A witness."""
+class CountedMetrics:
+    """Counts as ClusterMetrics does."""
 
     def __init__(self) -> None:
         self.lists = 0

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from discover import probe
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.publishing.addresses import UnixAddress
 from discover.publishing.http_server import Server
-from discover.publishing.latest import Board
+from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from hvd_elastic_ext.core.clock import ManualClock
 
@@ -22,9 +22,9 @@ from hvd_elastic_ext.core.clock import ManualClock
 @pytest.fixture
 def daemon(tmp_path: Path, manual_clock: ManualClock) -> Iterator[str]:
     """The socket of one that turns, and has published nothing yet."""
-    vitals = Vitals(manual_clock)
-    vitals.beat()
-    routes = Routes(Board(), vitals=vitals, metrics=Metrics(manual_clock), clock=manual_clock)
+    vitals = Health(manual_clock)
+    vitals.loop_turned()
+    routes = Routes(LatestPublication(), vitals=vitals, metrics=Metrics(manual_clock), clock=manual_clock)
     server = Server(UnixAddress(tmp_path / "s"), routes)
     server.start()
     yield str(tmp_path / "s")
@@ -51,7 +51,7 @@ def test_where_nobody_listens_it_is_one_line(tmp_path: Path, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1\r\n\r\n", b"220 smtp.example.com\r\n", b"\xff\xfe 200 OK\r\n\r\n"])
-def test_what_is_no_answer_is_not_taken_for_health(
+def test_a_reply_that_is_no_http_is_unhealthy(
     tmp_path: Path, answer: bytes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with socket.socket(socket.AF_UNIX) as listener:

@@ -1,4 +1,4 @@
-"""What the Dockerfiles copy and run is there. That it works is what the scripts' own tests and ``make setup`` show."""
+"""The files and scripts that the Dockerfiles use exist. The tests of the scripts show that they work."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_there_is_an_image_for_each_role() -> None:
 
 
 @by_file
-def test_what_is_copied_is_there(path: Path) -> None:
+def test_every_copied_file_is_in_the_repository(path: Path) -> None:
     copied = [rest.split() for word, rest in instructions(path) if word == "COPY" and not rest.startswith("--from=")]
     assert copied
     for *sources, _ in copied:
@@ -40,7 +40,7 @@ def test_what_is_copied_is_there(path: Path) -> None:
 
 
 @by_file
-def test_scripts_that_are_run_have_been_copied_and_can_be_run(path: Path) -> None:
+def test_every_script_that_runs_is_executable_and_copied_before(path: Path) -> None:
     copied: set[str] = set()
     for word, rest in instructions(path):
         if word == "COPY":
@@ -51,7 +51,7 @@ def test_scripts_that_are_run_have_been_copied_and_can_be_run(path: Path) -> Non
 
 
 @by_file
-def test_what_pip_installs_is_pinned_and_extras_exist(path: Path) -> None:
+def test_pip_installs_pinned_versions_and_extras_that_exist(path: Path) -> None:
     tree = ast.parse((ROOT / "setup.py").read_text())
     keywords = {word.arg: word.value for call in ast.walk(tree) if isinstance(call, ast.Call) for word in call.keywords}
     extras = ast.literal_eval(keywords["extras_require"])
@@ -68,21 +68,21 @@ def test_what_pip_installs_is_pinned_and_extras_exist(path: Path) -> None:
 
 
 @by_file
-def test_images_run_as_the_user_that_the_manifests_name(path: Path) -> None:
+def test_images_run_as_the_user_of_the_manifests(path: Path) -> None:
     users = [rest.partition(":")[0] for word, rest in instructions(path) if word == "USER"]
     assert users[-1:] == ["10001"]
 
 
 @pytest.fixture
 def mounted() -> Iterator[Path]:
-    """A folder that everybody may enter, as a mounted Secret."""
+    """A folder that everybody may enter, like a mounted Secret."""
     with tempfile.TemporaryDirectory(prefix="hvd-test-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
 
 
-def test_the_workers_sshd_takes_its_configuration_and_the_operators_key(mounted: Path) -> None:
-    """Run as the image's user, to whom the key does not belong: sshd minds its mode only if it does."""
+def test_the_workers_sshd_accepts_its_configuration_and_the_operators_key(mounted: Path) -> None:
+    """Runs as the image's user, who does not own the key: sshd checks the mode of its owner's keys only."""
     sshd, keygen, setpriv = (
         shutil.which(name, path="/usr/sbin:/usr/bin") for name in ("sshd", "ssh-keygen", "setpriv")
     )

@@ -1,4 +1,4 @@
-"""What containers of the manifests may do on their node, and who reaches their pods."""
+"""The rights of the manifests' containers on their node, and who reaches their pods."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ROOT = {
     ("trainingjob.yaml", "launcher"): ["DAC_OVERRIDE"],
     ("trainingjob.yaml", "worker"): ["NET_BIND_SERVICE", "SETGID", "SETUID", "SYS_CHROOT"],
 }
-"""Who has to be root, since the et-operator's keys are in /root/.ssh, and what of root's rights each needs.
+"""Containers that must be root, since the et-operator's keys are in /root/.ssh, and the rights that each needs.
 
-The worker's are held against a real sshd in tests/integration/docker/test_worker_sshd.py.
+tests/integration/docker/test_worker_sshd.py checks the worker's with a real sshd.
 """
 
 SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
-"""What the et-operator's API has instead of the field, which it would drop."""
+"""The et-operator's API drops the field, and has this instead."""
 
 
 def templates(name: str) -> dict[str, Body]:
@@ -34,7 +34,7 @@ EVERY_CONTAINER = [
 ]
 
 
-def test_these_are_all_the_files_that_have_pods() -> None:
+def test_all_files_with_pods_are_listed() -> None:
     assert {name for name in names() if pods(name)} == set(WITH_PODS)
     assert len(EVERY_CONTAINER) == 13
 
@@ -71,9 +71,7 @@ def test_every_account_is_one_jobs_own(name: str) -> None:
     accounts |= {who["name"] for each in of_kind(name, "RoleBinding", "ClusterRoleBinding") for who in each["subjects"]}
     accounts |= {pod["serviceAccountName"] for pod in pods(name).values() if "serviceAccountName" in pod}
     assert all("digits" in account for account in accounts)
-    for binding in of_kind(
-        name, "RoleBinding", "ClusterRoleBinding"
-    ):  # else a second job's would take the first's place
+    for binding in of_kind(name, "RoleBinding", "ClusterRoleBinding"):  # otherwise a second job's replaces the first's
         assert "digits" in binding["metadata"]["name"]
 
 
@@ -86,13 +84,13 @@ def matches(selector: Body, labels: Body) -> bool:
 
 
 def lets(peers: list[Body] | None, ports: list[Body] | None, *, labels: Body, port: int) -> bool:
-    """Whether a rule with these peers and ports lets through; without a list of them it is anybody, or any port."""
+    """Whether a rule with these peers and ports allows this; no list means all."""
     of_port = ports is None or any(each["port"] == port for each in ports)
     return of_port and (peers is None or any(matches(each["podSelector"], labels) for each in peers))
 
 
 def reaches(policies: list[Body], *, source: Body, target: Body, port: int) -> bool:
-    """As network plugins are to read policies, for pods of one namespace with these labels."""
+    """Read policies as network plugins do, for pods of one namespace with these labels."""
     for direction, end, own, peers in (("Ingress", target, source, "from"), ("Egress", source, target, "to")):
         applied = [
             each["spec"]
@@ -132,7 +130,7 @@ def test_pods_of_a_job_reach_one_another_and_nobody_else_reaches_them(name: str,
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_with_the_file_for_it_they_go_only_to_one_another_and_to_dns_and_the_launcher_to_the_api_server(
+def test_with_network_yaml_pods_reach_only_one_another_and_dns_and_the_launcher_the_api_server(
     name: str,
 ) -> None:
     given = policies(name, "network.yaml")
@@ -147,10 +145,10 @@ def test_with_the_file_for_it_they_go_only_to_one_another_and_to_dns_and_the_lau
         assert reached == [53, 443, 6443]
         assert reaches(
             policies(name), source=worker, target=target, port=80
-        )  # else storage and data would be out of reach
+        )  # otherwise storage and data cannot be reached
 
 
-def test_a_daemon_alone_tries_workers_sshd_and_nothing_else_of_theirs() -> None:
+def test_a_separate_daemon_reaches_only_the_sshd_of_workers() -> None:
     given = policies("mpijob.yaml", "standalone.yaml")
     daemon, worker = labels("standalone.yaml", "daemon"), labels("mpijob.yaml", "worker")
     assert [port for port in PORTS if reaches(given, source=daemon, target=worker, port=port)] == [2222]

@@ -1,4 +1,4 @@
-"""The manifests are what an API server takes, and mean what they say."""
+"""An API server accepts the manifests, and the programs accept their options."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_there_are_these_manifests_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("name", names())
-def test_an_api_server_takes_every_object(name: str) -> None:
+def test_an_api_server_accepts_every_object(name: str) -> None:
     assert documents(name)
     for body in documents(name):
         assert problems(body) == [], body["metadata"]["name"]
@@ -47,12 +47,12 @@ def test_a_job_is_a_launcher_and_workers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_native_sidecars_are_taken_from_the_first_version_that_has_them(name: str) -> None:
+def test_the_first_version_with_native_sidecars_accepts_them(name: str) -> None:
     for body in documents(name):
         assert problems(body, version=manifests.NATIVE_SIDECARS) == []
 
 
-def test_the_operator_without_native_sidecars_refuses_them_and_takes_the_other_manifest() -> None:
+def test_an_operator_without_native_sidecars_accepts_only_the_other_manifest() -> None:
     (native,) = of_kind("mpijob.yaml", "MPIJob")
     (older,) = of_kind("mpijob-older.yaml", "MPIJob")
     found = problems(native, custom=schemas.OLD_MPI_JOB)
@@ -62,7 +62,7 @@ def test_the_operator_without_native_sidecars_refuses_them_and_takes_the_other_m
     assert any("restartPolicy" in each for each in problems(native, version="1.27"))
 
 
-def test_the_et_operator_takes_no_native_sidecar() -> None:
+def test_the_et_operator_refuses_native_sidecars() -> None:
     (job,) = of_kind("trainingjob.yaml", "TrainingJob")
     pod = job["spec"]["etReplicaSpecs"]["launcher"]["template"]["spec"]
     pod["initContainers"] = [{**pod["containers"].pop(), "restartPolicy": "Always"}]
@@ -99,7 +99,7 @@ def test_a_misspelt_field_of_a_built_in_kind_is_found(name: str) -> None:
         assert len(problems(body)) == 1
 
 
-# What the containers are told
+# Options of the containers
 
 
 POD = "digits-launcher-x7x7x"
@@ -112,14 +112,14 @@ def told(name: str) -> list[str]:
 
 
 def environment(name: str) -> dict[str, str]:
-    """The daemon's environment variables, which all stand for the pod's name."""
+    """The daemon's environment variables: each has the pod's name."""
     variables = daemon(name).get("env", [])
     assert all(each["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}} for each in variables)
     return {each["name"]: POD for each in variables}
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_daemon_takes_its_arguments(name: str) -> None:
+def test_the_daemon_accepts_its_arguments(name: str) -> None:
     settings = cli.settings_from(told(name), environment(name))
     assert isinstance(settings.source, KubernetesSettings)
     assert settings.source.probe == PORTS[name]
@@ -132,13 +132,13 @@ def test_the_daemon_takes_its_arguments(name: str) -> None:
     assert resource[2] == f"{job['kind'].lower()}s"
 
 
-def test_an_argument_that_the_daemon_does_not_know_is_found() -> None:
+def test_an_unknown_argument_of_the_daemon_is_found() -> None:
     with pytest.raises(UsageError, match="'--hosts-fil=/x' is not an option"):
         cli.settings_from([*told("mpijob.yaml"), "--hosts-fil=/x"], {})
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_launcher_takes_its_arguments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_launcher_accepts_its_arguments(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     launcher = containers(pods(name)["launcher"])["launcher"]
     assert launcher["command"] == ["tini", "--", "hvd-elastic", "run"]
@@ -148,8 +148,8 @@ def test_the_launcher_takes_its_arguments(name: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_what_is_offered_for_stock_horovod_horovod_takes(name: str) -> None:
-    """It stands there as a comment, which nobody else would check."""
+def test_horovod_accepts_the_lines_for_stock_horovod(name: str) -> None:
+    """They are a comment, which nothing else checks."""
     text = (manifests.FOLDER / name).read_text()
     if name == "mpijob-older.yaml":
         assert "# args: as in mpijob.yaml" in text
@@ -163,18 +163,18 @@ def test_what_is_offered_for_stock_horovod_horovod_takes(name: str) -> None:
     assert list(settings.command) == ["python", "train.py"]
 
 
-# How the daemon's container is made
+# The daemon's container
 
 
 @pytest.mark.parametrize("name", NATIVE)
-def test_the_daemon_is_a_native_sidecar_where_there_are_any(name: str) -> None:
+def test_the_daemon_is_a_native_sidecar_where_possible(name: str) -> None:
     pod = pods(name)["launcher"]
     assert [(each["name"], each["restartPolicy"]) for each in pod["initContainers"]] == [("discover", "Always")]
     assert [each["name"] for each in pod["containers"]] == ["launcher"]
 
 
 @pytest.mark.parametrize("name", OLDER)
-def test_elsewhere_it_is_the_second_container_and_ends_with_the_first(name: str) -> None:
+def test_elsewhere_it_is_a_container_that_ends_with_the_launcher(name: str) -> None:
     pod = pods(name)["launcher"]
     assert "initContainers" not in pod
     assert [each["name"] for each in pod["containers"]] == ["launcher", "discover"]
@@ -185,7 +185,7 @@ def test_elsewhere_it_is_the_second_container_and_ends_with_the_first(name: str)
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_the_daemon_is_probed_where_it_listens_and_never_for_readiness(name: str) -> None:
+def test_the_daemon_has_probes_on_its_socket_but_none_for_readiness(name: str) -> None:
     container = daemon(name)
     assert "readinessProbe" not in container
     for probe, path in (("startupProbe", "/startupz"), ("livenessProbe", "/livez")):
@@ -197,7 +197,7 @@ def test_the_daemon_is_probed_where_it_listens_and_never_for_readiness(name: str
 
 
 @pytest.mark.parametrize("name", [*JOBS, "standalone.yaml"])
-def test_the_daemon_needs_little_and_changes_nothing_of_its_image(name: str) -> None:
+def test_the_daemon_has_small_limits_and_a_read_only_image(name: str) -> None:
     (pod,) = (found for role, found in pods(name).items() if role in ("launcher", "daemon"))
     container = containers(pod)["discover"]
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
@@ -205,7 +205,7 @@ def test_the_daemon_needs_little_and_changes_nothing_of_its_image(name: str) -> 
 
 
 @pytest.mark.parametrize("name", [*NATIVE, "mpijob-older.yaml"])
-def test_daemon_and_launcher_are_one_user_whose_socket_it_is(name: str) -> None:
+def test_daemon_and_launcher_run_as_one_user_who_owns_the_socket(name: str) -> None:
     launcher = containers(pods(name)["launcher"])["launcher"]
     assert {"runAsUser", "runAsGroup"}.isdisjoint(launcher["securityContext"])
     assert pods(name)["launcher"]["securityContext"]["runAsUser"] == 10001
@@ -234,7 +234,7 @@ def test_the_token_is_mounted_into_the_daemon_and_nowhere_else(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_what_is_published_reaches_the_launcher_through_a_shared_directory(name: str) -> None:
+def test_daemon_and_launcher_share_a_directory(name: str) -> None:
     pod = pods(name)["launcher"]
     mounts = {each["name"]: each["volumeMounts"] for each in containers(pod).values()}
     for of in ("discover", "launcher"):
@@ -250,7 +250,7 @@ def alone() -> Body:
     return containers(pods("standalone.yaml")["daemon"])["discover"]
 
 
-def test_alone_it_writes_the_configmap_that_it_has_the_right_to() -> None:
+def test_a_separate_daemon_writes_the_configmap_of_its_rights() -> None:
     settings = cli.settings_from(alone()["args"], {})
     (configmap,) = of_kind("configmap.yaml", "ConfigMap")
     assert settings.outputs.configmap == configmap["metadata"]["name"]
@@ -261,8 +261,8 @@ def test_alone_it_writes_the_configmap_that_it_has_the_right_to() -> None:
     assert (settings.source.job, settings.source.probe) == ("digits", 2222)
 
 
-def test_alone_it_is_asked_whether_it_lives_and_nothing_else() -> None:
-    """One that stands by has published nothing, and is not to be started again and again for that."""
+def test_a_separate_daemon_has_only_a_liveness_probe() -> None:
+    """A daemon that waits for the Lease publishes nothing, and must not be restarted for that."""
     container = alone()
     assert {"startupProbe", "readinessProbe"}.isdisjoint(container)
     *_, module, place, asked = container["livenessProbe"]["exec"]["command"]
@@ -270,7 +270,7 @@ def test_alone_it_is_asked_whether_it_lives_and_nothing_else() -> None:
     assert f"--listen=unix://{place}" in container["args"]
 
 
-def test_alone_its_pods_are_those_of_its_deployment() -> None:
+def test_the_deployment_of_a_separate_daemon_selects_its_own_pods() -> None:
     (deployment,) = of_kind("standalone.yaml", "Deployment")
     assert deployment["spec"]["selector"]["matchLabels"] == deployment["spec"]["template"]["metadata"]["labels"]
     assert pods("standalone.yaml")["daemon"]["serviceAccountName"] == "hvd-launcher-digits"
@@ -280,7 +280,7 @@ def test_alone_its_pods_are_those_of_its_deployment() -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_a_workers_last_act_is_to_let_its_agents_leave(name: str) -> None:
+def test_the_prestop_hook_of_a_worker_lets_its_agents_leave_in_time(name: str) -> None:
     pod = pods(name)["worker"]
     (worker,) = pod["containers"]
     *python, module, within = worker["lifecycle"]["preStop"]["exec"]["command"]
@@ -291,7 +291,7 @@ def test_a_workers_last_act_is_to_let_its_agents_leave(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", JOBS)
-def test_everybody_means_the_same_port_of_ssh(name: str) -> None:
+def test_all_parts_use_the_same_port_of_ssh(name: str) -> None:
     (worker,) = pods(name)["worker"]["containers"]
     assert [port["containerPort"] for port in worker["ports"]] == [PORTS[name]]
     config = (manifests.FOLDER.parent / "sshd_config_trainer").read_text()

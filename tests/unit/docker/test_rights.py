@@ -1,4 +1,4 @@
-"""The Roles in the manifests grant what is needed, to those who need it, and nothing else."""
+"""The Roles of the manifests grant exactly what is needed, to those who need it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LAUNCHERS = {
 
 def account_of(name: str) -> str:
     """The service account of a manifest's launcher."""
-    if name == "trainingjob.yaml":  # whatever stands there, the et-operator puts its own
+    if name == "trainingjob.yaml":  # the et-operator always sets its own
         assert "serviceAccountName" not in pods(name)["launcher"]
         return "digits-launcher"
     account: str = pods(name)["launcher"]["serviceAccountName"]
@@ -61,13 +61,13 @@ def test_each_role_grants_exactly_what_is_needed(name: str) -> None:
     assert granted(role["rules"]) == ROLES[name]
 
 
-def test_rules_made_of_rights_grant_these_rights() -> None:
+def test_rules_grant_the_rights_that_they_are_made_of() -> None:
     for wanted in ROLES.values():
         assert granted(rights.rules(wanted)) == wanted
 
 
 @pytest.mark.parametrize("name", WITH_RIGHTS)
-def test_each_binding_binds_a_role_that_is_there_to_the_launchers_account(name: str) -> None:
+def test_each_binding_binds_an_existing_role_to_the_launchers_account(name: str) -> None:
     roles = {
         (each["kind"], each["metadata"]["name"]) for file in names() for each in of_kind(file, "Role", "ClusterRole")
     }
@@ -81,7 +81,7 @@ def test_each_binding_binds_a_role_that_is_there_to_the_launchers_account(name: 
 
 
 def everything() -> Iterator[Right]:
-    """What a careless Role might let somebody do."""
+    """Rights that a careless Role might grant."""
     kinds = (
         "pods",
         "nodes",
@@ -132,7 +132,7 @@ def test_with_these_files_applied_a_launchers_account_may_do_exactly_that(kube: 
         assert not allowed(kube, "default", right), right
 
 
-def test_nodes_are_seen_where_an_administrator_has_allowed_it(kube: KubeServer) -> None:
+def test_nodes_may_be_read_only_with_an_administrators_role(kube: KubeServer) -> None:
     watch = Right("", "nodes", "watch")
     kube.apply(documents("rbac.yaml"))
     assert not allowed(kube, "hvd-launcher-digits", watch)
@@ -141,7 +141,7 @@ def test_nodes_are_seen_where_an_administrator_has_allowed_it(kube: KubeServer) 
     assert not allowed(kube, "hvd-launcher-digits", Right("", "nodes", "patch"))
 
 
-def test_each_further_role_adds_only_what_it_is_for(kube: KubeServer) -> None:
+def test_each_further_role_adds_only_its_own_rights(kube: KubeServer) -> None:
     kube.apply(documents("rbac.yaml"))
     before = {right for right in everything() if allowed(kube, "hvd-launcher-digits", right)}
     kube.apply([*documents("reap.yaml"), *documents("exec.yaml")])
@@ -150,9 +150,7 @@ def test_each_further_role_adds_only_what_it_is_for(kube: KubeServer) -> None:
 
 
 @pytest.mark.parametrize(("name", "kind"), [("sleep.yaml", "mpi"), ("sleep-statefulset.yaml", "statefulset")])
-def test_a_launcher_that_lets_workers_go_may_change_this_one_job_and_no_other(
-    kube: KubeServer, name: str, kind: str
-) -> None:
+def test_a_launcher_that_scales_workers_may_change_only_its_own_job(kube: KubeServer, name: str, kind: str) -> None:
     kube.apply([*documents("rbac.yaml"), *documents(name)])
     wanted = rights.DAEMON | rights.SLEEP[kind]
     for right in everything():
@@ -161,7 +159,7 @@ def test_a_launcher_that_lets_workers_go_may_change_this_one_job_and_no_other(
         assert not allowed(kube, "hvd-launcher-digits", right, namespace="kube-system"), right
 
 
-def test_the_right_to_a_configmap_is_to_one_and_to_the_lease_of_its_name(kube: KubeServer) -> None:
+def test_the_right_to_a_configmap_covers_one_and_the_lease_of_its_name(kube: KubeServer) -> None:
     kube.apply([*documents("rbac.yaml"), *documents("configmap.yaml")])
     for kind in ("configmaps", "leases"):
         for verb in ("get", "list", "watch", "create", "update", "patch", "delete"):
@@ -172,6 +170,6 @@ def test_the_right_to_a_configmap_is_to_one_and_to_the_lease_of_its_name(kube: K
                 assert allowed(kube, "hvd-launcher-digits", named) is (named in rights.CONFIGMAP), named
 
 
-def test_what_the_launcher_asks_for_where_it_may_not_enter_pods_is_what_the_manifest_gives() -> None:
+def test_the_role_in_the_launchers_message_is_the_manifests() -> None:
     rules = [yaml.safe_load(rule) for rule in re.findall(r"\{.*?\}", pod_exec.ROLE)]
     assert granted(rules) == rights.EXEC

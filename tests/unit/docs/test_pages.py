@@ -15,6 +15,9 @@ PAGES = [
     for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docker/README.md", "tests/faults/README.md")
 ]
 PAGES += sorted((ROOT / "docs").glob("*.md"))
+TESTS = list((ROOT / "tests").rglob("test_*.py"))
+FILES = {path.name for path in TESTS}
+FUNCTIONS = {name for path in TESTS for name in re.findall(r"^ *def (test_\w+)\(", path.read_text(), re.MULTILINE)}
 
 
 def anchors(page: Path) -> set[str]:
@@ -44,3 +47,12 @@ def test_every_page_is_linked_from_the_readme() -> None:
 def test_the_glossary_lists_every_event_of_the_journal() -> None:
     part = (ROOT / "docs/glossary.md").read_text(encoding="utf-8").partition("## Events of the journal")[2]
     assert set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) == set(EVENTS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_test_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    missing = {path for path in re.findall(r"tests/[\w/]+\.py", text) if not (ROOT / path).is_file()}
+    missing |= set(re.findall(r"`(?:[\w/.]+::)?(test_\w+)`", text)) - FUNCTIONS
+    missing |= set(re.findall(r"`(test_\w+\.py)(?:::[^`]*)?`", text)) - FILES
+    assert missing == set()

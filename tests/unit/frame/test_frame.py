@@ -1,4 +1,4 @@
-"""The frame, tried on test files that misbehave, in a pytest of their own."""
+"""The frame, in a pytest of its own, on test files that misbehave."""
 
 import os
 import sys
@@ -44,7 +44,7 @@ def pid_said(process: RunningProcess) -> int:
     return int(process.wait_for(r"pid=(\d+)").group(1))
 
 
-def test_what_a_test_starts_finds_no_cluster_but_the_tests_own(pytest_on):
+def test_a_test_sees_no_cluster_of_the_user(pytest_on):
     text = """
         def test_looks():
             assert "KUBECONFIG" not in os.environ
@@ -54,33 +54,35 @@ def test_what_a_test_starts_finds_no_cluster_but_the_tests_own(pytest_on):
         assert process.wait() == 0, process.output
 
 
-def test_a_leaked_process_fails_the_test_and_is_ended(pytest_on):
-    text = """
+LEAKS = {
+    "a process": ("""subprocess.Popen(["sleep", "97"], start_new_session=True)""", ": sleep 97"),
+    "a process without environment": (
+        """subprocess.Popen(["/bin/sleep", "97"], env={}, start_new_session=True)""",
+        ": /bin/sleep 97",
+    ),
+    "a thread": ("""threading.Thread(target=stop.wait, name="forgotten").start()""", "thread 'forgotten'"),
+}
+
+
+@pytest.mark.parametrize(("leak", "said"), LEAKS.values(), ids=LEAKS)
+def test_a_leak_fails_its_test_alone_and_is_named(pytest_on, leak, said):
+    text = f"""
+        stop = threading.Event()
+
         def test_leaks():
-            subprocess.Popen(["sleep", "97"], start_new_session=True)
+            {leak}
 
         def test_after():
-            pass
+            stop.set()
     """
     with pytest_on(text) as process:
         assert process.wait() == 1
-        assert "1 passed" not in process.output  # the leaking test itself passed, its teardown did not
         assert "2 passed, 1 error" in process.output
-        assert "sleep 97" in process.output
+        assert said in process.output
         assert process.tree() == []
 
 
-def test_a_process_that_dropped_the_environment_is_found_through_its_parent(pytest_on):
-    text = """
-        def test_leaks():
-            subprocess.Popen(["/bin/sleep", "97"], env={}, start_new_session=True)
-    """
-    with pytest_on(text) as process:
-        assert process.wait() == 1
-        assert "/bin/sleep 97" in process.output
-
-
-def test_an_orphan_in_a_session_of_its_own_is_found_through_its_mark(pytest_on):
+def test_an_orphan_in_its_own_session_is_found_by_its_mark(pytest_on):
     text = """
         def test_leaks():
             code = "import subprocess as s; p = s.Popen(['sleep', '97'], start_new_session=True); print(f'pid={p.pid}')"
@@ -91,22 +93,6 @@ def test_an_orphan_in_a_session_of_its_own_is_found_through_its_mark(pytest_on):
         assert process.wait() == 1
         assert marks.start_time(orphan) is None
         assert f"process {orphan}: sleep 97" in process.output
-
-
-def test_a_leaked_thread_fails_the_test_and_is_named(pytest_on):
-    text = """
-        stop = threading.Event()
-
-        def test_leaks():
-            threading.Thread(target=stop.wait, name="forgotten").start()
-
-        def test_after():
-            stop.set()
-    """
-    with pytest_on(text) as process:
-        assert process.wait() == 1
-        assert "thread 'forgotten'" in process.output
-        assert "2 passed, 1 error" in process.output
 
 
 def test_a_leaked_daemon_thread_fails_the_test_only_if_it_is_ours(pytest_on):
@@ -157,7 +143,7 @@ HOLDERS = {
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path, holder):
+def test_shared_memory_of_other_programs_stays(pytest_on, tmp_path, holder):
     came = tmp_path / "came" if holder == "a semaphore" else Path("/dev/shm", f"hvd-frame-{os.getpid()}")
     stranger = f"import time; {HOLDERS[holder].format(path=str(came))}; time.sleep(100)"
     text = f"""
@@ -182,7 +168,7 @@ def test_shared_memory_of_somebody_else_is_let_be(pytest_on, tmp_path, holder):
             Path("/dev/shm", name).unlink(missing_ok=True)
 
 
-def test_what_a_wider_fixture_starts_may_outlive_its_first_test_but_not_the_session(pytest_on):
+def test_processes_of_a_wider_fixture_may_outlive_a_test_but_not_the_session(pytest_on):
     text = """
         @pytest.fixture(scope="module")
         def tidy():
@@ -212,7 +198,7 @@ def test_what_a_wider_fixture_starts_may_outlive_its_first_test_but_not_the_sess
         assert "sleep 96" not in process.output
 
 
-def test_what_a_killed_session_left_is_removed_by_the_next(pytest_on):
+def test_the_next_session_removes_the_leftovers_of_a_killed_one(pytest_on):
     text = """
         def test_hangs():
             print("pid=%d" % subprocess.Popen(["sleep", "97"], start_new_session=True).pid, flush=True)
@@ -247,18 +233,18 @@ SKIPS = """
 """
 
 
-def test_skips_are_failures_in_strict_mode_unless_a_gpu_or_a_cluster_is_missing(pytest_on):
-    with pytest_on(SKIPS, HVD_TEST_STRICT="1") as process:
-        assert process.wait() == 1
-        assert "1 failed, 2 skipped, 1 xfailed" in process.output
-        assert "skipped under HVD_TEST_STRICT=1: no fun today" in process.output
-
-
-def test_skips_are_skips_otherwise_and_a_missing_gpu_is_named(pytest_on):
-    with pytest_on(SKIPS) as process:
-        assert process.wait() == 0, process.output
-        assert "3 skipped, 1 xfailed" in process.output
-        assert "needs a GPU: torch sees no CUDA device" in process.output
+@pytest.mark.parametrize(
+    ("strict", "code", "said"),
+    [
+        ("1", 1, ["1 failed, 2 skipped, 1 xfailed", "skipped under HVD_TEST_STRICT=1: no fun today"]),
+        ("", 0, ["3 skipped, 1 xfailed", "needs a GPU: torch sees no CUDA device"]),
+    ],
+    ids=["strict", "not strict"],
+)
+def test_strict_mode_fails_skips_unless_a_gpu_or_a_cluster_is_missing(pytest_on, strict, code, said):
+    with pytest_on(SKIPS, HVD_TEST_STRICT=strict) as process:
+        assert process.wait() == code, process.output
+        assert all(each in process.output for each in said)
 
 
 def test_a_file_that_skips_itself_fails_in_strict_mode(pytest_on):

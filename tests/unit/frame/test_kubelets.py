@@ -1,4 +1,4 @@
-"""The kubelets of tests, where they could fail without a word or hit a stranger."""
+"""The kubelets of tests: no silent errors, and no harm to other processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class NoHosts(NetHosts):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_error_in_the_kubelets_loop_is_kept(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_the_loop_of_kubelets_is_kept(kube: KubeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     error = LookupError("a defect")
 
     def fail(*_: object) -> None:
@@ -38,7 +38,7 @@ def test_an_error_in_the_kubelets_loop_is_kept(kube: KubeServer, monkeypatch: py
         assert kubelets.errors == [error]
 
 
-def test_a_container_that_has_ended_is_not_looked_for_by_its_number() -> None:
+def test_a_signal_to_an_ended_container_hits_no_process_with_its_number() -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
     ended.pid = os.getpid()  # reused: by a process with a child of its own

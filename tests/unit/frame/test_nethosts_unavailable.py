@@ -1,4 +1,4 @@
-"""Where there can be no test hosts, the reason says what would make them possible."""
+"""Without test hosts, the reason says how to get them."""
 
 import os
 import shutil
@@ -10,7 +10,7 @@ from tests.support import namespaces, nethosts
 why = nethosts.unavailable.__wrapped__
 
 
-def test_without_root_it_says_so(monkeypatch):
+def test_without_root_the_reason_is_root(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert why().startswith("needs root for network namespaces: ")
 
@@ -23,13 +23,13 @@ def test_without_root_it_says_so(monkeypatch):
         ("ssh", "needs ssh: apt-get install openssh-client"),
     ],
 )
-def test_without_a_program_it_names_the_package(monkeypatch, program, reason):
+def test_without_a_program_the_reason_names_the_package(monkeypatch, program, reason):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(shutil, "which", lambda name, path=None: None if name == program else f"/bin/{name}")
     assert why() == reason
 
 
-def test_without_the_right_to_make_namespaces_it_says_how_a_container_gets_it(monkeypatch):
+def test_without_the_right_to_make_namespaces_the_reason_says_how_a_container_gets_it(monkeypatch):
     def refused(*arguments):
         raise AssertionError("ip netns add: Operation not permitted")
 

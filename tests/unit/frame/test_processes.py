@@ -1,4 +1,4 @@
-"""run_process ends everything it started and keeps what was said."""
+"""run_process ends everything that it started, and keeps its output."""
 
 import signal
 import sys
@@ -55,7 +55,7 @@ def test_a_process_that_never_ends_is_reported_with_its_output():
             process.wait(0.05)
 
 
-def test_environment_names_are_added_and_taken_away(monkeypatch):
+def test_variables_are_added_to_the_environment_and_removed(monkeypatch):
     monkeypatch.setenv("HVD_TEST_GOES", "1")
     code = "import os; print(os.environ.get('HVD_TEST_GOES'), os.environ['HVD_TEST_COMES'])"
     with run_process([sys.executable, "-c", code], env={"HVD_TEST_GOES": None, "HVD_TEST_COMES": "2"}) as process:
@@ -69,7 +69,7 @@ def test_signals_reach_the_process_itself():
         assert process.wait() == -signal.SIGTERM
 
 
-def test_the_owner_of_a_name_is_dead_only_when_that_very_process_is():
+def test_the_owner_of_a_name_is_dead_only_when_that_process_is():
     assert not marks.owner_is_dead(marks.owner() + "-7")
     pid, _, started = marks.owner().partition("-")
     assert marks.owner_is_dead(f"{pid}-{int(started) + 1}")

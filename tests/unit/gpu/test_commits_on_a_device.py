@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +9,8 @@ import pytest
 import torch
 from torch import nn, optim
 
-from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.read import read
 from hvd_elastic_ext.worker.commits.buffer import Commit, CommitBuffer, Contents
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
@@ -57,7 +57,7 @@ class Trained:
         return last
 
     def put_back(self, commit: Commit) -> None:
-        self.inventory.put_back(commit.tree, commit.layout, views=commit.views, admitted=None)
+        self.inventory.put_back(commit.tree, commit.layout, views=commit.views)
 
     def told(self) -> str:
         return fingerprint(self.inventory.live())
@@ -126,9 +126,9 @@ def test_no_copy_of_the_model_is_made_on_the_device(order: torch.memory_format) 
     del image
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    trees = pickle.loads(last.tree)
+    texts = trees.decode(last.tree)
     for name, part in job.inventory.parts.items():
-        part.restore(tree_codec.read(trees[name], lambda index, kind: last.views[index], admitted=None))
+        part.restore(read(texts[name], lambda index, kind: last.views[index]))
     assert torch.cuda.max_memory_allocated() - before < 0.05 * size
 
 

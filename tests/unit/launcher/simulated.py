@@ -8,6 +8,7 @@ from __future__ import annotations
 import heapq
 import io
 import json
+import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -102,15 +103,15 @@ class Cluster(Processes):
         self.sending: dict[str, tuple[str, int]] = {}
         self.transferred: list[tuple[str, str, int]] = []
         """Every commit that was sent: from and to which host, and its step."""
-        self.driver = Driver(
+        job = JobState.new(
             self.rules,
-            self,
-            journal=Journal(self.lines, self.clock),
-            clock=self.clock,
+            self.clock.mono(),
+            errands=secrets.randbelow(1 << 48),
             ledger=ledger,
             expects=expects,
             commits=commits,
         )
+        self.driver = Driver(job, self, journal=Journal(self.lines, self.clock), clock=self.clock)
 
     # --- what tests do
 

@@ -49,16 +49,16 @@ def records(ranges: Any) -> list[Record]:
     return [(shard, index) for shard, start, stop in ranges for index in range(start, stop)]
 
 
-def as_loaded(deal: Assignment, rank: int, batch: int) -> Iterator[list[Record]]:
+def as_loaded(assignment: Assignment, rank: int, batch: int) -> Iterator[list[Record]]:
     """The batches of one rank in the order in which torch's loader processes deliver them."""
-    hands = [records(deal.hand(rank, worker)) for worker in range(deal.workers)]
-    while any(hands):
-        for hand in hands:
-            if hand:
-                yield hand[:batch]
-                del hand[:batch]
+    parts = [records(assignment.ranges_of(rank, worker)) for worker in range(assignment.workers)]
+    while any(parts):
+        for part in parts:
+            if part:
+                yield part[:batch]
+                del part[:batch]
 
 
 def records_of(stream: ElasticStream, worker: int) -> list[Record]:
-    deal = stream.dealt(3)
-    return records(deal.hand(0, worker, taken=stream._taken.counts[worker]))
+    assignment = stream.assigned(3)
+    return records(assignment.ranges_of(0, worker, consumed=stream._consumed.counts[worker]))

@@ -31,7 +31,7 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 
 def test_it_can_be_read_by_people() -> None:
     told = json.loads(manifests.encode(MADE))
-    assert (told["format"], told["version"], told["world"]) == ("hvd-elastic checkpoint", 1, 2)
+    assert (told["format"], told["version"], told["world"]) == ("hvd-elastic checkpoint", 2, 2)
     assert told["record"]["identity"] == [7, 0, 1, 1]
     assert told["files"][0]["name"] == "layout-00000-0a.json"
 
@@ -66,7 +66,8 @@ def test_the_seal_of_the_tests_is_the_right_one() -> None:
 
 
 WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
-    "a later version": lambda told: told.update(version=2),
+    "an earlier format": lambda told: told.update(version=1),
+    "a later format": lambda told: told.update(version=3),
     "no format": lambda told: told.update(format="tar"),
     "another checksum": lambda told: told.update(checksum="md5"),
     "other blocks": lambda told: told.update(block=1),

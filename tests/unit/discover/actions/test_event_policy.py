@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 import pytest
 
-from discover.actions.event_policy import Item, Kind, Message, TellLimits, Told, tell
-from discover.actions.picture import Scene
+from discover.actions.cluster_view import ClusterView
+from discover.actions.event_policy import EventLimits, EventState, Message, PodNote, Reason, decide_events
 from discover.selection.operators import JobView
-from discover.selection.selection import Grade, Verdict
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 from tests.unit.discover import pictures
 
-LIMITS = TellLimits(gather=2.0, pause=30.0, long=300.0, names=3)
+LIMITS = EventLimits(gather=2.0, pause=30.0, long=300.0, names=3)
 
 
 def verdict(name: str, grade: Grade = Grade.USABLE, reason: str = "ready", **more: object) -> Verdict:
@@ -21,12 +21,12 @@ def verdict(name: str, grade: Grade = Grade.USABLE, reason: str = "ready", **mor
     return Verdict(pod, grade, reason, Host(name, 1, pod.uid))
 
 
-def scene(verdicts: Iterable[Verdict], *, published: Iterable[str] | None = None, **more: object) -> Scene:
+def scene(verdicts: Iterable[Verdict], *, published: Iterable[str] | None = None, **more: object) -> ClusterView:
     """``published``: names of pods; by default all that are usable."""
     verdicts = tuple(verdicts)
     names = {each.pod.key.name for each in verdicts if each.grade is Grade.USABLE} if published is None else published
     hosts = {f"uid-{name}": Host(name, 1, f"uid-{name}") for name in names}
-    return Scene(verdicts, hosts, **more)  # type: ignore[arg-type]
+    return ClusterView(verdicts, hosts, **more)  # type: ignore[arg-type]
 
 
 def usable(*names: str) -> list[Verdict]:
@@ -38,17 +38,17 @@ class Teller:
 
     def __init__(self) -> None:
         self.now = 1000.0
-        self.told = Told()
+        self.told = EventState()
         self.again_at: float | None = None
 
-    def look(self, scene: Scene, *, after: float = 0.0, reaped: Iterable[Item] = ()) -> list[Message]:
+    def look(self, scene: ClusterView, *, after: float = 0.0, reaped: Iterable[PodNote] = ()) -> list[Message]:
         self.now += after
-        self.told, messages, self.again_at = tell(self.now, self.told, scene, reaped=reaped, limits=LIMITS)
+        self.told, messages, self.again_at = decide_events(self.now, self.told, scene, reaped=reaped, limits=LIMITS)
         return list(messages)
 
 
 @pytest.fixture
-def teller() -> Teller:
+def writer() -> Teller:
     made = Teller()
     assert made.look(scene(usable("a", "b", "c", "d"))) == []
     return made
@@ -56,54 +56,54 @@ def teller() -> Teller:
 
 def test_the_first_look_tells_nothing() -> None:
     gone = verdict("a", Grade.LEAVING, "pod is being deleted")
-    teller = Teller()
-    assert teller.look(scene([gone, *usable("b")])) == []
-    assert teller.look(scene([gone, *usable("b")]), after=60.0) == []
+    writer = Teller()
+    assert writer.look(scene([gone, *usable("b")])) == []
+    assert writer.look(scene([gone, *usable("b")]), after=60.0) == []
 
 
-def test_hosts_that_leave_are_told_together_with_their_reasons(teller: Teller) -> None:
+def test_hosts_that_leave_are_told_together_with_their_reasons(writer: Teller) -> None:
     leaving = [verdict(name, Grade.LEAVING, f"node of {name} is shutting down") for name in "ab"]
-    assert teller.look(scene([leaving[0], *usable("b", "c", "d")])) == []
-    assert teller.again_at == teller.now + 2.0
-    assert teller.look(scene([*leaving, *usable("c", "d")]), after=1.0) == []
-    (message,) = teller.look(scene([*leaving, *usable("c", "d")]), after=1.0)
-    assert message.kind is Kind.LEAVING
+    assert writer.look(scene([leaving[0], *usable("b", "c", "d")])) == []
+    assert writer.again_at == writer.now + 2.0
+    assert writer.look(scene([*leaving, *usable("c", "d")]), after=1.0) == []
+    (message,) = writer.look(scene([*leaving, *usable("c", "d")]), after=1.0)
+    assert message.kind is Reason.LEAVING
     assert message.kind.type == "Normal"
     assert message.text == (
         "2 hosts are leaving, 2 left: a (node of a is shutting down), b (node of b is shutting down)"
     )
 
 
-def test_hosts_that_are_lost_without_a_notice_are_a_warning(teller: Teller) -> None:
-    silent = verdict("a", Grade.ABSENT, "node n is not heard of")
+def test_hosts_that_are_lost_without_a_notice_are_a_warning(writer: Teller) -> None:
+    silent = verdict("a", Grade.ABSENT, "node n sends no status")
     failed = verdict("b", Grade.UNFIT, "pod has failed (main: exit code 137)")
-    teller.look(scene([silent, failed, *usable("d")]))  # and c's pod is not there any more
-    (message,) = teller.look(scene([silent, failed, *usable("d")]), after=2.0)
-    assert (message.kind, message.kind.type) == (Kind.LOST, "Warning")
-    assert message.text.startswith("3 hosts are lost, 1 left: a (node n is not heard of), b (pod has failed")
+    writer.look(scene([silent, failed, *usable("d")]))  # and c's pod is not there any more
+    (message,) = writer.look(scene([silent, failed, *usable("d")]), after=2.0)
+    assert (message.kind, message.kind.type) == (Reason.LOST, "Warning")
+    assert message.text.startswith("3 hosts are lost, 1 left: a (node n sends no status), b (pod has failed")
     assert message.text.endswith(", c (its pod is gone)")
 
 
-def test_one_host_is_said_in_the_singular(teller: Teller) -> None:
+def test_one_host_is_said_in_the_singular(writer: Teller) -> None:
     after = scene(usable("a", "b", "c"))
-    teller.look(after)
-    assert [each.text for each in teller.look(after, after=2.0)] == ["1 host is lost, 3 left: d (its pod is gone)"]
+    writer.look(after)
+    assert [each.text for each in writer.look(after, after=2.0)] == ["1 host is lost, 3 left: d (its pod is gone)"]
 
 
-def test_a_host_that_is_back_before_anybody_was_told_is_not_told(teller: Teller) -> None:
-    teller.look(scene([verdict("a", Grade.ABSENT, "node n is not heard of"), *usable("b", "c", "d")]))
-    assert teller.look(scene(usable("a", "b", "c", "d")), after=1.0) == []
-    assert teller.look(scene(usable("a", "b", "c", "d")), after=60.0) == []
+def test_a_host_that_is_back_before_its_event_is_not_reported(writer: Teller) -> None:
+    writer.look(scene([verdict("a", Grade.ABSENT, "node n sends no status"), *usable("b", "c", "d")]))
+    assert writer.look(scene(usable("a", "b", "c", "d")), after=1.0) == []
+    assert writer.look(scene(usable("a", "b", "c", "d")), after=60.0) == []
 
 
-def test_a_storm_is_a_few_messages_that_name_a_few(teller: Teller) -> None:
+def test_many_losses_are_few_messages_that_name_a_few(writer: Teller) -> None:
     everybody = usable(*(f"w-{number:04}" for number in range(1000)))
     for _ in range(2):
-        teller.look(scene(everybody), after=60.0)
+        writer.look(scene(everybody), after=60.0)
     messages = []
     for gone in range(1, 1000):
-        messages += teller.look(scene(everybody[gone:]), after=0.1)
-    messages += teller.look(scene(everybody[-1:]), after=60.0)
+        messages += writer.look(scene(everybody[gone:]), after=0.1)
+    messages += writer.look(scene(everybody[-1:]), after=60.0)
     assert len(messages) <= 1 + 100 / LIMITS.pause + 1
     counts = [int(each.text.partition(" ")[0]) for each in messages]
     assert sum(counts) == 999  # nobody is left out
@@ -112,10 +112,10 @@ def test_a_storm_is_a_few_messages_that_name_a_few(teller: Teller) -> None:
     assert messages[-1].text.endswith(" more")
 
 
-def test_messages_fit_into_an_event_however_long_the_reasons(teller: Teller) -> None:
+def test_messages_fit_into_an_event_however_long_the_reasons(writer: Teller) -> None:
     after = scene([verdict(name, Grade.LEAVING, "why " * 400) for name in "abcd"])
-    teller.look(after)
-    (message,) = teller.look(after, after=2.0)
+    writer.look(after)
+    (message,) = writer.look(after, after=2.0)
     assert len(message.text) <= 1000
     assert message.text.endswith("… and 1 more")
 
@@ -123,26 +123,26 @@ def test_messages_fit_into_an_event_however_long_the_reasons(teller: Teller) -> 
 # Pods that run and are no hosts
 
 
-def test_a_pod_that_runs_for_long_and_is_no_host_is_told_once(teller: Teller) -> None:
+def test_a_pod_that_runs_for_long_and_is_no_host_is_told_once(writer: Teller) -> None:
     waiting = verdict("e")
     note = {waiting.pod.key: "e port 22: connection refused"}
     after = scene([*usable("a", "b", "c", "d"), waiting], published="abcd", notes=note)
-    assert teller.look(after) == []
-    assert teller.again_at == teller.now + 300.0
-    assert teller.look(after, after=299.0) == []
-    assert teller.look(after, after=1.0) == []
-    (message,) = teller.look(after, after=2.0)
-    assert (message.kind, message.kind.type) == (Kind.EXCLUDED, "Warning")
+    assert writer.look(after) == []
+    assert writer.again_at == writer.now + 300.0
+    assert writer.look(after, after=299.0) == []
+    assert writer.look(after, after=1.0) == []
+    (message,) = writer.look(after, after=2.0)
+    assert (message.kind, message.kind.type) == (Reason.EXCLUDED, "Warning")
     assert message.text == "1 pod has run for 5 minutes and is no host: e (ready; e port 22: connection refused)"
-    assert teller.look(after, after=3000.0) == []
-    assert teller.again_at is None
+    assert writer.look(after, after=3000.0) == []
+    assert writer.again_at is None
 
 
-def test_a_pod_that_becomes_a_host_in_time_is_not_told(teller: Teller) -> None:
-    teller.look(scene(usable("a", "b", "c", "d", "e"), published="abcd"))
-    teller.look(scene(usable("a", "b", "c", "d", "e")), after=200.0)
-    assert teller.look(scene(usable("a", "b", "c", "d", "e")), after=200.0) == []
-    assert teller.again_at is None
+def test_a_pod_that_becomes_a_host_in_time_is_not_told(writer: Teller) -> None:
+    writer.look(scene(usable("a", "b", "c", "d", "e"), published="abcd"))
+    writer.look(scene(usable("a", "b", "c", "d", "e")), after=200.0)
+    assert writer.look(scene(usable("a", "b", "c", "d", "e")), after=200.0) == []
+    assert writer.again_at is None
 
 
 @pytest.mark.parametrize(
@@ -156,19 +156,19 @@ def test_a_pod_that_becomes_a_host_in_time_is_not_told(teller: Teller) -> None:
     ],
     ids=lambda each: each.reason,
 )
-def test_who_does_not_run_leaves_or_is_not_the_jobs_is_no_news(excluded: Verdict) -> None:
+def test_pods_that_do_not_run_leave_or_are_not_the_jobs_are_not_reported(excluded: Verdict) -> None:
     ours = [verdict(name, owner=("MPIJob", "job", "job-uid")) for name in "ab"]
     after = scene([*ours, excluded], job=JobView(uid="job-uid"))
-    teller = Teller()
+    writer = Teller()
     for _ in range(4):
-        assert teller.look(after, after=200.0) == []
+        assert writer.look(after, after=200.0) == []
 
 
-def test_reaped_pods_are_told_with_their_causes(teller: Teller) -> None:
+def test_reaped_pods_are_told_with_their_causes(writer: Teller) -> None:
     after = scene(usable("a", "b", "c", "d"))
-    assert teller.look(after, reaped=[Item("uid-x", "x", "pod was evicted")]) == []
-    (message,) = teller.look(after, reaped=[Item("uid-y", "y", "pod has failed")], after=2.0)
-    assert message.kind is Kind.REAPED
+    assert writer.look(after, reaped=[PodNote("uid-x", "x", "pod was evicted")]) == []
+    (message,) = writer.look(after, reaped=[PodNote("uid-y", "y", "pod has failed")], after=2.0)
+    assert message.kind is Reason.REAPED
     assert message.text == (
         "deleted 2 pods, so that the job's controller makes new ones: x (pod was evicted), y (pod has failed)"
     )

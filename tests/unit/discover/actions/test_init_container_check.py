@@ -2,8 +2,15 @@
 
 import pytest
 
-from discover.actions.init_container_check import LOOKS, PAUSE, SURE, Place, PlaceCheck, place_of
-from discover.kube.transport import RequestFailed, Trouble
+from discover.actions.init_container_check import (
+    CHECKS,
+    CONFIRMATIONS,
+    PAUSE,
+    InitContainerCheck,
+    Placement,
+    placement_of,
+)
+from discover.kube.transport import Failure, RequestFailed
 from hvd_elastic_ext.core.clock import ManualClock
 from tests.support.waiting import wait_until
 
@@ -19,25 +26,25 @@ def pod(*inits: tuple[str, str | None, object], initialized: bool = False):
     return {"spec": {"initContainers": spec}, "status": {"initContainerStatuses": statuses, "conditions": conditions}}
 
 
-IN_THE_WAY = pod(("setup", None, ENDED), ("discover", None, RUNNING))
+BLOCKING = pod(("setup", None, ENDED), ("discover", None, RUNNING))
 
 
 @pytest.mark.parametrize(
     ("own", "place"),
     [
-        (IN_THE_WAY, (Place.IN_THE_WAY, "discover")),
-        (pod(("discover", "Always", RUNNING)), (Place.RIGHT, "")),
-        (pod(("discover", "Always", RUNNING), ("setup", None, RUNNING)), (Place.RIGHT, "")),
-        (pod(), (Place.RIGHT, "")),
-        (pod(("setup", None, ENDED), initialized=True), (Place.RIGHT, "")),
-        (pod(("setup", None, ENDED)), (Place.UNKNOWN, "")),
-        (pod(("discover", None, WAITING)), (Place.UNKNOWN, "")),
-        ({}, (Place.RIGHT, "")),
-        ({"spec": {"initContainers": ["nonsense", {"name": "a"}]}, "status": []}, (Place.UNKNOWN, "")),
+        (BLOCKING, (Placement.BLOCKING, "discover")),
+        (pod(("discover", "Always", RUNNING)), (Placement.RIGHT, "")),
+        (pod(("discover", "Always", RUNNING), ("setup", None, RUNNING)), (Placement.RIGHT, "")),
+        (pod(), (Placement.RIGHT, "")),
+        (pod(("setup", None, ENDED), initialized=True), (Placement.RIGHT, "")),
+        (pod(("setup", None, ENDED)), (Placement.UNKNOWN, "")),
+        (pod(("discover", None, WAITING)), (Placement.UNKNOWN, "")),
+        ({}, (Placement.RIGHT, "")),
+        ({"spec": {"initContainers": ["nonsense", {"name": "a"}]}, "status": []}, (Placement.UNKNOWN, "")),
     ],
 )
-def test_where_it_stands_is_read_off_its_own_pod(own, place):
-    assert place_of(own) == place
+def test_the_placement_is_read_from_its_own_pod(own, place):
+    assert placement_of(own) == place
 
 
 class Looking:
@@ -46,7 +53,9 @@ class Looking:
         self.looks = 0
         self.ends: list[tuple[str, int]] = []
         self.clock = ManualClock()
-        self.check = PlaceCheck(self._read, "own pod ns/p", end=lambda *told: self.ends.append(told), clock=self.clock)
+        self.check = InitContainerCheck(
+            self._read, "own pod ns/p", end=lambda *told: self.ends.append(told), clock=self.clock
+        )
 
     def _read(self):
         show = self.shows[min(self.looks, len(self.shows) - 1)]
@@ -61,7 +70,7 @@ class Looking:
 
         def rests() -> bool:
             self.clock.advance(PAUSE)
-            return not self.check._thread.is_alive()
+            return not self.check._thread.running
 
         wait_until(rests, what="no more looks", timeout=DEADLINE)
 
@@ -79,37 +88,37 @@ def looking():
         each.check.stop()
 
 
-BUSY = RequestFailed(Trouble.ANSWERED, "too many requests", code=429)
+BUSY = RequestFailed(Failure.ANSWERED, "too many requests", code=429)
 
 
-def test_one_that_is_in_the_way_ends_with_the_remedy_once_that_is_sure(looking):
-    looks = looking(BUSY, RequestFailed(Trouble.REFUSED, "refused"), pod(("discover", None, WAITING)), IN_THE_WAY)
+def test_a_blocking_init_container_ends_with_the_remedy_once_confirmed(looking):
+    looks = looking(BUSY, RequestFailed(Failure.REFUSED, "refused"), pod(("discover", None, WAITING)), BLOCKING)
     looks.until_it_rests()
     ((why, code),) = looks.ends
     assert code == 2
     assert "init container discover" in why
     assert "--exit-with-container" in why
-    assert looks.looks == 3 + SURE
+    assert looks.looks == 3 + CONFIRMATIONS
 
 
 def test_an_init_container_that_has_just_ended_is_not_taken_for_this_one(looking):
-    looks = looking(*[IN_THE_WAY] * (SURE - 1), pod(("setup", None, ENDED), initialized=True))
+    looks = looking(*[BLOCKING] * (CONFIRMATIONS - 1), pod(("setup", None, ENDED), initialized=True))
     looks.until_it_rests()
     assert looks.ends == []
-    assert looks.looks == SURE
+    assert looks.looks == CONFIRMATIONS
 
 
 @pytest.mark.parametrize(
     ("show", "looks"),
     [
         (pod(), 1),
-        (RequestFailed(Trouble.ANSWERED, "forbidden", code=403), 1),
-        (RequestFailed(Trouble.ANSWERED, "not found", code=404), 1),
-        (RequestFailed(Trouble.SILENT, "no answer"), LOOKS),
-        (BUSY, LOOKS),
+        (RequestFailed(Failure.ANSWERED, "forbidden", code=403), 1),
+        (RequestFailed(Failure.ANSWERED, "not found", code=404), 1),
+        (RequestFailed(Failure.SILENT, "no answer"), CHECKS),
+        (BUSY, CHECKS),
     ],
 )
-def test_who_is_right_or_may_not_look_looks_no_more(looking, show, looks):
+def test_the_check_ends_when_the_placement_is_right_or_may_not_be_read(looking, show, looks):
     made = looking(show)
     made.until_it_rests()
     assert made.ends == []
@@ -123,4 +132,4 @@ def test_it_may_be_stopped_at_any_time(looking):
     waiting.check.start()
     wait_until(lambda: waiting.looks == 1, what="a look", timeout=DEADLINE)
     waiting.check.stop()
-    wait_until(lambda: not waiting.check._thread.is_alive(), what="the end", timeout=DEADLINE)
+    wait_until(lambda: not waiting.check._thread.running, what="the end", timeout=DEADLINE)

@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from discover.actions.picture import Scene
+from discover.actions.cluster_view import ClusterView
 from discover.actions.reap_policy import (
-    DOOMED,
     EVICTED,
     FAILED,
     SHUTDOWN,
+    SHUTTING_DOWN,
     Deletion,
-    Reaped,
     ReapLimits,
+    ReapState,
+    decide_deletions,
     deleted,
-    reap,
     refused,
 )
 from discover.selection.objects import NodeView
@@ -59,17 +59,17 @@ class Job:
         self.selector = Selector(self.rules, BUILT_IN)
         self.job = job
         self.now = 1000.0
-        self.reaped = Reaped()
+        self.reaped = ReapState()
         self.again_at: float | None = None
         self.chosen: tuple[Deletion, ...] = ()
         self.why: list[str] = []
 
-    def scene(self, pods: Iterable[Any], nodes: Iterable[NodeView] | None) -> Scene:
+    def scene(self, pods: Iterable[Any], nodes: Iterable[NodeView] | None) -> ClusterView:
         snapshot = pictures.picture(pods, nodes)
         verdicts = self.selector.select(pictures.NOW, snapshot, job=self.job).verdicts
         published = {each.pod.uid: each.host for each in verdicts if each.grade is Grade.USABLE and each.host}
         advice = self.rules.operator.advice
-        return Scene(verdicts, published, nodes=snapshot.nodes, job=self.job, advice=advice)
+        return ClusterView(verdicts, published, nodes=snapshot.nodes, job=self.job, advice=advice)
 
     def look(
         self, *pods: Any, nodes: Iterable[NodeView] | None = (), after: float = 0.0, works: bool = True
@@ -85,8 +85,8 @@ class Job:
             if not names or each.key.name in names:
                 self.reaped = refused(self.now, self.reaped, each, jitter=0.0, least=least)
 
-    def see(self, scene: Scene, *, works: bool = True) -> list[tuple[str, str]]:
-        self.reaped, chosen, self.again_at = reap(self.now, self.reaped, scene, BUILT_IN, limits=LIMITS)
+    def see(self, scene: ClusterView, *, works: bool = True) -> list[tuple[str, str]]:
+        self.reaped, chosen, self.again_at = decide_deletions(self.now, self.reaped, scene, BUILT_IN, limits=LIMITS)
         for each in chosen if works else ():
             self.reaped = deleted(self.now, self.reaped, each)
         self.chosen = chosen
@@ -166,7 +166,7 @@ def test_a_pod_of_a_node_that_shuts_down_is_deleted_once_its_departure_was_publi
     assert job.look(pod) == []
     assert job.look(pod, nodes=[shutting_down()], after=60.0) == []
     assert job.again_at == job.now + 2.0
-    assert job.look(pod, nodes=[shutting_down()], after=2.0) == [("w-0", DOOMED)]
+    assert job.look(pod, nodes=[shutting_down()], after=2.0) == [("w-0", SHUTTING_DOWN)]
     assert "is shutting down" in job.why[0]
 
 
@@ -177,7 +177,7 @@ def test_not_while_it_is_still_published() -> None:
     published = {"uid-w-0": Host("w-0", 1, "uid-w-0")}
     for _ in range(3):
         job.now += 60.0
-        assert job.see(Scene(seen.verdicts, published, nodes=seen.nodes, job=seen.job)) == []
+        assert job.see(ClusterView(seen.verdicts, published, nodes=seen.nodes, job=seen.job)) == []
 
 
 def test_a_shutdown_that_is_called_off_deletes_nobody() -> None:
@@ -210,7 +210,7 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("node", [*SILENT, *PRESSED, *OTHERS], ids=repr)
-def test_no_other_sign_of_a_node_deletes_anybody(node: NodeView) -> None:
+def test_no_other_signal_of_a_node_deletes_a_pod(node: NodeView) -> None:
     job = Job()
     for _ in range(3):
         assert job.look(worker("w-0"), nodes=[node], after=60.0) == []
@@ -242,7 +242,7 @@ def test_where_nodes_may_not_be_read_only_failed_pods_are_deleted() -> None:
 # What is refused
 
 
-def test_those_who_are_refused_take_nobodys_place() -> None:
+def test_refused_long_polls_take_no_place() -> None:
     job = Job()
     pods = [failed(f"w-{number}") for number in range(4)]
     job.look(*pods)
@@ -262,7 +262,7 @@ def test_who_is_refused_waits_longer_each_time() -> None:
         assert job.look(failed("w-0"), after=0.11, works=False) == [("w-0", FAILED)]
 
 
-def test_who_was_refused_comes_after_those_who_were_not_but_before_nobody_who_is_less_urgent() -> None:
+def test_refused_deletions_come_after_others_of_the_same_urgency() -> None:
     job = Job()
     pods = [failed("a"), failed("b"), worker("y"), worker("z")]
     nodes = [shutting_down()]
@@ -280,7 +280,7 @@ def test_a_refusal_may_ask_for_a_longer_pause_and_is_forgotten_with_its_pod() ->
     assert job.look(failed("w-0"), after=59.0) == []
     assert job.look(failed("w-0"), after=1.0) == [("w-0", FAILED)]
     job.look(after=600.0)
-    assert job.reaped == Reaped()
+    assert job.reaped == ReapState()
 
 
 # Not too many
@@ -291,7 +291,7 @@ def test_a_minute_has_its_limit_and_those_who_are_about_to_be_killed_come_first(
     pods = [*(failed(f"a-{number}") for number in range(4)), worker("z")]
     job.look(*pods, nodes=[shutting_down()])
     seen = job.look(*pods, nodes=[shutting_down()], after=10.0)
-    assert seen[0] == ("z", DOOMED)
+    assert seen[0] == ("z", SHUTTING_DOWN)
     for _ in range(20):
         seen += job.look(*pods, nodes=[shutting_down()], after=1.0)
     assert len(seen) == LIMITS.per_minute
@@ -327,9 +327,9 @@ def test_what_is_gone_is_forgotten() -> None:
     job.look(failed("w-0"))
     job.look(failed("w-0"), after=5.0)
     job.look(after=600.0)
-    assert job.reaped == Reaped()
+    assert job.reaped == ReapState()
 
 
 def test_an_attempt_counts_by_pod() -> None:
     deletion = Deletion(pictures.pod("w-0").key, "u", FAILED, "why")
-    assert deleted(1.0, Reaped(), deletion).done == {"u"}
+    assert deleted(1.0, ReapState(), deletion).done == {"u"}

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from discover.actions.sidecar_exit import Companion, ending
-from discover.selection.objects import Container, Key, PodGone, PodSeen, PodsListed, PodView
+from discover.actions.sidecar_exit import ContainerWatch, ending
+from discover.selection.objects import Container, Gone, Key, Listed, PodView, Seen
 from hvd_elastic_ext.core.clock import ManualClock
 
 
@@ -46,36 +46,36 @@ class NoCollection:
 class Told:
     def __init__(self) -> None:
         self.ends: list[tuple[str, int]] = []
-        self.companion = Companion(
+        self.companion = ContainerWatch(
             NoCollection(),
             "launcher",
             end=lambda why, code: self.ends.append((why, code)),
             clock=ManualClock(),
             draw=lambda: 0.0,
-            witness=None,
+            metrics=None,
         )
         self.take = self.companion._take
 
 
 def test_it_is_told_once_whatever_tells_it():
     told = Told()
-    told.take((PodsListed((own(),)), PodSeen(own())))
+    told.take((Listed(PodView, (own(),)), Seen(own())))
     assert told.ends == []
-    told.take((PodSeen(own(137)), PodSeen(own(137))))
-    told.take((PodsListed((own(137),)),))
+    told.take((Seen(own(137)), Seen(own(137))))
+    told.take((Listed(PodView, (own(137),)),))
     assert told.ends == [("container launcher has ended with exit code 137", 0)]
 
 
 def test_an_end_before_it_looked_is_an_end():
     told = Told()
-    told.take((PodsListed((own(0),)),))
+    told.take((Listed(PodView, (own(0),)),))
     assert len(told.ends) == 1
 
 
 def test_a_pod_that_is_not_found_is_named_with_the_remedy_and_ends_nothing(caplog):
     caplog.set_level(logging.WARNING)
     told = Told()
-    told.take((PodsListed(()), PodGone(own(0))))
+    told.take((Listed(PodView, ()), Gone(own(0))))
     assert told.ends == []
     assert "pod ns/job-launcher-x at https://here: not found" in caplog.text
     assert "--own-pod" in caplog.text

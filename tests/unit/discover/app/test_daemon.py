@@ -5,20 +5,20 @@ import signal
 
 import pytest
 
-from discover.app.daemon import Daemon, Inbox, Note, Over, Told
-from discover.app.decide import Standing
-from discover.common.health import Vitals
+from discover.app.daemon import Daemon, EventQueue, Note, SignalReceived, StopRequested
+from discover.app.decide import DaemonState
+from discover.common.health import Health
 from discover.common.metrics import Metrics
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from discover.publishing.files import PublishFailed
-from discover.publishing.latest import Board
-from discover.publishing.publishers import Outlets
+from discover.publishing.latest import LatestPublication
+from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 
-STOP = Told(signal.SIGTERM)
-A, AB = Sight(HostSet.of({"a": 1})), Sight(HostSet.of({"a": 1, "b": 1}))
+STOP = SignalReceived(signal.SIGTERM)
+A, AB = Observation(HostSet.of({"a": 1})), Observation(HostSet.of({"a": 1, "b": 1}))
 GONE = SourceUnavailable("in", "does not exist")
 
 
@@ -48,10 +48,10 @@ class Rig:
     def __init__(self, clock, *shows: object, publishers=()) -> None:
         self.clock = clock
         self.source = Scripted(*shows)
-        self.board = Board()
-        self.vitals = Vitals(clock)
+        self.board = LatestPublication()
+        self.vitals = Health(clock)
         self.metrics = Metrics(clock)
-        self.outlets = Outlets([*publishers, self.board], self.metrics)
+        self.outlets = Publishers([*publishers, self.board], self.metrics)
         self.told_before_the_source = False
 
     def left(self) -> None:
@@ -74,7 +74,7 @@ class Rig:
         daemon = Daemon(
             self.source,
             self.outlets,
-            standing=Standing("life"),
+            state=DaemonState("life"),
             vitals=self.vitals,
             metrics=self.metrics,
             clock=self.clock,
@@ -89,7 +89,7 @@ class Rig:
         return None if self.board.current is None else self.board.current.hosts.names
 
 
-def test_whatever_works_beside_it_is_told_of_the_end_before_the_source_is_waited_for(manual_clock):
+def test_other_threads_are_told_to_end_before_the_source_is_stopped(manual_clock):
     rig = Rig(manual_clock, A)
     rig.run(STOP)
     assert rig.told_before_the_source
@@ -117,7 +117,7 @@ def test_time_alone_is_no_reason_to_look_while_all_is_well(manual_clock):
 
 
 @pytest.mark.parametrize("bad", [GONE, BadHosts("in", 3, "bad"), ValueError("a defect"), Unsettled("in", "half")])
-def test_whatever_goes_wrong_the_last_hosts_stay_and_it_is_looked_at_again(manual_clock, bad):
+def test_after_any_failure_the_last_hosts_stay_and_the_source_is_read_again(manual_clock, bad):
     rig = Rig(manual_clock, A, bad, bad, AB)
     seen = []
     rig.run(Note.CHANGED, lambda: seen.append(rig.hosts), Note.TICK, Note.TICK, STOP)
@@ -138,7 +138,7 @@ def test_a_problem_is_logged_once_and_its_end_too(manual_clock, caplog):
     rig = Rig(manual_clock, A, GONE, GONE, GONE, A)
     rig.run(Note.CHANGED, Note.TICK, Note.TICK, Note.TICK, STOP)
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("source:")]
-    assert lines == [f"source: {GONE}", "source: well again"]
+    assert lines == [f"source: {GONE}", "source: recovered"]
 
 
 def test_a_file_written_forever_becomes_a_problem(manual_clock):
@@ -186,10 +186,10 @@ def test_once_there_is_room_again_all_is_well(manual_clock):
     assert rig.vitals.started()[0]
 
 
-def test_the_time_to_publication_ends_when_the_last_way_out_has_it(manual_clock):
+def test_the_latency_ends_when_all_places_are_written(manual_clock):
     stuck = Stuck()
     rig = Rig(manual_clock, A, publishers=[stuck])
-    rig.metrics.of_cluster().caused([("removal", manual_clock.mono())])
+    rig.metrics.for_cluster().caused([("removal", manual_clock.mono())])
     text: list[bytes] = []
     rig.run(
         lambda: text.append(rig.metrics.render()), lambda: setattr(stuck, "full", False), Note.TICK, Note.TICK, STOP
@@ -200,24 +200,24 @@ def test_the_time_to_publication_ends_when_the_last_way_out_has_it(manual_clock)
 
 def test_a_hangup_looks_again(manual_clock):
     rig = Rig(manual_clock, A, AB)
-    rig.run(Told(signal.SIGHUP), STOP)
+    rig.run(SignalReceived(signal.SIGHUP), STOP)
     assert rig.hosts == ("a", "b")
 
 
 def test_the_exit_code_tells_stopped_from_interrupted(manual_clock):
-    assert Rig(manual_clock, A).run(Told(signal.SIGTERM)) == 0
-    assert Rig(manual_clock, A).run(Told(signal.SIGINT)) == 130
+    assert Rig(manual_clock, A).run(SignalReceived(signal.SIGTERM)) == 0
+    assert Rig(manual_clock, A).run(SignalReceived(signal.SIGINT)) == 130
 
 
 def test_it_ends_when_there_is_nothing_left_to_do(manual_clock, caplog):
     caplog.set_level(logging.INFO)
-    assert Rig(manual_clock, A).run(Over("the launcher has ended", 0)) == 0
+    assert Rig(manual_clock, A).run(StopRequested("the launcher has ended", 0)) == 0
     assert "stopping: the launcher has ended; the published hosts stay" in caplog.text
 
 
 def test_an_end_that_is_a_mistake_is_an_error(manual_clock, caplog):
     caplog.set_level(logging.ERROR)
-    assert Rig(manual_clock, A).run(Over("there is no such container", 2)) == 2
+    assert Rig(manual_clock, A).run(StopRequested("there is no such container", 2)) == 2
     assert "there is no such container" in caplog.text
 
 
@@ -227,8 +227,8 @@ def test_refusals_are_counted(manual_clock):
     assert b"hvd_discover_refused_total 2.0" in rig.metrics.render()
 
 
-def test_the_inbox_hands_out_events_in_order_and_a_tick_when_empty():
-    inbox = Inbox()
+def test_the_queue_returns_events_in_order_and_a_tick_when_empty():
+    inbox = EventQueue()
     inbox.attend()
     inbox.changed()
     inbox.signalled(signal.SIGTERM, None)
@@ -237,7 +237,7 @@ def test_the_inbox_hands_out_events_in_order_and_a_tick_when_empty():
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_a_signal_that_nobody_reads_yet_ends_whatever_is_waited_for(number, code):
-    inbox = Inbox()
+    inbox = EventQueue()
     inbox.signalled(signal.SIGHUP, None)
     with pytest.raises(SystemExit) as ended:
         inbox.signalled(number, None)
@@ -245,7 +245,7 @@ def test_a_signal_that_nobody_reads_yet_ends_whatever_is_waited_for(number, code
 
 
 def test_changes_that_come_before_the_look_are_looked_at_once():
-    inbox = Inbox()
+    inbox = EventQueue()
     for _ in range(1000):
         inbox.changed()
     assert [inbox.next(0.0), inbox.next(0.0)] == [Note.CHANGED, Note.TICK]

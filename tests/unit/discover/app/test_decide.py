@@ -5,8 +5,8 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from discover.app.decide import Limits, Standing, decide
-from discover.common.source import Sight, Unsettled
+from discover.app.decide import DaemonState, DecisionLimits, decide
+from discover.common.source import Observation, Unsettled
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication
@@ -17,22 +17,22 @@ HALF = Unsettled("hosts", "is being written")
 PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 hosts = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 8), max_size=6).map(HostSet.of)
-seen = st.one_of(hosts.map(Sight), st.just(ERROR), st.just(BadHosts("hosts", 3, "bad")), st.just(HALF))
+seen = st.one_of(hosts.map(Observation), st.just(ERROR), st.just(BadHosts("hosts", 3, "bad")), st.just(HALF))
 
 
-def standing(**slots: int) -> Standing:
+def known(**slots: int) -> DaemonState:
     current = HostSet.of(slots)
-    return Standing("life", seniority=current, last=Publication("life", 1, current))
+    return DaemonState("life", seniority=current, last=Publication("life", 1, current))
 
 
 @PATIENT
 @given(st.lists(seen, max_size=12))
 def test_after_any_history_the_last_good_hosts_stand(history):
-    state = Standing("life")
+    state = DaemonState("life")
     for now, look in enumerate(history):
         decision, _ = decide(float(now), state, look)
-        state = decision.standing
-    good = [look for look in history if isinstance(look, Sight)]
+        state = decision.state
+    good = [look for look in history if isinstance(look, Observation)]
     if good:
         assert state.last is not None
         assert {*state.last.hosts} == {*good[-1].hosts}
@@ -43,10 +43,10 @@ def test_after_any_history_the_last_good_hosts_stand(history):
 @PATIENT
 @given(st.lists(seen, max_size=12))
 def test_the_sequence_grows_by_one_with_each_news_and_never_otherwise(history):
-    state, sequence = Standing("life"), 0
+    state, sequence = DaemonState("life"), 0
     for now, look in enumerate(history):
         decision, _ = decide(float(now), state, look)
-        before, state = state, decision.standing
+        before, state = state, decision.state
         sequence += decision.news
         assert (state.last.sequence if state.last else 0) == sequence
         assert decision.news == (state.last != before.last)
@@ -54,9 +54,9 @@ def test_the_sequence_grows_by_one_with_each_news_and_never_otherwise(history):
 
 @PATIENT
 @given(hosts, hosts)
-def test_who_was_there_keeps_its_place_before_all_newcomers(before, now):
-    decision, _ = decide(0.0, Standing("life", seniority=before), Sight(now))
-    names = decision.standing.last.hosts.names
+def test_known_hosts_keep_their_places_before_new_ones(before, now):
+    decision, _ = decide(0.0, DaemonState("life", seniority=before), Observation(now))
+    names = decision.state.last.hosts.names
     veterans = [name for name in before.names if name in now]
     assert list(names[: len(veterans)]) == veterans
     assert list(names[len(veterans) :]) == sorted(set(now.names) - set(veterans))
@@ -65,48 +65,48 @@ def test_who_was_there_keeps_its_place_before_all_newcomers(before, now):
 @PATIENT
 @given(seen)
 def test_looking_twice_at_the_same_is_no_news(look):
-    first, _ = decide(0.0, standing(a=1), look)
-    again, _ = decide(0.1, first.standing, look)
+    first, _ = decide(0.0, known(a=1), look)
+    again, _ = decide(0.1, first.state, look)
     assert not again.news
 
 
 def test_an_empty_list_is_a_list():
-    decision, reason = decide(0.0, standing(a=1), Sight(HostSet()))
+    decision, reason = decide(0.0, known(a=1), Observation(HostSet()))
     assert decision.news
-    assert len(decision.standing.last.hosts) == 0
+    assert len(decision.state.last.hosts) == 0
     assert reason == "0 hosts, 0 slots; removed a"
 
 
 def test_an_error_is_a_problem_and_publishes_nothing():
-    decision, reason = decide(0.0, standing(a=1), ERROR)
+    decision, reason = decide(0.0, known(a=1), ERROR)
     assert not decision.news
     assert decision.problem == reason == str(ERROR)
 
 
 def test_a_file_being_written_is_no_problem_until_patience_ends():
-    limits = Limits(patience=5.0)
-    early, _ = decide(10.0, standing(a=1), HALF, limits=limits)
+    limits = DecisionLimits(patience=5.0)
+    early, _ = decide(10.0, known(a=1), HALF, limits=limits)
     assert not early.problem
-    late, _ = decide(15.0, early.standing, HALF, limits=limits)
+    late, _ = decide(15.0, early.state, HALF, limits=limits)
     assert "hosts: is being written" in late.problem
 
 
-def test_patience_starts_afresh_after_a_whole_look():
-    half, _ = decide(10.0, standing(a=1), HALF)
-    whole, _ = decide(11.0, half.standing, Sight(HostSet.of({"a": 1})))
-    assert whole.standing.unsettled_since is None
-    again, _ = decide(100.0, whole.standing, HALF)
+def test_the_time_for_settling_restarts_after_a_settled_look():
+    half, _ = decide(10.0, known(a=1), HALF)
+    whole, _ = decide(11.0, half.state, Observation(HostSet.of({"a": 1})))
+    assert whole.state.unsettled_since is None
+    again, _ = decide(100.0, whole.state, HALF)
     assert not again.problem
 
 
 def test_the_reason_names_every_change():
-    _, reason = decide(0.0, standing(a=1, b=2, c=2), Sight(HostSet.of({"b": 4, "c": 1, "d": 1})))
+    _, reason = decide(0.0, known(a=1, b=2, c=2), Observation(HostSet.of({"b": 4, "c": 1, "d": 1})))
     assert reason == "3 hosts, 6 slots; added d, removed a, grown b, shrunk c"
 
 
 def test_a_departure_alone_is_news():
-    state = replace(standing(a=1), last=Publication("life", 1, HostSet.of({"a": 1})))
-    decision, reason = decide(0.0, state, Sight(HostSet.of({"a": 1}), (Departure("b", "drained"),)))
+    state = replace(known(a=1), last=Publication("life", 1, HostSet.of({"a": 1})))
+    decision, reason = decide(0.0, state, Observation(HostSet.of({"a": 1}), (Departure("b", "drained"),)))
     assert decision.news
     assert "b departing (drained)" in reason
 
@@ -114,10 +114,10 @@ def test_a_departure_alone_is_news():
 def test_a_host_that_was_made_anew_is_a_newcomer():
     before = HostSet((Host("a", 1, uid="1"), Host("b", 1, uid="2")))
     now = HostSet((Host("a", 1, uid="9"), Host("b", 1, uid="2")))
-    decision, _ = decide(0.0, Standing("life", seniority=before), Sight(now))
-    assert decision.standing.last.hosts.names == ("b", "a")
+    decision, _ = decide(0.0, DaemonState("life", seniority=before), Observation(now))
+    assert decision.state.last.hosts.names == ("b", "a")
 
 
 def test_many_names_are_cut_short():
-    _, reason = decide(0.0, Standing("life"), Sight(HostSet.of({f"h{n}": 1 for n in range(20)})))
+    _, reason = decide(0.0, DaemonState("life"), Observation(HostSet.of({f"h{n}": 1 for n in range(20)})))
     assert reason.endswith("and 12 more")

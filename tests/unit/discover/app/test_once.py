@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from discover.app.once import Patience, Seen, look, render
-from discover.common.source import Sight, Unsettled
+from discover.app.once import OnceLimits, OnceResult, observe_once, render
+from discover.common.source import Observation, Unsettled
 from discover.selection.explain import FollowsPods, Row
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Departure, Publication, from_json
 
-A = Sight(HostSet.of({"a": 1}))
-AB = Sight(HostSet.of({"a": 1, "b": 2}), (Departure("c", "drained", 30.0),))
+A = Observation(HostSet.of({"a": 1}))
+AB = Observation(HostSet.of({"a": 1, "b": 2}), (Departure("c", "drained", 30.0),))
 NOT_YET = Unsettled("pods", "not listed yet")
-SHORT = Patience(settle=0.2, listed=0.2, probes=0.2)
+SHORT = OnceLimits(settle=0.2, listed=0.2, probes=0.2)
 
 
 class Plain:
@@ -75,20 +75,20 @@ def test_a_source_of_pods_is_known_by_what_it_can_do():
 
 def test_a_plain_source_is_looked_at_without_watching_it():
     source = Plain(NOT_YET, NOT_YET, A)
-    assert look(source, clock=SystemClock()) == Seen(A)
+    assert observe_once(source, clock=SystemClock()) == OnceResult(A)
     assert (source.started, source.stopped) == (0, 0)
 
 
 def test_a_source_that_does_not_settle_is_given_up_with_its_reason():
     with pytest.raises(SourceUnavailable, match="pods: not listed yet"):
-        look(Plain(NOT_YET), clock=SystemClock(), patience=SHORT)
+        observe_once(Plain(NOT_YET), clock=SystemClock(), patience=SHORT)
 
 
 @pytest.mark.parametrize("shows", [[A], [NOT_YET, A], [NOT_YET], [SourceUnavailable("pods", "refused")]])
 def test_a_source_of_pods_is_stopped_whatever_it_saw(shows):
     source = OfPods(*shows)
     try:
-        look(source, clock=SystemClock(), patience=SHORT)
+        observe_once(source, clock=SystemClock(), patience=SHORT)
     except SourceUnavailable:
         assert shows != [A]
     assert (source.started, source.stopped) == (1, 1)
@@ -96,17 +96,19 @@ def test_a_source_of_pods_is_stopped_whatever_it_saw(shows):
 
 def test_pods_that_wait_are_waited_for_and_then_seen():
     source = OfPods(A, A, AB, words=("waiting", "waiting", "usable"))
-    seen = look(source, clock=ManualClock())  # its time stands still, so nothing but news can end this
-    assert seen == Seen(AB, (row("usable"),))
+    seen = observe_once(source, clock=ManualClock())  # its time stands still, so nothing but news can end this
+    assert seen == OnceResult(AB, (row("usable"),))
 
 
 def test_pods_that_go_on_waiting_are_shown_so():
-    assert look(OfPods(A, words=("waiting",)), clock=SystemClock(), patience=SHORT) == Seen(A, (row("waiting"),))
+    assert observe_once(OfPods(A, words=("waiting",)), clock=SystemClock(), patience=SHORT) == OnceResult(
+        A, (row("waiting"),)
+    )
 
 
-def test_news_that_unsettle_do_not_undo_what_was_seen():
+def test_an_unsettled_source_does_not_undo_what_was_seen():
     source = OfPods(A, NOT_YET, words=("waiting", "usable"))
-    assert look(source, clock=ManualClock()).sight == A
+    assert observe_once(source, clock=ManualClock()).observation == A
 
 
 PUBLICATION = Publication("life", 1, AB.hosts, AB.departing)

@@ -99,7 +99,7 @@ def test_one_look_may_publish_nowhere():
 
 
 def test_one_look_serves_nobody():
-    with pytest.raises(UsageError, match="--once serves nobody"):
+    with pytest.raises(UsageError, match="--once does not serve HTTP"):
         Settings(source=STATIC, outputs=Outputs(listen=(parse_listen(":0"),)), once=True)
 
 

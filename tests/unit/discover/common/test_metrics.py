@@ -10,7 +10,7 @@ class Numbers:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.metrics = Metrics(self.clock)
-        self.cluster = self.metrics.of_cluster()
+        self.cluster = self.metrics.for_cluster()
 
     def value(self, line: str) -> float:
         """The value of one line of the text that is scraped, named up to its value."""
@@ -84,8 +84,8 @@ def test_latency_is_counted_once_from_the_oldest_news_to_the_last_way_out(number
 
 
 def test_what_is_written_is_counted_by_kind(numbers):
-    writes = numbers.metrics.of_writes()
-    assert writes is numbers.metrics.of_writes()
+    writes = numbers.metrics.for_writes()
+    assert writes is numbers.metrics.for_writes()
     writes.event("HostsLost", sent=True)
     writes.event("HostsLost", sent=False)
     writes.reaped("evicted")
@@ -97,7 +97,7 @@ def test_what_is_written_is_counted_by_kind(numbers):
 
 
 def test_a_configmap_that_nobody_writes_is_not_counted(numbers):
-    writes = numbers.metrics.of_writes()
+    writes = numbers.metrics.for_writes()
     writes.wrote()
     writes.owns(True)
     assert b"configmap" not in numbers.metrics.render()

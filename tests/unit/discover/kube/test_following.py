@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from discover.actions.events import KINDS, Regarding
-from discover.app.kube_assembly import _About, _own_pod, _Scenes
+from discover.actions.events import KINDS, EventObject
+from discover.app.kube_assembly import _EventObject, _own_pod, _Views
 from discover.app.settings import KubernetesSettings
-from discover.common.source import Sight
-from discover.kube.transport import RequestFailed, Trouble
-from discover.selection.damping import Held, Holding
+from discover.common.source import Observation
+from discover.kube.transport import Failure, RequestFailed
+from discover.selection.damping import DampingResult, DampingState
 from discover.selection.operators import OPERATORS, JobView
 from discover.selection.selection import Selection
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -37,23 +37,23 @@ class Cluster:
 def about(cluster: Cluster, *, job: JobView | None, own: str = "", settings: KubernetesSettings = JOB) -> Any:
     source: Any = SimpleNamespace(job=job)
     asked: Any = cluster
-    return _About(asked, source, settings, own)()
+    return _EventObject(asked, source, settings, own)()
 
 
 OWN = Cluster({"metadata": {"uid": "pod-uid"}})
 
 
 def test_events_are_about_the_job_where_it_may_be_read() -> None:
-    wanted = Regarding("kubeflow.org/v2beta1", "MPIJob", "jobs", "digits", "job-uid")
+    wanted = EventObject("kubeflow.org/v2beta1", "MPIJob", "jobs", "digits", "job-uid")
     assert about(OWN, job=JobView(uid="job-uid"), own="launcher-x") == wanted
 
 
 def test_else_about_the_daemons_own_pod() -> None:
-    assert about(OWN, job=None, own="launcher-x") == Regarding("v1", "Pod", "here", "launcher-x", "pod-uid")
+    assert about(OWN, job=None, own="launcher-x") == EventObject("v1", "Pod", "here", "launcher-x", "pod-uid")
 
 
 def test_else_about_nothing() -> None:
-    missing = RequestFailed(Trouble.ANSWERED, "no such pod", code=404)
+    missing = RequestFailed(Failure.ANSWERED, "no such pod", code=404)
     assert about(OWN, job=None) is None
     assert about(Cluster(missing), job=None, own="launcher-x") is None
     assert about(Cluster({}), job=None, own="launcher-x") is None
@@ -61,7 +61,7 @@ def test_else_about_nothing() -> None:
 
 def test_a_server_that_does_not_answer_may_know_it_later() -> None:
     with pytest.raises(RequestFailed):
-        about(Cluster(RequestFailed(Trouble.REFUSED, "refused")), job=None, own="launcher-x")
+        about(Cluster(RequestFailed(Failure.REFUSED, "refused")), job=None, own="launcher-x")
 
 
 def test_the_object_above_every_operators_pods_has_a_kind() -> None:
@@ -77,25 +77,27 @@ def test_a_pod_is_ones_own_only_in_a_cluster() -> None:
     assert _own_pod(KubernetesSettings(job="digits", own_pod="x"), {}) == "x"
 
 
-def test_a_look_is_one_object_until_the_next_and_nothing_before_the_first_publication() -> None:
+def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publication() -> None:
     host = Host("a", 1, "uid-a")
 
-    def picture(*, begun: bool) -> Any:
-        sight = Sight(HostSet((host,))) if begun else None
-        return SimpleNamespace(selection=Selection(), holding=Holding(Held(published={"uid-a": host}), sight))
+    def evaluation(*, begun: bool) -> Any:
+        observation = Observation(HostSet((host,))) if begun else None
+        return SimpleNamespace(
+            selection=Selection(), damping=DampingResult(DampingState(published={"uid-a": host}), observation)
+        )
 
-    source: Any = SimpleNamespace(picture=None, nodes=None, job=None)
+    source: Any = SimpleNamespace(evaluation=None, nodes=None, job=None)
     idle: list[bool] = []
-    scenes = _Scenes(source, "advice", stands_by=lambda: bool(idle))
+    scenes = _Views(source, "advice", stands_by=lambda: bool(idle))
     assert scenes() is None
-    source.picture = picture(begun=False)
+    source.evaluation = evaluation(begun=False)
     assert scenes() is None
-    source.picture = picture(begun=True)
+    source.evaluation = evaluation(begun=True)
     first = scenes()
     assert first is not None
     assert first.published == {"uid-a": host}
     assert scenes() is first
-    source.picture = picture(begun=True)
+    source.evaluation = evaluation(begun=True)
     assert scenes() is not first
     idle.append(True)
     assert scenes() is None

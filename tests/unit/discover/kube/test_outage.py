@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from discover.kube.reflector import PODS, Reflector
-from discover.kube.transport import Ask, Request, RequestFailed, Trouble
+from discover.kube.transport import Failure, Request, RequestFailed, RequestKind
 from hvd_elastic_ext.core.clock import ManualClock
-from tests.unit.discover.scripted import Counted, event, listing, pod
+from tests.unit.discover.scripted import CountedMetrics, event, listing, pod
 
 AWAY = 600.0
 ATTEMPTS = 35
@@ -37,12 +37,12 @@ class Server:
         self._clock = clock
         self._back = back
         self._takes = takes
-        self.asked: list[tuple[float, Ask]] = []
+        self.asked: list[tuple[float, RequestKind]] = []
         self._opened = False
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
         self.asked.append((self._clock.mono(), request.ask))
-        if request.ask is not Ask.WATCH:
+        if request.ask is not RequestKind.WATCH:
             return self._listed()
         return self._watched()
 
@@ -54,15 +54,15 @@ class Server:
         if not self._opened:
             self._opened = True
             self._clock.advance(5.0)
-            raise RequestFailed(Trouble.CUT, "reset by peer")
+            raise RequestFailed(Failure.CUT, "reset by peer")
         if now < self._back:
             self._clock.advance(self._takes)
-            trouble = Trouble.UNREACHABLE if self._takes else Trouble.REFUSED
+            trouble = Failure.UNREACHABLE if self._takes else Failure.REFUSED
             raise RequestFailed(trouble, "nobody there")
         yield event("ADDED", pod("c", 11))
         self._clock.advance(300.0)
 
-    def renew(self) -> None:
+    def reload_credentials(self) -> None:
         """There are no credentials."""
 
     def interrupt(self) -> None:
@@ -87,7 +87,7 @@ class Outage:
                 self.told.append(clock.mono())
 
         draw = random.Random(seed).random
-        reflector = Reflector(server, PODS, tell, clock=clock, draw=draw, witness=Counted())
+        reflector = Reflector(server, PODS, tell, clock=clock, draw=draw, metrics=CountedMetrics())
         while clock.mono() < back + 2 * RETURN and len(self.told) < 2:
             clock.advance(reflector.turn())
         self.asked = [ask for at, ask in server.asked if begun <= at < back]
@@ -99,7 +99,7 @@ class Outage:
 def test_rule_06_a_server_that_is_away_for_ten_minutes_is_tried_at_most_35_times(takes: float, seed: int):
     outage = Outage(seed=seed, takes=takes)
     assert 15 <= len(outage.asked) <= ATTEMPTS
-    assert set(outage.asked) == {Ask.WATCH}
+    assert set(outage.asked) == {RequestKind.WATCH}
     assert len(outage.told) == 2  # the list before, and what came since
 
 

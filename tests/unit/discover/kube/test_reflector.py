@@ -5,13 +5,13 @@ import threading
 import pytest
 
 from discover.kube.reflector import NODES, PODS, Reflector
-from discover.kube.transport import Ask, RequestFailed, Trouble
-from discover.selection.objects import ClusterSnapshot, NodesHidden, PodsListed
+from discover.kube.transport import Failure, RequestFailed, RequestKind
+from discover.selection.objects import ClusterSnapshot, Listed, NodesHidden
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import Counted, Scripted, bookmark, error, event, listing, node, pod
+from tests.unit.discover.scripted import CountedMetrics, Scripted, bookmark, error, event, listing, node, pod
 
-REFUSED = RequestFailed(Trouble.REFUSED, "connection refused")
-FORBIDDEN = RequestFailed(Trouble.ANSWERED, "pods is forbidden", code=403, reason="Forbidden")
+REFUSED = RequestFailed(Failure.REFUSED, "connection refused")
+FORBIDDEN = RequestFailed(Failure.ANSWERED, "pods is forbidden", code=403, reason="Forbidden")
 TWO = listing(10, pod("a", 3), pod("b", 4))
 LIVE = 5.0
 """Seconds that a watch of these tests lives."""
@@ -23,9 +23,9 @@ class Rig:
         self.script = Scripted(clock, *answers)
         self.batches: list[tuple] = []
         self.stirred = 0
-        self.witness = Counted()
+        self.metrics = CountedMetrics()
         self.reflector = Reflector(
-            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, witness=self.witness
+            self.script, resource, self.told, clock=clock, draw=lambda: 0.0, metrics=self.metrics
         )
 
     def told(self, batch: tuple) -> None:
@@ -60,7 +60,7 @@ def test_first_a_consistent_list_in_pages_and_then_a_watch_from_its_version(manu
     pages = [listing(10, pod("a", 3), more="next"), listing(10, pod("b", 4))]
     rig = Rig(manual_clock, *pages, [LIVE])
     rig.turns(2)
-    assert rig.asked == [("FRESH", ""), ("FRESH", ""), ("WATCH", "10")]
+    assert rig.asked == [("PAGED", ""), ("PAGED", ""), ("WATCH", "10")]
     assert [request.more for request in rig.script.requests] == ["", "next", ""]
     assert 45 <= rig.script.requests[2].ends <= 60  # a watch that has nothing to tell is ended by a live server
     assert rig.pods == {"a": "3", "b": "4"}
@@ -68,12 +68,12 @@ def test_first_a_consistent_list_in_pages_and_then_a_watch_from_its_version(manu
 
 
 def test_rule_03_an_expired_page_publishes_nothing_and_leads_to_a_whole_list(manual_clock):
-    gone = RequestFailed(Trouble.ANSWERED, "expired", code=410)
+    gone = RequestFailed(Failure.ANSWERED, "expired", code=410)
     rig = Rig(manual_clock, listing(10, pod("a", 3), more="next"), gone, TWO, [LIVE])
     rig.turns(1)
     assert rig.batches == []
     rig.turns(1)
-    assert rig.script.requests[2].ask is Ask.WHOLE
+    assert rig.script.requests[2].ask is RequestKind.UNPAGED
     assert rig.pods == {"a": "3", "b": "4"}
 
 
@@ -88,17 +88,17 @@ def test_changes_are_told_as_they_come_and_in_order(manual_clock):
 def test_rule_01_an_error_within_the_stream_that_says_expired_leads_to_one_list(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE, error(410, reason="Expired")], TWO, [LIVE])
     rig.turns(4)
-    assert rig.asked == [("FRESH", ""), ("WATCH", "10"), ("SINCE", "10"), ("WATCH", "10")]
-    assert rig.witness.lists == 2
-    assert rig.witness.restarts == ["expired", "done"]
-    before, after = (batch[0].pods for batch in rig.batches)
+    assert rig.asked == [("PAGED", ""), ("WATCH", "10"), ("RELIST", "10"), ("WATCH", "10")]
+    assert rig.metrics.lists == 2
+    assert rig.metrics.restarts == ["expired", "done"]
+    before, after = (batch[0].objects for batch in rig.batches)
     assert [a is b for a, b in zip(before, after, strict=True)] == [True, True]  # equal is the very same
 
 
 def test_rule_02_a_watch_that_is_refused_as_expired_leads_to_one_list(manual_clock):
-    rig = Rig(manual_clock, TWO, RequestFailed(Trouble.ANSWERED, "too old", code=410), TWO, [LIVE])
+    rig = Rig(manual_clock, TWO, RequestFailed(Failure.ANSWERED, "too old", code=410), TWO, [LIVE])
     assert rig.turns(4) == [0.0] * 4
-    assert rig.asked[2:] == [("SINCE", "10"), ("WATCH", "10")]
+    assert rig.asked[2:] == [("RELIST", "10"), ("WATCH", "10")]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_rule_04_any_other_error_within_the_stream_backs_off(manual_clock, said)
     rig = Rig(manual_clock, TWO, [said])
     assert rig.turns(2)[1] > 0
     assert rig.pods == {"a": "3", "b": "4"}
-    assert rig.reflector.contact.trouble.startswith("the server says")
+    assert rig.reflector.status.problem.startswith("the server says")
 
 
 def test_what_came_before_an_error_is_told(manual_clock):
@@ -118,7 +118,7 @@ def test_what_came_before_an_error_is_told(manual_clock):
     assert rig.reflector.known()[1] == "11"
 
 
-def test_rule_06_a_server_that_is_away_for_five_minutes_is_tried_sixteen_times_and_nothing_is_told(manual_clock):
+def test_rule_06_a_server_away_for_five_minutes_is_tried_sixteen_times_and_no_event_is_emitted(manual_clock):
     rig = Rig(manual_clock, TWO, [LIVE], REFUSED)
     rig.turns(2)
     start = manual_clock.mono()
@@ -132,17 +132,17 @@ def test_rule_06_a_server_that_is_away_for_five_minutes_is_tried_sixteen_times_a
     rig.script.answers[2:-1] = [REFUSED] * (len(rig.script.requests) - 2)
     rig.turns(1)
     assert rig.pods == {"b": "4"}
-    assert rig.reflector.contact.trouble == ""
+    assert rig.reflector.status.problem == ""
 
 
 def test_rule_07_a_silent_server_is_left_and_watched_again_without_a_list(manual_clock):
-    silent = [event("MODIFIED", pod("a", 15)), 70.0, RequestFailed(Trouble.SILENT, "70 s without a byte")]
+    silent = [event("MODIFIED", pod("a", 15)), 70.0, RequestFailed(Failure.SILENT, "70 s without a byte")]
     rig = Rig(manual_clock, TWO, silent, [LIVE])
     assert rig.turns(3)[1] == 0.0
-    assert rig.asked == [("FRESH", ""), ("WATCH", "10"), ("WATCH", "15")]
+    assert rig.asked == [("PAGED", ""), ("WATCH", "10"), ("WATCH", "15")]
 
 
-SILENT = RequestFailed(Trouble.SILENT, "connected, and not a byte comes")
+SILENT = RequestFailed(Failure.SILENT, "connected, but no data arrives")
 
 
 def loud(caplog) -> list[str]:
@@ -155,41 +155,39 @@ def test_a_quiet_watch_that_its_server_ends_is_opened_again_and_nothing_is_said(
     rig.turns(4)
     assert rig.asked[1:] == [("WATCH", "10")] * 3
     assert caplog.messages == []
-    assert rig.reflector.contact.heard == manual_clock.mono()  # only a live server ends a watch in time
-    assert (rig.reflector.contact.trouble, rig.stirred) == ("", 0)
+    assert rig.reflector.status.in_sync_at == manual_clock.mono()  # only a live server ends a watch in time
+    assert (rig.reflector.status.problem, rig.stirred) == ("", 0)
 
 
-def test_a_watch_that_ends_as_soon_as_it_is_open_proves_nothing(manual_clock):
+def test_a_watch_that_ends_at_once_does_not_reset_the_retry(manual_clock):
     rig = Rig(manual_clock, TWO, [0.1])
     rig.turns(1)
     listed = manual_clock.mono()
     rig.turns(3)
-    assert rig.reflector.contact.heard == listed
+    assert rig.reflector.status.in_sync_at == listed
 
 
-def test_a_watch_that_falls_silent_and_has_missed_nothing_is_worth_no_warning(manual_clock, caplog):
+def test_a_silent_watch_that_missed_nothing_gives_no_warning(manual_clock, caplog):
     caplog.set_level("INFO")
     rig = Rig(manual_clock, TWO, [70.0, SILENT], [20.0, event("ADDED", pod("c", 11)), LIVE])
     rig.turns(3)
     assert set(rig.pods) == {"a", "b", "c"}
     assert loud(caplog) == []
-    assert "not a byte comes; watch again" in caplog.text
+    assert "no data arrives; watch again" in caplog.text
 
 
-def test_a_watch_that_fell_silent_and_had_missed_something_is_warned_of(manual_clock, caplog):
+def test_a_silent_watch_that_missed_changes_gives_a_warning(manual_clock, caplog):
     rig = Rig(manual_clock, TWO, [70.0, SILENT], [event("ADDED", pod("c", 11)), LIVE, event("ADDED", pod("d", 12))])
     rig.turns(3)
-    assert loud(caplog) == [
-        "pods of namespace n at https://there: the watch that fell silent had not told of all changes (1 told now)"
-    ]
+    assert loud(caplog) == ["pods of namespace n at https://there: the watch that fell silent missed 1 changes"]
 
 
 @pytest.mark.parametrize(("now", "missed"), [((pod("a", 3), pod("b", 4)), 0), ((pod("a", 20), pod("c", 21)), 3)])
-def test_what_a_list_shows_after_a_silence_is_warned_of_if_it_is_new(manual_clock, caplog, now, missed):
-    expired = RequestFailed(Trouble.ANSWERED, "too old", code=410)
+def test_a_list_with_changes_after_a_silent_watch_gives_a_warning(manual_clock, caplog, now, missed):
+    expired = RequestFailed(Failure.ANSWERED, "too old", code=410)
     rig = Rig(manual_clock, TWO, [70.0, SILENT], expired, listing(30, *now), [LIVE])
     rig.turns(4)
-    assert [f"not told of all changes ({missed} told now)" in each for each in loud(caplog)] == [True] * bool(missed)
+    assert [f"fell silent missed {missed} changes" in each for each in loud(caplog)] == [True] * bool(missed)
 
 
 def test_a_list_that_fell_silent_had_told_nothing_yet(manual_clock, caplog):
@@ -200,14 +198,14 @@ def test_a_list_that_fell_silent_had_told_nothing_yet(manual_clock, caplog):
 
 
 def test_a_server_that_does_not_answer_after_a_silence_is_warned_of(manual_clock, caplog):
-    rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Trouble.UNREACHABLE, "no connection within 5 s"))
+    rig = Rig(manual_clock, TWO, [70.0, SILENT], RequestFailed(Failure.UNREACHABLE, "no connection within 5 s"))
     rig.turns(3)
     assert len(loud(caplog)) == 1
-    assert rig.reflector.contact.troubled == manual_clock.mono() - 0.8
+    assert rig.reflector.status.problem_since == manual_clock.mono() - 0.8
 
 
 def test_rule_08_a_bookmark_says_where_to_go_on_and_nothing_of_the_hosts(manual_clock):
-    rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Trouble.CUT, "reset")], [LIVE])
+    rig = Rig(manual_clock, TWO, [bookmark(500), 60.0, RequestFailed(Failure.CUT, "reset")], [LIVE])
     rig.turns(3)
     assert rig.asked[2] == ("WATCH", "500")
     assert len(rig.batches) == 1
@@ -231,7 +229,7 @@ def test_rule_09_a_line_that_is_torn_off_loses_nothing(manual_clock):
     assert set(rig.pods) == {"a", "b", "ü"}
 
 
-def test_rule_10_repeats_and_stragglers_change_nothing(manual_clock):
+def test_rule_10_repeated_and_late_events_change_nothing(manual_clock):
     again = [event("ADDED", pod("a", 3)), event("MODIFIED", pod("a", 2)), event("DELETED", pod("b", 20, uid="old"))]
     rig = Rig(manual_clock, TWO, [*again, LIVE], [LIVE])
     rig.turns(3)
@@ -252,18 +250,18 @@ def test_rule_12_a_pod_deleted_while_nobody_watched_is_gone_after_the_list(manua
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], listing(30, pod("b", 4)), [LIVE])
     rig.turns(3)
     assert rig.pods == {"b": "4"}
-    assert isinstance(rig.batches[-1][0], PodsListed)
+    assert isinstance(rig.batches[-1][0], Listed)
 
 
 def test_rule_14_a_server_that_lags_behind_is_asked_for_what_it_has(manual_clock):
-    ahead = RequestFailed(Trouble.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
+    ahead = RequestFailed(Failure.ANSWERED, "too large", code=504, causes=("ResourceVersionTooLarge",))
     rig = Rig(manual_clock, TWO, [LIVE, error(410)], ahead, listing(8, pod("a", 3)), [LIVE])
     assert rig.turns(5) == [0.0] * 5
-    assert rig.asked[2:] == [("SINCE", "10"), ("FRESH", ""), ("WATCH", "8")]
+    assert rig.asked[2:] == [("RELIST", "10"), ("PAGED", ""), ("WATCH", "8")]
 
 
 def test_rule_13_who_is_not_let_in_comes_with_another_token_and_goes_on(manual_clock):
-    denied = RequestFailed(Trouble.ANSWERED, "unauthorized", code=401)
+    denied = RequestFailed(Failure.ANSWERED, "unauthorized", code=401)
     rig = Rig(manual_clock, TWO, denied, [LIVE])
     assert rig.turns(3) == [0.0] * 3
     assert rig.script.renewed == 1
@@ -275,10 +273,10 @@ def test_rule_16_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clo
     pauses = rig.turns(2)
     assert rig.batches == [(NodesHidden(),)]  # said once
     assert all(50.0 <= pause <= 70.0 for pause in pauses)
-    assert rig.reflector.contact.hidden
+    assert rig.reflector.status.hidden
     rig.turns(2)
     assert list(rig.snapshot.nodes) == ["x"]
-    assert not rig.reflector.contact.hidden
+    assert not rig.reflector.status.hidden
 
 
 def test_rule_16_nodes_that_may_no_longer_be_read_are_hidden(manual_clock):
@@ -298,37 +296,37 @@ def test_nodes_are_not_hidden_by_a_server_that_has_just_started(manual_clock):
 def test_pods_that_may_not_be_read_are_asked_for_again_and_said_so(manual_clock, caplog):
     rig = Rig(manual_clock, FORBIDDEN, FORBIDDEN, TWO, [LIVE])
     rig.turns(2)
-    assert not rig.reflector.contact.listed
+    assert not rig.reflector.status.listed
     assert [record.getMessage().count("pods is forbidden") for record in caplog.records] == [1]  # said once
     rig.turns(1)
     assert rig.pods == {"a": "3", "b": "4"}
 
 
-def test_a_watch_that_others_found_deaf_lists_anew(manual_clock, caplog):
+def test_a_forced_relist_ends_the_watch_and_lists_again(manual_clock, caplog):
     rig = Rig(manual_clock, TWO)
-    rig.script.answers += [[LIVE, lambda: rig.reflector.distrust("deaf: it did not tell of pod n/c")], TWO, [LIVE]]
+    rig.script.answers += [[LIVE, lambda: rig.reflector.force_relist("deaf: it did not tell of pod n/c")], TWO, [LIVE]]
     rig.turns(4)
-    assert rig.asked[2] == ("FRESH", "")
-    assert rig.witness.restarts == ["deaf", "done"]
+    assert rig.asked[2] == ("PAGED", "")
+    assert rig.metrics.restarts == ["deaf", "done"]
     assert "it did not tell of pod n/c" in loud(caplog)[0]
 
 
 def test_it_says_how_it_stands(manual_clock):
     seen = []
     rig = Rig(manual_clock, REFUSED, TWO)
-    rig.script.answers.append([20.0, lambda: seen.append(rig.reflector.contact), bookmark(11), REFUSED])
-    assert not rig.reflector.contact.listed
+    rig.script.answers.append([20.0, lambda: seen.append(rig.reflector.status), bookmark(11), REFUSED])
+    assert not rig.reflector.status.listed
     rig.turns(1)
-    assert rig.reflector.contact.trouble == "connection refused"
+    assert rig.reflector.status.problem == "connection refused"
     assert rig.stirred == 1
     rig.turns(1)
     listed_at = manual_clock.mono()
-    assert rig.reflector.contact.heard == listed_at
+    assert rig.reflector.status.in_sync_at == listed_at
     rig.turns(1)
     assert seen[0].watching
-    assert seen[0].heard == listed_at
-    assert not rig.reflector.contact.watching
-    assert rig.reflector.contact.heard == listed_at + 20.0
+    assert seen[0].in_sync_at == listed_at
+    assert not rig.reflector.status.watching
+    assert rig.reflector.status.in_sync_at == listed_at + 20.0
 
 
 @pytest.fixture

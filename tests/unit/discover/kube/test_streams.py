@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from discover.kube.streams import LONGEST_LINE, Lines, ListBody
+from discover.kube.streams import MAX_LINE, LineSplitter, ListParser
 
 PODS = {
     "kind": "PodList",
@@ -21,7 +21,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 
 def read(pieces: list[bytes]) -> tuple[list, dict]:
-    body = ListBody()
+    body = ListParser()
     found = [each for piece in pieces for each in body.feed(piece)]
     return found + body.finish(), body.metadata
 
@@ -35,7 +35,7 @@ def test_rule_09_a_list_is_the_same_however_it_is_cut(places, ascii_only, indent
 
 def test_a_list_is_handed_on_while_it_comes():
     data = json.dumps(PODS).encode()
-    body = ListBody()
+    body = ListParser()
     assert body.feed(data[: len(data) // 2])
 
 
@@ -78,24 +78,24 @@ def test_half_a_character_is_no_character():
 @given(st.lists(st.integers(0, 10_000), max_size=30))
 def test_rule_09_lines_are_the_same_however_they_are_cut(places):
     lines = [json.dumps(each, ensure_ascii=False).encode() for each in PODS["items"]]
-    reader = Lines()
+    reader = LineSplitter()
     assert [line for piece in cut(b"\n".join(lines) + b"\n", places) for line in reader.feed(piece)] == lines
     assert not reader.torn
 
 
 def test_rule_09_a_line_of_a_megabyte_is_a_line():
-    reader, line = Lines(), b"x" * (1 << 20)
+    reader, line = LineSplitter(), b"x" * (1 << 20)
     assert [found for start in range(0, len(line), 4096) for found in reader.feed(line[start : start + 4096])] == []
     assert reader.torn
     assert reader.feed(b"\n") == [line]
 
 
 def test_a_line_without_end_is_not_kept_for_ever():
-    reader = Lines()
-    reader.feed(b"x" * LONGEST_LINE)
+    reader = LineSplitter()
+    reader.feed(b"x" * MAX_LINE)
     with pytest.raises(ValueError, match="longer than 16 MiB"):
         reader.feed(b"x")
 
 
 def test_blank_lines_are_none():
-    assert Lines().feed(b"\n \r\n\na\n\n") == [b"a"]
+    assert LineSplitter().feed(b"\n \r\n\na\n\n") == [b"a"]

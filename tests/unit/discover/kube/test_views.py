@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.kube.views import LONGEST, node_view, pod_view, unix_seconds
+from discover.kube.views import MAX_TEXT, node_view, pod_view, unix_seconds
 from discover.selection.objects import Container, Key, Taint
 from tests.support.kube import bodies
 
@@ -18,7 +18,7 @@ ANYTHING = st.recursive(
 )
 
 
-def test_a_pod_of_which_next_to_nothing_is_known_is_a_view_with_nothing_in_it():
+def test_a_pod_with_hardly_any_fields_is_an_empty_view():
     view = pod_view(BARE)
     assert (view.key, view.uid, view.phase, view.node, view.deleting) == (Key("ns", "w-0"), "", "", "", None)
     assert (view.containers, view.conditions, dict(view.labels), view.grace) == ((), (), {}, 30.0)
@@ -112,11 +112,11 @@ def test_quantities_may_be_numbers():
 
 
 def test_long_annotations_are_left_out_and_long_messages_cut():
-    body = bodies.pod("w-0", annotations={"kept": "x" * LONGEST, "huge": "x" * (LONGEST + 1)})
+    body = bodies.pod("w-0", annotations={"kept": "x" * MAX_TEXT, "huge": "x" * (MAX_TEXT + 1)})
     body["status"]["conditions"][0]["message"] = "y" * 5000
     view = pod_view(body)
     assert list(view.annotations) == ["kept"]
-    assert len(view.conditions[0].message) == LONGEST
+    assert len(view.conditions[0].message) == MAX_TEXT
 
 
 @pytest.mark.parametrize(

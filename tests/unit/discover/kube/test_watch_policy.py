@@ -4,81 +4,83 @@ from dataclasses import replace
 
 import pytest
 
-from discover.kube.backoff import LONGEST
-from discover.kube.transport import Ask, RequestFailed, Trouble, refusal
+from discover.common.backoff import LONGEST_PAUSE
+from discover.kube.transport import Failure, RequestFailed, RequestKind, failure_from_status
 from discover.kube.watch_policy import (
+    ERRORS_BEFORE_RELIST,
     HIDDEN_PAUSE,
-    PROMPT,
+    QUICK_RETRY,
     RULES,
-    STARTING,
-    STUBBORN,
-    End,
+    SERVER_START,
+    Ending,
     Outcome,
     State,
-    after,
-    end_of,
+    ending_of,
+    next_step,
 )
 
-WATCHING = State(Ask.WATCH, "7")
+WATCHING = State(RequestKind.WATCH, "7")
 
 
-def step(state: State, end: End, *, now: float = 0.0, dispensable: bool = False, **of_outcome):
+def step(state: State, end: Ending, *, now: float = 0.0, optional: bool = False, **of_outcome):
     of_outcome.setdefault("version", state.version)
-    return after(now, state, Outcome(end, **of_outcome), jitter=0.0, dispensable=dispensable)[0]
+    return next_step(now, state, Outcome(end, **of_outcome), jitter=0.0, optional=optional)[0]
 
 
 def test_there_is_a_rule_for_every_end_of_every_request():
-    possible = {(ask, end) for ask in Ask for end in End} - {(ask, End.DEAF) for ask in Ask if ask is not Ask.WATCH}
+    possible = {(ask, end) for ask in RequestKind for end in Ending} - {
+        (ask, Ending.MISSED) for ask in RequestKind if ask is not RequestKind.WATCH
+    }
     assert set(RULES) == possible
 
 
-@pytest.mark.parametrize("ask", [Ask.FRESH, Ask.WHOLE, Ask.SINCE])
+@pytest.mark.parametrize("ask", [RequestKind.PAGED, RequestKind.UNPAGED, RequestKind.RELIST])
 def test_rule_11_a_whole_list_is_watched_from_its_version_at_once_even_if_that_is_a_lower_one(ask):
     """The server's store was restored."""
-    done = step(State(ask, "900"), End.DONE, version="12")
-    assert (done.state.next, done.state.version, done.pause) == (Ask.WATCH, "12", 0.0)
+    done = step(State(ask, "900"), Ending.DONE, version="12")
+    assert (done.state.next, done.state.version, done.pause) == (RequestKind.WATCH, "12", 0.0)
 
 
 def test_a_watch_that_ends_in_its_time_goes_on_where_it_was():
-    done = step(WATCHING, End.DONE, version="9", lived=320.0)
-    assert (done.state.next, done.state.version, done.pause) == (Ask.WATCH, "9", 0.0)
+    done = step(WATCHING, Ending.DONE, version="9", lived=320.0)
+    assert (done.state.next, done.state.version, done.pause) == (RequestKind.WATCH, "9", 0.0)
 
 
 def test_rule_03_an_expired_page_leads_to_a_list_in_one_piece():
-    assert step(State(), End.EXPIRED).state.next is Ask.WHOLE
-    again = step(State(Ask.WHOLE), End.EXPIRED)
-    assert again.state.next is Ask.FRESH
+    assert step(State(), Ending.EXPIRED).state.next is RequestKind.UNPAGED
+    again = step(State(RequestKind.UNPAGED), Ending.EXPIRED)
+    assert again.state.next is RequestKind.PAGED
     assert again.pause > 0
 
 
 @pytest.mark.parametrize("lived", [0.0, 300.0])
 def test_rule_01_02_an_expired_watch_lists_from_its_version_and_then_afresh(lived):
-    relist = step(WATCHING, End.EXPIRED, lived=lived)
-    assert (relist.state.next, relist.state.version, relist.pause) == (Ask.SINCE, "7", 0.0)
-    fresh = step(relist.state, End.EXPIRED)
-    assert (fresh.state.next, fresh.state.version, fresh.pause) == (Ask.FRESH, "", 0.0)
+    relist = step(WATCHING, Ending.EXPIRED, lived=lived)
+    assert (relist.state.next, relist.state.version, relist.pause) == (RequestKind.RELIST, "7", 0.0)
+    fresh = step(relist.state, Ending.EXPIRED)
+    assert (fresh.state.next, fresh.state.version, fresh.pause) == (RequestKind.PAGED, "", 0.0)
 
 
 def test_rule_14_a_server_that_is_behind_is_asked_for_what_it_has():
-    for state in (WATCHING, State(Ask.SINCE, "7")):
-        fresh = step(state, End.AHEAD)
-        assert (fresh.state.next, fresh.state.version, fresh.pause) == (Ask.FRESH, "", 0.0)
+    for state in (WATCHING, State(RequestKind.RELIST, "7")):
+        fresh = step(state, Ending.AHEAD)
+        assert (fresh.state.next, fresh.state.version, fresh.pause) == (RequestKind.PAGED, "", 0.0)
 
 
 def test_watches_that_expire_as_soon_as_they_are_opened_do_not_become_a_loop():
-    first = step(WATCHING, End.EXPIRED)
-    listed = step(first.state, End.DONE, version="8")
-    second = step(listed.state, End.EXPIRED)
+    first = step(WATCHING, Ending.EXPIRED)
+    listed = step(first.state, Ending.DONE, version="8")
+    second = step(listed.state, Ending.EXPIRED)
     assert (first.pause, listed.pause) == (0.0, 0.0)
     assert second.pause == 0.8
-    lived = step(step(listed.state, End.DONE, lived=5.0).state, End.EXPIRED)
+    lived = step(step(listed.state, Ending.DONE, lived=5.0).state, Ending.EXPIRED)
     assert lived.pause == 0.0
 
 
-@pytest.mark.parametrize("end", [End.DONE, End.CUT, End.SILENT])
+@pytest.mark.parametrize("end", [Ending.DONE, Ending.CUT, Ending.SILENT])
 def test_rule_05_a_watch_that_does_not_live_a_second_has_failed(end):
     short, long = step(WATCHING, end, lived=0.4), step(WATCHING, end, lived=70.0)
-    assert (short.state.next, long.state.next) == (Ask.WATCH, Ask.WATCH)
+    assert (short.state.next, long.state.next) == (RequestKind.WATCH, RequestKind.WATCH)
     assert short.pause == 0.8
     assert long.pause == 0.0
 
@@ -87,148 +89,150 @@ def test_rule_05_a_server_that_closes_every_watch_at_once_is_asked_ten_times_a_m
     now, asked, state = 0.0, 0, WATCHING
     while now < 60.0:
         asked += 1
-        ended = step(state, End.DONE, now=now)
+        ended = step(state, Ending.DONE, now=now)
         state, now = ended.state, now + ended.pause
     assert asked <= 10
 
 
-@pytest.mark.parametrize("end", [End.AWAY, End.BUSY])
-def test_a_server_that_is_away_or_busy_is_asked_for_the_watch_again_and_for_no_list(end):
+@pytest.mark.parametrize("end", [Ending.UNREACHABLE, Ending.BUSY])
+def test_after_an_unreachable_or_busy_server_the_watch_is_repeated_without_a_list(end):
     """R8"""
     later = step(WATCHING, end)
-    assert (later.state.next, later.state.version, later.pause) == (Ask.WATCH, "7", 0.8)
+    assert (later.state.next, later.state.version, later.pause) == (RequestKind.WATCH, "7", 0.8)
 
 
-@pytest.mark.parametrize(("asked", "pause"), [(None, 0.8), (0.1, 0.8), (5.0, 5.0), (3600.0, LONGEST)])
+@pytest.mark.parametrize(("asked", "pause"), [(None, 0.8), (0.1, 0.8), (5.0, 5.0), (3600.0, LONGEST_PAUSE)])
 def test_a_server_is_left_alone_as_long_as_it_asks_within_reason(asked, pause):
     """R7"""
-    assert step(WATCHING, End.BUSY, retry_after=asked).pause == pause
+    assert step(WATCHING, Ending.BUSY, retry_after=asked).pause == pause
 
 
 def test_rule_04_internal_errors_are_borne_for_a_while_and_then_listed_over():
     """R6"""
     state, now = WATCHING, 0.0
     asked = []
-    while now <= 2 * STUBBORN:
-        broken = step(state, End.BROKEN, now=now)
+    while now <= 2 * ERRORS_BEFORE_RELIST:
+        broken = step(state, Ending.SERVER_ERROR, now=now)
         asked.append((now, broken.state.next))
         assert broken.pause > 0
         state, now = broken.state, now + broken.pause
-        if state.next is Ask.SINCE:
+        if state.next is RequestKind.RELIST:
             break
-    assert [ask for at, ask in asked if at < STUBBORN] == [Ask.WATCH] * (len(asked) - 1)
-    assert asked[-1][1] is Ask.SINCE
+    assert [ask for at, ask in asked if at < ERRORS_BEFORE_RELIST] == [RequestKind.WATCH] * (len(asked) - 1)
+    assert asked[-1][1] is RequestKind.RELIST
     assert state.version == "7"
 
 
 def test_internal_errors_at_another_version_begin_anew():
-    first = step(WATCHING, End.BROKEN, now=0.0)
-    moved = step(first.state, End.BROKEN, now=STUBBORN + 1, version="8")
-    assert moved.state.next is Ask.WATCH
+    first = step(WATCHING, Ending.SERVER_ERROR, now=0.0)
+    moved = step(first.state, Ending.SERVER_ERROR, now=ERRORS_BEFORE_RELIST + 1, version="8")
+    assert moved.state.next is RequestKind.WATCH
 
 
-@pytest.mark.parametrize("ask", list(Ask))
-def test_rule_13_who_is_not_let_in_reads_the_token_anew_and_tries_once_without_a_pause(ask):
-    state = State(ask, "" if ask is Ask.FRESH else "7")
-    once = step(state, End.DENIED)
-    assert (once.renew, once.pause) == (True, 0.0)
-    assert once.state.next is (Ask.FRESH if ask is Ask.WHOLE else ask)
-    twice = step(once.state, End.DENIED)
-    assert (twice.renew, twice.pause) == (True, 0.8)
+@pytest.mark.parametrize("ask", list(RequestKind))
+def test_rule_13_after_a_401_the_token_is_reloaded_and_one_retry_has_no_pause(ask):
+    state = State(ask, "" if ask is RequestKind.PAGED else "7")
+    once = step(state, Ending.DENIED)
+    assert (once.reload_credentials, once.pause) == (True, 0.0)
+    assert once.state.next is (RequestKind.PAGED if ask is RequestKind.UNPAGED else ask)
+    twice = step(once.state, Ending.DENIED)
+    assert (twice.reload_credentials, twice.pause) == (True, 0.8)
 
 
 def test_rule_13_a_token_that_cannot_be_read_just_now_is_read_again_later():
-    empty = step(WATCHING, End.UNARMED)
-    assert (empty.renew, empty.pause, empty.state.next) == (True, 0.8, Ask.WATCH)
+    empty = step(WATCHING, Ending.NO_CREDENTIALS)
+    assert (empty.reload_credentials, empty.pause, empty.state.next) == (True, 0.8, RequestKind.WATCH)
 
 
-def test_rule_16_what_is_forbidden_and_dispensable_is_hidden_and_tried_every_minute():
-    hidden = step(State(), End.FORBIDDEN, dispensable=True)
+def test_rule_16_what_is_forbidden_and_optional_is_hidden_and_tried_every_minute():
+    hidden = step(State(), Ending.FORBIDDEN, optional=True)
     assert hidden.hidden
     assert 0.9 * HIDDEN_PAUSE <= hidden.pause <= 1.1 * HIDDEN_PAUSE
-    again = step(hidden.state, End.FORBIDDEN, dispensable=True)
+    again = step(hidden.state, Ending.FORBIDDEN, optional=True)
     assert again.pause == hidden.pause
-    assert step(again.state, End.DONE, version="3", dispensable=True).state.next is Ask.WATCH
+    assert step(again.state, Ending.DONE, version="3", optional=True).state.next is RequestKind.WATCH
 
 
 def test_what_is_forbidden_and_needed_is_asked_for_again_and_again():
     state, pauses = State(), []
     for _ in range(8):
-        refused = step(state, End.FORBIDDEN)
+        refused = step(state, Ending.FORBIDDEN)
         assert not refused.hidden
         state = refused.state
         pauses.append(refused.pause)
     assert pauses == sorted(pauses)
-    assert pauses[-1] == LONGEST
+    assert pauses[-1] == LONGEST_PAUSE
 
 
 def test_a_right_that_is_taken_away_from_a_watch_is_seen_at_the_next_list():
-    lost = step(WATCHING, End.FORBIDDEN, dispensable=True)
-    assert (lost.state.next, lost.hidden) == (Ask.SINCE, False)
-    assert step(lost.state, End.FORBIDDEN, dispensable=True).hidden
+    lost = step(WATCHING, Ending.FORBIDDEN, optional=True)
+    assert (lost.state.next, lost.hidden) == (RequestKind.RELIST, False)
+    assert step(lost.state, Ending.FORBIDDEN, optional=True).hidden
 
 
-ALLOWED = State(Ask.WATCH, "7", allowed=True)
+ALLOWED = State(RequestKind.WATCH, "7", allowed=True)
 
 
 @pytest.mark.parametrize("dispensable", [True, False], ids=["nodes", "pods"])
-def test_who_was_let_in_before_is_back_within_a_second_whatever_went_before(dispensable):
+def test_after_a_403_for_what_was_allowed_the_retry_comes_within_a_second(dispensable):
     """A server that was restarted refuses connections, and then, for a second, all but its administrators."""
     state, now = ALLOWED, 0.0
     for _ in range(5):
-        away = step(state, End.AWAY, now=now)
+        away = step(state, Ending.UNREACHABLE, now=now)
         state, now = away.state, now + away.pause
     assert away.pause >= 8.0
     pauses = []
     for _ in range(3):
-        refused = step(state, End.FORBIDDEN, now=now, dispensable=dispensable)
-        assert (refused.hidden, refused.state.next) == (False, Ask.SINCE)
+        refused = step(state, Ending.FORBIDDEN, now=now, optional=dispensable)
+        assert (refused.hidden, refused.state.next) == (False, RequestKind.RELIST)
         pauses.append(refused.pause)
         state, now = refused.state, now + refused.pause
-    assert pauses == [PROMPT / 2, 0.8, 1.6]
-    latest = after(now, ALLOWED, Outcome(End.FORBIDDEN, version="7"), jitter=0.99)[0]
-    assert latest.pause <= PROMPT
+    assert pauses == [QUICK_RETRY / 2, 0.8, 1.6]
+    latest = next_step(now, ALLOWED, Outcome(Ending.FORBIDDEN, version="7"), jitter=0.99)[0]
+    assert latest.pause <= QUICK_RETRY
 
 
 def test_a_right_that_stays_away_is_gone():
     state, now, tries = ALLOWED, 0.0, 0
-    while not (refused := step(state, End.FORBIDDEN, now=now, dispensable=True)).hidden:
+    while not (refused := step(state, Ending.FORBIDDEN, now=now, optional=True)).hidden:
         state, now, tries = refused.state, now + refused.pause, tries + 1
-        assert now <= 2 * STARTING
+        assert now <= 2 * SERVER_START
     assert tries <= 6
     assert refused.pause >= 0.9 * HIDDEN_PAUSE
-    assert step(refused.state, End.FORBIDDEN, now=now + 60.0, dispensable=True).hidden
+    assert step(refused.state, Ending.FORBIDDEN, now=now + 60.0, optional=True).hidden
 
 
-def test_who_may_list_and_not_watch_does_not_ask_every_second():
+def test_with_list_and_without_watch_rights_requests_back_off():
     state, now, asked = State(), 0.0, 0
     while now < 60.0:
-        end = End.FORBIDDEN if state.next is Ask.WATCH else End.DONE
+        end = Ending.FORBIDDEN if state.next is RequestKind.WATCH else Ending.DONE
         done = step(state, end, now=now, version="8")
-        asked += state.next is Ask.WATCH
+        asked += state.next is RequestKind.WATCH
         state, now = done.state, now + done.pause
     assert asked <= 8
 
 
 def test_a_watch_that_lived_makes_the_next_refusal_the_first():
-    once = step(ALLOWED, End.FORBIDDEN, now=0.0).state
-    lived = step(step(once, End.DONE, now=1.0).state, End.CUT, now=60.0, lived=59.0).state
-    assert step(lived, End.FORBIDDEN, now=61.0).pause == PROMPT / 2
+    once = step(ALLOWED, Ending.FORBIDDEN, now=0.0).state
+    lived = step(step(once, Ending.DONE, now=1.0).state, Ending.CUT, now=60.0, lived=59.0).state
+    assert step(lived, Ending.FORBIDDEN, now=61.0).pause == QUICK_RETRY / 2
 
 
 def test_any_other_refusal_lists_anew():
     """R6"""
-    assert step(WATCHING, End.ODD).state == replace(step(WATCHING, End.ODD).state, next=Ask.SINCE, version="7")
+    assert step(WATCHING, Ending.OTHER).state == replace(
+        step(WATCHING, Ending.OTHER).state, next=RequestKind.RELIST, version="7"
+    )
 
 
 def test_a_deaf_watch_lists_at_once():
-    deaf = step(WATCHING, End.DEAF, lived=17.0)
-    assert (deaf.state.next, deaf.pause) == (Ask.FRESH, 0.0)  # a list from the server's memory may be as deaf
+    deaf = step(WATCHING, Ending.MISSED, lived=17.0)
+    assert (deaf.state.next, deaf.pause) == (RequestKind.PAGED, 0.0)  # a list from the server's memory may be as deaf
 
 
 def test_the_reason_is_what_went_wrong():
-    assert after(0.0, WATCHING, Outcome(End.CUT, "reset by peer"), jitter=0.0)[1] == "reset by peer"
-    assert after(0.0, WATCHING, Outcome(End.DONE), jitter=0.0)[1] == "done"
+    assert next_step(0.0, WATCHING, Outcome(Ending.CUT, "reset by peer"), jitter=0.0)[1] == "reset by peer"
+    assert next_step(0.0, WATCHING, Outcome(Ending.DONE), jitter=0.0)[1] == "done"
 
 
 TOO_LARGE = {"code": 504, "reason": "Timeout", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}
@@ -237,35 +241,35 @@ TOO_LARGE = {"code": 504, "reason": "Timeout", "details": {"causes": [{"reason":
 @pytest.mark.parametrize(
     ("status", "end"),
     [
-        ({"code": 410, "reason": "Expired"}, End.EXPIRED),
-        ({"code": 410, "reason": "Gone"}, End.EXPIRED),
-        ({"reason": "Expired"}, End.EXPIRED),
-        ({"code": 410}, End.EXPIRED),
-        (TOO_LARGE, End.AHEAD),
-        ({"code": 504, "reason": "Timeout", "message": "Too large resource version: 9, current: 8"}, End.AHEAD),
-        ({"code": 504, "reason": "Timeout"}, End.BROKEN),
-        ({"code": 500, "reason": "InternalError"}, End.BROKEN),
-        ({"reason": "InternalError"}, End.BROKEN),
-        ({"code": 429, "reason": "TooManyRequests"}, End.BUSY),
-        ({"code": 503}, End.BUSY),
-        ({"code": 401}, End.DENIED),
-        ({"code": 403, "reason": "Forbidden"}, End.FORBIDDEN),
-        ({"code": 400, "reason": "BadRequest"}, End.ODD),
-        ({}, End.ODD),
-        ({"code": "410", "details": "x", "message": None}, End.ODD),
+        ({"code": 410, "reason": "Expired"}, Ending.EXPIRED),
+        ({"code": 410, "reason": "Gone"}, Ending.EXPIRED),
+        ({"reason": "Expired"}, Ending.EXPIRED),
+        ({"code": 410}, Ending.EXPIRED),
+        (TOO_LARGE, Ending.AHEAD),
+        ({"code": 504, "reason": "Timeout", "message": "Too large resource version: 9, current: 8"}, Ending.AHEAD),
+        ({"code": 504, "reason": "Timeout"}, Ending.SERVER_ERROR),
+        ({"code": 500, "reason": "InternalError"}, Ending.SERVER_ERROR),
+        ({"reason": "InternalError"}, Ending.SERVER_ERROR),
+        ({"code": 429, "reason": "TooManyRequests"}, Ending.BUSY),
+        ({"code": 503}, Ending.BUSY),
+        ({"code": 401}, Ending.DENIED),
+        ({"code": 403, "reason": "Forbidden"}, Ending.FORBIDDEN),
+        ({"code": 400, "reason": "BadRequest"}, Ending.OTHER),
+        ({}, Ending.OTHER),
+        ({"code": "410", "details": "x", "message": None}, Ending.OTHER),
     ],
 )
 def test_rule_04_a_status_is_understood_though_half_of_it_is_missing(status, end):
-    assert end_of(refusal(status)) is end
+    assert ending_of(failure_from_status(status)) is end
 
 
 def test_a_status_may_say_when_to_come_back():
-    assert refusal({"details": {"retryAfterSeconds": 4}}).retry_after == 4
-    assert refusal({"details": {"retryAfterSeconds": 4}}, retry_after=9.0).retry_after == 9.0
-    assert refusal({"details": {"retryAfterSeconds": "x"}}).retry_after is None
+    assert failure_from_status({"details": {"retryAfterSeconds": 4}}).retry_after == 4
+    assert failure_from_status({"details": {"retryAfterSeconds": 4}}, retry_after=9.0).retry_after == 9.0
+    assert failure_from_status({"details": {"retryAfterSeconds": "x"}}).retry_after is None
 
 
 def test_a_failure_is_one_line():
-    assert "\n" not in str(RequestFailed(Trouble.CUT, "one\ntwo\r\n three"))
-    assert str(refusal({"code": 403, "reason": "Forbidden", "message": "no\npods"})).count("\n") == 0
-    assert len(str(RequestFailed(Trouble.CUT, "x" * 10_000))) <= 500
+    assert "\n" not in str(RequestFailed(Failure.CUT, "one\ntwo\r\n three"))
+    assert str(failure_from_status({"code": 403, "reason": "Forbidden", "message": "no\npods"})).count("\n") == 0
+    assert len(str(RequestFailed(Failure.CUT, "x" * 10_000))) <= 500

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from discover.publishing.file_lock import Lock, Taken
+from discover.publishing.file_lock import FileLock, OwnedByOther
 from discover.publishing.files import HostsFile, PublishFailed, Script, script_text
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
@@ -63,7 +63,7 @@ def test_the_same_again_writes_nothing(tmp_path):
     assert (tmp_path / "hosts").stat().st_ino == inode
 
 
-def test_what_an_earlier_life_wrote_is_not_written_again(tmp_path):
+def test_what_an_earlier_run_wrote_is_not_written_again(tmp_path):
     (tmp_path / "hosts").write_text("a:4\n")
     (tmp_path / "hosts").chmod(0o644)
     writes = []
@@ -74,7 +74,7 @@ def test_what_an_earlier_life_wrote_is_not_written_again(tmp_path):
 
 
 @pytest.mark.parametrize("damage", ["remove", "edit", "mode"])
-def test_what_others_broke_is_mended_at_the_next_call(hosts_file, tmp_path, damage):
+def test_a_file_changed_by_others_is_restored_by_the_next_call(hosts_file, tmp_path, damage):
     path = tmp_path / "hosts"
     hosts_file.publish(of(a=4))
     {"remove": path.unlink, "edit": lambda: path.write_text("x"), "mode": lambda: path.chmod(0o600)}[damage]()
@@ -145,14 +145,14 @@ def test_links_in_a_circle_are_a_failure_not_a_crash(tmp_path):
 def test_a_second_owner_is_refused_by_name(hosts_file, tmp_path):
     hosts_file.own()
     second = HostsFile(tmp_path / "hosts")
-    with pytest.raises(Taken, match=rf"hosts: another hvd-discover \(process {os.getpid()}\)"):
+    with pytest.raises(OwnedByOther, match=rf"hosts: another hvd-discover \(process {os.getpid()}\)"):
         second.publish(of(a=1))
 
 
 def test_another_name_of_the_same_file_is_refused_too(hosts_file, tmp_path):
     hosts_file.publish(of(a=1))
     (tmp_path / "link").symlink_to("hosts")
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         HostsFile(tmp_path / "link").own()
 
 
@@ -170,22 +170,22 @@ def test_a_directory_removed_and_made_anew_is_owned_anew(tmp_path):
     file.publish(of(a=1))
     (tmp_path / "d").rename(tmp_path / "gone")
     file.publish(of(a=1))
-    with pytest.raises(Taken):
-        Lock(tmp_path / "d/hosts")
+    with pytest.raises(OwnedByOther):
+        FileLock(tmp_path / "d/hosts")
     file.close()
     assert (tmp_path / "d/hosts").read_text() == "a:1\n"
 
 
-def test_the_order_of_an_earlier_life_is_read_back(hosts_file, tmp_path):
+def test_the_order_of_an_earlier_run_is_read_back(hosts_file, tmp_path):
     (tmp_path / "hosts").write_text("b:1\na:2\n")
-    assert hosts_file.standing().names == ("b", "a")
+    assert hosts_file.published_before().names == ("b", "a")
 
 
 @pytest.mark.parametrize("left", [b"", b"a:x\n", b"\xff", None])
 def test_an_earlier_file_that_is_none_gives_no_order(hosts_file, tmp_path, left):
     if left is not None:
         (tmp_path / "hosts").write_bytes(left)
-    assert len(hosts_file.standing()) == 0
+    assert len(hosts_file.published_before()) == 0
 
 
 SLOW_IS_FINE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

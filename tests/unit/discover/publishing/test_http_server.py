@@ -9,13 +9,13 @@ import time
 
 import pytest
 
-from discover.common.health import Vitals
+from discover.common.health import Health
 from discover.common.metrics import Metrics
 from discover.publishing import http_server
 from discover.publishing.addresses import TcpAddress, UnixAddress
-from discover.publishing.file_lock import Taken
+from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.http_server import CannotListen, Server, servers_at
-from discover.publishing.latest import Board
+from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import Routes
 from tests.support.waiting import wait_until
 
@@ -24,7 +24,7 @@ REQUEST = b"%s /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @pytest.fixture
 def routes(manual_clock):
-    made = Routes(Board(), vitals=Vitals(manual_clock), metrics=Metrics(manual_clock), clock=manual_clock)
+    made = Routes(LatestPublication(), vitals=Health(manual_clock), metrics=Metrics(manual_clock), clock=manual_clock)
     yield made
     made.close()
 
@@ -86,9 +86,7 @@ def test_asked_for_the_head_it_sends_no_body(start, address):
 
 
 @both
-def test_one_connection_more_than_allowed_takes_the_place_of_the_one_that_has_been_still_longest(
-    start, address, monkeypatch
-):
+def test_one_connection_too_many_closes_the_one_that_has_been_idle_longest(start, address, monkeypatch):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 2)
     where = start(address).address
     with connected(where) as first, connected(where) as second:
@@ -103,7 +101,7 @@ def test_one_connection_more_than_allowed_takes_the_place_of_the_one_that_has_be
 
 
 @both
-def test_whoever_waits_for_news_keeps_the_place_and_one_more_is_told_to_come_back(start, address, monkeypatch, routes):
+def test_waiting_clients_stay_and_one_more_is_told_to_come_back(start, address, monkeypatch, routes):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 2)
     where = start(address).address
     with connected(where) as first, connected(where) as second:
@@ -118,7 +116,7 @@ def test_whoever_waits_for_news_keeps_the_place_and_one_more_is_told_to_come_bac
 
 @both
 def test_a_request_that_drips_has_as_long_as_one_that_stands_still(start, address, monkeypatch):
-    monkeypatch.setattr(http_server, "ASK", 0.3)
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT", 0.3)
     with connected(start(address).address) as client:
         client.settimeout(0.02)
 
@@ -163,7 +161,7 @@ def test_of_requests_that_do_not_wait_for_answers_one_is_answered(start, address
 
 
 @both
-def test_while_more_than_half_of_the_places_are_taken_a_connection_is_for_one_request(start, address, monkeypatch):
+def test_while_more_than_half_of_all_connections_are_taken_each_is_for_one_request(start, address, monkeypatch):
     monkeypatch.setattr(http_server, "MAX_CLIENTS", 4)
     where = start(address).address
     with connected(where), connected(where):
@@ -184,7 +182,7 @@ def test_out_of_descriptors_it_does_not_try_again_and_again(start, monkeypatch):
     monkeypatch.setattr(socket.socket, "accept", refuse)
     with connected(server.address):
         wait_until(lambda: len(tries) == 4, what="some tries")
-    assert tries[3] - tries[0] > 2 * http_server.ROOM
+    assert tries[3] - tries[0] > 2 * http_server.ROOM_TIMEOUT
 
 
 def test_a_closed_server_leaves_no_socket_file_and_may_be_closed_again(routes, tmp_path):
@@ -231,7 +229,7 @@ def test_of_several_addresses_all_are_had_or_none(routes, tmp_path):
 
 def test_a_second_server_on_one_socket_file_is_refused_even_before_the_first_answers(routes, tmp_path):
     server = Server(UnixAddress(tmp_path / "s"), routes)
-    with pytest.raises(Taken):
+    with pytest.raises(OwnedByOther):
         Server(UnixAddress(tmp_path / "s"), routes)
     server.close()
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.publishing.lease import Claim, Held, LeaseLimits, claim, held_in
+from discover.publishing.lease import Claim, LeaseLimits, LeaseRecord, claim, lease_record
 
 LIMITS = LeaseLimits(lasts=30.0, renew=10.0)
 
 
-def held(holder: str = "other", *, since: float = 100.0, lasts: float = 30.0) -> Held:
-    return Held(holder, "7", lasts, since)
+def held(holder: str = "other", *, since: float = 100.0, lasts: float = 30.0) -> LeaseRecord:
+    return LeaseRecord(holder, "7", lasts, since)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def held(holder: str = "other", *, since: float = 100.0, lasts: float = 30.0) ->
         (160.0, held(lasts=60.0), Claim.TAKE),
     ],
 )
-def test_a_lease_is_kept_renewed_taken_or_waited_for(now: float, found: Held | None, wanted: Claim) -> None:
+def test_a_lease_is_kept_renewed_taken_or_waited_for(now: float, found: LeaseRecord | None, wanted: Claim) -> None:
     assert claim(now, "me", found, limits=LIMITS)[0] is wanted
 
 
@@ -42,21 +42,21 @@ def lease(version: str, holder: str | None = "other", **spec: Any) -> Mapping[st
     return {"metadata": {"resourceVersion": version}, "spec": {"leaseDurationSeconds": 30, **named, **spec}}
 
 
-def test_it_counts_from_when_this_very_version_was_first_seen_whatever_its_own_times_say() -> None:
-    first = held_in(lease("1", renewTime="1999-01-01T00:00:00Z"), before=None, now=100.0)
-    assert held_in(lease("1"), before=first, now=120.0).since == 100.0
-    assert held_in(lease("2"), before=first, now=120.0).since == 120.0
+def test_a_lease_expires_by_when_its_version_was_first_seen_and_not_by_its_own_times() -> None:
+    first = lease_record(lease("1", renewTime="1999-01-01T00:00:00Z"), before=None, now=100.0)
+    assert lease_record(lease("1"), before=first, now=120.0).since == 100.0
+    assert lease_record(lease("2"), before=first, now=120.0).since == 120.0
 
 
 @given(st.dictionaries(st.sampled_from(["holderIdentity", "leaseDurationSeconds", "leaseTransitions"]), st.none()))
 def test_a_lease_without_its_fields_is_free(spec: dict[str, Any]) -> None:
-    found = held_in({"metadata": {"resourceVersion": "1"}, "spec": spec}, before=None, now=0.0)
+    found = lease_record({"metadata": {"resourceVersion": "1"}, "spec": spec}, before=None, now=0.0)
     assert found.holder == ""
     assert claim(0.0, "me", found, limits=LIMITS)[0] is Claim.TAKE
 
 
 def test_a_lease_that_says_nothing_at_all_is_free() -> None:
-    assert claim(0.0, "me", held_in({}, before=None, now=0.0), limits=LIMITS)[0] is Claim.TAKE
+    assert claim(0.0, "me", lease_record({}, before=None, now=0.0), limits=LIMITS)[0] is Claim.TAKE
 
 
 def test_it_has_to_be_renewed_before_it_ends() -> None:

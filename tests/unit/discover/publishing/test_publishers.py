@@ -3,9 +3,9 @@
 import pytest
 
 from discover.common.metrics import Metrics
-from discover.publishing.file_lock import Taken
+from discover.publishing.file_lock import OwnedByOther
 from discover.publishing.files import PublishFailed
-from discover.publishing.publishers import FIRST_PAUSE, LONGEST_PAUSE, Outlets, pause_after
+from discover.publishing.publishers import FIRST_PAUSE, Publishers
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 
@@ -36,21 +36,16 @@ class Way:
 FULL = PublishFailed("way", "no space left on device")
 
 
-def test_pauses_double_up_to_the_longest():
-    assert [pause_after(n) for n in (1, 2, 3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
-    assert pause_after(10_000) == LONGEST_PAUSE
-
-
 def test_one_that_fails_holds_up_no_other(manual_clock):
     bad, good = Way(failing=FULL), Way()
-    problem = Outlets([bad, good], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
+    problem = Publishers([bad, good], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
     assert good.calls == 1
     assert "no space left" in problem
 
 
-def test_one_that_failed_is_left_in_peace_until_its_pause_is_over(manual_clock):
+def test_a_failed_place_is_not_tried_before_its_pause_is_over(manual_clock):
     way = Way(failing=FULL)
-    outlets = Outlets([way], Metrics(manual_clock))
+    outlets = Publishers([way], Metrics(manual_clock))
     for now in (0.0, 0.5, FIRST_PAUSE):
         assert outlets.bring_to(NEWS, now=now)
     assert way.calls == 2
@@ -58,7 +53,7 @@ def test_one_that_failed_is_left_in_peace_until_its_pause_is_over(manual_clock):
 
 def test_success_forgets_the_failures(manual_clock):
     way = Way(failing=FULL)
-    outlets = Outlets([way], Metrics(manual_clock))
+    outlets = Publishers([way], Metrics(manual_clock))
     outlets.bring_to(NEWS, now=0.0)
     way.failing = None
     assert outlets.bring_to(NEWS, now=1.0) == ""
@@ -69,8 +64,8 @@ def test_success_forgets_the_failures(manual_clock):
 
 
 def test_a_place_owned_by_another_ends_it(manual_clock):
-    with pytest.raises(Taken):
-        Outlets([Way(failing=Taken("x"))], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
+    with pytest.raises(OwnedByOther):
+        Publishers([Way(failing=OwnedByOther("x"))], Metrics(manual_clock)).bring_to(NEWS, now=0.0)
 
 
 class Handing(Way):
@@ -79,9 +74,9 @@ class Handing(Way):
     problem = ""
 
 
-def test_one_that_hands_over_is_never_left_in_peace_and_its_problem_is_told(manual_clock):
+def test_a_background_publisher_is_always_called_and_its_problem_reported(manual_clock):
     way = Handing()
-    outlets = Outlets([way], Metrics(manual_clock))
+    outlets = Publishers([way], Metrics(manual_clock))
     assert outlets.bring_to(NEWS, now=0.0) == ""
     way.problem = "the server is away"
     for now in (0.1, 0.2):
@@ -93,11 +88,11 @@ def test_one_that_hands_over_is_never_left_in_peace_and_its_problem_is_told(manu
 
 def test_closing_closes_all(manual_clock):
     ways = [Way(), Way()]
-    Outlets(ways, Metrics(manual_clock)).close()
+    Publishers(ways, Metrics(manual_clock)).close()
     assert all(way.closed for way in ways)
 
 
 def test_failures_are_counted(manual_clock):
     metrics = Metrics(manual_clock)
-    Outlets([Way(failing=FULL)], metrics).bring_to(NEWS, now=0.0)
+    Publishers([Way(failing=FULL)], metrics).bring_to(NEWS, now=0.0)
     assert b"hvd_discover_publish_failures_total 1.0" in metrics.render()

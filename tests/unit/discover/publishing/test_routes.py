@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from discover.common.health import MAX_SILENCE, Vitals
+from discover.common.health import LOOP_TIMEOUT, Health
 from discover.common.metrics import Metrics
-from discover.publishing.latest import Board, Known
+from discover.publishing.latest import LatestPublication, ReaderPosition
 from discover.publishing.routes import MAX_WAITING, SHORTEST_HOLD, Answer, Routes
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json
@@ -20,8 +20,8 @@ def publication(sequence: int, source: str = "life") -> Publication:
 
 class Site:
     def __init__(self, clock, *, hold: float = 0.0) -> None:
-        self.board = Board()
-        self.vitals = Vitals(clock)
+        self.board = LatestPublication()
+        self.vitals = Health(clock)
         self.metrics = Metrics(clock)
         self.routes = Routes(self.board, vitals=self.vitals, metrics=self.metrics, clock=clock, hold=hold)
 
@@ -125,13 +125,13 @@ def full(manual_clock):
         thread.join()
 
 
-def test_while_all_who_wait_have_just_come_one_more_is_sent_away_and_probes_still_answer(full):
+def test_if_all_long_polls_are_new_one_more_gets_503_and_probes_still_answer(full):
     assert full.status("/hosts?after=1") == 503
     assert full.status("/livez") == 200
     assert full.answers == {}
 
 
-def test_for_one_more_the_longest_wait_of_whoever_has_the_most_places_ends(full, manual_clock):
+def test_one_more_long_poll_ends_the_longest_wait_of_the_source_that_has_most(full, manual_clock):
     manual_clock.advance(SHORTEST_HOLD)
     waiting = threading.Thread(target=full.routes.answer, args=("/hosts?after=1", "another"))
     waiting.start()
@@ -154,9 +154,9 @@ def test_whoever_waits_is_let_go_at_the_end(manual_clock):
 
 def test_a_loop_that_stands_still_is_not_live(site, manual_clock):
     assert site.status("/livez") == 200
-    manual_clock.advance(MAX_SILENCE + 1)
+    manual_clock.advance(LOOP_TIMEOUT + 1)
     assert site.status("/livez") == 503
-    site.vitals.beat()
+    site.vitals.loop_turned()
     assert site.status("/livez") == 200
 
 
@@ -187,7 +187,13 @@ def test_metrics_tell_what_is_published_and_how_old_it_is(site, manual_clock):
 
 
 @pytest.mark.parametrize(
-    ("known", "news"), [(Known(1), True), (Known(2), False), (Known(3), True), (Known(2, "other"), True)]
+    ("known", "news"),
+    [
+        (ReaderPosition(1), True),
+        (ReaderPosition(2), False),
+        (ReaderPosition(3), True),
+        (ReaderPosition(2, "other"), True),
+    ],
 )
 def test_news_is_whatever_the_reader_does_not_have(known, news):
     assert known.outdated_by(publication(2)) == news

@@ -9,8 +9,8 @@ import pytest
 
 from discover.common.metrics import Metrics
 from discover.publishing.files import HostsFile, Script
-from discover.publishing.publishers import Outlets
-from discover.publishing.survivor import OverlappingHostsFile
+from discover.publishing.overlap import Overlap
+from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, parse_hosts_text
@@ -89,7 +89,7 @@ def test_rule_20_without_the_last_survivor_horovod_ends_the_job(job, tmp_path):
 
 def test_rule_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_new(job, tmp_path):
     clock = ManualClock()
-    hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=clock)
+    hosts_file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=clock))
     hosts_file.publish(of("a", "b"))
     running = job()
     clock.advance(60.0)
@@ -107,7 +107,7 @@ def test_rule_20_with_the_last_survivor_horovod_goes_on_to_hosts_that_are_all_ne
 
 def test_rule_25_whoever_reads_during_rewrites_sees_one_list_or_the_other(tmp_path):
     lists = [of(*[f"{letter}{number:03}" for number in range(200)], "common") for letter in "ab"]
-    hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=ManualClock())
+    hosts_file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=ManualClock()))
     seen = _read_a_thousand_times_a_second(tmp_path / "hosts", hosts_file, lists, rewrites=200)
     assert seen <= {"".join(f"{host.name}:1\n" for host in each.hosts) for each in lists}
     assert seen
@@ -175,11 +175,13 @@ def _drained(process):
     return finish
 
 
-def test_rule_26_what_cannot_be_written_is_counted_and_tried_again_and_its_time_is_not_forgotten(tmp_path, monkeypatch):
+def test_rule_26_a_failed_write_is_counted_and_repeated_and_its_latency_counts_from_the_first_event(
+    tmp_path, monkeypatch
+):
     clock = ManualClock()
     metrics = Metrics(clock)
-    hosts_file = OverlappingHostsFile(HostsFile(tmp_path / "hosts"), alive=lambda host: True, clock=clock)
-    outlets = Outlets([hosts_file], metrics)
+    hosts_file = HostsFile(tmp_path / "hosts", overlap=Overlap(alive=lambda host: True, clock=clock))
+    outlets = Publishers([hosts_file], metrics)
     assert outlets.bring_to(of("a"), now=clock.mono()) == ""
     written = tmp_path / "hosts"
     with monkeypatch.context() as broken:

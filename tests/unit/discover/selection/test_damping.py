@@ -6,13 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from discover.selection.damping import ADDITION, REMOVAL, Answers, Facts, Held, Holding, HoldLimits, hold
+from discover.selection.damping import (
+    ADDITION,
+    REMOVAL,
+    DampingLimits,
+    DampingResult,
+    DampingState,
+    Facts,
+    ProbeResults,
+    decide_published,
+)
 from discover.selection.objects import Key, PodView
-from discover.selection.selection import Grade, Selection, Verdict
+from discover.selection.selection import Selection
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
-LIMITS = HoldLimits(settle=0.5, damper=30.0, patience=3.0)
-EVERYBODY = Answers(everybody=True)
+LIMITS = DampingLimits(settle=0.5, damper=30.0, patience=3.0)
+EVERYBODY = ProbeResults(everybody=True)
 
 
 def verdict(name: str, grade: Grade = Grade.USABLE, *, uid: str = "", slots: int = 1, **more) -> Verdict:
@@ -37,17 +47,19 @@ def leaving(*names: str) -> list[Verdict]:
 class Publishing:
     """Looks made one after the other, as the source makes them; ``now`` is what the tests say."""
 
-    def __init__(self, *, held: Held | None = None, answers: Answers = EVERYBODY) -> None:
-        self.held = held or Held()
+    def __init__(self, *, state: DampingState | None = None, answers: ProbeResults = EVERYBODY) -> None:
+        self.state = state or DampingState()
         self.answers = answers
-        self.last: Holding | None = None
+        self.last: DampingResult | None = None
         self.reason = ""
 
     def look(self, now: float, *verdicts: Verdict, seen_at: float | None = None) -> dict[str, int] | None:
         selection = Selection(tuple(sorted(verdicts, key=lambda each: each.pod.key)))
-        self.last, self.reason = hold(now, self.held, Facts(selection, self.answers, seen_at), limits=LIMITS)
-        self.held = self.last.held
-        return None if self.last.sight is None else self.last.sight.hosts.as_slots()
+        self.last, self.reason = decide_published(
+            now, self.state, Facts(selection, self.answers, seen_at), limits=LIMITS
+        )
+        self.state = self.last.state
+        return None if self.last.observation is None else self.last.observation.hosts.as_slots()
 
     def notes(self) -> dict[str, str]:
         assert self.last is not None
@@ -55,8 +67,8 @@ class Publishing:
 
     def departing(self) -> dict[str, float | None]:
         assert self.last is not None
-        assert self.last.sight is not None
-        return {departure.host: departure.deadline for departure in self.last.sight.departing}
+        assert self.last.observation is not None
+        return {departure.host: departure.deadline for departure in self.last.observation.departing}
 
 
 def running(*names: str, now: float = 0.0) -> Publishing:
@@ -75,22 +87,22 @@ def test_no_pods_are_published_at_once_as_no_hosts():
 
 
 def test_the_first_publication_waits_for_all_probes_and_is_made_once():
-    publishing = Publishing(answers=Answers(admitted={"uid-a"}))
+    publishing = Publishing(answers=ProbeResults(admitted={"uid-a"}))
     assert publishing.look(0.0, *usable("a", "b")) is None
     assert publishing.look(0.6, *usable("a", "b")) is None
-    publishing.answers = Answers(admitted={"uid-a", "uid-b"})
+    publishing.answers = ProbeResults(admitted={"uid-a", "uid-b"})
     assert publishing.look(0.7, *usable("a", "b")) == {"a": 1, "b": 1}
 
 
 def test_a_probe_that_failed_once_does_not_hold_up_the_first_publication():
-    publishing = Publishing(answers=Answers(admitted={"uid-a"}, refused={"uid-b": "connection refused"}))
+    publishing = Publishing(answers=ProbeResults(admitted={"uid-a"}, refused={"uid-b": "connection refused"}))
     assert publishing.look(0.0, *usable("a", "b")) is None
     assert publishing.look(0.5, *usable("a", "b")) == {"a": 1}
     assert publishing.notes() == {"b": "connection refused"}
 
 
 def test_the_first_publication_does_not_wait_for_ever():
-    publishing = Publishing(answers=Answers(admitted={"uid-a"}))
+    publishing = Publishing(answers=ProbeResults(admitted={"uid-a"}))
     assert publishing.look(0.0, *usable("a", "b")) is None
     assert publishing.last.again_at == 0.5
     assert publishing.look(0.5, *usable("a", "b")) is None
@@ -98,31 +110,31 @@ def test_the_first_publication_does_not_wait_for_ever():
     assert publishing.look(3.0, *usable("a", "b")) == {"a": 1}
 
 
-def test_what_an_earlier_life_published_is_kept_without_probe_or_settle():
-    publishing = Publishing(held=Held(earlier=frozenset({"a", "b", "c", "gone"})), answers=Answers())
+def test_hosts_of_an_earlier_run_are_kept_without_probe_or_settle():
+    publishing = Publishing(state=DampingState(earlier=frozenset({"a", "b", "c", "gone"})), answers=ProbeResults())
     advised = verdict("b", advisory="node n1 is cordoned")
     assert publishing.look(0.0, verdict("a"), advised, *leaving("c"), *usable("new")) == {"a": 1, "b": 1}
     assert publishing.departing() == {"c": None}
-    assert [host.name for host in publishing.last.wanted] == ["new"]
-    assert publishing.held.earlier == frozenset(), "one who comes back later is a newcomer"
+    assert [host.name for host in publishing.last.to_probe] == ["new"]
+    assert publishing.state.earlier == frozenset(), "one who comes back later is a newcomer"
 
 
-def test_a_notice_for_a_host_of_an_earlier_life_comes_through_at_once():
-    publishing = Publishing(held=Held(earlier=frozenset({"a"})), answers=Answers())
+def test_a_notice_for_a_host_of_an_earlier_run_passes_at_once():
+    publishing = Publishing(state=DampingState(earlier=frozenset({"a"})), answers=ProbeResults())
     assert publishing.look(0.0, *leaving("a"), *usable("b")) == {}
     assert publishing.departing() == {"a": None}
 
 
-def test_hosts_of_an_earlier_life_that_fell_silent_meanwhile_are_dampened_too():
-    publishing = Publishing(held=Held(earlier=frozenset({"a", "b"})), answers=Answers())
+def test_hosts_of_an_earlier_run_that_fell_silent_meanwhile_are_damped_too():
+    publishing = Publishing(state=DampingState(earlier=frozenset({"a", "b"})), answers=ProbeResults())
     assert publishing.look(0.0, *absent("a", "b")) == {"a": 1, "b": 1}
     assert publishing.look(30.0, *absent("a", "b")) == {}
 
 
 def test_the_first_publication_takes_along_who_was_admitted_in_its_last_moment():
-    publishing = Publishing(answers=Answers())
+    publishing = Publishing(answers=ProbeResults())
     assert publishing.look(0.0, *usable("a", "b")) is None
-    publishing.answers = Answers(admitted={"uid-a"})
+    publishing.answers = ProbeResults(admitted={"uid-a"})
     assert publishing.look(2.9, *usable("a", "b")) is None
     assert publishing.look(3.0, *usable("a", "b")) == {"a": 1}
 
@@ -140,7 +152,7 @@ def test_additions_settle_and_come_together():
     assert publishing.last.again_at is None
 
 
-def test_one_that_is_gone_again_before_it_settled_is_never_published():
+def test_a_host_that_goes_before_it_settled_is_never_published():
     publishing = running("a")
     publishing.look(10.0, *usable("a", "b"))
     publishing.look(10.2, *usable("a"), verdict("b", Grade.UNFIT))
@@ -151,40 +163,40 @@ def test_one_that_is_gone_again_before_it_settled_is_never_published():
 
 def test_one_is_added_only_once_it_was_admitted():
     publishing = running("a")
-    publishing.answers = Answers()
+    publishing.answers = ProbeResults()
     for now in (10.0, 20.0):
         assert publishing.look(now, *usable("a", "b")) == {"a": 1}
         assert publishing.notes() == {"b": "being probed"}
         assert publishing.last.again_at is None
-    publishing.answers = Answers(admitted={"uid-b"})
+    publishing.answers = ProbeResults(admitted={"uid-b"})
     publishing.look(20.1, *usable("a", "b"))
     assert publishing.look(20.6, *usable("a", "b")) == {"a": 1, "b": 1}
 
 
 def test_probes_that_lag_hold_up_no_other_addition():
     publishing = running("a")
-    publishing.answers = Answers(admitted={"uid-b"})
+    publishing.answers = ProbeResults(admitted={"uid-b"})
     publishing.look(10.0, *usable("a", "b", "c"))
     assert publishing.look(10.5, *usable("a", "b", "c")) == {"a": 1, "b": 1}
 
 
 def test_a_probe_that_fails_later_removes_nobody():
     publishing = running("a")
-    publishing.answers = Answers(refused={"uid-a": "connection refused"})
+    publishing.answers = ProbeResults(refused={"uid-a": "connection refused"})
     assert publishing.look(10.0, *usable("a")) == {"a": 1}
-    assert publishing.last.wanted == ()
+    assert publishing.last.to_probe == ()
 
 
 def test_rule_22_same_name_new_uid_is_probed_again_and_never_stands_for_the_old_one():
     publishing = running("a", "b")
-    publishing.answers = Answers(admitted={"uid-a", "uid-b"})
+    publishing.answers = ProbeResults(admitted={"uid-a", "uid-b"})
     again = verdict("b", uid="uid-b2")
     assert publishing.look(10.0, *usable("a"), again) == {"a": 1}
-    assert [host.uid for host in publishing.last.wanted] == ["uid-b2"]
-    publishing.answers = Answers(admitted={"uid-a", "uid-b2"})
+    assert [host.uid for host in publishing.last.to_probe] == ["uid-b2"]
+    publishing.answers = ProbeResults(admitted={"uid-a", "uid-b2"})
     assert publishing.look(11.0, *usable("a"), again) == {"a": 1}
     assert publishing.look(11.5, *usable("a"), again) == {"a": 1, "b": 1}
-    assert publishing.last.sight.hosts.get("b").uid == "uid-b2"
+    assert publishing.last.observation.hosts.get("b").uid == "uid-b2"
 
 
 def test_rule_23_slots_change_at_once():
@@ -198,7 +210,7 @@ def test_two_pods_of_one_host_name_are_one_host_and_the_second_is_named():
     publishing = running("a")
     publishing.look(10.0, *usable("a"), second)
     assert publishing.look(10.5, *usable("a"), second) == {"a": 1}
-    assert publishing.last.sight.hosts.get("a").uid == "uid-a"
+    assert publishing.last.observation.hosts.get("a").uid == "uid-a"
     assert "ns/a has the host name a, too" in publishing.notes()["a2"]
     assert publishing.last.again_at is None, "time alone does not change that"
     assert publishing.look(20.0, second) == {}
@@ -210,7 +222,7 @@ def test_of_two_newcomers_of_one_host_name_one_is_added():
     publishing = running("a")
     publishing.look(10.0, *usable("a"), *both)
     assert publishing.look(10.5, *usable("a"), *both) == {"a": 1, "x": 1}
-    assert publishing.last.sight.hosts.get("x").uid == "uid-p"
+    assert publishing.last.observation.hosts.get("x").uid == "uid-p"
     assert publishing.last.again_at is None
 
 
@@ -227,7 +239,7 @@ def test_an_advisory_keeps_who_is_there_and_adds_nobody():
     assert publishing.look(21.5, *usable("a", "b")) == {"a": 1, "b": 1}
 
 
-def test_one_that_lost_its_place_does_not_come_back_under_an_advisory():
+def test_a_removed_host_does_not_come_back_under_an_advisory():
     publishing = running("a", "b")
     publishing.look(10.0, *usable("a"), verdict("b", Grade.UNFIT))
     publishing.look(11.0, *usable("a"), verdict("b", advisory="node n1 is cordoned"))
@@ -238,7 +250,7 @@ def test_one_that_lost_its_place_does_not_come_back_under_an_advisory():
 
 
 @pytest.mark.parametrize("grade", [Grade.UNFIT, Grade.LEAVING, Grade.GONE])
-def test_what_is_unfit_or_leaving_goes_at_once_even_if_it_is_all(grade):
+def test_unfit_and_leaving_hosts_go_at_once_even_if_they_are_all(grade):
     publishing = running("a", "b", "c")
     assert publishing.look(10.0, *[verdict(name, grade) for name in "abc"]) == {}
     assert not publishing.last.relist
@@ -282,7 +294,7 @@ def test_of_two_pods_of_one_name_that_leave_the_earlier_deadline_is_told():
     assert publishing.departing() == {"x": 10.0}
 
 
-def test_one_who_stays_under_a_name_is_not_told_to_depart():
+def test_a_name_that_stays_in_use_does_not_depart():
     publishing = running("a")
     other = Verdict(PodView(Key("ns", "other"), "uid-o", "1"), Grade.LEAVING, "drained", Host("a", 1, "uid-o"))
     assert publishing.look(10.0, *usable("a"), other) == {"a": 1}
@@ -344,7 +356,7 @@ def test_losses_far_apart_are_losses_each_of_its_own():
     assert publishing.look(90.0, *absent("a", "b", "c"), *usable("d")) == {"d": 1}
 
 
-def test_those_who_are_heard_again_within_the_hold_never_went():
+def test_hosts_that_return_within_the_hold_were_never_removed():
     publishing = running("a", "b", "c")
     publishing.look(10.0, *absent("a", "b", "c"))
     assert publishing.look(20.0, *usable("a", "b", "c")) == {"a": 1, "b": 1, "c": 1}
@@ -352,7 +364,7 @@ def test_those_who_are_heard_again_within_the_hold_never_went():
     assert publishing.look(60.0, *usable("a", "b", "c")) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_one_who_stays_silent_when_most_are_heard_again_goes_at_once():
+def test_a_host_that_stays_silent_when_most_return_goes_at_once():
     publishing = running("a", "b", "c")
     publishing.look(10.0, *absent("a", "b", "c"))
     assert publishing.look(20.0, *usable("a", "b"), *absent("c")) == {"a": 1, "b": 1}
@@ -373,7 +385,7 @@ def test_a_held_host_without_a_name_of_its_own_keeps_the_one_it_was_published_un
 # What is told beside the hosts
 
 
-def test_the_time_a_removal_took_counts_from_its_news():
+def test_the_latency_of_a_removal_counts_from_its_event():
     publishing = running("a", "b")
     publishing.look(10.0, *usable("a"), *leaving("b"), seen_at=9.998)
     assert publishing.last.causes == ((REMOVAL, 9.998),)
@@ -383,9 +395,9 @@ def test_the_time_a_removal_took_counts_from_its_news():
 
 def test_the_time_an_addition_took_counts_from_when_it_was_first_usable():
     publishing = running("a")
-    publishing.answers = Answers()
+    publishing.answers = ProbeResults()
     publishing.look(10.0, *usable("a", "b"), seen_at=9.9)
-    publishing.answers = Answers(admitted={"uid-b"})
+    publishing.answers = ProbeResults(admitted={"uid-b"})
     publishing.look(12.0, *usable("a", "b"))
     assert publishing.last.causes == ()
     publishing.look(12.5, *usable("a", "b"))
@@ -401,7 +413,7 @@ def test_what_the_damper_kept_back_is_no_slow_removal():
 
 def test_the_reason_counts_what_is_held_back():
     publishing = running("a")
-    publishing.answers = Answers(admitted={"uid-b"})
+    publishing.answers = ProbeResults(admitted={"uid-b"})
     publishing.look(10.0, *usable("a", "b", "c"), verdict("d", advisory="cordoned"), *leaving("e"))
     assert publishing.reason == (
         "1 published; 1 waiting for the probe; 1 gathering; 1 not added for a warning; 1 leaving"
@@ -411,7 +423,7 @@ def test_the_reason_counts_what_is_held_back():
 @pytest.mark.parametrize("limits", [{"settle": -1.0}, {"damper": -1.0}, {"share": 0.0}, {"share": 1.5}])
 def test_limits_that_mean_nothing_are_refused(limits):
     with pytest.raises(ValueError, match="hold"):
-        HoldLimits(**limits)
+        DampingLimits(**limits)
 
 
 def test_a_thousand_pods_are_looked_at_in_a_moment():
@@ -431,14 +443,14 @@ STEPS = st.lists(st.tuples(st.floats(0.0, 12.0), PODS), min_size=1, max_size=15)
 
 
 @given(steps=STEPS, earlier=st.sets(st.sampled_from("abcde")))
-def test_whatever_happens_nobody_usable_is_lost_nobody_unfit_is_shown_and_it_comes_to_rest(steps, earlier):
+def test_after_any_history_usable_hosts_are_published_unfit_ones_are_not_and_it_settles(steps, earlier):
     """Each pod: its grade (None: deleted), whether it is under an advisory, whether it has answered the probe."""
-    publishing = Publishing(held=Held(earlier=frozenset(earlier)))
+    publishing = Publishing(state=DampingState(earlier=frozenset(earlier)))
     now, admitted, published = 0.0, set(), set(earlier)
     for passes, pods in steps:
         now += passes
         admitted |= {f"uid-{name}" for name, (_, _, answers) in pods.items() if answers}
-        publishing.answers = Answers(admitted=admitted)
+        publishing.answers = ProbeResults(admitted=admitted)
         verdicts = [
             verdict(name, grade, advisory="cordoned" if warned and grade is Grade.USABLE else "")
             for name, (grade, warned, _) in pods.items()
@@ -475,8 +487,8 @@ def living(name: str, life: str, grade: Grade = Grade.USABLE) -> Verdict:
 
 def lives(publishing: Publishing) -> dict[str, str]:
     assert publishing.last is not None
-    assert publishing.last.sight is not None
-    return {host.name: host.life for host in publishing.last.sight.hosts}
+    assert publishing.last.observation is not None
+    return {host.name: host.life for host in publishing.last.observation.hosts}
 
 
 def test_a_new_life_of_a_published_host_is_published_at_once():
@@ -488,13 +500,13 @@ def test_a_new_life_of_a_published_host_is_published_at_once():
 
 
 def test_a_new_life_that_was_off_the_list_is_probed_anew():
-    publishing = Publishing(answers=Answers(admitted={"uid-a/1", "uid-b/1"}))
+    publishing = Publishing(answers=ProbeResults(admitted={"uid-a/1", "uid-b/1"}))
     publishing.look(0.0, living("a", "1"), living("b", "1"))
     publishing.look(0.6, living("a", "1"), living("b", "1"))
     assert publishing.look(5.0, living("a", "1"), verdict("b", Grade.UNFIT)) == {"a": 1}
     assert publishing.look(5.6, living("a", "1"), living("b", "2")) == {"a": 1}
     assert publishing.notes() == {"b": "being probed"}
-    publishing.answers = Answers(admitted={"uid-a/1", "uid-b/1", "uid-b/2"})
+    publishing.answers = ProbeResults(admitted={"uid-a/1", "uid-b/1", "uid-b/2"})
     publishing.look(5.7, living("a", "1"), living("b", "2"))
     assert publishing.look(6.3, living("a", "1"), living("b", "2")) == {"a": 1, "b": 1}
     assert lives(publishing) == {"a": "1", "b": "2"}

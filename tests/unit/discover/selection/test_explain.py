@@ -4,13 +4,14 @@ import json
 
 import pytest
 
-from discover.selection.damping import Answers, Facts, Held, HoldLimits, hold
+from discover.selection.damping import DampingLimits, DampingState, Facts, ProbeResults, decide_published
 from discover.selection.explain import Row, as_json, as_table, explain, warnings
 from discover.selection.objects import Key, PodView
-from discover.selection.selection import Grade, Selection, Verdict
+from discover.selection.selection import Selection
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 
-REFUSED = Answers(refused={"uid-w-5": "w-5 port 22: connection refused"})
+REFUSED = ProbeResults(refused={"uid-w-5": "w-5 port 22: connection refused"})
 
 
 def verdict(name: str, grade: Grade, reason: str, *, slots: int = 4, space: str = "ns", **more) -> Verdict:
@@ -31,15 +32,15 @@ VERDICTS = (
 )
 
 
-def rows(*verdicts: Verdict, published: tuple[str, ...] = ("w-0", "w-1"), answers: Answers = REFUSED):
+def rows(*verdicts: Verdict, published: tuple[str, ...] = ("w-0", "w-1"), answers: ProbeResults = REFUSED):
     selection = Selection(verdicts)
-    held = Held(published={f"uid-{name}": Host(name, 4, f"uid-{name}") for name in published}, begun=True)
-    holding, _ = hold(100.0, held, Facts(selection, answers), limits=HoldLimits())
-    return explain(selection, holding)
+    held = DampingState(published={f"uid-{name}": Host(name, 4, f"uid-{name}") for name in published}, begun=True)
+    damping, _ = decide_published(100.0, held, Facts(selection, answers), limits=DampingLimits())
+    return explain(selection, damping)
 
 
-def test_each_pod_has_one_word_for_what_becomes_of_it():
-    assert {row.pod: row.what for row in rows(*VERDICTS)} == {
+def test_each_pod_has_one_verdict_word():
+    assert {row.pod: row.verdict for row in rows(*VERDICTS)} == {
         "ns/w-0": "usable",
         "ns/w-1": "usable",
         "ns/w-2": "leaving",
@@ -51,9 +52,9 @@ def test_each_pod_has_one_word_for_what_becomes_of_it():
     }
 
 
-def test_who_is_held_though_silent_is_told_so_with_the_reason():
+def test_a_silent_host_that_is_held_has_the_reason():
     (row,) = rows(verdict("w-7", Grade.ABSENT, "node n-w-7 is not ready"), published=("w-7",))
-    assert (row.what, row.published) == ("held", True)
+    assert (row.verdict, row.published) == ("held", True)
     assert row.reason == "node n-w-7 is not ready; kept for another 30 s: most hosts fell silent at once"
 
 
@@ -80,7 +81,7 @@ def test_pods_of_several_namespaces_are_told_apart():
     assert [line.split()[0] for line in table.splitlines()[1:]] == ["ns/w-0", "other/w-0"]
 
 
-def test_programs_are_told_all_that_is_known_and_nothing_that_is_not():
+def test_the_json_row_has_all_known_values_and_no_others():
     assert json.loads(json.dumps(as_json(rows(*VERDICTS)[2]))) == {
         "pod": "ns/w-2",
         "verdict": "leaving",

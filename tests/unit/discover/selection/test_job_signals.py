@@ -8,9 +8,10 @@ import pytest
 
 from discover.selection.explain import warnings
 from discover.selection.operators import OPERATORS, HostRules, JobView
-from discover.selection.selection import Grade, Selection, Selector, Verdict
+from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
+from discover.selection.verdicts import Grade, Verdict
 from tests.unit.discover.pictures import NOW, node, picture, pod
 
 KEY = "example.com/ends"
@@ -70,7 +71,7 @@ def test_a_warning_on_the_job_adds_no_host_and_keeps_those_that_are_there():
     assert (seen.grade, seen.advisory) == (Grade.USABLE, "job is being ended (soon)")
 
 
-def test_a_deadline_from_the_first_sight_stays_while_the_job_changes_and_is_anew_for_another_job():
+def test_a_deadline_from_the_first_observation_stays_for_a_changed_job_and_restarts_for_another_job():
     looking = Looking(**{"class": "imminent", "deadline": "now+60"})
     assert first(looking.at(NOW, {KEY: "x"}, uid="u-1")).deadline == NOW + 60
     assert first(looking.at(NOW + 20, {KEY: "x", "other": "y"}, uid="u-1")).deadline == NOW + 60

@@ -194,7 +194,7 @@ NVIDIA, AMD = {"nvidia.com/gpu": "8"}, {"amd.com/gpu": "4"}
         ),
     ],
 )
-def test_rule_23_slots_are_the_first_that_anybody_says(
+def test_rule_23_slots_come_from_the_first_source_that_has_them(
     of: HostRules, body: dict, job: int | None, slots: int, origin: str
 ):
     found = slots_of(pod(**body), of, JobView(slots_per_worker=job))
@@ -304,9 +304,7 @@ TEXTS = st.text(max_size=12) | st.from_regex(r"[a-z0-9.:\- ]{0,70}", fullmatch=T
     ),
     st.sampled_from([rules(), rules("custom"), rules("et"), rules(host_name="{hostname}.{ip}")]),
 )
-def test_rule_24_whatever_a_cluster_says_a_host_can_be_written_and_read_back_or_there_is_none(
-    body: dict, of: HostRules
-):
+def test_rule_24_any_pod_gives_a_host_that_can_be_written_and_read_back_or_no_host(body: dict, of: HostRules):
     view = pod(**body)
     try:
         host = Host(host_name(view, of), slots_of(view, of).count)

@@ -11,22 +11,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discover.kube.views import pod_view
+from discover.selection.node_signals import UNKNOWN_NODE_GRACE
 from discover.selection.objects import (
     ClusterEvent,
     ClusterSnapshot,
-    NodeGone,
-    NodeSeen,
-    NodesListed,
+    Gone,
+    Listed,
     NodeView,
-    PodGone,
-    PodSeen,
-    PodsListed,
     PodView,
+    Seen,
 )
 from discover.selection.operators import CONTAINER_ANNOTATION, OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
-from discover.selection.selection import TOLERANCE, Grade, Selection, Selector, Verdict
+from discover.selection.selection import Selection, Selector
 from discover.selection.signal_config import with_rules
 from discover.selection.signal_table import BUILT_IN
+from discover.selection.verdicts import Grade, Verdict
 from hvd_elastic_ext.core.hosts import Host
 from tests.support.kube import bodies
 from tests.support.kube.bodies import condition, taint
@@ -152,7 +151,7 @@ def test_a_failed_pod_says_how_it_ended_and_what_has_to_be_done():
 def test_what_a_condition_and_a_taint_both_say_is_told_once_and_with_its_detail():
     unknown = {**condition("Ready", "Unknown", reason="NodeStatusUnknown"), "message": "Kubelet stopped posting"}
     lost = replace(node(taints=[taint("node.kubernetes.io/unreachable")]), conditions=node_conditions(unknown))
-    assert judged(pod(), lost).reason == "node node-0 is not heard of (NodeStatusUnknown)"
+    assert judged(pod(), lost).reason == "node node-0 sends no status (NodeStatusUnknown)"
 
 
 def test_pods_of_another_job_are_not_this_ones():
@@ -189,7 +188,7 @@ def test_rule_19_a_graceful_shutdown_is_seen_on_the_node_while_the_pod_is_still_
     going = replace(node(version=2), conditions=node_conditions(said))
     look = selector()
     before = look.select(NOW, picture([pod()], [calm]))
-    after = look.select(NOW, picture([pod()], [calm]).apply([NodeSeen(going)]))
+    after = look.select(NOW, picture([pod()], [calm]).apply([Seen(going)]))
     assert (grades(before), grades(after)) == ({"w-0": Grade.USABLE}, {"w-0": Grade.LEAVING})
     assert after.verdicts[0].reason == "node node-0 is shutting down (KubeletNotReady)"
     dying = pod(version=2, phase="Failed", status={"reason": "Terminated"})
@@ -205,15 +204,15 @@ def node_conditions(said: dict[str, Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("status", ["False", "Unknown"])
-def test_a_pod_that_the_node_controller_gave_up_is_absent_even_before_its_node_is_seen_to_be(status: str):
+def test_a_pod_the_node_controller_marks_unready_is_absent_before_its_node_is(status: str):
     verdict = judged(pod(status=ready(status)))
-    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 is not heard of")
+    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 sends no status")
     assert verdict.host is not None
 
 
 def test_an_unready_pod_on_a_silent_node_is_absent_and_not_merely_unready():
     verdict = judged(pod(ready=False), node(ready="Unknown"))
-    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 is not heard of")
+    assert (verdict.grade, verdict.reason) == (Grade.ABSENT, "node node-0 sends no status")
 
 
 def test_a_pod_of_which_the_server_does_not_know_the_phase_is_absent():
@@ -248,11 +247,11 @@ def test_slots_of_the_job_count_once_it_may_be_read_and_follow_it():
     assert [host.slots for host in seen if host is not None] == [1, 3, 1]
 
 
-def test_nothing_is_said_of_a_cluster_that_was_not_listed_whole():
+def test_nothing_is_published_of_a_cluster_that_was_not_listed_completely():
     for half in (
         ClusterSnapshot(),
-        ClusterSnapshot().apply([PodsListed((pod(),))]),
-        ClusterSnapshot().apply([NodesListed(())]),
+        ClusterSnapshot().apply([Listed(PodView, (pod(),))]),
+        ClusterSnapshot().apply([Listed(NodeView, ())]),
     ):
         with pytest.raises(ValueError, match="have not been listed yet"):
             selector().select(NOW, half)
@@ -263,27 +262,27 @@ def test_nodes_that_may_not_be_read_are_left_out_of_account():
     assert (grades(selection), selection.missing, selection.again_at) == ({"w-0": Grade.USABLE}, (), None)
 
 
-def test_an_unknown_node_is_waited_for_then_asked_for_and_only_then_believed_to_be_gone():
+def test_an_unknown_node_is_waited_for_then_read_and_gone_only_after_a_404():
     look, snapshot = selector(), picture([pod()], [])
     first = look.select(NOW, snapshot)
-    assert (grades(first), first.missing, first.again_at) == ({"w-0": Grade.USABLE}, (), NOW + TOLERANCE)
-    still = look.select(NOW + TOLERANCE - 0.1, snapshot, node_exists={"node-0": False})
+    assert (grades(first), first.missing, first.again_at) == ({"w-0": Grade.USABLE}, (), NOW + UNKNOWN_NODE_GRACE)
+    still = look.select(NOW + UNKNOWN_NODE_GRACE - 0.1, snapshot, node_exists={"node-0": False})
     assert grades(still) == {"w-0": Grade.USABLE}
     for answers in ({}, {"node-0": True}):
-        asked = look.select(NOW + TOLERANCE, snapshot, node_exists=answers)
+        asked = look.select(NOW + UNKNOWN_NODE_GRACE, snapshot, node_exists=answers)
         assert (grades(asked), asked.missing, asked.again_at) == ({"w-0": Grade.USABLE}, ("node-0",), None)
-    gone = look.select(NOW + TOLERANCE, snapshot, node_exists={"node-0": False})
+    gone = look.select(NOW + UNKNOWN_NODE_GRACE, snapshot, node_exists={"node-0": False})
     assert (grades(gone), gone.verdicts[0].reason) == ({"w-0": Grade.ABSENT}, "node node-0 does not exist any more")
-    back = look.select(NOW + TOLERANCE, picture([pod()], [node()]), node_exists={"node-0": False})
+    back = look.select(NOW + UNKNOWN_NODE_GRACE, picture([pod()], [node()]), node_exists={"node-0": False})
     assert (grades(back), back.missing) == ({"w-0": Grade.USABLE}, ())
-    assert look.select(NOW + 50, snapshot).again_at == NOW + 50 + TOLERANCE
+    assert look.select(NOW + 50, snapshot).again_at == NOW + 50 + UNKNOWN_NODE_GRACE
 
 
 def test_a_node_that_was_leaving_and_is_deleted_does_not_come_back_meanwhile():
     look, there = selector(), picture([pod()], [node(taints=[GOING])])
-    seen = [look.select(NOW, there), look.select(NOW + 1, there.apply([NodeGone(node())]))]
+    seen = [look.select(NOW, there), look.select(NOW + 1, there.apply([Gone(node())]))]
     assert [grades(each)["w-0"] for each in seen] == [Grade.LEAVING, Grade.LEAVING]
-    last = look.select(NOW + 11, there.apply([NodeGone(node())]), node_exists={"node-0": False})
+    last = look.select(NOW + 11, there.apply([Gone(node())]), node_exists={"node-0": False})
     assert grades(last) == {"w-0": Grade.ABSENT}
 
 
@@ -295,7 +294,7 @@ def test_nobody_asks_for_the_node_of_a_pod_that_has_ended():
 def test_a_clock_that_is_set_back_does_not_make_a_node_wait_for_longer():
     look, snapshot = selector(), picture([pod()], [])
     look.select(NOW, snapshot)
-    assert look.select(NOW - 3600, snapshot).again_at == NOW - 3600 + TOLERANCE
+    assert look.select(NOW - 3600, snapshot).again_at == NOW - 3600 + UNKNOWN_NODE_GRACE
 
 
 def test_of_pods_in_the_network_of_one_node_only_the_first_has_the_port():
@@ -327,17 +326,17 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
         calls[a_pod.key.name] += 1
         return ()
 
-    monkeypatch.setattr("discover.selection.selection.judge_pod", counting)
+    monkeypatch.setattr("discover.selection.selection.pod_signals", counting)
     pods = [pod(f"w-{number}", node=f"node-{number // 4}") for number in range(12)]
     snapshot = picture(pods, [node(f"node-{number}") for number in range(3)])
     look = selector()
     looks = [
         ("everything is new", snapshot, 12),
         ("nothing has changed", snapshot, 0),
-        ("a list of the same", snapshot.apply([PodsListed(tuple(replace(each) for each in pods))]), 0),
-        ("a pod has changed", snapshot.apply([PodSeen(pod("w-5", node="node-1", version=2, phase="Pending"))]), 1),
-        ("a node has a new version only", snapshot.apply([NodeSeen(node("node-2", version=2))]), 1),
-        ("a node is going", snapshot.apply([NodeSeen(node("node-2", version=3, taints=[GOING]))]), 4),
+        ("a list of the same", snapshot.apply([Listed(PodView, tuple(replace(each) for each in pods))]), 0),
+        ("a pod has changed", snapshot.apply([Seen(pod("w-5", node="node-1", version=2, phase="Pending"))]), 1),
+        ("a node has a new version only", snapshot.apply([Seen(node("node-2", version=2))]), 1),
+        ("a node is going", snapshot.apply([Seen(node("node-2", version=3, taints=[GOING]))]), 4),
     ]
     for what, picture_now, count in looks:
         calls.clear()
@@ -375,8 +374,8 @@ def histories(draw: st.DrawFn) -> tuple[list[ClusterEvent], list[PodView], list[
     pods: list[PodView] = []
     nodes: list[NodeView] = []
     for names, states, make, seen, gone, there in (
-        (PODS, lives, pod, PodSeen, PodGone, pods),
-        (NODES, node_lives, node, NodeSeen, NodeGone, nodes),
+        (PODS, lives, pod, Seen, Gone, pods),
+        (NODES, node_lives, node, Seen, Gone, nodes),
     ):
         for name in names:
             told: list[ClusterEvent] = []
@@ -430,7 +429,7 @@ def test_whatever_way_events_came_what_is_true_follows_from_the_last_state(
 
 
 @pytest.mark.parametrize("what", ["pod", "node", "job"])
-def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, what):
+def test_after_an_exception_the_next_selection_judges_every_pod(monkeypatch, what):
     """A pod that is deleted meanwhile must not stay a host because another one could not be judged."""
     one, labels = selector(), {"job": JobView(labels={"l": "1"})}
     there = picture([pod("a"), pod("b")], [node()])
@@ -442,7 +441,7 @@ def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, w
 
     where = "node_signals" if what == "node" else "selection"
     with monkeypatch.context() as broken:
-        broken.setattr(f"discover.selection.{where}.judge_{what}", fails)
+        broken.setattr(f"discover.selection.{where}.{what}_signals", fails)
         for _ in range(2):  # it goes on to be seen for as long as it is there
             with pytest.raises(OverflowError):
                 one.select(NOW, gone, job=labels["job"])
@@ -451,7 +450,7 @@ def test_what_could_not_be_judged_once_is_judged_by_the_next_look(monkeypatch, w
     assert (list(grades(after)), after.verdicts[0].advisory != "") == (["b"], True)
 
 
-def test_a_look_that_fails_makes_nothing_be_forgotten_that_nobody_tells_again(monkeypatch):
+def test_a_failed_look_forgets_nothing_that_no_event_repeats(monkeypatch):
     """Since when a notice is there, and what stood on a node that is gone since."""
     spot = taint("aws-node-termination-handler/spot-itn")
     pods = [pod("a", node="n-0"), pod("b", node="n-1"), pod("c", node="n-2")]
@@ -465,7 +464,7 @@ def test_a_look_that_fails_makes_nothing_be_forgotten_that_nobody_tells_again(mo
         raise OverflowError("too far away")
 
     with monkeypatch.context() as broken:
-        broken.setattr("discover.selection.selection.judge_pod", fails)
+        broken.setattr("discover.selection.selection.pod_signals", fails)
         with pytest.raises(OverflowError):
             one.select(NOW + 30.0, later)
     after = one.select(NOW + 60.0, later)

@@ -10,20 +10,21 @@ import pytest
 
 from discover.selection.objects import NodeView
 from discover.selection.operators import OPERATORS, HostRules
-from discover.selection.selection import Grade, Selector
+from discover.selection.selection import Selector
 from discover.selection.signal_config import as_rule, with_rules
 from discover.selection.signal_table import BUILT_IN
 from discover.selection.signals import (
-    Class,
     Deadline,
     Evidence,
     Finding,
     Signal,
+    SignalClass,
     Table,
-    judge_job,
-    judge_node,
-    judge_pod,
+    job_signals,
+    node_signals,
+    pod_signals,
 )
+from discover.selection.verdicts import Grade
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import read_config
 from tests.support.kube.bodies import condition, taint
@@ -185,7 +186,7 @@ def test_rule_18_a_signal_has_its_consequence_while_it_is_set_and_none_afterward
 
 
 def findings_of(case: Case) -> list[Finding]:
-    return [*judge_pod(pod(**case.pod), BUILT_IN), *judge_node(a_node(**case.node), BUILT_IN)]
+    return [*pod_signals(pod(**case.pod), BUILT_IN), *node_signals(a_node(**case.node), BUILT_IN)]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -200,8 +201,8 @@ def test_rule_18_no_row_of_the_table_is_without_a_case():
 
 
 def test_a_node_that_does_not_exist_is_gone_by_absence_of_evidence():
-    [finding] = judge_node(None, BUILT_IN)
-    assert (finding.signal.name, finding.signal.category) == ("node-gone", Class.GONE)
+    [finding] = node_signals(None, BUILT_IN)
+    assert (finding.signal.name, finding.signal.category) == ("node-gone", SignalClass.GONE)
     assert finding.signal.evidence is Evidence.ABSENCE
 
 
@@ -213,7 +214,7 @@ def test_only_silence_is_absence_of_evidence():
 @pytest.mark.parametrize(("name", "on_pod", "on_node"), NOTES)
 def test_what_only_describes_a_node_is_told_and_has_no_consequence(name: str, on_pod: dict, on_node: dict):
     [finding] = findings_of(Case(name, on_pod, on_node))
-    assert (finding.signal.name, finding.signal.category) == (name, Class.NOTE)
+    assert (finding.signal.name, finding.signal.category) == (name, SignalClass.NOTE)
     grade, deadline, advised, reason = grade_and_deadline(Case(name, on_pod, on_node), Selector(RULES, BUILT_IN))
     assert (grade, deadline, advised) == (Grade.USABLE, None, False)
     assert finding.signal.says in reason
@@ -221,8 +222,8 @@ def test_what_only_describes_a_node_is_told_and_has_no_consequence(name: str, on
 
 @pytest.mark.parametrize(("name", "annotation"), JOB_NOTES.items())
 def test_annotations_of_arena_are_found_on_the_job(name: str, annotation: str):
-    [finding] = judge_job({}, {f"job-supervisor.kube-ai.io/{annotation}": "true"}, BUILT_IN)
-    assert (finding.signal.name, finding.signal.category, finding.detail) == (name, Class.NOTE, "true")
+    [finding] = job_signals({}, {f"job-supervisor.kube-ai.io/{annotation}": "true"}, BUILT_IN)
+    assert (finding.signal.name, finding.signal.category, finding.detail) == (name, SignalClass.NOTE, "true")
 
 
 @pytest.mark.parametrize(
@@ -250,7 +251,7 @@ def test_of_rows_about_one_key_only_the_worst_and_narrowest_is_told():
 
 def test_the_order_is_by_weight_whatever_else_is_found_of_a_key():
     first, last = taint("ToBeDeletedByClusterAutoscaler"), taint("karpenter.sh/disrupted")
-    signs = judge_node(node(ready=False, taints=[last, first, first], unschedulable=True), BUILT_IN)
+    signs = node_signals(node(ready=False, taints=[last, first, first], unschedulable=True), BUILT_IN)
     assert [sign.signal.name for sign in signs] == [
         "karpenter-disrupted",
         "autoscaler-deleting",
@@ -313,7 +314,7 @@ def test_a_signal_of_ones_own_comes_first():
         object="node",
         kind="taint",
         key="example.com/going",
-        category=Class.IMMINENT,
+        category=SignalClass.IMMINENT,
         says="is being taken by Ops",
         value="now",
         deadline=Deadline("taint-time", 60),
@@ -326,12 +327,12 @@ def test_a_signal_of_ones_own_comes_first():
 def test_a_built_in_signal_can_be_changed_in_part():
     changed = row("aws-rebalance", rows(aws_rebalance={"class": "imminent"}))
     was = row("aws-rebalance", BUILT_IN)
-    assert changed.category is Class.IMMINENT
+    assert changed.category is SignalClass.IMMINENT
     assert as_rule(changed) == {**as_rule(was), "class": "imminent"}
     assert row("aws-spot", rows(aws_spot={"deadline": "none"})).deadline is None
 
 
-def test_a_built_in_signal_that_becomes_another_kind_keeps_nothing_that_narrowed_it_down():
+def test_a_built_in_signal_changed_to_another_kind_drops_its_narrowing():
     changed = row("gke-spot-shutdown", rows(gke_spot_shutdown={"taint": "x/y"}))
     assert (changed.kind, changed.key, changed.message, changed.status, changed.only_on) == (
         "taint",
@@ -409,7 +410,7 @@ def test_the_example_in_the_documentation_works(tmp_path: Path):
     drain = table.signals[0]
     assert (drain.name, drain.value, str(drain.deadline)) == ("ops-drain", "yes", "taint-time+300")
     assert drain.only_on == (("example.com/pool", "gpu"),)
-    assert row("aws-rebalance", table).category is Class.IMMINENT
+    assert row("aws-rebalance", table).category is SignalClass.IMMINENT
     assert len(table.signals) == len(BUILT_IN.signals)
 
 

@@ -8,15 +8,15 @@ from dataclasses import replace
 
 import pytest
 
+from discover.common.backoff import pause_after
 from discover.sources.admission_probe import (
     FIRST_PAUSE,
     LONGEST_PAUSE,
-    WORTH_A_WARNING,
+    WARN_AFTER,
+    NoProbe,
     TcpProbe,
-    Unprobed,
+    connect_error,
     parse_probe,
-    pause_after,
-    reach,
 )
 from hvd_elastic_ext.core.clock import ManualClock, SystemClock
 from hvd_elastic_ext.core.errors import UsageError
@@ -51,7 +51,7 @@ class Rig:
         self.clock = ManualClock()
         self.network = Reached()
         self.told = threading.Semaphore(0)
-        self.probe = TcpProbe(22, clock=self.clock, most=most, reach=self.network)
+        self.probe = TcpProbe(22, clock=self.clock, most=most, connect_error=self.network)
         self.probe.start(self.told.release)
 
     def fail_next(self, why: str = CLOSED) -> None:
@@ -81,17 +81,12 @@ def waits(rig: Rig) -> None:
     wait_until(lambda: not rig.probe._running, what="no probe running", timeout=DEADLINE)
 
 
-def test_pauses_double_up_to_the_longest():
-    assert [pause_after(n) for n in (1, 2, 3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
-    assert pause_after(10_000) == LONGEST_PAUSE
-
-
-def test_one_that_failed_is_tried_again_after_its_pause_and_not_before(rig):
+def test_a_failed_probe_is_repeated_after_its_pause_and_not_before(rig):
     follow(rig, 1)
     for failures in range(1, 5):
         rig.fail_next()
         waits(rig)
-        rig.clock.advance(pause_after(failures) - 0.01)
+        rig.clock.advance(pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE) - 0.01)
         follow(rig, 1)
         with pytest.raises(queue.Empty):
             rig.network.attempts.get(timeout=0.05)
@@ -122,7 +117,7 @@ def test_at_most_so_many_are_probed_at_a_time_and_all_in_the_end():
         rig.close()
 
 
-def test_many_that_hang_hold_up_those_who_answer_only_as_long_as_one_attempt():
+def test_many_hanging_probes_delay_others_by_one_attempt_only():
     rig = Rig(most=2)
     try:
         follow(rig, 1, 2, 3)
@@ -136,7 +131,7 @@ def test_many_that_hang_hold_up_those_who_answer_only_as_long_as_one_attempt():
         rig.close()
 
 
-def test_who_is_not_waited_for_is_not_tried_again_until_it_is(rig):
+def test_a_host_that_is_no_longer_wanted_is_not_probed_until_it_is(rig):
     follow(rig, 1)
     rig.fail_next()
     waits(rig)
@@ -191,10 +186,10 @@ def test_the_same_failure_again_is_no_news(rig):
 def test_one_that_keeps_failing_is_named_once(rig, caplog):
     caplog.set_level(logging.WARNING)
     follow(rig, 1)
-    for failures in range(1, WORTH_A_WARNING + 3):
+    for failures in range(1, WARN_AFTER + 3):
         rig.fail_next(f"h1 {CLOSED}")
         waits(rig)
-        rig.clock.advance(pause_after(failures))
+        rig.clock.advance(pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE))
     assert [record.getMessage() for record in caplog.records] == [
         f"admission: h1 {CLOSED}; not added before it answers (--admission-probe)"
     ]
@@ -212,7 +207,7 @@ def test_stopping_does_not_wait_for_one_that_hangs(rig):
 
 
 def test_without_a_probe_everybody_is_admitted():
-    unprobed = Unprobed()
+    unprobed = NoProbe()
     unprobed.start(lambda: None)
     assert unprobed.follow([host(1)], there=()).admit(host(1))
     unprobed.stop()
@@ -223,7 +218,9 @@ def test_a_name_that_does_not_resolve_is_said_to_be_that(monkeypatch):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    assert reach("w-0.job.ns.svc", 22, timeout=1.0) == "w-0.job.ns.svc does not resolve: name or service not known"
+    assert (
+        connect_error("w-0.job.ns.svc", 22, timeout=1.0) == "w-0.job.ns.svc does not resolve: name or service not known"
+    )
 
 
 def test_a_port_that_does_not_answer_is_given_up_in_time():
@@ -237,7 +234,9 @@ def test_a_port_that_does_not_answer_is_given_up_in_time():
             for each in waiting:
                 each.setblocking(False)
                 each.connect_ex(("127.0.0.1", port))
-            assert reach("127.0.0.1", port, timeout=0.2) == f"127.0.0.1 (127.0.0.1) port {port}: no answer in time"
+            assert (
+                connect_error("127.0.0.1", port, timeout=0.2) == f"127.0.0.1 (127.0.0.1) port {port}: no answer in time"
+            )
         finally:
             for each in waiting:
                 each.close()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from discover.common.source import Sight, Unsettled
+from discover.common.source import Observation, Unsettled
 from discover.sources import file
 from discover.sources.file import FileSource
 from hvd_elastic_ext.core.errors import SourceUnavailable
@@ -54,9 +54,9 @@ class Rig:
         self.hear()
 
     def names(self) -> tuple[str, ...]:
-        seen: list[Sight | Unsettled] = []
-        wait_until(lambda: isinstance(seen.append(self.source.read()) or seen[-1], Sight), what="hosts")
-        assert isinstance(seen[-1], Sight)
+        seen: list[Observation | Unsettled] = []
+        wait_until(lambda: isinstance(seen.append(self.source.read()) or seen[-1], Observation), what="hosts")
+        assert isinstance(seen[-1], Observation)
         return seen[-1].hosts.names
 
 
@@ -71,7 +71,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rig]:
     rig.source.stop()
 
 
-def test_a_read_that_takes_long_is_no_answer_yet_and_its_end_is_told(rig: Rig) -> None:
+def test_a_slow_read_is_unsettled_and_its_end_is_reported(rig: Rig) -> None:
     for _ in range(3):
         seen = rig.source.read()
         assert isinstance(seen, Unsettled)
@@ -94,7 +94,7 @@ def test_what_changed_while_it_was_read_is_read_again(rig: Rig) -> None:
     assert rig.names() == ("b",)
 
 
-def test_what_goes_wrong_in_a_read_is_the_lookers_to_know_also_when_it_comes_late(rig: Rig) -> None:
+def test_an_exception_of_a_late_read_is_raised_by_the_next_look(rig: Rig) -> None:
     assert isinstance(rig.source.read(), Unsettled)
     rig.slow.say(SourceUnavailable("hosts", "does not exist"))
     rig.hear()
@@ -121,4 +121,4 @@ def test_where_no_thread_can_be_started_it_is_said_and_tried_again(rig: Rig, mon
         with pytest.raises(SourceUnavailable, match="no thread"):
             rig.source.read()
     rig.slow.say("a:1\n")
-    wait_until(lambda: isinstance(rig.source.read(), Sight), what="the hosts")
+    wait_until(lambda: isinstance(rig.source.read(), Observation), what="the hosts")

@@ -10,33 +10,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from discover.app.decide import Standing, decide
-from discover.common.source import Sight
-from discover.selection.damping import Answers, Facts, Held, Holding, HoldLimits, hold, stands
+from discover.app.decide import DaemonState, decide
+from discover.common.source import Observation
+from discover.selection.damping import (
+    DampingLimits,
+    DampingResult,
+    DampingState,
+    Facts,
+    ProbeResults,
+    decide_published,
+    still_holds,
+)
 from discover.selection.explain import warnings
 from discover.selection.objects import (
     ClusterSnapshot,
+    Gone,
     Key,
-    NodeGone,
-    NodeSeen,
+    Listed,
     NodesHidden,
-    NodesListed,
-    PodGone,
-    PodSeen,
-    PodsListed,
+    NodeView,
+    PodView,
+    Seen,
     different,
 )
 from discover.selection.operators import OPERATORS, SLOTS_ANNOTATION, HostRules, JobView
 from discover.selection.selection import Selection, Selector, groups_of
 from discover.selection.signal_table import BUILT_IN
-from discover.selection.verdict_index import Groups
+from discover.selection.verdict_index import VerdictGroups
 from hvd_elastic_ext.core.hosts import Host, HostSet, diff
 from tests.support.kube.bodies import taint
 from tests.unit.discover.pictures import NOW, node, picture, pod
 
 NAMES = [f"w-{number}" for number in range(6)]
 NODES = ["node-0", "node-1", "node-2"]
-LIMITS = HoldLimits(settle=0.5, damper=30.0, patience=3.0)
+LIMITS = DampingLimits(settle=0.5, damper=30.0, patience=3.0)
 POD_STATES = st.fixed_dictionaries(
     {
         "node": st.sampled_from([*NODES, "node-9"]),
@@ -63,13 +70,13 @@ class Scratch:
     """Looks with no memory but what is held: each look judges all there is, and holds it with nothing left out."""
 
     selector: Selector
-    held: Held = field(default_factory=Held)
+    state: DampingState = field(default_factory=DampingState)
 
-    def look(self, now: float, selection: Selection, answers: Answers) -> Holding:
+    def look(self, now: float, selection: Selection, answers: ProbeResults) -> DampingResult:
         bare = Selection(selection.verdicts, selection.again_at, selection.missing)
-        holding, _ = hold(now, replace(self.held, sight=None), Facts(bare, answers), limits=LIMITS)
-        self.held = holding.held
-        return holding
+        damping, _ = decide_published(now, replace(self.state, observation=None), Facts(bare, answers), limits=LIMITS)
+        self.state = damping.state
+        return damping
 
 
 class Looking(RuleBasedStateMachine):
@@ -80,13 +87,15 @@ class Looking(RuleBasedStateMachine):
         rules = HostRules(operator=OPERATORS["mpi"])
         self.new_selector = lambda: Selector(rules, BUILT_IN)
         self.follower = self.new_selector()
-        self.snapshot = ClusterSnapshot().apply([PodsListed(()), NodesHidden() if hidden else NodesListed(())])
+        self.snapshot = ClusterSnapshot().apply(
+            [Listed(PodView, ()), NodesHidden() if hidden else Listed(NodeView, ())]
+        )
         self.scratch = Scratch(self.new_selector())
         self.version, self.now, self.job = 1, 100.0, None
         self.answers: set[str] = set()
         self.exists: dict[str, bool] = {}
-        self.last: tuple[Facts, Holding] | None = None
-        self.standing, self.plain = Standing("a"), Standing("a")
+        self.last: tuple[Facts, DampingResult] | None = None
+        self.state, self.plain = DaemonState("a"), DaemonState("a")
         self.lives: dict[str, int] = {}
 
     def _version(self) -> int:
@@ -98,13 +107,13 @@ class Looking(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(NAMES), state=POD_STATES)
     def a_pod_changes(self, name: str, state: dict[str, Any]) -> None:
-        self.snapshot = self.snapshot.apply([PodSeen(self._pod(name, **state))])
+        self.snapshot = self.snapshot.apply([Seen(self._pod(name, **state))])
 
     @rule(name=st.sampled_from(NAMES), again=st.booleans(), state=POD_STATES)
     def a_pod_goes(self, name: str, again: bool, state: dict[str, Any]) -> None:
         known = (self.snapshot.pods or {}).get(Key("default", name))
         if known is not None:
-            self.snapshot = self.snapshot.apply([PodGone(replace(known, version=str(self._version())))])
+            self.snapshot = self.snapshot.apply([Gone(replace(known, version=str(self._version())))])
         self.lives[name] = self.lives.get(name, 0) + 1
         if again:
             self.a_pod_changes(name, state)
@@ -113,19 +122,19 @@ class Looking(RuleBasedStateMachine):
     def pods_are_listed(self, states: dict[str, dict[str, Any]]) -> None:
         same = [replace(each) for key, each in (self.snapshot.pods or {}).items() if key.name not in states]
         listed = (*same, *(self._pod(name, **state) for name, state in states.items()))
-        self.snapshot = self.snapshot.apply([PodsListed(listed)])
+        self.snapshot = self.snapshot.apply([Listed(PodView, listed)])
 
     @rule(name=st.sampled_from(NODES), state=NODE_STATES)
     def a_node_changes(self, name: str, state: dict[str, Any]) -> None:
-        self.snapshot = self.snapshot.apply([NodeSeen(node(name, version=self._version(), **state))])
+        self.snapshot = self.snapshot.apply([Seen(node(name, version=self._version(), **state))])
 
     @rule(name=st.sampled_from(NODES))
     def a_node_goes(self, name: str) -> None:
-        self.snapshot = self.snapshot.apply([NodeGone(node(name))])
+        self.snapshot = self.snapshot.apply([Gone(node(name))])
 
     @rule(names=st.sets(st.sampled_from(NODES)), hidden=st.sampled_from([False, False, True]))
     def nodes_are_listed(self, names: set[str], hidden: bool) -> None:
-        listed = NodesListed(tuple(node(name, version=self._version()) for name in sorted(names)))
+        listed = Listed(NodeView, tuple(node(name, version=self._version()) for name in sorted(names)))
         self.snapshot = self.snapshot.apply([NodesHidden() if hidden else listed])
 
     @rule(slots=st.sampled_from([None, 1, 3]))
@@ -157,7 +166,7 @@ class Looking(RuleBasedStateMachine):
         how: dict[str, Any] = {"node_exists": self.exists, "job": self.job}
         selection = self.follower.select(wall, self.snapshot, **how)
         assert [each.pod.key for each in selection.verdicts] == sorted(self.snapshot.pods or {})
-        assert groups_of(selection) == Groups.of(selection.verdicts)
+        assert groups_of(selection) == VerdictGroups.of(selection.verdicts)
         # Who looks for the first time does not know since when what is not timed is there, nor what nodes said before
         # they were missing.
         fresh = self.new_selector().select(wall, self.snapshot, **how)
@@ -168,28 +177,28 @@ class Looking(RuleBasedStateMachine):
         self._held_alike(selection)
 
     def _held_alike(self, selection: Selection) -> None:
-        facts = Facts(selection, Answers(admitted=frozenset(self.answers)))
+        facts = Facts(selection, ProbeResults(admitted=frozenset(self.answers)))
         plain = self.scratch.look(self.now, selection, facts.answers)
-        if self.last is not None and stands(self.now, self.last[1], of=self.last[0], facts=facts):
-            holding = self.last[1]
+        if self.last is not None and still_holds(self.now, self.last[1], of=self.last[0], facts=facts):
+            damping = self.last[1]
         else:
-            held = Held() if self.last is None else self.last[1].held
-            holding, _ = hold(self.now, held, facts, limits=LIMITS)
-        self.last = (facts, holding)
-        assert dict(holding.held.published) == dict(plain.held.published)
-        assert (dict(holding.notes), set(holding.wanted)) == (dict(plain.notes), set(plain.wanted))
-        assert (holding.again_at, holding.held.begun) == (plain.again_at, plain.held.begun)
+            state = DampingState() if self.last is None else self.last[1].state
+            damping, _ = decide_published(self.now, state, facts, limits=LIMITS)
+        self.last = (facts, damping)
+        assert dict(damping.state.published) == dict(plain.state.published)
+        assert (dict(damping.notes), set(damping.to_probe)) == (dict(plain.notes), set(plain.to_probe))
+        assert (damping.again_at, damping.state.begun) == (plain.again_at, plain.state.begun)
         assert warnings(selection) == warnings(Selection(selection.verdicts))
-        if holding.sight is None or plain.sight is None:
-            assert holding.sight is plain.sight
+        if damping.observation is None or plain.observation is None:
+            assert damping.observation is plain.observation
             return
-        assert set(holding.sight.hosts) == set(plain.sight.hosts)
-        assert set(holding.sight.departing) == set(plain.sight.departing)
-        self.standing = decide(self.now, self.standing, holding.sight)[0].standing
-        self.plain = decide(self.now, replace(self.plain, seen=None), plain.sight)[0].standing
-        assert self.standing.last is not None
+        assert set(damping.observation.hosts) == set(plain.observation.hosts)
+        assert set(damping.observation.departing) == set(plain.observation.departing)
+        self.state = decide(self.now, self.state, damping.observation)[0].state
+        self.plain = decide(self.now, replace(self.plain, seen=None), plain.observation)[0].state
+        assert self.state.last is not None
         assert self.plain.last is not None
-        assert (self.standing.last.hosts, self.standing.last.sequence) == (
+        assert (self.state.last.hosts, self.state.last.sequence) == (
             self.plain.last.hosts,
             self.plain.last.sequence,
         )
@@ -216,37 +225,37 @@ def test_what_is_different_is_what_is_another_object_and_what_is_gone(before: di
 def test_while_no_host_changes_the_same_objects_are_handed_on():
     """Each step after them sees at once that there is nothing to do."""
     pods = [pod(f"w-{number}", node=f"node-{number % 2}") for number in range(20)]
-    nodes = NodesListed((node("node-0"), node("node-1")))
-    snapshot = ClusterSnapshot().apply([PodsListed(tuple(pods)), nodes])
+    nodes = Listed(NodeView, (node("node-0"), node("node-1")))
+    snapshot = ClusterSnapshot().apply([Listed(PodView, tuple(pods)), nodes])
     selector = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN)
-    everybody = Answers(everybody=True)
+    everybody = ProbeResults(everybody=True)
     facts = Facts(selector.select(NOW, snapshot), everybody)
-    first, _ = hold(1.0, Held(), facts, limits=LIMITS)
-    holding, _ = hold(2.0, first.held, facts, limits=LIMITS)
-    touched = snapshot.apply([PodSeen(replace(pods[3], version="2", annotations={"touched": "1"}))])
+    first, _ = decide_published(1.0, DampingState(), facts, limits=LIMITS)
+    damping, _ = decide_published(2.0, first.state, facts, limits=LIMITS)
+    touched = snapshot.apply([Seen(replace(pods[3], version="2", annotations={"touched": "1"}))])
     then = Facts(selector.select(NOW, touched), everybody)
     assert then.selection.verdicts != facts.selection.verdicts
-    assert stands(3.0, holding, of=facts, facts=then)
-    gone = Facts(selector.select(NOW, touched.apply([PodGone(pods[3])])), everybody)
-    assert not stands(3.0, holding, of=then, facts=gone)
+    assert still_holds(3.0, damping, of=facts, facts=then)
+    gone = Facts(selector.select(NOW, touched.apply([Gone(pods[3])])), everybody)
+    assert not still_holds(3.0, damping, of=then, facts=gone)
 
 
 @pytest.mark.parametrize("reversed_names", [False, True])
-def test_newcomers_are_sorted_and_veterans_are_not(reversed_names: bool):
+def test_new_hosts_are_sorted_and_known_ones_are_not(reversed_names: bool):
     veterans, come = HostSet.of({"z": 1, "a": 1}), HostSet.of({"z": 1, "d": 1, "c": 1, "a": 1})
     hosts = HostSet(tuple(reversed(come.hosts))) if reversed_names else come
-    found = decide(0.0, Standing("x", seniority=veterans), Sight(hosts))[0].standing.last
+    found = decide(0.0, DaemonState("x", seniority=veterans), Observation(hosts))[0].state.last
     assert found is not None
     assert found.hosts.names == ("z", "a", "c", "d")
     assert diff(veterans, found.hosts).added == ("c", "d")
 
 
-def test_what_is_held_for_so_many_seconds_is_told_anew_at_each_look():
+def test_the_remaining_seconds_of_a_held_host_are_updated_at_each_look():
     first = Facts(Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node()])))
-    published = Held(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, begun=True)
+    published = DampingState(published={"uid-w-0": Host("w-0.job.default.svc", 1)}, begun=True)
     silent = Selector(HostRules(operator=OPERATORS["mpi"]), BUILT_IN).select(NOW, picture([pod()], [node(ready=False)]))
-    calm, _ = hold(1.0, published, first, limits=LIMITS)
-    held, _ = hold(1.0, published, Facts(silent), limits=LIMITS)
-    assert held.held.damped
-    assert stands(2.0, calm, of=first, facts=first)
-    assert not stands(2.0, held, of=Facts(silent), facts=Facts(silent))
+    calm, _ = decide_published(1.0, published, first, limits=LIMITS)
+    held, _ = decide_published(1.0, published, Facts(silent), limits=LIMITS)
+    assert held.state.damped
+    assert still_holds(2.0, calm, of=first, facts=first)
+    assert not still_holds(2.0, held, of=Facts(silent), facts=Facts(silent))

@@ -7,23 +7,23 @@ from dataclasses import replace
 import pytest
 
 from discover.common.metrics import Metrics
-from discover.common.source import Sight, Unsettled
-from discover.kube.reflector import Contact
-from discover.kube.transport import RequestFailed, Trouble
-from discover.selection.damping import HoldLimits
+from discover.common.source import Observation, Unsettled
+from discover.kube.reflector import WatchStatus
+from discover.kube.transport import Failure, RequestFailed
+from discover.selection.damping import DampingLimits
 from discover.selection.objects import ClusterSnapshot
 from discover.selection.operators import HostRules, operator_named
 from discover.selection.selection import Selector
 from discover.selection.signal_table import BUILT_IN
-from discover.sources.admission_probe import Unprobed
-from discover.sources.pods import LONGEST_REST, SHARE, KubernetesSource, Wanted, _Mailbox, doubtful_at
+from discover.sources.admission_probe import NoProbe
+from discover.sources.pods import CPU_SHARE, MAX_REST, KubernetesSource, PodScope, _EventQueue, in_doubt_at
 from hvd_elastic_ext.core.errors import SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from tests.support.waiting import wait_until
 from tests.unit.discover.scripted import Scripted, bookmark, event, listing, node, pod
 
-REFUSED = RequestFailed(Trouble.REFUSED, "connection refused")
-FORBIDDEN = RequestFailed(Trouble.ANSWERED, "nodes is forbidden", code=403)
+REFUSED = RequestFailed(Failure.REFUSED, "connection refused")
+FORBIDDEN = RequestFailed(Failure.ANSWERED, "nodes is forbidden", code=403)
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.0.0.1"}
 
 
@@ -58,7 +58,7 @@ class Held(Scripted):
                 if isinstance(said, RequestFailed):
                     raise said
                 yield said
-        raise RequestFailed(Trouble.CUT, "broken off")
+        raise RequestFailed(Failure.CUT, "broken off")
 
     def interrupt(self) -> None:
         self.over.set()
@@ -103,13 +103,13 @@ class Rig:
         self.changes = 0
         self.source = KubernetesSource(
             self.cluster,
-            Wanted(namespace="n", job="j", rules=rules),
+            PodScope(namespace="n", job="j", rules=rules),
             selector=Selector(rules, BUILT_IN),
-            admission=Unprobed(),
-            counters=self.metrics.of_cluster(),
+            admission=NoProbe(),
+            metrics=self.metrics.for_cluster(),
             clock=clock,
             draw=lambda: 0.0,
-            limits=HoldLimits(settle=settle),
+            limits=DampingLimits(settle=settle),
         )
 
     def start(self):
@@ -119,14 +119,14 @@ class Rig:
     def _changed(self) -> None:
         self.changes += 1
 
-    def sees(self, *names: str) -> Sight:
+    def sees(self, *names: str) -> Observation:
         def look():
             self.clock.advance(0.01)
             try:
                 seen = self.source.read()
             except SourceUnavailable:
                 return None
-            return seen if isinstance(seen, Sight) and set(seen.hosts.names) == set(names) else None
+            return seen if isinstance(seen, Observation) and set(seen.hosts.names) == set(names) else None
 
         return wait_until(look, what=f"exactly {names}")
 
@@ -161,7 +161,7 @@ def test_news_that_could_not_be_taken_in_are_not_lost(rig, monkeypatch):
 
     one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
     wait_until(lambda: one.source._pods.known()[1] == "12", what="the news")
-    wait_until(lambda: one.source._mailbox._batches, what="the news in the mailbox")
+    wait_until(lambda: one.source._events._batches, what="the news in the mailbox")
     with monkeypatch.context() as broken:
         broken.setattr(ClusterSnapshot, "apply", fails)
         for _ in range(2):
@@ -174,9 +174,9 @@ def test_nothing_is_said_before_pods_and_nodes_were_listed(rig):
     one = rig(pods=[TWO])
     assert isinstance(one.source.read(), Unsettled)
     one.start()
-    sight = one.sees("a.j.n.svc", "b.j.n.svc")
-    assert {host.uid for host in sight.hosts} == {"uid-a", "uid-b"}
-    assert {host.node for host in sight.hosts} == {"node"}
+    observation = one.sees("a.j.n.svc", "b.j.n.svc")
+    assert {host.uid for host in observation.hosts} == {"uid-a", "uid-b"}
+    assert {host.node for host in observation.hosts} == {"node"}
     assert {"mpi-operator" in each for each in one.cluster.selectors} == {True}
 
 
@@ -185,7 +185,7 @@ def test_changes_are_called_out_and_folded_in(rig):
     one.sees("a.j.n.svc", "b.j.n.svc")
     before = one.changes
     one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
-    wait_until(lambda: one.clock.advance(LONGEST_REST) or one.changes > before, what="the call")
+    wait_until(lambda: one.clock.advance(MAX_REST) or one.changes > before, what="the call")
     one.sees("b.j.n.svc", "c.j.n.svc")
 
 
@@ -229,9 +229,9 @@ def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
     one.cluster.of_pods.watched.wait(10)
     one.cluster.of_pods.answers = [REFUSED]
-    one.cluster.of_pods.news.append(RequestFailed(Trouble.CUT, "reset"))
+    one.cluster.of_pods.news.append(RequestFailed(Failure.CUT, "reset"))
     away = "connection refused"
-    wait_until(lambda: one.clock.advance(0.1) or one.source._pods.contact.trouble == away, what="the trouble")
+    wait_until(lambda: one.clock.advance(0.1) or one.source._pods.status.problem == away, what="the trouble")
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
     one.clock.advance(11.0)
     doubt = one.sees("a.j.n.svc", "b.j.n.svc").doubt
@@ -246,7 +246,7 @@ def test_the_first_look_waits_for_the_job_and_its_slots(rig):
 
 def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
     one = rig(pods=[TWO], job=REFUSED).start()
-    wait_until(lambda: one.source._snapshot.whole or (one.source.read() and False), what="the lists")
+    wait_until(lambda: one.source._snapshot.complete or (one.source.read() and False), what="the lists")
     assert isinstance(one.source.read(), Unsettled)
     one.clock.advance(6.0)
     one.sees("a.j.n.svc", "b.j.n.svc")
@@ -257,7 +257,7 @@ def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
 
 
 def test_a_job_that_may_not_be_read_is_done_without(rig):
-    one = rig(pods=[TWO], job=RequestFailed(Trouble.ANSWERED, "no", code=403)).start()
+    one = rig(pods=[TWO], job=RequestFailed(Failure.ANSWERED, "no", code=403)).start()
     one.sees("a.j.n.svc", "b.j.n.svc")
     assert (one.source.job_settled, one.source.job) == (True, None)
 
@@ -270,9 +270,9 @@ def test_a_statefulset_says_itself_which_pods_are_its(rig):
 
 
 def test_a_statefulset_that_may_not_be_read_needs_a_selector(rig):
-    one = rig(pods=[TWO], job=RequestFailed(Trouble.ANSWERED, "no", code=403), operator="statefulset").start()
-    wait_until(lambda: one.source._pods.contact.trouble, what="the trouble")
-    assert not one.source._pods.contact.listed
+    one = rig(pods=[TWO], job=RequestFailed(Failure.ANSWERED, "no", code=403), operator="statefulset").start()
+    wait_until(lambda: one.source._pods.status.problem, what="the trouble")
+    assert not one.source._pods.status.listed
 
 
 def test_a_node_that_nobody_has_seen_is_asked_for(rig):
@@ -286,10 +286,10 @@ def test_a_node_that_nobody_has_seen_is_asked_for(rig):
 def _all(one: Rig, *words: str) -> bool:
     one.source.read()
     rows = one.source.explain()
-    return bool(rows) and {row.what for row in rows} <= set(words)
+    return bool(rows) and {row.verdict for row in rows} <= set(words)
 
 
-def test_what_an_earlier_life_published_is_not_waited_for(rig):
+def test_hosts_of_an_earlier_run_are_not_waited_for(rig):
     one = rig(pods=[TWO], settle=600.0)
     one.source.resume(HostSet.of({"a.j.n.svc": 1}))
     one.start()
@@ -300,8 +300,8 @@ def test_each_pod_is_explained(rig):
     one = rig(pods=[listing(10, worker("a", 3), worker("b", 4, phase="Pending"))]).start()
     one.sees("a.j.n.svc")
     rows = {row.pod: row for row in one.source.explain()}
-    assert rows["n/a"].what == "usable"
-    assert rows["n/b"].what == "unfit"
+    assert rows["n/a"].verdict == "usable"
+    assert rows["n/b"].verdict == "unfit"
     host = one.source.read().hosts.get("a.j.n.svc")
     assert one.source.still_there(host)
 
@@ -310,7 +310,7 @@ def test_it_counts(rig):
     one = rig(pods=[TWO]).start()
     one.sees("a.j.n.svc", "b.j.n.svc")
     one.cluster.of_pods.watched.wait(10)
-    one.cluster.of_pods.news += [bookmark(20), RequestFailed(Trouble.CUT, "reset")]
+    one.cluster.of_pods.news += [bookmark(20), RequestFailed(Failure.CUT, "reset")]
     wait_until(
         lambda: 'hvd_discover_watch_restarts_total{reason="cut",resource="pods"}' in one.numbers, what="a restart"
     )
@@ -328,25 +328,25 @@ def test_it_ends_with_all_its_threads(manual_clock, caplog):
     assert caplog.text == ""
 
 
-def test_contact_is_doubted_ten_seconds_after_it_was_lost():
-    lost = Contact(heard=5.0).failed(65.0, "x", lived=60.0)
-    assert doubtful_at(Contact(heard=5.0)) is None
-    assert doubtful_at(lost) == 75.0  # the watch was open and quiet until then
-    assert doubtful_at(replace(lost, hidden=True)) is None
-    assert doubtful_at(Contact().failed(65.0, "x", lived=0.0)) is None
+def test_what_is_known_is_in_doubt_ten_seconds_after_a_problem_begins():
+    lost = WatchStatus(in_sync_at=5.0).failed(65.0, "x", lived=60.0)
+    assert in_doubt_at(WatchStatus(in_sync_at=5.0)) is None
+    assert in_doubt_at(lost) == 75.0  # the watch was open and quiet until then
+    assert in_doubt_at(replace(lost, hidden=True)) is None
+    assert in_doubt_at(WatchStatus().failed(65.0, "x", lived=0.0)) is None
 
 
-def test_contact_stays_lost_while_no_watch_lives_and_nothing_is_heard():
-    lost = Contact(heard=5.0).failed(65.0, "x", lived=60.0)
-    assert doubtful_at(replace(lost, trouble="").failed(70.0, "y", lived=0.2)) == 75.0
-    assert doubtful_at(replace(lost, trouble="").failed(170.0, "y", lived=90.0)) == 180.0
-    assert doubtful_at(replace(lost, trouble="", heard=71.0).failed(72.0, "y", lived=0.2)) == 82.0
+def test_a_problem_lasts_until_a_watch_lives_or_all_objects_are_known():
+    lost = WatchStatus(in_sync_at=5.0).failed(65.0, "x", lived=60.0)
+    assert in_doubt_at(replace(lost, problem="").failed(70.0, "y", lived=0.2)) == 75.0
+    assert in_doubt_at(replace(lost, problem="").failed(170.0, "y", lived=90.0)) == 180.0
+    assert in_doubt_at(replace(lost, problem="", in_sync_at=71.0).failed(72.0, "y", lived=0.2)) == 82.0
 
 
 @pytest.fixture
 def mailbox(manual_clock):
     calls: list[float] = []
-    made = _Mailbox(manual_clock)
+    made = _EventQueue(manual_clock)
     made.start(lambda: calls.append(manual_clock.mono()))
     yield made, calls
     made.stop()
@@ -361,7 +361,7 @@ def test_many_news_are_one_call(mailbox, manual_clock):
     assert (len(batches), arrived) == (5, None)  # empty ones say when nothing
 
 
-def test_looks_in_a_burst_follow_at_once_and_in_a_storm_have_their_share_of_time(mailbox, manual_clock):
+def test_looks_follow_at_once_in_a_burst_and_are_limited_under_constant_change(mailbox, manual_clock):
     box, calls = mailbox
     for count in range(1, 51):
         box.put(())
@@ -372,12 +372,12 @@ def test_looks_in_a_burst_follow_at_once_and_in_a_storm_have_their_share_of_time
     begun, looks = manual_clock.mono(), len(calls)
     while manual_clock.mono() < begun + 10.0:
         box.put(())
-        wait_until(lambda: box._called or manual_clock.advance(0.005), what="the call", interval=0.0005)
+        wait_until(lambda: box._notified or manual_clock.advance(0.005), what="the call", interval=0.0005)
         box.take()
         manual_clock.advance(0.01)
         box.looked(0.01)
     share = (len(calls) - looks) * 0.01 / 10.0
-    assert 0 < share < 1.2 * SHARE
+    assert 0 < share < 1.2 * CPU_SHARE
     manual_clock.advance(60.0)
     box.put(())
     assert calls[-1] == manual_clock.mono()
@@ -388,5 +388,5 @@ def test_a_rest_is_never_long(mailbox, manual_clock):
     box.looked(99.0)
     box.put(())
     assert calls == []
-    manual_clock.advance(LONGEST_REST)
+    manual_clock.advance(MAX_REST)
     wait_until(lambda: calls, what="the call")

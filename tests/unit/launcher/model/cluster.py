@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.driver.events import HealthChanged
+from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
@@ -62,6 +63,8 @@ class Cluster:
         self.training = Training(self.sim, self.oracle, self.cut)
         self.errands = Errands(self)
         self._lives = 0
+        self.recorder: Recorder | None = None
+        """Writes down all that launchers are told."""
         self._saved = Saved()
         self._incarnation = 0
 

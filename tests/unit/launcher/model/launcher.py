@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -22,7 +21,7 @@ from hvd_elastic_ext.launcher.driver.events import (
     Overslept,
     PeersMoved,
 )
-from hvd_elastic_ext.launcher.job.saved_state import hosts_left, ledger_of, state_of
+from hvd_elastic_ext.launcher.job.saved_state import hosts_left, job_of, start_of, state_of
 from hvd_elastic_ext.launcher.job.state_folder import Saved
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat
 from hvd_elastic_ext.launcher.state import resize_report
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
 START_S: Final = 0.2
 """What it takes to start an agent, or to find the one that is there."""
 NO_ROUTE_S: Final = 1.0
-TAKES_COMMITS: Final = "commits" in inspect.signature(Driver.__init__).parameters
-"""Whether this driver takes over what the one before knew of commits."""
 
 
 class Launcher:
@@ -67,24 +64,13 @@ class Launcher:
 
     def _driver(self, saved: Saved) -> Driver:
         cluster, time = self._cluster, self._sim.time
-        more: dict[str, Any] = {}
-        if TAKES_COMMITS:
-            from hvd_elastic_ext.launcher.job.saved_state import commits_of, stored_of
-
-            if tell := getattr(resize_report, "tell", None):
-                tell(saved.more.get("resized"), journal=Journal(cluster.journal, time), clock=time)
-
-            place = None if cluster.rules.durability is None else cluster.rules.durability.place
-            more = {"commits": commits_of(saved), "stored": stored_of(saved, place=place)}
+        resize_report.tell(saved.more.get("resized"), journal=Journal(cluster.journal, time), clock=time)
+        job = job_of(saved, cluster.rules, now=time.mono(), wall=time.wall())
+        recorder = cluster.recorder
+        if recorder is not None:
+            recorder.begun(start_of(saved, job, wall=time.wall(), expects=None))
         return Driver(
-            cluster.rules,
-            self,
-            journal=Journal(cluster.journal, time),
-            clock=time,
-            ledger=ledger_of(saved, now=time.mono(), wall=time.wall()),
-            generation=saved.generation,
-            changed=self._changed,
-            **more,
+            job, self, journal=Journal(cluster.journal, time), clock=time, changed=self._changed, recorder=recorder
         )
 
     def publish(self) -> None:
@@ -183,7 +169,7 @@ class Launcher:
         if not self._cluster.launcher_dies:
             return
         time = self._sim.time
-        state = state_of(self.driver, incarnation=self.incarnation, ports={}, now=time.mono(), wall=time.wall())
+        state = state_of(self.driver.job, incarnation=self.incarnation, ports={}, wall=time.wall())
         self.written.append((time.mono() + self._cluster.save_s, state))
 
     @property

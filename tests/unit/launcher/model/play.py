@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from tests.unit.launcher.model.cluster import BOOT_S, Cluster
 from tests.unit.launcher.model.history import Event, History
@@ -45,10 +46,11 @@ class Failure:
         return f'{self.why}\n\nscript("""\n{self.history}\n""")\n\n{self.journal}'
 
 
-def play(history: History, *, tells_held: bool = CUSTODY) -> Failure | None:
+def play(history: History, *, tells_held: bool = CUSTODY, recorder: Recorder | None = None) -> Failure | None:
     """Play a history, heal the cluster, and have the job end; what was wrong, if anything was."""
     dies = any(event.verb == "launcher" for event in history.events)
     cluster = Cluster(tells_held=tells_held, launcher_dies=dies)
+    cluster.recorder = recorder
     try:
         with _quiet():
             _Play(cluster, history).whole()

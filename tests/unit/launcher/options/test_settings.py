@@ -10,7 +10,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.agents.environment import LARGEST
 from hvd_elastic_ext.launcher.cli import run
 from hvd_elastic_ext.launcher.job.finished_check import mark_of
-from hvd_elastic_ext.launcher.options.policy import JobRules
+from hvd_elastic_ext.launcher.options.policy import rules_of
 from hvd_elastic_ext.launcher.options.settings import CloudNotices, RunSettings, Sources, job_name
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence, Durability
 
@@ -143,7 +143,7 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
 )
 def test_how_many_calls_one_commit_is_made_for(words: list[str], meant: Cadence | None) -> None:
     assert parse("-np", "1", *words).commit_every == meant
-    assert JobRules.of(parse("-np", "1", *words)).commit_every == meant
+    assert rules_of(parse("-np", "1", *words)).commit_every == meant
 
 
 def test_a_number_of_seconds_between_commits_is_refused() -> None:

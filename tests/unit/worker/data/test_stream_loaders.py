@@ -31,7 +31,7 @@ def test_real_loader_processes_deliver_as_dealt_and_what_they_fetched_ahead_is_n
     stream = PlacedStream((1, 2), files)
     ahead = {"prefetch_factor": 4} if workers else {}
     loader = stream.loader(batch_size=2, num_workers=workers, **ahead)
-    steps = list(as_loaded(stream.deal(workers), 1, 2))
+    steps = list(as_loaded(stream.assign(workers), 1, 2))
     assert len(loader) == len(steps)
     running = iter(loader)
     consumed: list[list[int]] = []
@@ -47,11 +47,11 @@ def test_real_loader_processes_deliver_as_dealt_and_what_they_fetched_ahead_is_n
     stream.place = (0, 1)  # the other rank is lost: all that is left comes here
     rest = [tuple(record) for batch in loader for record in torch.stack(batch, 1).tolist()]
     other = [
-        record for batch in list(as_loaded(PlacedStream((0, 2), files).deal(workers), 0, 2))[:4] for record in batch
+        record for batch in list(as_loaded(PlacedStream((0, 2), files).assign(workers), 0, 2))[:4] for record in batch
     ]
     done = [tuple(record) for batch in consumed for record in batch]
     assert Counter(rest + other + done) == Counter(files.all())
-    assert len(loader) == len(list(as_loaded(stream.dealt(workers), 0, 2)))
+    assert len(loader) == len(list(as_loaded(stream.assigned(workers), 0, 2)))
     del running
 
 
@@ -63,7 +63,7 @@ def test_a_loader_goes_on_from_what_was_recorded_when_iterated_again() -> None:
         stream.record_batch(number, len(batch[0]))
         if number == 2:
             break
-    left = records(stream.dealt(2).left(stream._taken))
+    left = records(stream.assigned(2).remaining(stream._consumed))
     again = sorted(tuple(record) for batch in loader for record in torch.stack(batch, 1).tolist())
     assert again == sorted(left)
     assert len(again) == 6
@@ -86,7 +86,7 @@ def test_loader_processes_that_start_empty_read_what_was_dealt_to_their_rank() -
 def test_torch_delivers_in_the_order_that_is_counted_on(records: int, batch: int, drop_last: bool) -> None:
     stream = PlacedStream((0, 1), Files([records]))
     loader = stream.loader(batch_size=batch, num_workers=3, drop_last=drop_last)
-    expected = [part for part in as_loaded(stream.deal(3), 0, batch) if len(part) == batch or not drop_last]
+    expected = [part for part in as_loaded(stream.assign(3), 0, batch) if len(part) == batch or not drop_last]
     assert len(loader) == len(expected)
     consumed: list[Record] = []
     for number, part in enumerate(loader):

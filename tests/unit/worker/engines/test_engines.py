@@ -30,8 +30,8 @@ from hvd_elastic_ext.core.slot_protocol import (
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.engines import mpirun
 from hvd_elastic_ext.worker.engines import torchrun_env
-from hvd_elastic_ext.worker.engines.descriptor_passing import Handed, address, hand_over, take_over
-from hvd_elastic_ext.worker.engines.launcher_link import Gone, Line
+from hvd_elastic_ext.worker.engines.descriptor_passing import Handover, address, receive_handover, send_handover
+from hvd_elastic_ext.worker.engines.launcher_link import LauncherLink, LinkClosed
 from hvd_elastic_ext.worker.process.link import Link
 from hvd_elastic_ext.worker.process.standby import Standby
 from tests.support import marks
@@ -284,29 +284,29 @@ def test_messages_are_taken_off_the_link_one_by_one() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.sendall(b'no object\n{"tell": "go"}\n{"tell": "world", "generation": 3}\n{"te')
-        line = Line(os.dup(theirs.fileno()))
-        assert line.hear() == {"tell": "go"}
+        link = LauncherLink(os.dup(theirs.fileno()))
+        assert link.hear() == {"tell": "go"}
         assert theirs.recv(4096, socket.MSG_PEEK).startswith(b'{"tell": "world"')
-        assert line.hear() == {"tell": "world", "generation": 3}
+        assert link.hear() == {"tell": "world", "generation": 3}
         ours.close()
-        with pytest.raises(Gone):
-            line.hear()
-        line.close()
+        with pytest.raises(LinkClosed):
+            link.hear()
+        link.close()
 
 
 def test_commands_environments_and_descriptors_of_any_size_are_handed_over(tmp_path: Path) -> None:
     ours, theirs = socket.socketpair()
     file = (tmp_path / "file").open("w+")
-    handed = Handed(["train", "ü" * 70000], {"X": "\udc80", "Y": "y" * 200000}, "/tmp", {"stdout": file.fileno()})
+    handover = Handover(["train", "ü" * 70000], {"X": "\udc80", "Y": "y" * 200000}, "/tmp", {"stdout": file.fileno()})
     with ours, theirs, file:
-        thread = threading.Thread(target=hand_over, args=(ours, handed))
+        thread = threading.Thread(target=send_handover, args=(ours, handover))
         thread.start()
-        got = take_over(theirs)
+        got = receive_handover(theirs)
         thread.join()
         os.write(got.descriptors["stdout"], b"hello")
         os.close(got.descriptors["stdout"])
         assert (tmp_path / "file").read_text() == "hello"
-    assert got[:3] == handed[:3]
+    assert got[:3] == handover[:3]
 
 
 def test_slots_of_different_jobs_worlds_and_ranks_do_not_meet() -> None:
@@ -314,7 +314,7 @@ def test_slots_of_different_jobs_worlds_and_ranks_do_not_meet() -> None:
 
 
 def test_settings_of_the_user_go_above_torchruns_thread_count_and_nothing_else_of_it() -> None:
-    meeting = torchrun_env.Meeting(0, 1, "127.0.0.1", 23456, restarts=0)
+    meeting = torchrun_env.Rendezvous(0, 1, "127.0.0.1", 23456, restarts=0)
     env = torchrun_env.torchrun_env({"OMP_NUM_THREADS": "4", "RANK": "9"}, PLACE, meeting, job="job")
     assert (env["OMP_NUM_THREADS"], env["RANK"]) == ("4", "3")
     assert torchrun_env.torchrun_env({}, PLACE, meeting, job="job")["OMP_NUM_THREADS"] == "1"

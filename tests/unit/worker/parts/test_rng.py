@@ -13,7 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvd_elastic_ext.worker.commits import tree_codec
+from hvd_elastic_ext.checkpoint.values.read import read
+from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.worker.parts import rng
 from tests.support.processes import run_process
 
@@ -35,8 +36,8 @@ def draw() -> list[Any]:
 
 def committed(states: dict[str, Any]) -> dict[str, Any]:
     """As they come out of a commit."""
-    data = tree_codec.write(states, [])
-    back = tree_codec.read(data, lambda index, kind: pytest.fail("a generator's state is no tensor"), admitted=None)
+    text = write(states, [])
+    back = read(text, lambda index, kind: pytest.fail("a generator's state is no tensor"))
     assert isinstance(back, dict)
     return back
 
@@ -63,9 +64,9 @@ def test_capturing_draws_nothing() -> None:
 
 def test_a_captured_state_is_not_the_live_one() -> None:
     states = rng.capture()
-    before = tree_codec.write(states, [])
+    before = write(states, [])
     draw()
-    assert tree_codec.write(states, []) == before
+    assert write(states, []) == before
 
 
 WHO = st.tuples(st.integers(1, 2**62), st.integers(1, 1000), st.integers(0, 100))

@@ -40,12 +40,6 @@ def test_whatever_is_there_the_result_is_the_tree_and_shares_no_memory_with_it(o
     assert fingerprint(tree) == before
 
 
-def test_a_tuple_in_two_places_stays_one_so_that_equal_state_is_written_as_equal_bytes() -> None:
-    betas = (0.9, 0.999)
-    result = settled([{"betas": betas}, {"betas": betas}, (torch.ones(1), betas)], None)
-    assert result[0]["betas"] is result[1]["betas"] is result[2][1]
-
-
 def test_what_was_two_tensors_and_is_one_now_becomes_two_again() -> None:
     now = torch.zeros(2)
     tree = {"fast": torch.ones(2), "slow": torch.full((2,), 2.0)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pickle
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,9 +17,10 @@ from hvd_elastic_ext.checkpoint.archive import export
 from hvd_elastic_ext.checkpoint.format.user_files import FILES, is_inside
 from hvd_elastic_ext.checkpoint.programs import agent_requests
 from hvd_elastic_ext.checkpoint.stores import open_store
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.commit_record import PAGE
 from hvd_elastic_ext.core.errors import Permanent, UsageError
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.state import rank_local, user_files
@@ -30,7 +30,7 @@ from tests.unit.worker.commit_kit import contents, identity, memory_files, seen
 from tests.unit.worker.state.test_held_commit import Said, commit, lies_on, release
 
 TREE = {"weights.bin": os.urandom(100_000), "deep/er/empty": b"", "zażółć ę.txt": b"text"}
-LOCAL = tree_codec.write_one("rng", {"program": "x", "rng": None}, [])
+LOCAL = trees.encode_value(write({"program": "x", "rng": None}, []))
 
 
 def nothing(_: Path) -> None: ...
@@ -127,7 +127,7 @@ def test_files_come_back_to_every_rank_as_they_were_with_its_own_state(
 def test_a_state_is_not_taken_for_files() -> None:
     with memory_files(3) as descriptors:
         buffer = CommitBuffer(open_sides(descriptors))
-        tree = pickle.dumps({"\0values": tree_codec.write_one("epoch", {"epoch": 3}, [])}, protocol=5)
+        tree = trees.encode({trees.VALUES: write({"epoch": 3}, [])})
         buffer.take(Contents(tree, [], []), identity(1), step=1)
         last = buffer.last()
         assert last is not None
@@ -251,9 +251,9 @@ def test_what_is_no_file_is_refused_by_its_name(kind: str) -> None:
 def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], tmp_path: Path, name: Any) -> None:
     assert not is_inside(name)
     tensors: list[torch.Tensor] = []
-    tree = tree_codec.write_one(FILES, {name: torch.zeros(3, dtype=torch.uint8)}, tensors)
+    tree = trees.encode({FILES: write({name: torch.zeros(3, dtype=torch.uint8)}, tensors)})
     buffer = CommitBuffer(open_sides(memory))
-    buffer.take(Contents(pickle.dumps({FILES: tree}, protocol=5), tensors, [True]), identity(1), step=1)
+    buffer.take(Contents(tree, tensors, [True]), identity(1), step=1)
     last = buffer.last()
     assert last is not None
     with pytest.raises(Permanent, match="no file of a folder"):
@@ -264,7 +264,7 @@ def test_no_name_that_lay_on_storage_leads_out_of_the_folder(memory: list[int], 
 @pytest.mark.parametrize("content", [{"a": 3}, {"a": torch.zeros(2)}, [1], None])
 def test_what_is_no_files_by_name_is_not_loaded(memory: list[int], content: Any) -> None:
     tensors: list[torch.Tensor] = []
-    tree = pickle.dumps({FILES: tree_codec.write_one(FILES, content, tensors)}, protocol=5)
+    tree = trees.encode({FILES: write(content, tensors)})
     buffer = CommitBuffer(open_sides(memory))
     buffer.take(Contents(tree, tensors, [True] * len(tensors)), identity(1), step=1)
     last = buffer.last()
@@ -406,7 +406,7 @@ def test_what_is_no_files_by_name_is_not_exported_and_told_in_one_line(
     tensors: list[torch.Tensor] = []
     if isinstance(content, dict) and "../a" in content:
         content = {"../a": torch.zeros(3, dtype=torch.uint8)}
-    tree = pickle.dumps({FILES: tree_codec.write_one(FILES, content, tensors)}, protocol=5)
+    tree = trees.encode({FILES: write(content, tensors)})
     buffer = CommitBuffer(open_sides(memory))
     buffer.take(Contents(tree, tensors, [True] * len(tensors), LOCAL), identity(1), step=1)
     whole = {"place": str(tmp_path / "store"), "commit": list(identity(1)), "parts": 1}

@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from hvd_elastic_ext.checkpoint.programs import agent_requests
+from hvd_elastic_ext.checkpoint.values import trees
+from hvd_elastic_ext.checkpoint.values.write import write
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.commit_record import Identity
 from hvd_elastic_ext.core.errors import Permanent
-from hvd_elastic_ext.worker.commits import tree_codec
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.parts import torch_parts
@@ -30,7 +31,7 @@ from tests.unit.worker.commit_kit import memory_files
 from tests.unit.worker.lockstep import LockstepComms, in_lockstep
 from tests.unit.worker.state.test_held_commit import Said, commit
 
-LOCAL = tree_codec.write_one("rng", {"program": "", "rng": None}, [])
+LOCAL = trees.encode_value(write({"program": "", "rng": None}, []))
 
 
 def saves(folder: Path) -> None:

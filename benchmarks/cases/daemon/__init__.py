@@ -1,0 +1,1 @@
+"""``hvd-discover`` beside an API server."""

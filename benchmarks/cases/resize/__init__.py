@@ -1,0 +1,1 @@
+"""Jobs whose hosts change, and the launcher of a large job."""

@@ -1,0 +1,65 @@
+"""A second host comes: how long the first one pauses for it, and how long until both train.
+
+Once with a newcomer that starts at once, once with one that needs 20 s more: survivors must not wait for it.
+"""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Final
+
+from benchmarks import jobs, steps
+from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
+
+STALL: Final = "survivor's longest pause"
+JOINED: Final = "hosts file to first step at size 2"
+DEADLINE_S: Final = 90.0
+STEPS, QUICK_STEPS = 60, 20
+SLOW_S, QUICK_SLOW_S = 20.0, 4.0
+BAR_S, BAR_RATIO = 0.25, 1 / 8
+
+
+def measure(trial: Trial, *, slowly: bool) -> Values:
+    """One growth from 1 to 2."""
+    settle = trial.pick(STEPS, QUICK_STEPS)
+    slow = (jobs.HOSTS[1], trial.pick(SLOW_S, QUICK_SLOW_S)) if slowly else None
+    with jobs.training(trial, jobs.Shape(hosts=jobs.HOSTS[:1], max_np=2), slow=slow) as job:
+        job.settle(1, steps_each=settle)
+        survivor = steps.members(job.stamps())[0].pid
+        jobs.between_polls(job, random.Random(trial.number))
+        changed = job.set_hosts(jobs.lines(jobs.HOSTS[:2])).mono
+        try:
+            job.settle(2, steps_each=settle, timeout=DEADLINE_S)
+        except jobs.TooLate:
+            return {STALL: [Timing(DEADLINE_S, at_least=True)], JOINED: [Timing(DEADLINE_S, at_least=True)]}
+        return figures(job.stamps(), survivor=survivor, changed=changed)
+
+
+def figures(stamps: list[steps.Stamp], *, survivor: int, changed: float) -> Values:
+    """Both quantities. Raises :class:`BenchmarkError` if the first worker did not survive."""
+    first = steps.first_at(stamps, size=2, after=changed)
+    if first is None or not any(s.pid == survivor and s.size == 2 for s in stamps):
+        raise BenchmarkError("the first worker did not live to see the second")
+    try:
+        stall = steps.stall(stamps, pid=survivor, changed=changed)
+    except ValueError as error:
+        raise BenchmarkError(str(error)) from None
+    return {STALL: [Timing(stall)], JOINED: [Timing(first.mono - changed)]}
+
+
+def case(name: str, about: str, *, slowly: bool, repeats: int) -> Case:
+    """The case of a fast or a slow newcomer; the bar for survivors is the same."""
+    return Case(
+        name=name,
+        about=about,
+        figures=(Figure(STALL, bar_s=BAR_S, bar_ratio=BAR_RATIO), Figure(JOINED)),
+        measure=partial(measure, slowly=slowly),
+        repeats=repeats,
+    )
+
+
+CASES: Final = (
+    case("growth-stall", "a second host comes; the first goes on with it", slowly=False, repeats=5),
+    case("growth-slow-boot", f"the same, and the newcomer takes {SLOW_S:g} s to boot", slowly=True, repeats=2),
+)

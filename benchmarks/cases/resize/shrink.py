@@ -1,0 +1,147 @@
+"""A world loses a host or a worker: how long until the others train on."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from benchmarks import jobs, netns, steps
+from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
+
+REMOVAL: Final = "hosts file to first step at size {}"
+KILL: Final = "kill to next step, {} to {} workers"
+CUT: Final = "link cut to first step at size 1"
+STEPS: Final = (40, 20)
+RANKS: Final = (16, 4)
+"""Of ``removal-16``, and of its quick run."""
+LINK_TIMEOUT_S: Final = 3
+MANY_START_S: Final = 180.0
+"""For many interpreters that import torch, and for stock's start over ssh, step by step."""
+
+
+def measure(
+    trial: Trial,
+    quantity: str,
+    shape: jobs.Shape,
+    lose: Callable[[jobs.Job], float],
+    *,
+    size: int,
+    steps_each: int = 0,
+    start_s: float = jobs.START_TIMEOUT_S,
+    deadline_s: float = 60.0,
+) -> Values:
+    """From the moment (mono) that ``lose`` returns to the first step of a world of ``size`` - 1."""
+    with jobs.training(trial, shape) as job:
+        job.settle(size, steps_each=steps_each or trial.pick(*STEPS), timeout=start_s)
+        lost = lose(job)
+
+        def step() -> float | None:
+            first = steps.first_at(job.stamps(), size=size - 1, after=lost)
+            return None if first is None else first.mono
+
+        found: Timing = job.time_until(f"step of a world of {size - 1}", step, since=lost, deadline=deadline_s)
+        return {quantity: [found]}
+
+
+def unlist(job: jobs.Job, trial: Trial, staying: str) -> float:
+    """Leave only the host ``staying`` in the hosts file."""
+    jobs.between_polls(job, random.Random(trial.number))
+    return job.set_hosts(jobs.lines([staying])).mono
+
+
+def removal(trial: Trial) -> Values:
+    """Of two hosts, that of rank 1 is removed."""
+    shape = jobs.Shape(hosts=jobs.HOSTS[:2], max_np=2)
+    lose = lambda job: unlist(job, trial, steps.members(job.stamps())[0].host)  # noqa: E731
+    return measure(trial, REMOVAL.format(1), shape, lose, size=2)
+
+
+def removal_of_many(trial: Trial) -> Values:
+    """All ranks but one are on one host, the last one on another, which is removed.
+
+    The time depends on how processes find one another: each asks for the addresses of all others.
+    """
+    ranks = trial.pick(*RANKS)
+    staying = f"{jobs.HOSTS[0]}:{ranks - 1}"
+    shape = jobs.Shape(hosts=(staying, jobs.HOSTS[1]), max_np=ranks)
+    return measure(
+        trial,
+        REMOVAL.format(RANKS[0] - 1),
+        shape,
+        lambda job: unlist(job, trial, staying),
+        size=ranks,
+        steps_each=8,
+        start_s=MANY_START_S,
+        deadline_s=90.0,
+    )
+
+
+def kill(trial: Trial, size: int) -> Values:
+    """Kill one rank, another one in each repetition: the loss of rank 0, which coordinates, may cost more."""
+
+    def lose(job: jobs.Job) -> float:
+        return job.kill(steps.members(job.stamps())[trial.number % size].pid).mono
+
+    shape = jobs.Shape(hosts=jobs.HOSTS[:size], max_np=size)
+    return measure(trial, KILL.format(size, size - 1), shape, lose, size=size)
+
+
+def link_cut(trial: Trial) -> Values:
+    """Cut off the host of rank 1, which stays listed: nothing ends or is reset, only silence shows that it is gone."""
+    names = ("h1", "h2")
+    with netns.made(trial, names) as hosts:
+
+        def lose(job: jobs.Job) -> float:
+            lost = steps.members(job.stamps())[1].host
+            if lost not in names:
+                raise BenchmarkError(f"rank 1 says that it is on {lost!r}")
+            return hosts.cut(lost).mono
+
+        shape = jobs.Shape(
+            hosts=names,
+            max_np=2,
+            ours=("--heartbeat-timeout", str(LINK_TIMEOUT_S)),
+            within=hosts.within(trial.folder),
+            interface=netns.INTERFACE,
+        )
+        return measure(trial, CUT, shape, lose, size=2, start_s=MANY_START_S, deadline_s=40.0)
+
+
+def kill_case(size: int, repeats: int) -> Case:
+    """An odd number of ``repeats``: stock's times with three workers form two groups, and no median may lie between."""
+    quantity = KILL.format(size, size - 1)
+    return Case(
+        name=f"kill-recovery-{size}",
+        about=f"kill -9 of one of {size} workers; the others train on",
+        figures=(Figure(quantity, "median", bar_ratio=1.2, slack_s=0.05), Figure(quantity, "maximum")),
+        measure=lambda trial: kill(trial, size),
+        repeats=repeats,
+    )
+
+
+CASES: Final = (
+    kill_case(2, repeats=15),
+    kill_case(3, repeats=5),
+    Case(
+        name="link-cut",
+        about=f"one of 2 hosts is cut off; the other trains on (--heartbeat-timeout {LINK_TIMEOUT_S})",
+        figures=(Figure(CUT, bar_s=4.5),),
+        measure=link_cut,
+        repeats=2,
+        missing=netns.missing,
+    ),
+    Case(
+        name="graceful-removal",
+        about="one of 2 hosts is taken out of the hosts file; the other trains on",
+        figures=(Figure(REMOVAL.format(1), bar_s=0.25, bar_ratio=1 / 3),),
+        measure=removal,
+    ),
+    Case(
+        name="removal-16",
+        about=f"one of {RANKS[0]} ranks on one machine leaves; the others train on",
+        figures=(Figure(REMOVAL.format(RANKS[0] - 1), bar_ratio=1 / 5),),
+        measure=removal_of_many,
+        repeats=2,
+    ),
+)

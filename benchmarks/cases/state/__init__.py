@@ -1,0 +1,1 @@
+"""Commits, roll-backs, syncs and checkpoints."""

@@ -1,0 +1,163 @@
+"""A job on spot instances that come and go as in a published trace: how much work is in the weights at the end.
+
+Stock's part is done twice, with the same trace and training: by stock Horovod and by torchrun, each in a restart
+loop from its last ``torch.save``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, Literal
+
+import psutil
+
+from benchmarks import jobs, kept_work, replay
+from benchmarks.model import Case, Figure, Timing, Trial, Values
+
+Contender = Literal["ours", "stock", "torchrun"]
+
+HOSTS: Final = 4
+LASTS_S, QUICK_S = 240.0, 25.0
+"""Length of the whole trace, and of the part that a quick run replays."""
+NOTICE_S: Final = 10.0
+"""A third of the shortest notice of a cloud, in real seconds, as the reactions to it are."""
+BATCH: Final = 64
+SEED: Final = 4
+CHECKPOINT: Final = "2s"
+GLOO_S: Final = 10
+"""In stock's favour: with the usual 30 s some recoveries take a tenth of the replay."""
+STEPS, QUICK_STEPS = 60, 20
+SCRIPTS: Final = Path(__file__).parents[2] / "scripts"
+LAUNCHERS: Final = ("hvd_elastic_ext.cli", "benchmarks.scripts.torchrun_hosts")
+
+PEERS: Final = {"stock": "Horovod and torch.save", "torchrun": "torchrun and torch.save"}
+
+
+def quantities(contender: str) -> tuple[str, str, str]:
+    """The table's names of time, rate and loss beside a peer."""
+    beside = f"(stock: {PEERS[contender]})"
+    return f"time for 1,000 samples kept {beside}", f"samples kept {beside}", f"work that was lost {beside}"
+
+
+def names() -> Iterator[str]:
+    """Spellings of this machine's address: a separate host for every launcher, started without ssh."""
+    yield "localhost"
+    parts = (("127", "0x7f", "0177"), (".", ".0.", ".0.0.", ".00.", ".0x0.", ".00.00."), ("1", "01", "0x1", "0x01"))
+    yield from ("".join(spelling) for spelling in itertools.product(*parts))
+
+
+def measure(trial: Trial) -> Values:
+    """Ours once, or both peers one after the other."""
+    if trial.side == "ours":
+        found = played(trial, "ours", trial.folder)
+        return {name: timing for peer in PEERS for name, timing in zip(quantities(peer), found, strict=True)}
+    values: dict[str, Sequence[Timing]] = {}
+    for contender in ("stock", "torchrun"):
+        folder = trial.folder / contender
+        folder.mkdir()
+        values |= dict(zip(quantities(contender), played(trial, contender, folder), strict=True))
+    return values
+
+
+def played(trial: Trial, contender: Contender, folder: Path) -> list[list[Timing]]:
+    """The figures of one contender. The clock starts when all its hosts train."""
+    script = [str(SCRIPTS / "spot.py"), contender, str(folder / "stamps"), str(folder / "saved")]
+    hosts = list(itertools.islice(names(), 100))
+    with running(trial, contender, folder, hosts[:HOSTS], script) as job:
+        job.settle(HOSTS, steps_each=trial.pick(STEPS, QUICK_STEPS), timeout=3 * jobs.START_TIMEOUT_S)
+        events = replay.events(hosts=HOSTS, lasts_s=LASTS_S, notice_s=NOTICE_S, seed=SEED + trial.number)
+        since = time.monotonic()
+        play(job, events, hosts, until=since + trial.pick(LASTS_S, QUICK_S))
+        until = time.monotonic()
+        done = kept_work.work(job.stamps(), since=since, until=until)
+    rate = max(done.kept, 1) * BATCH / (until - since)
+    return [[Timing(1000.0 / rate)], [Timing(rate)], [Timing(100.0 * done.lost)]]
+
+
+@contextlib.contextmanager
+def running(
+    trial: Trial, contender: Contender, folder: Path, hosts: Sequence[str], script: Sequence[str]
+) -> Iterator[jobs.Job]:
+    """A contender's job, ended on leaving."""
+    job = jobs.Job(trial.side, folder)
+    job.set_hosts(jobs.lines(hosts))
+    try:
+        if contender == "torchrun":
+            command = [sys.executable, "-m", LAUNCHERS[1], str(job.hosts), str(HOSTS), *script]
+            job.launch(command)
+        else:
+            job.start(shape(trial, folder, hosts), [sys.executable, *script])
+        yield job
+    finally:
+        job.end()
+
+
+def shape(trial: Trial, folder: Path, hosts: Sequence[str]) -> jobs.Shape:
+    """A launcher in a restart loop."""
+    durable = ("--checkpoint-dir", str(folder / "checkpoints"), "--checkpoint-every", CHECKPOINT)
+    return jobs.Shape(
+        hosts=tuple(hosts),
+        max_np=HOSTS,
+        options=() if trial.side == "ours" else ("--gloo-timeout-seconds", str(GLOO_S)),
+        ours=durable,
+        within=(sys.executable, "-m", "benchmarks.scripts.restart_loop"),
+    )
+
+
+def play(job: jobs.Job, events: Sequence[replay.Event], hosts: Sequence[str], *, until: float) -> None:
+    """Add and remove hosts, each at its time."""
+    begun, listed = time.monotonic(), list(hosts[:HOSTS])
+    doing: dict[replay.What, Callable[[str], None]] = {
+        "comes": listed.append,
+        "told": listed.remove,
+        "gone": lambda name: listed.remove(name) if name in listed else None,
+    }
+    for event in events:
+        if begun + event.at_s > until:
+            break
+        time.sleep(max(0.0, begun + event.at_s - time.monotonic()))
+        name = hosts[event.host]
+        if event.what == "gone":
+            kill(job, name)
+        doing[event.what](name)
+        job.set_hosts(jobs.lines(listed))
+    time.sleep(max(0.0, until - time.monotonic()))
+
+
+def kill(job: jobs.Job, name: str) -> None:
+    """Kill everything on a host of this job at one moment."""
+    victims: list[psutil.Process] = []
+    for process in job.processes():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("HOROVOD_HOSTNAME") == name:
+                victims += [process, *_agents(process)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                os.kill(victim.pid, number)
+
+
+def _agents(process: psutil.Process) -> list[psutil.Process]:
+    """Our processes between a launcher and a training process."""
+    above = process.parents()
+    at = next((at for at, each in enumerate(above) if LAUNCHERS[0] in each.cmdline()), 0)
+    return above[:at]
+
+
+TIMES = [Figure(quantities(peer)[0], bar_ratio=1.0) for peer in PEERS]
+RATES = [Figure(quantities(peer)[1], unit="samples/s") for peer in PEERS]
+LOSSES = [Figure(quantities(peer)[2], unit="%") for peer in PEERS]
+CASE: Final = Case(
+    name="spot-trace",
+    about=f"{HOSTS} spot instances come and go as in a published trace; Horovod and torchrun save every 2 s or so",
+    figures=(*TIMES, *RATES, *LOSSES),
+    measure=measure,
+    repeats=1,
+)

@@ -1,0 +1,34 @@
+"""What actions know: the result of the latest look at the cluster. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from discover.selection.objects import Key, NodeView
+from discover.selection.operators import JobView
+from discover.selection.verdicts import Verdict
+from hvd_elastic_ext.core.hosts import Host
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """``published``: hosts by the UID of their pods. ``notes``: what a verdict does not say of a pod. ``nodes`` is None
+    where they may not be read, ``job`` where it is not known. ``advice``: what verdicts of failed pods tell people to
+    do."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    published: Mapping[str, Host] = field(default_factory=dict)
+    notes: Mapping[Key, str] = field(default_factory=dict)
+    nodes: Mapping[str, NodeView] | None = None
+    job: JobView | None = None
+    advice: str = ""
+
+    def owns(self, verdict: Verdict) -> bool:
+        """Whether a pod is the job's: by its controller where the job is known, else by its labels alone."""
+        return self.job is None or not self.job.uid or verdict.pod.owner == self.job.uid
+
+    def reason(self, verdict: Verdict) -> str:
+        """All that speaks against a pod, in one line, without the advice."""
+        said = verdict.reason.removesuffix(f"; {self.advice}") if self.advice else verdict.reason
+        return "; ".join(filter(None, [said, self.notes.get(verdict.pod.key, "")]))

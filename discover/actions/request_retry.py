@@ -1,0 +1,60 @@
+"""When requests that failed are sent again, and what is logged of that."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from discover.common.backoff import LONGEST_PAUSE, Backoff
+from discover.kube.transport import RECHECK_RIGHT, RequestFailed
+from hvd_elastic_ext.core.clock import Clock
+
+LOG = logging.getLogger("hvd-discover")
+
+FORBIDDEN_PAUSE: Final = 60.0
+"""Seconds after which a right may have been given, a quota may have room, or a webhook may agree."""
+
+
+class RequestRetry:
+    """``what`` begins each log line; ``manifest`` is the file that gives the right."""
+
+    def __init__(self, what: str, *, manifest: str, clock: Clock, draw: Callable[[], float]) -> None:
+        self._what = what
+        self._remedy = f"; docker/manifests/{manifest} gives the right"
+        self._clock = clock
+        self._draw = draw
+        self._backoff = Backoff()
+        self._not_before = 0.0
+        self._problem = ""
+        self._allowed = False
+
+    def due(self, now: float) -> bool:
+        return now >= self._not_before
+
+    def succeeded(self) -> None:
+        self._problem, self._allowed = "", True
+
+    def clear_problem(self) -> None:
+        """Log the next problem even if it is the same as the last."""
+        self._problem = ""
+
+    def wait(self, pause: float, problem: str, *, line: str = "", level: int = logging.WARNING) -> None:
+        """Wait ``pause`` seconds. The same ``problem`` is logged once (as ``line``) until a request succeeds."""
+        self._not_before = self._clock.mono() + pause
+        if self._problem != problem:
+            self._problem = problem
+            LOG.log(level, "%s: %s", self._what, line or problem)
+
+    def failed(self, error: RequestFailed, *, forbidden: bool) -> None:
+        """``forbidden``: the same is refused again until somebody changes something."""
+        lacks_right = error.lacks_right
+        if self._allowed and lacks_right:
+            self._allowed, self._not_before = False, self._clock.mono() + RECHECK_RIGHT
+            return
+        self._backoff, pause = self._backoff.failed(self._clock.mono(), self._draw())
+        if forbidden:
+            remedy = self._remedy if lacks_right else ""
+            self.wait(FORBIDDEN_PAUSE, remedy or "not allowed", line=f"{error}{remedy}")
+        else:
+            self.wait(max(pause, min(error.retry_after or 0.0, LONGEST_PAUSE)), str(error))

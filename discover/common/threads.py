@@ -1,0 +1,141 @@
+"""Threads beside the daemon's loop: a request to an API server may take seconds and must hold up nothing else."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from hvd_elastic_ext.core.clock import Clock
+
+LOG = logging.getLogger("hvd-discover")
+
+PAUSE_AFTER_ERROR: Final = 30.0
+"""Seconds to the next turn after an unexpected exception."""
+
+PATIENCE: Final = 0.1
+"""Seconds that a request may still take once its thread is to end."""
+
+INTERRUPT_GRACE: Final = 0.1
+"""Seconds for a thread to notice that its request was interrupted."""
+
+
+def _nothing() -> None:
+    """The default of callbacks."""
+
+
+class PeriodicThread:
+    """Calls ``turn`` again and again, each time after as many seconds as it returned (None: not before :meth:`wake`).
+
+    ``interrupt`` breaks off what the thread waits for. :meth:`stop` calls it once the thread had ``patience`` seconds
+    to end by itself, and waits for it ``grace`` seconds more. ``at_end`` is called last, in the thread. The thread is
+    a daemon thread: if it does not end, it ends with the process.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        turn: Callable[[], float | None],
+        *,
+        clock: Clock,
+        interrupt: Callable[[], None] = _nothing,
+        at_end: Callable[[], None] = _nothing,
+        patience: float = PATIENCE,
+        grace: float = INTERRUPT_GRACE,
+    ) -> None:
+        self._name = name
+        self._turn = turn
+        self._clock = clock
+        self._interrupt = interrupt
+        self._at_end = at_end
+        self._patience = patience
+        self._grace = grace
+        self._wake = threading.Event()
+        self._stop_at: float | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    @property
+    def stopping(self) -> bool:
+        return self._stop_at is not None
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Let the next turn come at once."""
+        self._wake.set()
+
+    def sleep(self, seconds: float) -> bool:
+        """Wait within a turn; return whether the thread is to end."""
+        return self.stopping or (self._clock.wait(self._wake, seconds) and self.stopping)
+
+    def begin_stop(self) -> None:
+        """Tell the thread to end, without waiting for it: so many threads end together. May be repeated."""
+        if self._stop_at is None:
+            self._stop_at = time.monotonic()
+        self._wake.set()
+        if not self._patience:
+            self._interrupt()
+
+    def stop(self) -> None:
+        """End the thread. May be repeated, and come before :meth:`start`."""
+        self.begin_stop()
+        if self._thread is threading.current_thread() or self._stop_at is None or not self.running:
+            return
+        patient_until = self._stop_at + self._patience
+        self._thread.join(max(0.0, patient_until - time.monotonic()))
+        until = max(patient_until, time.monotonic() if self._patience else 0.0) + self._grace
+        while self.running and time.monotonic() < until:
+            self._interrupt()  # more than once: a request may be on its way to be sent
+            self._thread.join(0.05)
+
+    def _run(self) -> None:
+        while not self.stopping:
+            self._wake.clear()
+            try:
+                pause = self._turn()
+            except Exception:
+                LOG.exception("%s: a defect of hvd-discover; trying again later", self._name)
+                pause = PAUSE_AFTER_ERROR
+            if not self.stopping:
+                self._clock.wait(self._wake, pause)
+        self._at_end()
+
+
+class Timer:
+    """Calls ``call`` once, at the earliest of the times given to :meth:`at`; then :meth:`at` has to be called again."""
+
+    def __init__(self, call: Callable[[], None], *, clock: Clock) -> None:
+        self._call = call
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._due: float | None = None
+        self._thread = PeriodicThread("timer", self._turn, clock=clock, patience=1.0)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._thread.stop()
+
+    def at(self, due: float) -> None:
+        """Ask for a call at ``due`` (monotonic seconds)."""
+        with self._lock:
+            if self._due is not None and self._due <= due:
+                return
+            self._due = due
+        self._thread.wake()
+
+    def _turn(self) -> float | None:
+        with self._lock:
+            if self._due is None or (left := self._due - self._clock.mono()) > 0:
+                return None if self._due is None else left
+            self._due = None
+        self._call()
+        return 0.0

@@ -1,0 +1,22 @@
+"""The values of a State as text: one writer and one reader for commits, for the sync between ranks, and for storage.
+
+Belongs here: the closed list of types, how each is written and read, and the lines of a commit's tree.
+
+Never here: what a State consists of, and the bytes of tensors. Reading imports nothing and calls no code of a script.
+
+The text is JSON. ``None``, bool, int, finite float, str, list, and dict with text as keys are what they are in JSON.
+Everything else is an object with one key::
+
+    {"$tensor": 12} {"$tensor": [12, "parameter"]}   tensor 12 of the commit; also "frozen" and "leaf"
+    {"$tuple": [...]} {"$set": [...]} {"$frozenset": [...]} {"$deque": [[...], maxlen]}
+    {"$dict": [[key, value], ...]}                   a dict with other keys, or with keys that begin with $
+    {"$ordered": [DICT, attributes]}                 an OrderedDict; a model's state_dict has an attribute
+    {"$default": ["list", DICT]} {"$counter": DICT}
+    {"$float": "nan"} {"$int": "0x1f"} {"$complex": [0.5, 1.0]} {"$bytes": base64}
+    {"$namedtuple": ["train:Point", {field: value}]} {"$dataclass": ["train:Best", {field: value}]}
+    {"$enum": ["train:Phase", "WARM_UP"]}
+    {"$array": ["<f4", [2, 3], "C", base64]} {"$scalar": ["<f4", base64]}
+    {"$dtype": "float32"} {"$device": "cuda:0"} {"$size": [2, 3]} {"$sparse": [indices, values, [2, 3]]}
+
+What lies in several places is written in each of them; only a tensor is one thing again.
+"""

@@ -1,0 +1,300 @@
+"""Text back into values. What somebody else wrote is data: nothing is imported, and no code of a script is called."""
+
+from __future__ import annotations
+
+import base64
+import collections
+import dataclasses
+import enum
+import json
+import math
+import re
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from hvd_elastic_ext.checkpoint.values import records
+from hvd_elastic_ext.core.errors import Permanent
+
+CLASHING: Final = 100
+"""Keys of one dict, or members of one set, that may have the same hash: each is compared with all the others."""
+
+_WIDEST: Final = 4096
+"""Bytes of an element of an array without elements."""
+_LONGEST_WHY: Final = 300
+_DTYPE: Final = re.compile(r"[<>|=]?[biufcmMSU]\d{0,10}(\[\w{1,8}(/\d{1,9})?\])?")
+_UNREADABLE: Final = (
+    ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RuntimeError, MemoryError, struct.error,
+)  # fmt: skip
+"""What text ends in that the writer has not written. ``RecursionError`` is one of them."""
+
+TensorAt = Callable[[int, str], Any]
+"""Gives the tensor of a number. The text says that it was a "parameter", "frozen", a "leaf", or (empty) another one."""
+
+
+def read(text: str, tensor: TensorAt, *, source: str = "another rank") -> Any:
+    """Return the value that :func:`write` wrote, with what ``tensor`` gives in the places of tensors.
+
+    The time and memory are in proportion to the text. Raises :class:`Permanent` for any other text, and for a class of
+    the script that no imported module has.
+    """
+    return _read(text, _Reader(tensor), source)
+
+
+def plain(text: str, tensor: TensorAt) -> Any:
+    """As :func:`read`, for programs that have not imported the training script.
+
+    A dataclass or a named tuple becomes ``{"train:Best": {"loss": 0.5}}``, an enumeration's member
+    ``"train:Phase.WARM_UP"``. Where such a dict cannot be, as a key or in a set, it becomes a tuple of its items.
+    """
+    return _read(text, _Plain(tensor), "a checkpoint")
+
+
+def check(text: str) -> None:
+    """Raise :class:`Permanent` if ``text`` is no value of this notation, without making anything of it."""
+    try:
+        json.loads(text, object_hook=_checked, parse_constant=_refuse)
+    except (ValueError, LookupError, RecursionError, MemoryError) as error:
+        raise Permanent(f"a value cannot be read: {str(error)[:_LONGEST_WHY]}") from None
+
+
+def _checked(found: dict[str, Any]) -> None:
+    for tag in found if len(found) == 1 else ():
+        if tag[:1] == "$":
+            _MAKERS[tag]
+
+
+def _read(text: str, reader: _Reader, source: str) -> Any:
+    try:
+        return json.loads(text, object_hook=reader.made, parse_constant=_refuse)
+    except ImportError as error:
+        raise Permanent(f"{' '.join(str(error).split())}; install what the training used") from error
+    except _UNREADABLE as error:
+        why = " ".join(str(error).split())[:_LONGEST_WHY] or type(error).__name__
+        raise Permanent(f"the State of {source} cannot be read: {why}; it is damaged or crafted") from error
+
+
+def _refuse(word: str) -> Any:
+    raise ValueError(f"{word} is no JSON")
+
+
+class _Reader:
+    """Makes values of JSON objects, the innermost ones first."""
+
+    def __init__(self, tensor: TensorAt) -> None:
+        self._tensor = tensor
+        self._tensors: dict[tuple[int, str], Any] = {}
+
+    def made(self, found: dict[str, Any]) -> Any:
+        if len(found) != 1:
+            return found
+        ((tag, given),) = found.items()
+        if tag[:1] != "$":
+            return found
+        return _MAKERS[tag](self, given)
+
+    def tensor(self, given: Any) -> Any:
+        number, kind = given if type(given) is list else (given, "")
+        if type(number) is not int or number < 0 or type(kind) is not str:
+            raise TypeError("a tensor without a number")
+        if (number, kind) not in self._tensors:
+            self._tensors[number, kind] = self._tensor(number, kind)
+        return self._tensors[number, kind]
+
+    def keys(self, values: list[Any]) -> list[Any]:
+        """``values``, which are about to be hashed."""
+        if len(values) > CLASHING:
+            ((_, count),) = collections.Counter(map(hash, values)).most_common(1)
+            if count > CLASHING:
+                raise ValueError(f"{count} keys of one dict or set have the same hash")
+        return values
+
+    def pairs(self, given: Any) -> dict[Any, Any]:
+        pairs = [(key, value) for key, value in _list(given)]
+        return dict(zip(self.keys([key for key, _ in pairs]), [value for _, value in pairs], strict=True))
+
+    def record(self, tag: str, given: Any) -> Any:
+        name, content = given
+        kind = records.imported(name) if type(name) is str else None
+        if kind is None:
+            raise Permanent(
+                f"the State holds a {str(name)[:200]!r}, a class that no imported module has: "
+                "import the module, and define the class as in the script that wrote it"
+            )
+        if tag == "$enum" and issubclass(kind, enum.Enum):
+            return kind.__members__[content]
+        if tag == "$namedtuple" and records.is_named_tuple(kind):
+            return tuple.__new__(kind, _fields(kind, content, vars(kind)["_fields"]))
+        if tag == "$dataclass" and records.is_plain_dataclass(kind):
+            made: Any = object.__new__(kind)
+            names = [field.name for field in dataclasses.fields(kind)]
+            for field, value in zip(names, _fields(kind, content, names), strict=True):
+                object.__setattr__(made, field, value)
+            return made
+        raise ValueError(f"{name} is no {tag[1:]}")
+
+
+class _Plain(_Reader):
+    def keys(self, values: list[Any]) -> list[Any]:
+        return super().keys([_hashable(value) for value in values])
+
+    def record(self, tag: str, given: Any) -> Any:
+        name, content = given
+        if type(name) is not str or type(content) is not (str if tag == "$enum" else dict):
+            raise TypeError("a value of a class without a name")
+        return f"{name}.{content}" if tag == "$enum" else {name: content}
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return tuple((key, _hashable(inner)) for key, inner in value.items())
+    return tuple(map(_hashable, value)) if isinstance(value, tuple | list) else value
+
+
+def _fields(kind: type, content: Any, names: Any) -> list[Any]:
+    if type(content) is not dict or content.keys() != set(names):
+        raise Permanent(
+            f"the State holds a {records.name_of(kind)} with the fields {sorted(content)!s:.200}, and here it has "
+            f"{sorted(names)!s:.200}; use the class of the script that wrote it"
+        )
+    return [content[name] for name in names]
+
+
+def _list(given: Any) -> list[Any]:
+    if type(given) is not list:
+        raise TypeError(f"a {type(given).__name__} in place of a list")
+    return given
+
+
+def _dict(given: Any) -> dict[Any, Any]:
+    if type(given) is not dict:
+        raise TypeError(f"a {type(given).__name__} in place of a dict")
+    return given
+
+
+def _bytes(text: Any) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _ordered(reader: _Reader, given: Any) -> Any:
+    content, attributes = given
+    made = collections.OrderedDict(_dict(content))
+    if type(attributes) is not dict or any(hasattr(made, name) for name in attributes):
+        raise TypeError("an ordered dict with odd attributes")
+    vars(made).update(attributes)
+    return made
+
+
+def _default(reader: _Reader, given: Any) -> Any:
+    name, content = given
+    return collections.defaultdict(None if name is None else records.FACTORIES[name], _dict(content))
+
+
+def _deque(reader: _Reader, given: Any) -> Any:
+    items, most = given
+    return collections.deque(_list(items), most)
+
+
+def _complex(reader: _Reader, given: Any) -> complex:
+    real, imaginary = given
+    return complex(float(real), float(imaginary))
+
+
+def _int(reader: _Reader, given: Any) -> int:
+    if not re.fullmatch(r"-?0x[0-9a-f]+", given):
+        raise ValueError("an integer of an odd form")
+    return int(given, 16)
+
+
+def _float(reader: _Reader, given: Any) -> float:
+    found: float = struct.unpack(">d", bytes.fromhex(given))[0]
+    return found
+
+
+def _array(reader: _Reader, given: Any) -> Any:
+    import numpy
+
+    word, shape, order, text = given
+    dtype, data = _dtype(word), _bytes(text)
+    count = math.prod(_counts(shape))
+    if count * dtype.itemsize != len(data) or dtype.itemsize > max(len(data), _WIDEST):
+        raise ValueError("an array of another size than its bytes")
+    if not data:
+        return numpy.zeros(tuple(shape), dtype)
+    return numpy.frombuffer(data, dtype).reshape(tuple(shape), order="F" if order == "F" else "C").copy("K")
+
+
+def _scalar(reader: _Reader, given: Any) -> Any:
+    word, text = given
+    return _array(reader, [word, [1], "C", text])[0]
+
+
+def _dtype(word: Any) -> Any:
+    import numpy
+
+    dtype = numpy.dtype(word) if type(word) is str and _DTYPE.fullmatch(word) else None
+    if dtype is None or not dtype.itemsize:
+        raise TypeError(f"{word!r:.60} is no plain type of NumPy's")
+    return dtype
+
+
+def _counts(given: Any) -> list[int]:
+    if len(_list(given)) > 64 or not all(type(count) is int and 0 <= count < 1 << 62 for count in given):
+        raise ValueError("a shape that nothing has")
+    return list(given)
+
+
+def _torch_dtype(reader: _Reader, given: Any) -> Any:
+    import torch
+
+    found = vars(torch).get(given)
+    if not isinstance(found, torch.dtype):
+        raise TypeError(f"{given!r:.60} is no type of torch's")
+    return found
+
+
+def _device(reader: _Reader, given: Any) -> Any:
+    import torch
+
+    return torch.device(str(given))
+
+
+def _size(reader: _Reader, given: Any) -> Any:
+    import torch
+
+    return torch.Size(_counts(given))
+
+
+def _sparse(reader: _Reader, given: Any) -> Any:
+    import torch
+
+    indices, values, size = given
+    if not isinstance(indices, torch.Tensor) or not isinstance(values, torch.Tensor):
+        raise TypeError("a sparse tensor of no tensors")
+    return torch.sparse_coo_tensor(indices, values, _counts(size), is_coalesced=True, check_invariants=True)
+
+
+_MAKERS: Final[Mapping[str, Callable[[_Reader, Any], Any]]] = {
+    "$tensor": _Reader.tensor,
+    "$tuple": lambda reader, given: tuple(_list(given)),
+    "$set": lambda reader, given: set(reader.keys(_list(given))),
+    "$frozenset": lambda reader, given: frozenset(reader.keys(_list(given))),
+    "$deque": _deque,
+    "$dict": _Reader.pairs,
+    "$ordered": _ordered,
+    "$default": _default,
+    "$counter": lambda reader, given: collections.Counter(_dict(given)),
+    "$int": _int,
+    "$float": _float,
+    "$complex": _complex,
+    "$bytes": lambda reader, given: _bytes(given),
+    "$namedtuple": lambda reader, given: reader.record("$namedtuple", given),
+    "$dataclass": lambda reader, given: reader.record("$dataclass", given),
+    "$enum": lambda reader, given: reader.record("$enum", given),
+    "$array": _array,
+    "$scalar": _scalar,
+    "$dtype": _torch_dtype,
+    "$device": _device,
+    "$size": _size,
+    "$sparse": _sparse,
+}

@@ -1,0 +1,274 @@
+"""Values as text. The notation is in the folder's ``__init__``."""
+
+from __future__ import annotations
+
+import base64
+import collections
+import dataclasses
+import enum
+import json
+import math
+import struct
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from hvd_elastic_ext.checkpoint.values import records
+
+DEEPEST: Final = 100
+"""Levels of containers in containers."""
+MOST: Final = 1 << 22
+"""Containers in one value. A value that holds another one twice at each of many levels has more."""
+
+_PATH: Final = 200
+_LONG: Final = 1024
+"""Bits of an integer from which on it is written in hexadecimal: decimal digits take quadratic time."""
+
+_FEW: Final = 16
+"""Longer lists of scalars go to Python's own encoder, which is faster and slower to call."""
+
+_string: Final[Callable[[str], str]] = json.encoder.encode_basestring
+_DIRECT: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_SCALARS: Final = frozenset({int, float, bool, str, type(None)})
+
+
+class Unfit(ValueError):
+    """A State cannot hold this value. ``path`` says where it is, as an expression after the value's name."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(problem)
+        self.path = ""
+
+    def within(self, key: object) -> None:
+        """The value is at ``key`` of a container."""
+        self.path = f"[{repr(key)[:40]}]{self.path}"[:_PATH]
+
+
+def write(value: Any, tensors: list[Tensor]) -> str:
+    """Return ``value`` as one line of text, and append its tensors to ``tensors``, uncopied.
+
+    Raises :class:`Unfit` for a value that is not of the closed list of types.
+    """
+    return _Writer(tensors).form(value)
+
+
+def is_fit(value: object) -> bool:
+    """Whether :func:`write` takes ``value``."""
+    try:
+        write(value, [])
+    except Unfit:
+        return False
+    return True
+
+
+def is_parameter(tensor: Tensor) -> bool:
+    """Whether it is a module's parameter. ``isinstance`` is slow for the thousands of a commit."""
+    kind = type(tensor)
+    return kind is nn.Parameter or (kind is not Tensor and isinstance(tensor, nn.Parameter))
+
+
+class _Writer:
+    __slots__ = ("_depth", "_known", "_left", "_tensors")
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._tensors = tensors
+        self._known: dict[int, str] = {}
+        self._depth = 0
+        self._left = MOST
+
+    def form(self, value: Any) -> str:
+        return _FORMS.get(type(value), _other)(self, value)
+
+    def _deeper(self) -> None:
+        self._depth += 1
+        self._left -= 1
+        if self._depth > DEEPEST:
+            raise Unfit(f"it is nested more than {DEEPEST} levels deep, or holds itself")
+        if self._left < 0:
+            raise Unfit(f"it has more than {MOST} lists and dicts; keep numbers in a tensor or an array")
+
+    def items(self, values: Iterable[Any]) -> list[str]:
+        """The text of each value."""
+        texts: list[str] = []
+        self._deeper()
+        try:
+            for value in values:
+                texts.append(_FORMS.get(type(value), _other)(self, value))
+        except Unfit as unfit:
+            unfit.within(len(texts))
+            raise
+        self._depth -= 1
+        return texts
+
+    def sequence(self, values: Collection[Any]) -> str:
+        if len(values) > _FEW and _SCALARS.issuperset(map(type, values)):
+            try:
+                return _DIRECT(list(values))
+            except ValueError:  # a number that JSON does not have
+                pass
+        return f"[{','.join(self.items(values))}]"
+
+    def mapping(self, values: Mapping[Any, Any]) -> str:
+        texts: list[str] = []
+        as_object = _TEXT.issuperset(map(type, values)) and "\0$" not in "\0" + "\0".join(values)
+        self._deeper()
+        key = None
+        try:
+            if as_object:
+                for key, value in values.items():
+                    texts.append(f"{_string(key)}:{_FORMS.get(type(value), _other)(self, value)}")
+            else:
+                for key, value in values.items():
+                    texts.append(f"[{self.form(key)},{_FORMS.get(type(value), _other)(self, value)}]")
+        except Unfit as unfit:
+            unfit.within(key)
+            raise
+        self._depth -= 1
+        return f"{{{','.join(texts)}}}" if as_object else f'{{"$dict":[{",".join(texts)}]}}'
+
+    def ordered(self, value: collections.OrderedDict[Any, Any]) -> str:
+        return f'{{"$ordered":[{self.mapping(value)},{self.mapping(vars(value))}]}}'
+
+    def default(self, value: collections.defaultdict[Any, Any]) -> str:
+        factory = value.default_factory
+        name = None if factory is None else getattr(factory, "__name__", "")
+        if factory is not None and records.FACTORIES.get(name or "") is not factory:
+            raise Unfit(
+                f"it is a defaultdict of {factory!r:.80}; a State takes those of {', '.join(records.FACTORIES)}"
+            )
+        return f'{{"$default":[{json.dumps(name)},{self.mapping(value)}]}}'
+
+    def tensor(self, value: Tensor) -> str:
+        known = self._known.get(id(value))
+        if known is None:
+            known = self._known[id(value)] = self._placed(value)
+        return known
+
+    def _placed(self, value: Tensor) -> str:
+        problem = _unfit(value)
+        if problem:
+            raise Unfit(problem)
+        if value.layout == torch.sparse_coo:
+            dense = value.detach().coalesce()
+            parts = ",".join(map(self._placed, (dense.indices(), dense.values())))
+            return f'{{"$sparse":[{parts},{list(dense.shape)}]}}'
+        number = len(self._tensors)
+        self._tensors.append(value)
+        if is_parameter(value):
+            return f'{{"$tensor":[{number},"{"parameter" if value.requires_grad else "frozen"}"]}}'
+        if value.requires_grad and value.is_leaf:
+            return f'{{"$tensor":[{number},"leaf"]}}'
+        return f'{{"$tensor":{number}}}'
+
+
+def _unfit(tensor: Tensor) -> str | None:
+    """Why a tensor would not come back as what it is; None if it would."""
+    kind = type(tensor)
+    if tensor.is_quantized or tensor.is_meta:
+        return f"{'quantized' if tensor.is_quantized else 'meta'} tensors are not taken; keep it outside the State"
+    if tensor.is_nested or tensor.layout not in (torch.strided, torch.sparse_coo):
+        what = "nested tensors" if tensor.is_nested else "tensors"
+        return f"{what} of layout {tensor.layout} are not taken; keep a dense one"
+    if kind is not Tensor and kind is not nn.Parameter:
+        if nn.parameter.is_lazy(tensor):
+            return "it has parameters that are not initialised yet; run one forward pass first"
+        if not isinstance(tensor, nn.Parameter | nn.Buffer):
+            return f"tensors of the class {kind.__name__} would come back as plain ones; keep a plain one"
+    return None
+
+
+def _int(writer: _Writer, value: int) -> str:
+    return int.__repr__(value) if value.bit_length() < _LONG else f'{{"$int":"{value:#x}"}}'
+
+
+def _float(writer: _Writer, value: float) -> str:
+    if math.isfinite(value):
+        return float.__repr__(value)
+    return f'{{"$float":"{struct.pack(">d", value).hex()}"}}'
+
+
+def _based(data: bytes) -> str:
+    return f'"{base64.b64encode(data).decode("ascii")}"'
+
+
+def _bytes(writer: _Writer, value: bytes) -> str:
+    return f'{{"$bytes":{_based(value)}}}'
+
+
+_TEXT: Final = frozenset({str})
+_FORMS: Final[dict[type, Callable[[_Writer, Any], str]]] = {
+    type(None): lambda writer, value: "null",
+    bool: lambda writer, value: "true" if value else "false",
+    int: _int,
+    float: _float,
+    str: lambda writer, value: _string(value),
+    complex: lambda writer, value: f'{{"$complex":[{_float(writer, value.real)},{_float(writer, value.imag)}]}}',
+    bytes: _bytes,
+    Tensor: _Writer.tensor,
+    nn.Parameter: _Writer.tensor,
+    dict: _Writer.mapping,
+    list: _Writer.sequence,
+    tuple: lambda writer, value: f'{{"$tuple":{writer.sequence(value)}}}',
+    set: lambda writer, value: f'{{"$set":[{",".join(sorted(writer.items(value)))}]}}',
+    frozenset: lambda writer, value: f'{{"$frozenset":[{",".join(sorted(writer.items(value)))}]}}',
+    collections.deque: lambda writer, value: f'{{"$deque":[{writer.sequence(value)},{json.dumps(value.maxlen)}]}}',
+    collections.OrderedDict: _Writer.ordered,
+    collections.defaultdict: _Writer.default,
+    collections.Counter: lambda writer, value: f'{{"$counter":{writer.mapping(value)}}}',
+    torch.Size: lambda writer, value: f'{{"$size":{list(value)}}}',
+    torch.dtype: lambda writer, value: f'{{"$dtype":"{str(value).removeprefix("torch.")}"}}',
+    torch.device: lambda writer, value: f'{{"$device":"{value}"}}',
+}
+
+
+def _other(writer: _Writer, value: Any) -> str:
+    kind = type(value)
+    numpy: Any = sys.modules.get("numpy")
+    if isinstance(value, Tensor):
+        return writer.tensor(value)
+    if numpy is not None and (kind is numpy.ndarray or isinstance(value, numpy.generic)):
+        return _numpy(value, is_array=kind is numpy.ndarray)
+    if isinstance(value, enum.Enum):
+        if kind.__members__.get(value.name) is not value:
+            raise Unfit(f"it is {value!r:.80}, several members of {kind.__name__} as one")
+        return f'{{"$enum":[{_name(kind)},{_string(value.name)}]}}'
+    if records.is_named_tuple(kind):
+        return f'{{"$namedtuple":[{_name(kind)},{writer.mapping(dict(zip(kind._fields, value, strict=True)))}]}}'
+    if records.is_plain_dataclass(kind):
+        fields = {field.name: getattr(value, field.name, _MISSING) for field in dataclasses.fields(kind)}
+        more = getattr(value, "__dict__", {}).keys() - fields.keys()
+        if more:
+            raise Unfit(f"it is a {kind.__name__} with {min(more)!r}, which is no field of that dataclass")
+        return f'{{"$dataclass":[{_name(kind)},{writer.mapping(fields)}]}}'
+    raise Unfit(_refusal(value))
+
+
+_MISSING: Final = object()
+
+
+def _refusal(value: Any) -> str:
+    kind = type(value)
+    if callable(getattr(value, "state_dict", None)) and not isinstance(value, type):
+        return f"it is a {kind.__name__}, which needs a name of its own in the State: TorchState(..., NAME=it)"
+    what = f"the {kind.__name__} {value!r:.80}" if callable(value) else f"a {kind.__module__}.{kind.__qualname__}"
+    return f"it is {what}, and no plain value; give it state_dict and load_state_dict, or use elastic.Checkpoint"
+
+
+def _name(kind: type) -> str:
+    name = records.name_of(kind)
+    if records.imported(name) is not kind:
+        raise Unfit(f"its class {name} is not found under that name; define it at the top level of a module")
+    return _string(name)
+
+
+def _numpy(value: Any, *, is_array: bool) -> str:
+    dtype = value.dtype
+    if dtype.kind not in "biufcmMSU" or dtype.metadata is not None or not dtype.itemsize:
+        raise Unfit(f"it is NumPy data of the type {dtype}; a State takes truth values, numbers, times and text")
+    if not is_array:
+        return f'{{"$scalar":["{dtype.str}",{_based(value.tobytes())}]}}'
+    order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
+    return f'{{"$array":["{dtype.str}",{list(value.shape)},"{order}",{_based(value.tobytes(order))}]}}'

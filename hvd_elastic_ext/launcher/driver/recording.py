@@ -1,0 +1,163 @@
+"""Events and what was done about them, as lines of JSON: a file from which the same driver decides the same again.
+
+The first line of a launcher's part says with what it began; each other line is an event with its time and what the
+driver then wanted done. Neither environments nor keys are in it: the executor adds those.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields
+from typing import Any, Final
+
+from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.core.journal import Sink
+from hvd_elastic_ext.launcher.driver import events
+from hvd_elastic_ext.launcher.driver.events import Event
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.health import ledger_json
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.state import actions
+from hvd_elastic_ext.launcher.state.actions import Action
+from hvd_elastic_ext.launcher.state.rules import Rules
+
+VERSION: Final = 1
+_PLAIN: Final[Mapping[str, type[Event]]] = {
+    kind.__name__: kind
+    for kind in (
+        events.AgentJoined,
+        events.AgentUnfit,
+        events.AgentLost,
+        events.LaunchEnded,
+        events.AgentEnded,
+        events.News,
+        events.Overslept,
+        events.PeersMoved,
+        events.WorldNotBegun,
+        events.Look,
+    )
+}
+"""Events whose fields are what JSON knows."""
+
+
+class Recorder:
+    """Writes the file. A sink that fails loses lines and stops no job."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def begun(self, start: Mapping[str, Any]) -> None:
+        """A launcher begins; ``start`` is what a replay needs to begin likewise."""
+        self._write({"recording": VERSION, **start})
+
+    def happened(self, now: float, event: Event, done: Iterable[Action], again_at: float | None = None) -> None:
+        """An event has happened, or the driver has looked, and wants ``done``; ``again_at``: when it looks next."""
+        self._write({"mono": now, "event": to_json(event, now), "done": described(done), "again_at": again_at})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        try:
+            self._sink.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+            self._sink.flush()
+        except OSError:
+            return  # whoever made the sink says so
+
+
+# --- events
+
+
+def to_json(event: Event, now: float) -> dict[str, Any]:
+    """An event at ``now`` (mono) as JSON. What a process has printed is left out: nothing is decided by it."""
+    kind = type(event).__name__
+    match event:
+        case events.News(host, {"event": "output"}):
+            return {"kind": kind, "host": host, "news": {"event": "output"}}
+        case events.HostsChanged(hosts, departing):
+            return {"kind": kind, "hosts": [asdict(host) for host in hosts], "departing": dict(departing)}
+        case events.Expected(hosts_left, until):
+            return {"kind": kind, "hosts": [asdict(host) for host in hosts_left], "until": until}
+        case events.HealthChanged(ledger, name, more):
+            told = ledger_json.to_json(ledger, now, wall=now)
+            return {"kind": kind, "ledger": told, "event": name, "fields": dict(more)}
+        case events.End(why):
+            number = why.signal_number if isinstance(why, Interrupted) else None
+            return {"kind": kind, "why": str(why), "signal": number}
+    return {"kind": kind, **{field.name: getattr(event, field.name) for field in fields(event)}}
+
+
+def from_json(told: Mapping[str, Any], now: float) -> Event:
+    """The event that :func:`to_json` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+    kind = told["kind"]
+    if kind in _PLAIN:
+        return _PLAIN[kind](**{name: value for name, value in told.items() if name != "kind"})
+    return _READERS[kind](told, now)
+
+
+def _hosts_changed(told: Mapping[str, Any], _: float) -> Event:
+    departing = {host: (str(reason), by) for host, (reason, by) in told["departing"].items()}
+    return events.HostsChanged(HostSet(tuple(Host(**host) for host in told["hosts"])), departing)
+
+
+def _end(told: Mapping[str, Any], _: float) -> Event:
+    number, why = told["signal"], told["why"]
+    return events.End(JobFailed(why) if number is None else Interrupted(number, why))
+
+
+_READERS: Final[Mapping[str, Callable[[Mapping[str, Any], float], Event]]] = {
+    "HostsChanged": _hosts_changed,
+    "Expected": lambda told, _: events.Expected(tuple(Host(**host) for host in told["hosts"]), told["until"]),
+    "HealthChanged": lambda told, now: events.HealthChanged(
+        ledger_json.from_json(told["ledger"], now, wall=now), told["event"], told["fields"]
+    ),
+    "End": _end,
+}
+
+
+# --- rules
+
+
+def rules_to_json(rules: Rules) -> dict[str, Any]:
+    """The rules of a job as JSON."""
+    plain = {field.name: getattr(rules, field.name) for field in fields(Rules)}
+    nested = {name: plain[name] for name in ("limits", "durability", "commit_every")}
+    return {**plain, **{name: None if value is None else asdict(value) for name, value in nested.items()}}
+
+
+def rules_from_json(told: Mapping[str, Any]) -> Rules:
+    """The rules that :func:`rules_to_json` wrote. Raises as :func:`from_json`."""
+    limits = Limits(**{**told["limits"], "allowed": tuple(told["limits"]["allowed"])})
+    how, cadence = told["durability"], told["commit_every"]
+    return Rules(
+        **{
+            **told,
+            "limits": limits,
+            "cooldown_s": tuple(told["cooldown_s"]),
+            "durability": None if how is None else Durability(**{**how, "every": Cadence(**how["every"])}),
+            "commit_every": None if cadence is None else Cadence(**cadence),
+        }
+    )
+
+
+# --- what was done
+
+
+def described(done: Iterable[Action]) -> list[str]:
+    """One line for each action, in which all is that was decided."""
+    return [_described(action) for action in done]
+
+
+def _described(action: Action) -> str:
+    match action:
+        case actions.Record(event, generation, more, _):
+            return f"journal {event} {generation} {_text(more)}"
+        case actions.Send(host, order) | actions.SendCommit(host, order):
+            return f"{type(action).__name__} {host} {_text(order)}"
+        case actions.StartAgent(Host(name=name)) | actions.EndAgent(Host(name=name)):
+            return f"{type(action).__name__} {name}"
+    told = {field.name: getattr(action, field.name) for field in fields(action)}
+    return f"{type(action).__name__} {_text(told)}"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, default=str)

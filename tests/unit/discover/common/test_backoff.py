@@ -1,0 +1,45 @@
+"""How long a server that fails is left alone."""
+
+import random
+
+import pytest
+
+from discover.common.backoff import LONGEST_PAUSE, RESET_AFTER, Backoff
+
+
+def pauses(count: int, draw) -> list[float]:
+    backoff, now, waited = Backoff(), 0.0, []
+    for _ in range(count):
+        backoff, pause = backoff.failed(now, draw())
+        waited.append(pause)
+        now += pause
+    return waited
+
+
+def test_pauses_double_from_less_than_a_second_to_half_a_minute():
+    assert pauses(8, lambda: 0.0) == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_at_random_up_to_as_much_is_added_but_never_beyond_the_longest_pause(seed):
+    waited = pauses(12, random.Random(seed).random)
+    for number, pause in enumerate(waited):
+        least = min(LONGEST_PAUSE, 0.8 * 2**number)
+        assert least <= pause <= min(LONGEST_PAUSE, 2 * least)
+
+
+def test_after_two_quiet_minutes_a_failure_is_a_first_one():
+    backoff = Backoff()
+    for _ in range(9):
+        backoff, _ = backoff.failed(0.0, 0.0)
+    assert backoff.failed(RESET_AFTER, 0.0)[1] == LONGEST_PAUSE
+    assert backoff.failed(RESET_AFTER + 1.0, 0.0)[1] == 0.8
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rule_06_a_server_that_is_down_is_tried_few_times(seed):
+    """And the bar for ten minutes. Each try is one connection."""
+    waited = pauses(100, random.Random(seed).random)
+    tries = [sum(waited[:number]) for number in range(100)]  # the moment of each of them
+    assert sum(at < 300 for at in tries) <= 16
+    assert sum(at < 600 for at in tries) <= 35

@@ -1,0 +1,151 @@
+"""A recording of what a launcher was told is enough for the driver to decide the same again."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext import cli
+from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.hosts import Host
+from hvd_elastic_ext.launcher.driver import events
+from hvd_elastic_ext.launcher.driver.recording import Recorder, from_json, rules_from_json, rules_to_json, to_json
+from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
+from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Subject
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from hvd_elastic_ext.launcher.state.rules import Rules
+from tests.unit.launcher.model.history import History, drawn, script
+from tests.unit.launcher.model.play import play
+
+NOW = 1000.0
+RULES = Rules(
+    Limits(2, 1, 8, (2, 4), 0.5),
+    cooldown_s=(2.0, 8.0),
+    heartbeat_timeout_s=3.0,
+    standby_timeout_s=15.0,
+    orphan_grace_s=8.0,
+    commit_wait_s=6.0,
+    elastic_timeout_s=120.0,
+    reset_limit=3,
+    failure_budget=4,
+    below_min="sleep",
+    progress_timeout_s=None,
+    restart_stalled=False,
+    drain_stragglers=True,
+    durability=Durability("/store", Cadence(seconds=5.0), mark="this"),
+    commit_every=Cadence(steps=3),
+    sleep_after_s=1.0,
+)
+BLOCKED = HealthLedger().block(Subject("host", "a"), NOW + 60.0, "bad fan")
+CHAOS = script("""
+0 hosts a:2 b:1
+6 kill a
+9 hosts a:2 b:1 c:1
+14 cut b
+22 back b
+25 launcher 0.5
+40 block a
+44 clear a
+46 notice b 20
+""")
+
+
+def recorded(history: History, path: Path) -> None:
+    lines = io.StringIO()
+    assert play(history, recorder=Recorder(lines)) is None
+    path.write_text(lines.getvalue())
+
+
+@pytest.mark.parametrize("history", [CHAOS, *(drawn(random.Random(seed).randrange) for seed in range(12))])
+def test_recorded_events_lead_to_the_same_decisions(
+    history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded(history, tmp_path / "events")
+    assert cli.main(["events", "--replay", str(tmp_path / "events"), "--quiet"]) == 0
+    assert "the same decisions" in capsys.readouterr().out
+
+
+def test_a_decision_that_is_another_one_is_named_with_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "events"
+    recorded(CHAOS, path)
+    lines = path.read_text().splitlines()
+    number = next(index for index, line in enumerate(lines) if "journal resized" in line)
+    path.write_text("\n".join([*lines[:number], lines[number].replace("journal resized", "journal slept", 1), ""]))
+    assert cli.main(["events", "--replay", str(path), "--quiet"]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith(f"{path}:{number + 1}: ")
+    assert "was answered with 'journal slept" in out
+
+
+def test_the_state_can_be_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recorded(CHAOS, tmp_path / "events")
+    assert cli.main(["events", "--replay", str(tmp_path / "events"), "--quiet", "--state"]) == 0
+    assert capsys.readouterr().out.startswith("JobState(rules=")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "is empty"),
+        ("hello\n", ":1: is no JSON"),
+        ("[]\n", ":1: no recorded event"),
+        ('{"recording":99}\n', "version 99"),
+        ('{"mono":1,"event":{"kind":"Look"},"done":[],"again_at":null}\n', "before the launcher has begun"),
+        ('{"recording":1,"mono":1}\n', ":1: no recorded event"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_refused_in_one_line(
+    content: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "events"
+    path.write_text(content)
+    assert cli.main(["events", "--replay", str(path)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert said in line
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        events.HostsChanged(hosts=events.HostSet((Host("a", 2, "u", "n", "l"),)), departing={"b": ("drained", 7.5)}),
+        events.AgentJoined("a", {"facts": {"cpus": 2}}),
+        events.AgentUnfit("a", "no torch"),
+        events.AgentLost("a", "reset"),
+        events.LaunchEnded("a", 255, "no route"),
+        events.AgentEnded("a", 0, ""),
+        events.News("a", {"event": "beats", "slots": {"0": {"life": 1}}}),
+        events.Overslept(2.5),
+        events.PeersMoved(None),
+        events.Expected((Host("a", 1),), 12.5),
+        events.HealthChanged(
+            HealthLedger().block(Subject("host", "a"), NOW + 60.0, "bad fan"), "blocked", {"host": "a"}
+        ),
+        events.WorldNotBegun(3, "no mpirun"),
+        events.Look(),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_every_event_is_read_as_it_was_written(event: events.Event) -> None:
+    assert from_json(json.loads(json.dumps(to_json(event, NOW))), NOW) == event
+
+
+@pytest.mark.parametrize("why", [JobFailed("no hosts"), Interrupted(15, "stopped")])
+def test_why_a_job_was_ended_is_read_as_it_was_written(why: JobFailed) -> None:
+    read = from_json(to_json(events.End(why), NOW), NOW)
+    assert isinstance(read, events.End)
+    assert (type(read.why), str(read.why), read.why.exit_code) == (type(why), str(why), why.exit_code)
+
+
+def test_rules_are_read_as_they_were_written() -> None:
+    assert rules_from_json(json.loads(json.dumps(rules_to_json(RULES)))) == RULES
+
+
+def test_what_a_process_prints_is_not_recorded() -> None:
+    printed = events.News("a", {"event": "output", "slot": 0, "text": "secret"})
+    assert "secret" not in json.dumps(to_json(printed, NOW))
