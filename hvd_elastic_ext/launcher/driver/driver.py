@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, AgentUnfit, Event, Look
-from hvd_elastic_ext.launcher.driver.executor import Executor, Hands
+from hvd_elastic_ext.launcher.driver.executor import Executor, Outside
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.driver.reduce import reduce
 from hvd_elastic_ext.launcher.planners.health import silence
@@ -31,7 +31,7 @@ class Driver:
     def __init__(
         self,
         job: JobState,
-        hands: Hands,
+        outside: Outside,
         *,
         journal: Journal,
         clock: Clock,
@@ -39,8 +39,8 @@ class Driver:
         recorder: Recorder | None = None,
     ) -> None:
         self.job = job
-        self.executor = Executor(hands, journal, facts_of=self._facts_of, save=changed)
-        self._hands, self._clock, self._recorder = hands, clock, recorder
+        self.executor = Executor(outside, journal, facts_of=self._facts_of, save=changed)
+        self._outside, self._clock, self._recorder = outside, clock, recorder
 
     def tell(self, event: Event) -> None:
         """Take in what has happened."""
@@ -84,7 +84,7 @@ class Driver:
 
     def _unfit(self, name: str) -> str | None:
         agent = self.job.roster.agents.get(name)
-        return None if agent is None else self._hands.unfit(agent.host, agent.facts)
+        return None if agent is None else self._outside.unfit(agent.host, agent.facts)
 
     def _facts_of(self, host: str) -> Mapping[str, Any]:
         agent = self.job.roster.agents.get(host)

@@ -70,14 +70,14 @@ class News:
 
 
 @dataclass(frozen=True, slots=True)
-class Overslept:
+class LauncherPaused:
     """The launcher itself stood still for so long: stopped, paused with its machine, or held up by a disk."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class PeersMoved:
+class PeersChanged:
     """Processes, of one host or all, may have to find their peers in another way from the next world on."""
 
     host: str | None = None
@@ -128,8 +128,8 @@ Event: TypeAlias = (
     | LaunchEnded
     | AgentEnded
     | News
-    | Overslept
-    | PeersMoved
+    | LauncherPaused
+    | PeersChanged
     | Expected
     | HealthChanged
     | WorldNotBegun

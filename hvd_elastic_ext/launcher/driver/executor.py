@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.state.actions import Action
 Facts = Mapping[str, Any]
 
 
-class Hands(Protocol):
+class Outside(Protocol):
     """The ways to the outside. ``facts``: what a host's agent said of its machine."""
 
     def start_agent(self, host: Host) -> None:
@@ -59,39 +59,39 @@ class Executor:
     changed. ``begin_world``: called with the number of each world whose ranks are known, and the host of each rank."""
 
     def __init__(
-        self, hands: Hands, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
+        self, outside: Outside, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
     ) -> None:
-        self._hands, self._journal, self._facts_of, self._save = hands, journal, facts_of, save
+        self._outside, self._journal, self._facts_of, self._save = outside, journal, facts_of, save
         self.begin_world: Callable[[int, list[str]], None] = lambda generation, hosts: None
 
     def do(self, wanted: Iterable[Action]) -> None:
         """Do all of them, in their order."""
-        hands = self._hands
+        outside = self._outside
         for action in wanted:
             match action:
                 case actions.Send(host, order):
-                    hands.send(host, order)
+                    outside.send(host, order)
                 case actions.Record(event, generation, fields, at):
                     self._journal.record(event, generation=generation, at_mono=at, **fields)
                 case actions.StartProcess():
                     self._start(action)
                 case actions.GoLive(life, generation, place):
-                    env = {**hands.go_env(life.seat.host), **place.environment()}
+                    env = {**outside.go_env(life.seat.host), **place.environment()}
                     self._tell(life, {"tell": "go", "generation": generation, "env": env})
                 case actions.TellPeers(life):
-                    if env := hands.go_env(life.seat.host):
+                    if env := outside.go_env(life.seat.host):
                         self._tell(life, {"tell": "env", "env": env})
                 case actions.SendCommit(host, order):
-                    request = {**order["request"], "address": hands.peer_address(host)}
-                    hands.send(host, {**order, "request": request})
+                    request = {**order["request"], "address": outside.peer_address(host)}
+                    outside.send(host, {**order, "request": request})
                 case actions.StartAgent(host):
-                    hands.start_agent(host)
+                    outside.start_agent(host)
                 case actions.StopLaunch(host):
-                    hands.stop_launch(host)
+                    outside.stop_launch(host)
                 case actions.HangUp(host, reason):
-                    hands.hang_up(host, reason)
+                    outside.hang_up(host, reason)
                 case actions.EndAgent(host):
-                    hands.end_agent(host)
+                    outside.end_agent(host)
                 case actions.BeginWorld(generation, hosts):
                     self.begin_world(generation, list(hosts))
                 case actions.Save():
@@ -99,13 +99,13 @@ class Executor:
 
     def _tell(self, life: Life, message: Mapping[str, Any]) -> None:
         to = {str(life.seat.slot): life.number}
-        self._hands.send(life.seat.host, {"do": "tell", "to": to, "message": message})
+        self._outside.send(life.seat.host, {"do": "tell", "to": to, "message": message})
 
     def _start(self, start: actions.StartProcess) -> None:
         seat, number = start.life
-        order = self._hands.start_order(seat, start.place)
+        order = self._outside.start_order(seat, start.place)
         devices = device_env(
-            {**self._hands.environment, **order["env"]},
+            {**self._outside.environment, **order["env"]},
             self._facts_of(seat.host),
             slot=seat.slot,
             slots=start.slots,
@@ -113,4 +113,4 @@ class Executor:
             blocked=list(start.blocked),
         )
         own = {"env": {**order["env"], **devices}, "life": number, "link": True, "note": str(start.place.local_rank)}
-        self._hands.send(seat.host, {**order, "do": "start", "slot": seat.slot, **own})
+        self._outside.send(seat.host, {**order, "do": "start", "slot": seat.slot, **own})

@@ -11,7 +11,7 @@ from hvd_elastic_ext.launcher.rules.membership.membership import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, seat_of, slot_number
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, Worker, take_beat
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker, take_heartbeat
 
 log = logging.getLogger(__name__)
 
@@ -26,10 +26,10 @@ def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Wor
     if agent is None:
         agent = job.roster.agents[name] = Agent(job.fleet.hosts.get(name) or Host(name, 1), now)
     agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
-    agent.itself = str(hello.get("agent") or "")
+    agent.identity = str(hello.get("agent") or "")
     # It may be another one; what is to end is told so again, and what is about to go says so again.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.going = False, False, None, None
-    job.roster.commits.came(name, agent.itself, hello.get("seats") or {})
+    job.roster.commits.came(name, agent.identity, hello.get("seats") or {})
     return _take_stock(job, agent, hello.get("seats") or {}, now)
 
 
@@ -53,7 +53,7 @@ def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: floa
             worker, code = _adopted(life, agent.host, status, now), status.get("code")
             heard = job.roster.alive(life) is not None or job.roster.ended.get(life.seat, 0) >= life.number
             if not heard and _tells_of_the_end(worker) and isinstance(code, int):
-                job.fleet.unheard[life] = worker, code
+                job.fleet.unreported_ends[life] = worker, code
     return _compare(job, agent, there, ended)
 
 
@@ -65,7 +65,7 @@ def _compare(
     for worker in job.roster.on(agent.host.name):
         status = ended.get(worker.life)
         if worker.life in there:
-            orders.order_again(job, worker)
+            orders.repeat_order(job, worker)
         elif worker.started or status is not None:
             code = (status or {}).get("code")
             worker.done = worker.done or bool((status or {}).get("done"))
@@ -112,7 +112,7 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
     noted = slot_number(str(status.get("note")))
     worker.local_rank = life.seat.slot if noted is None else noted
     if isinstance(status.get("beat"), dict):
-        take_beat(worker, status["beat"])
+        take_heartbeat(worker, status["beat"])
     if live:
         worker.live_at = now
         worker.generation = worker.agreed = int(str(generation))

@@ -33,8 +33,8 @@ _PLAIN: Final[Mapping[str, type[Event]]] = {
         events.LaunchEnded,
         events.AgentEnded,
         events.News,
-        events.Overslept,
-        events.PeersMoved,
+        events.LauncherPaused,
+        events.PeersChanged,
         events.WorldNotBegun,
         events.Look,
     )

@@ -22,7 +22,7 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question, Seat,
 from hvd_elastic_ext.launcher.state import commit_holders, orders, resize_report
 from hvd_elastic_ext.launcher.state.actions import Record
 from hvd_elastic_ext.launcher.state.job import JobState
-from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds, take_beat, take_word
+from hvd_elastic_ext.launcher.state.roster import Agent, Worker, seconds, take_heartbeat, take_message
 
 log = logging.getLogger(__name__)
 
@@ -44,9 +44,9 @@ def reduce(job: JobState, event: Event) -> None:
             _launch_ended(job, host, code, remark)
         case events.AgentEnded(host, code, remark):
             shutdown.answered(job, host, well=code == 0, why=remark or f"exit code {code}")
-        case events.Overslept(seconds):
+        case events.LauncherPaused(seconds):
             _overslept(job, seconds)
-        case events.PeersMoved(host):
+        case events.PeersChanged(host):
             world.tell_peers(job, host)
         case events.Expected(hosts_left, until):
             adoption.expect(job, hosts_left, until=until)
@@ -130,8 +130,8 @@ def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
 
 def _overslept(job: JobState, seconds: float) -> None:
     log.warning("the launcher itself stood still for %.1f s", seconds)
-    silence.overslept(job, seconds)
-    custody.overslept(job, seconds)
+    silence.launcher_paused(job, seconds)
+    custody.launcher_paused(job, seconds)
     liveness.pause(job)
 
 
@@ -166,26 +166,26 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     elif event == "held" and isinstance(slots, dict):
         for number, held in slots.items():
             if (seat := seat_of(host, number)) is not None:
-                known.newer(seat, commit_holders.read(held), agent=agent.itself)
+                known.newer(seat, commit_holders.read(held), agent=agent.identity)
     elif "held" in news and isinstance(slot, int):
-        known.newer(Seat(host, slot), commit_holders.read(news["held"]), agent=agent.itself)
+        known.newer(Seat(host, slot), commit_holders.read(news["held"]), agent=agent.identity)
 
 
 def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
     # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.
     host, workers = agent.host.name, job.roster.workers
-    agent.beats_at = agent.beats_at if part else agent.heard
+    agent.heartbeats_at = agent.heartbeats_at if part else agent.heard
     for number, entry in slots.items() if isinstance(slots, dict) else ():
         seat = seat_of(host, number)
         worker = None if seat is None else workers.get(seat)
         if worker is None or not isinstance(entry, dict) or entry.get("life") != worker.life.number:
             continue
-        worker.named_at = agent.heard
+        worker.in_heartbeat_at = agent.heard
         age, beat = entry.get("age"), entry.get("beat")
         if isinstance(beat, dict):
             worker.silent_s = seconds(age) or 0.0
-            take_beat(worker, beat)
-            worker.agreed_when_beating = worker.agreed
+            take_heartbeat(worker, beat)
+            worker.agreed_at_heartbeat = worker.agreed
             job.roster.remember(worker)
 
 
@@ -199,7 +199,7 @@ def _said(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
 
 
 def _noted(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    take_word(worker, message)
+    take_message(worker, message)
     job.roster.remember(worker)
 
 

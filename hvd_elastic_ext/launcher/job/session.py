@@ -41,8 +41,8 @@ from hvd_elastic_ext.launcher.driver.events import (
     HealthChanged,
     HostsChanged,
     LaunchEnded,
-    Overslept,
-    PeersMoved,
+    LauncherPaused,
+    PeersChanged,
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
@@ -162,7 +162,7 @@ class Conductor:
             self._look_soon.clear()
             self._make_room()
             if self._reach.see(there(self.driver.job.roster.agents.values())):
-                self.driver.tell(PeersMoved())
+                self.driver.tell(PeersChanged())
             begun = self._clock.mono()
             at = self.driver.look()
             if at is None:
@@ -189,7 +189,7 @@ class Conductor:
         """Nobody else is to blame for a time in which this process did nothing."""
         late = self._clock.mono() - since
         if late > LATE_S:
-            self.driver.tell(Overslept(late))
+            self.driver.tell(LauncherPaused(late))
 
     # --- hosts
 
@@ -314,7 +314,7 @@ class Conductor:
                 self._launches.came(host)
                 self.driver.tell(events.AgentJoined(host, hello))
                 self._save_soon()  # whoever comes next is to find it, also before there is a world
-                self.driver.tell(PeersMoved(host))
+                self.driver.tell(PeersChanged(host))
             case AgentLost(host, reason):
                 self.driver.tell(events.AgentLost(host, reason))
             case Superseded():
@@ -326,7 +326,7 @@ class Conductor:
         self.driver.tell(HealthChanged(ledger, event, fields))
         self._look_soon.set()
 
-    # --- Hands
+    # --- Outside
 
     def start_agent(self, host: Host) -> None:
         self._launches.put(host.name, self._spawn(self._start_agent(host.name)))
@@ -351,7 +351,7 @@ class Conductor:
             env=self.environment,
         )
         if name in self._control.hosts:  # it has come by itself, before the way to it was known
-            self.driver.tell(PeersMoved(name))
+            self.driver.tell(PeersChanged(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
             self.driver.tell(LaunchEnded(name, ended.code, ended.last_words))

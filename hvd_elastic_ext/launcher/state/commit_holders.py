@@ -62,7 +62,7 @@ class Holders:
         if found is not None and found[0] >= (self.commit_of(seat) or found[0]):
             self.told(seat, *found, agent=agent)
 
-    def beat(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
+    def heartbeat(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
         """A process tells its newest commit and its step. That may be older than what its agent has told since."""
         known = self.held.get(seat)
         if known is None or known.agent != agent or known.away_since is not None:
@@ -75,7 +75,7 @@ class Holders:
         if (held := self.held.get(seat)) is not None:
             self._is_gone(seat, held, "its memory was given back")
 
-    def disowned(self, seat: Seat) -> None:
+    def not_held(self, seat: Seat) -> None:
         """The agent says that a slot's memory does not hold what it was thought to hold."""
         if (held := self.held.get(seat)) is not None:
             self._is_gone(seat, held, "its memory does not hold it any more")
@@ -179,7 +179,7 @@ class Holders:
             held.why = why
             self.gone[seat] = held
 
-    def overslept(self, seconds: float) -> None:
+    def launcher_paused(self, seconds: float) -> None:
         """The launcher stood still: what agents have said meanwhile is not read yet, and their time is not over."""
         for held in self.held.values():
             if held.away_since is not None:

@@ -30,7 +30,7 @@ class Fleet:
     hosts: HostSet = field(default_factory=HostSet)
     emptied: bool = False
     """The newest list has no host, and was not believed: somebody worked."""
-    unheard: dict[Life, tuple[Worker, int]] = field(default_factory=dict)
+    unreported_ends: dict[Life, tuple[Worker, int]] = field(default_factory=dict)
     """Ends of processes, and their exit codes, that an earlier launcher started: it may not have heard of them."""
     recovering: set[str] = field(default_factory=set)
     """Hosts of which a member of a world failed, and that have not been back in one."""
@@ -39,7 +39,7 @@ class Fleet:
     rests: Rests = field(default_factory=Rests)
     pods: dict[str, Host] = field(default_factory=dict)
     """Of each pod that was published, by host: the newest one under that name, and its newest life."""
-    outlived: dict[str, NewerLife] = field(default_factory=dict)
+    newer_lives: dict[str, NewerLife] = field(default_factory=dict)
     """Hosts of which another life is listed than that under which their agents joined."""
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By host, the UID of the pod whose agent was cut off last, and that agent itself: any other agent that has come
@@ -61,7 +61,7 @@ class World:
     """Members of the newest world that have ended because they were to, or because of others."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
     """Why it was formed."""
-    rough: Mapping[Life, Place] = field(default_factory=dict)
+    provisional: Mapping[Life, Place] = field(default_factory=dict)
     """About where each member will be. Made when it is needed first, for all: there may be thousands."""
     own: bool = False
     """A world was formed by this launcher."""
@@ -69,7 +69,7 @@ class World:
     """Generation of each process of an earlier launcher, as it was found."""
     fences: bool = False
     """Members that do not notice by themselves that the world is lost have their connections cut."""
-    let_go: frozenset[Life] = frozenset()
+    left_out: frozenset[Life] = frozenset()
     """Members of the worlds before that are not in this one: as long as it forms, members may wait for them."""
     late_from: float = 0.0
     """Before then nobody is late who has been called to the newest world (mono)."""

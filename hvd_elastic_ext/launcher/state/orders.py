@@ -15,18 +15,18 @@ STOP_AGAIN_S: Final = 10.0
 """How long after it was told to end a process is told so again."""
 
 
-def awake(job: JobState, wanted: tuple[Seat, ...]) -> list[Seat]:
+def without_delay(job: JobState, wanted: tuple[Seat, ...]) -> list[Seat]:
     """Of the wanted seats those that do not rest after their process left."""
     now = job.now
     return [seat for seat in wanted if job.fleet.rests.over(seat, now)]
 
 
-def rest(job: JobState, seat: Seat) -> None:
+def delay_restart(job: JobState, seat: Seat) -> None:
     """A process has left of its own accord: what follows it at once would most likely leave, too."""
     job.fleet.rests.begin(seat, job.now, job.rules.cooldown_s)
 
 
-def send_away(job: JobState, worker: Worker, why: str) -> None:
+def remove(job: JobState, worker: Worker, why: str) -> None:
     """Have a process leave: a member of a world at its next step, anybody else at once."""
     worker.leaving, worker.leaving_since = why, job.now
     if worker.stage is Stage.LIVE and worker.life not in job.rendezvous.waiting:
@@ -47,7 +47,7 @@ def ask_to_leave(job: JobState, worker: Worker) -> None:
     job.tell(worker, "update", generation=generation, leave=True, reason=why)
 
 
-def order_again(job: JobState, worker: Worker) -> None:
+def repeat_order(job: JobState, worker: Worker) -> None:
     worker.told_at = None if worker.told_at is None else -math.inf
     if worker.killed is not None:
         job.order(worker, "kill")

@@ -22,10 +22,10 @@ class Agent:
     since: float
     joined: bool = False
     heard: float = 0.0
-    beats_at: float = 0.0
+    heartbeats_at: float = 0.0
     """When it last told of its processes' beats."""
     facts: Mapping[str, Any] = field(default_factory=dict)
-    itself: str = ""
+    identity: str = ""
     """Which process it is, by its own word; empty until it has joined."""
     inherited_at: float = -math.inf
     """When it was last taken for the agent of its pod's successor, or of its pod's next container (mono)."""
@@ -65,7 +65,7 @@ class Worker:
     pid: int | None = None
     silent_s: float = 0.0
     """How long its own thread had not spoken when its agent last said so."""
-    named_at: float | None = None
+    in_heartbeat_at: float | None = None
     """When its agent's beats last told of it. None: not yet, or not since its agent was asked what it has."""
     holds: tuple[int, int, int] | None = None
     step: int = 0
@@ -82,7 +82,7 @@ class Worker:
     """Seconds from one call of ``commit()`` to the next, without what the commit takes."""
     loops: bool = False
     """It has begun an elastic training function."""
-    agreed_when_beating: int = 0
+    agreed_at_heartbeat: int = 0
     """What :attr:`agreed` was when it last beat: a commit of that world would have been told by then."""
     done: bool = False
     failure: tuple[str, str, str] | None = None
@@ -120,7 +120,7 @@ class Worker:
     @property
     def keeps_nothing(self) -> bool:
         """Whether it has trained, and tells of no commit: what it has ends with it."""
-        trained = self.agreed_when_beating > 0 or (self.generation > 0 and self.step > 0)
+        trained = self.agreed_at_heartbeat > 0 or (self.generation > 0 and self.step > 0)
         return trained and self.holds is None and self.every is None
 
     @property
@@ -182,7 +182,7 @@ class Roster:
         """Keep what a process holds as what its agent holds, whatever becomes of the process."""
         agent = self.agents.get(worker.seat.host)
         if agent is not None and agent.joined and worker.holds is not None:
-            self.commits.beat(worker.seat, worker.holds, worker.step, agent=agent.itself)
+            self.commits.heartbeat(worker.seat, worker.holds, worker.step, agent=agent.identity)
 
     def holders(self) -> frozenset[str]:
         """Hosts whose agent holds the newest commit of all that can be reached; empty if none holds any."""
@@ -224,7 +224,7 @@ def seconds(said: object) -> float | None:
     return told if math.isfinite(told) else None
 
 
-def take_beat(worker: Worker, beat: Mapping[str, Any]) -> None:
+def take_heartbeat(worker: Worker, beat: Mapping[str, Any]) -> None:
     """Note what a process tells of itself from time to time."""
     _take_commit(worker, beat)
     step_s, progress = beat.get("step_s"), beat.get("progress")
@@ -246,7 +246,7 @@ def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
     worker.step = step if type(step) is int else worker.step
 
 
-def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
+def take_message(worker: Worker, message: Mapping[str, Any]) -> None:
     """Note what a process says of itself that nothing has to be done about at once."""
     match message.get("say"):
         case "looping":
@@ -263,5 +263,5 @@ def take_word(worker: Worker, message: Mapping[str, Any]) -> None:
         case "warned":
             worker.warned = message.get("leaving") is True
         case "beat":
-            take_beat(worker, message)
-            worker.agreed_when_beating = worker.agreed
+            take_heartbeat(worker, message)
+            worker.agreed_at_heartbeat = worker.agreed

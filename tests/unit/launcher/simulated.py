@@ -24,8 +24,8 @@ from hvd_elastic_ext.launcher.driver.events import (
     AgentLost,
     HostsChanged,
     LaunchEnded,
+    LauncherPaused,
     News,
-    Overslept,
 )
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence, Durability
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -142,7 +142,7 @@ class Cluster(Processes):
     def standstill(self, seconds: float) -> None:
         """Time passes for all but the launcher."""
         self.clock.advance(seconds)
-        self.driver.tell(Overslept(seconds))
+        self.driver.tell(LauncherPaused(seconds))
 
     def ask(self, planner: Callable[[JobState], object]) -> None:
         """Have one planner asked, or one part of the state told something, and done what it wants done."""
@@ -252,7 +252,7 @@ class Cluster(Processes):
         entries = [json.loads(line) for line in self.lines.getvalue().splitlines()]
         return [entry for entry in entries if entry["event"] == name]
 
-    # --- Hands
+    # --- Outside
 
     def start_agent(self, host: Host) -> None:
         if host.name in self.dead:

@@ -241,7 +241,11 @@ def _newest(job: JobState) -> Name | None:
 
 def _age_s(job: JobState, now: float, newest: Name) -> float:
     """How long ago that commit was seen to be the newest."""
-    told = [each.silent_s + now - each.named_at for each in _members(job) if each.holds == newest and each.named_at]
+    told = [
+        each.silent_s + now - each.in_heartbeat_at
+        for each in _members(job)
+        if each.holds == newest and each.in_heartbeat_at
+    ]
     return max(0.0, min(told, default=0.0))
 
 

@@ -57,7 +57,7 @@ def plan(job: JobState) -> Plan:
             continue
         if loading is None and (found := job.roster.on(host)):
             if all(worker.stage is not Stage.LIVE for worker in found):
-                job.restore.hosts[host] = Loading(agent.itself, ready=True)  # found at work: it has what it needs
+                job.restore.hosts[host] = Loading(agent.identity, ready=True)  # found at work: it has what it needs
             # Else they are of a world that is gone: they are sent away, and what they leave may be old.
         elif loading is None or (loading.again_at is not None and now >= loading.again_at):
             _load(job, agent, slots, now)
@@ -103,7 +103,7 @@ def explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
 def _of(job: JobState, host: str) -> Loading | None:
     """How far a host is, by the agent that is there."""
     loading, agent = job.restore.hosts.get(host), job.roster.agents.get(host)
-    return loading if loading is not None and agent is not None and agent.itself == loading.agent else None
+    return loading if loading is not None and agent is not None and agent.identity == loading.agent else None
 
 
 def _holding(job: JobState) -> frozenset[Seat]:
@@ -124,7 +124,7 @@ def _see_lost(job: JobState, wanted: tuple[Seat, ...]) -> None:
         loading.ready, loading.again_at = False, job.now
         for worker in job.roster.on(host):
             if worker.leaving is None:
-                orders.send_away(job, worker, "its host is to load the checkpoint first")
+                orders.remove(job, worker, "its host is to load the checkpoint first")
 
 
 def _see_failure(job: JobState, hosts: set[str]) -> None:
@@ -160,7 +160,7 @@ def _load(job: JobState, agent: Agent, slots: Mapping[str, int], now: float) -> 
     numbers = [int(slot) for slot in slots]
     order = {"do": "errand", "id": number, "slots": numbers, "request": request}
     if job.send(host, order):
-        job.restore.hosts[host] = Loading(agent.itself, number, slots=numbers)
+        job.restore.hosts[host] = Loading(agent.identity, number, slots=numbers)
 
 
 def lost(job: JobState, host: str) -> None:
@@ -215,7 +215,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     for seat in loading.seats:
         has = held if seat == first_slot and held is not None else loaded
         if has is not None and ((known := commits.commit_of(seat)) is None or known < has[0]):
-            commits.told(seat, *has, agent=agent.itself)
+            commits.told(seat, *has, agent=agent.identity)
     if isinstance(generation, int):
         job.generation = max(job.generation, generation)
     coordinator.is_read_by(job, host)

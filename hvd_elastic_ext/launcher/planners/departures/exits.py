@@ -34,8 +34,8 @@ def plan(job: JobState) -> Plan:
 
 def _hear_of_unheard_ends(job: JobState) -> None:
     """Processes of the world that was taken over may have ended while there was no launcher."""
-    for life in [each for each in job.world.members if each in job.fleet.unheard]:
-        worker, code = job.fleet.unheard.pop(life)
+    for life in [each for each in job.world.members if each in job.fleet.unreported_ends]:
+        worker, code = job.fleet.unreported_ends.pop(life)
         if job.roster.workers.setdefault(life.seat, worker) is worker:
             exited(job, worker, {"code": code})
 
@@ -61,7 +61,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     elif loopless.verdict(job).fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
         return  # the last one of them tells
     elif cause is Cause.LEFT:
-        orders.rest(job, worker.seat)
+        orders.delay_restart(job, worker.seat)
         _end_for(job, blame.left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
         if worker.life in members and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):

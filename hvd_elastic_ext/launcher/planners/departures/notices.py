@@ -57,7 +57,7 @@ def _give_notice(job: JobState, agent: Agent, notice: Mapping[str, Any]) -> None
     job.record("notice", host=host.name, reason=reason, deadline=agent.leaves_by)
     log.warning("%s: %s, and ends within %g s; it is given no work meanwhile", host.name, reason, grace_s)
     for slot in range(host.slots):  # whoever sent it away may well do so with the next one
-        orders.rest(job, Seat(host.name, slot))
+        orders.delay_restart(job, Seat(host.name, slot))
 
 
 def _going(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
@@ -100,7 +100,7 @@ def _refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     worker = job.roster.of(agent.host.name, news.get("slot"), None)
     if worker is not None and not worker.started:
         del job.roster.workers[worker.seat]
-        orders.rest(job, worker.seat)
+        orders.delay_restart(job, worker.seat)
 
 
 def _left(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:

@@ -54,11 +54,11 @@ def too_silent(job: JobState) -> bool:
     return (silent_at is not None and silent_at < job.now) or bool(_silent(job))
 
 
-def overslept(job: JobState, seconds: float) -> None:
+def launcher_paused(job: JobState, seconds: float) -> None:
     """The launcher itself stood still for so long: what agents have said meanwhile is not read yet."""
     now = job.now
-    job.fleet.outlived = {
-        name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.outlived.items()
+    job.fleet.newer_lives = {
+        name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
     }
     for agent in job.roster.agents.values():
         agent.heard = min(now, agent.heard + seconds) if agent.heard else agent.heard
@@ -70,7 +70,7 @@ def end_earlier_lives(job: JobState) -> None:
     One that goes on speaking is of that container, whatever the list has said.
     """
     now, limit_s = job.now, job.rules.heartbeat_timeout_s
-    for name, (host, since) in list(job.fleet.outlived.items()):
+    for name, (host, since) in list(job.fleet.newer_lives.items()):
         agent = job.roster.agents.get(name)
         if agent is not None and agent.joined and agent.heard > since + GONE_S:
             inherit(job, agent, host)
@@ -78,7 +78,7 @@ def end_earlier_lives(job: JobState) -> None:
             continue
         elif agent is not None:
             bury(job, agent, "its container was started again")
-        del job.fleet.outlived[name]
+        del job.fleet.newer_lives[name]
 
 
 def inherit(job: JobState, agent: Agent, host: Host) -> None:
@@ -98,7 +98,7 @@ def bury(job: JobState, agent: Agent, reason: str) -> None:
 def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
     """Nobody waits for a silent host any more. If its agent comes again, its processes are told to leave."""
     name = agent.host.name
-    job.fleet.lost[name] = agent.host.uid, agent.itself
+    job.fleet.lost[name] = agent.host.uid, agent.identity
     # One that has said nothing as the successor's was none: it died with its pod.
     blame = blame and agent.heard > agent.inherited_at
     del job.roster.agents[name]
@@ -121,7 +121,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
 def _patience_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
     limit_s = job.rules.heartbeat_timeout_s
-    if agent.host.name in job.fleet.outlived:
+    if agent.host.name in job.fleet.newer_lives:
         return limit_s / 2 if agent.joined else 0.0
     listed = agent.host.name in job.fleet.hosts and agent.unlisted_at < agent.heard
     gone = not agent.joined and bool(job.fleet.hosts) and not listed
@@ -134,11 +134,15 @@ def _ask_for_lost_ends(job: JobState) -> None:
     lost: dict[str, list[Worker]] = {}
     for seat, worker in job.roster.workers.items():
         agent = agents.get(seat.host)
-        if worker.named_at is not None and agent is not None and agent.beats_at - worker.named_at > limit:
+        if (
+            worker.in_heartbeat_at is not None
+            and agent is not None
+            and agent.heartbeats_at - worker.in_heartbeat_at > limit
+        ):
             lost.setdefault(seat.host, []).append(worker)
     for host, workers in lost.items():
         for worker in workers:
-            worker.named_at = None
+            worker.in_heartbeat_at = None
         names = ", ".join(str(worker.seat) for worker in workers)
         log.warning("%s must have ended, which was not told; its agent is asked what it has", names)
         job.do(actions.HangUp(host, "news of it were lost"))

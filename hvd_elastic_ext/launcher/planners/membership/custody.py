@@ -129,10 +129,10 @@ def pause(job: JobState) -> None:
     job.custody.may_end_since.clear()
 
 
-def overslept(job: JobState, seconds: float) -> None:
+def launcher_paused(job: JobState, seconds: float) -> None:
     """The launcher itself stood still for so long: what it waits for has had no time."""
-    job.roster.commits.overslept(seconds)
-    transfers.overslept(job, seconds)
+    job.roster.commits.launcher_paused(seconds)
+    transfers.launcher_paused(job, seconds)
     job.custody.may_end_since = {host: since + seconds for host, since in job.custody.may_end_since.items()}
     for worker in job.roster.workers.values():
         worker.killed_at += seconds if worker.killed is not None else 0.0

@@ -47,7 +47,7 @@ def _see_recreated(job: JobState, host: Host) -> None:
     """Another pod has taken the name: nothing of the former one holds for it, and nobody waits for that."""
     agent = job.roster.agents.get(host.name)
     uid, lost = job.fleet.lost.get(host.name, ("", ""))
-    if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.itself:
+    if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.identity:
         silence.inherit(job, agent, host)
     elif agent is not None and agent.host.uid not in ("", host.uid):
         silence.bury(job, agent, "its pod was recreated")
@@ -58,8 +58,8 @@ def _see_recreated(job: JobState, host: Host) -> None:
 
 def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
     """Take in which agents are those of containers that run no more, by a new list."""
-    now, before = job.now, job.fleet.outlived
-    job.fleet.outlived = {}
+    now, before = job.now, job.fleet.newer_lives
+    job.fleet.newer_lives = {}
     for name, agent in job.roster.agents.items():
         host = hosts.get(name)
         if host is None:
@@ -67,7 +67,7 @@ def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
         elif not is_same(agent.host.life, host.life):
             known = before.get(name)
             since = known.since if known is not None and known.host.life == host.life else now
-            job.fleet.outlived[name] = NewerLife(host, since)
+            job.fleet.newer_lives[name] = NewerLife(host, since)
     silence.end_earlier_lives(job)
 
 

@@ -41,7 +41,7 @@ def plan(job: JobState) -> Plan:
             continue  # as thousands are
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
         if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
-            orders.send_away(job, worker, "it is not needed")
+            orders.remove(job, worker, "it is not needed")
         if worker.stage is Stage.BOOTING and now - worker.since > job.rules.standby_timeout_s:
             detail = f"{worker.seat} did not get ready in time"
             tried_s = worker.tried_s(now)

@@ -18,7 +18,7 @@ def short(job: JobState, decision: Decision) -> str | None:
     if job.standing:
         return None
     limits, begun = job.rules.limits, job.world.begun
-    free = len(orders.awake(job, job.wanted))
+    free = len(orders.without_delay(job, job.wanted))
     if limits.size(free, begun=begun):
         return None
     need = f"slots needed to go on: {limits.least}" if begun else f"slots needed: {limits.start}"
@@ -33,7 +33,7 @@ def lost(job: JobState, decision: Decision) -> JobFailed | None:
     now, rules = job.now, job.rules
     job.shortage.since = now if job.shortage.since is None else job.shortage.since
     limits, begun = rules.limits, job.world.begun
-    free = len(orders.awake(job, job.wanted))
+    free = len(orders.without_delay(job, job.wanted))
     # What only has to be started again is no loss: that is what a commit is kept for.
     if begun and rules.below_min == "fail" and not limits.size(free, begun=True):
         there = f"slots needed to go on: {limits.least}, usable: {free}"

@@ -55,7 +55,7 @@ def sending(job: JobState) -> Seat | None:
     return None if current is None or current.source is None else current.source.seat
 
 
-def overslept(job: JobState, seconds: float) -> None:
+def launcher_paused(job: JobState, seconds: float) -> None:
     """The launcher stood still: no time has passed for what is on its way."""
     if job.transfers.current is not None:
         job.transfers.current.began += seconds
@@ -70,8 +70,8 @@ def loading(job: JobState) -> float:
 def looked(job: JobState) -> frozenset[str]:
     """Hosts whose agent has loaded the newest checkpoint that is whole, or found none."""
     agents = job.roster.agents
-    there = ((host, agents.get(host), itself) for host, itself in job.transfers.looked.items())
-    return frozenset(host for host, agent, itself in there if agent is not None and agent.itself == itself)
+    there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
+    return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)
 
 
 def formed(job: JobState) -> None:
@@ -181,10 +181,10 @@ def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, 
         return
     job.transfers.current = None
     if transfer.source is None:
-        job.transfers.looked[transfer.target.host] = agent.itself
+        job.transfers.looked[transfer.target.host] = agent.identity
     if held is None:
         return
-    job.roster.commits.told(transfer.target, *held, agent=agent.itself)
+    job.roster.commits.told(transfer.target, *held, agent=agent.identity)
     took = round(job.now - transfer.began, 3)
     to = {"host": transfer.target.host, "slot": transfer.target.slot, "step": held[1], "seconds": took}
     if transfer.source is None:
@@ -207,7 +207,7 @@ def _failed(job: JobState, why: str, *, for_good: bool = False, blame: bool = Tr
     job.transfers.not_before = now + AGAIN_S
     seat = None if transfer.source is None else transfer.source.seat
     if seat is not None and for_good:
-        job.roster.commits.disowned(seat)
+        job.roster.commits.not_held(seat)
     else:
         before = job.transfers.failures.get(seat)
         first = transfer.began if blame else now  # a link that broke once is no fault of the holder's

@@ -66,18 +66,18 @@ def change(job: JobState, decision: Decision) -> None:
     living = {worker.life for worker in job.roster.present(before)}
     job.world.lost.update(life.seat.host for life in before if life not in living and life not in job.world.excused)
     job.world.excused.clear()
-    job.world.let_go = (old if job.formed else job.world.let_go | old) - new
+    job.world.left_out = (old if job.formed else job.world.left_out | old) - new
     job.world.changes += bool(job.world.begun and job.formed)
     job.world.mended += bool(job.world.begun and job.formed and decision.cause in MENDING)
     job.world.own = True
     job.generation += 1
     job.answer(job.rendezvous.form(job.generation, members))
     job.world.members, job.world.decision = members, decision
-    job.world.rough = {}
+    job.world.provisional = {}
     _call(job, job.roster.present(members))
     for worker in job.roster.present(life for life in before if life not in new):
         if worker.leaving is None and not worker.done:
-            orders.send_away(job, worker, decision.reason)
+            orders.remove(job, worker, decision.reason)
 
 
 def _call(job: JobState, members: Sequence[Worker]) -> None:
@@ -101,7 +101,7 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
 
 def _torn(job: JobState) -> bool:
     """Whether one that was let go was cut off before all had left the world that it was in."""
-    return not job.world.let_go.isdisjoint(job.fleet.cut_off_live)
+    return not job.world.left_out.isdisjoint(job.fleet.cut_off_live)
 
 
 def _see_torn(job: JobState, now: float) -> None:
@@ -127,9 +127,9 @@ def _summon(job: JobState, members: Iterable[Worker]) -> None:
 
 
 def _go(job: JobState, worker: Worker) -> None:
-    job.world.rough = job.world.rough or places(_by_seniority(job, job.world.members))
-    rough = job.world.rough[worker.life]  # Horovod asks for the real one
-    job.do(actions.GoLive(worker.life, job.generation, rough))
+    job.world.provisional = job.world.provisional or places(_by_seniority(job, job.world.members))
+    provisional = job.world.provisional[worker.life]  # Horovod asks for the real one
+    job.do(actions.GoLive(worker.life, job.generation, provisional))
 
 
 def _by_seniority(job: JobState, lives: Iterable[Life]) -> list[Life]:
@@ -254,7 +254,7 @@ def take_over(job: JobState) -> None:
     """
     if job.world.own:
         return
-    workers = [*job.roster.workers.values(), *(worker for worker, _ in job.fleet.unheard.values())]
+    workers = [*job.roster.workers.values(), *(worker for worker, _ in job.fleet.unreported_ends.values())]
     for worker in workers:
         job.world.found.setdefault(worker.life, worker.generation)
     newest = max((job.world.found[worker.life] for worker in workers), default=0)
@@ -263,8 +263,8 @@ def take_over(job: JobState) -> None:
     job.generation = max(job.generation, newest)
     if not members:
         return
-    job.world.rough = places(members)
-    job.rendezvous.adopt(job.generation, job.world.rough)
+    job.world.provisional = places(members)
+    job.rendezvous.adopt(job.generation, job.world.provisional)
     for worker in job.roster.present(members):
         worker.generation = worker.agreed = job.generation
     job.world.members, job.world.begun = tuple(members), True

@@ -188,7 +188,7 @@ class _View:
         return min(max(times) + self.limits.settle_s, min(times) + self.limits.settle_cap_s)
 
     @property
-    def indispensable(self) -> list[Process]:
+    def must_stay(self) -> list[Process]:
         """Who is to go and has to stay for one more world, because of those who stay nobody has the state yet."""
         newest = max((process.holds for process in self.alive if process.holds is not None), default=None)
         has = newest is not None and any(process.holds == newest for process in self.staying)
@@ -220,7 +220,7 @@ def _begin(view: _View) -> Decision:
 
 def _mend(view: _View) -> Decision:
     """The newest world cannot go on as it is."""
-    candidates = [*view.indispensable, *view.staying, *view.parked]
+    candidates = [*view.must_stay, *view.staying, *view.parked]
     chosen = view.chosen(candidates)
     cause = "worker failed" if view.lost else "connection lost"
     gone = ", ".join(str(life.seat) for life in view.lost)

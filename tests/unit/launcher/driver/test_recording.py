@@ -120,8 +120,8 @@ def test_a_file_that_is_no_recording_is_refused_in_one_line(
         events.LaunchEnded("a", 255, "no route"),
         events.AgentEnded("a", 0, ""),
         events.News("a", {"event": "beats", "slots": {"0": {"life": 1}}}),
-        events.Overslept(2.5),
-        events.PeersMoved(None),
+        events.LauncherPaused(2.5),
+        events.PeersChanged(None),
         events.Expected((Host("a", 1),), 12.5),
         events.HealthChanged(
             HealthLedger().block(Subject("host", "a"), NOW + 60.0, "bad fan"), "blocked", {"host": "a"}

@@ -53,7 +53,7 @@ class Agent:
     """One life of a host's agent. ``memory``: the newest commit of each slot; it dies with the agent."""
 
     def __init__(self, cluster: Cluster, host: str, itself: str) -> None:
-        self.host, self.itself, self.tells_held = host, itself, cluster.tells_held
+        self.host, self.identity, self.tells_held = host, itself, cluster.tells_held
         self.memory: dict[int, Commit] = {}
         self.before: dict[int, Commit] = {}
         """The commit before that: it lies in memory, too, until the next one takes its place."""
@@ -163,7 +163,7 @@ class Agent:
         slots = sorted({*self._ended, *self.processes, *self.memory})
         seats = {str(slot): self._status(slot) for slot in slots}
         told = tuple(self.memory.items()) if self.tells_held else ()
-        return Message({"agent": self.itself, "facts": {}, "seats": seats, **more}, told)
+        return Message({"agent": self.identity, "facts": {}, "seats": seats, **more}, told)
 
     def _left_s(self) -> float | None:
         return None if self.going_by is None else max(0.0, self.going_by - self._sim.now)

@@ -17,9 +17,9 @@ from hvd_elastic_ext.launcher.driver.events import (
     Expected,
     HostsChanged,
     LaunchEnded,
+    LauncherPaused,
     News,
-    Overslept,
-    PeersMoved,
+    PeersChanged,
 )
 from hvd_elastic_ext.launcher.job.saved_state import hosts_left, job_of, start_of, state_of
 from hvd_elastic_ext.launcher.job.state_folder import Saved
@@ -93,7 +93,7 @@ class Launcher:
     def _cont(self, since: float) -> None:
         missed, self._missed, self.stopped_at = self._missed or [], None, None
         if self.alive:
-            self.driver.tell(Overslept(self._sim.now - since))
+            self.driver.tell(LauncherPaused(self._sim.now - since))
             self.look()
             for act in missed:
                 act()
@@ -126,7 +126,7 @@ class Launcher:
             self.driver.tell(AgentLost(host, "it came again"))
         self.lines[host] = line
         self.driver.tell(AgentJoined(host, message.news))
-        self.driver.tell(PeersMoved(host))
+        self.driver.tell(PeersChanged(host))
         self.dirty = True
 
     def look(self) -> None:
@@ -179,7 +179,7 @@ class Launcher:
         more, ledger = json.loads(json.dumps([dict(newest.more), newest.ledger]))
         return Saved(newest.incarnation, newest.generation, ledger, more)
 
-    # --- Hands
+    # --- Outside
 
     def start_agent(self, host: Host) -> None:
         token = self._commands[host.name] = object()

@@ -98,7 +98,7 @@ class Oracle:
 
     def told(self, agent: Agent, slot: int, commit: Commit) -> None:
         """A launcher has heard of a commit."""
-        key = (agent.itself, slot)
+        key = (agent.identity, slot)
         if (before := self._told.get(key)) is None or before < commit:
             self._told[key] = commit
         if self.newest_told is None or self.newest_told < commit:
@@ -138,7 +138,7 @@ class Oracle:
         """What lies in the memory of agents that live, as far as a launcher was told of it."""
         for agent in self.cluster.agents.values():
             for number, held in agent.memory.items():
-                told = self._told.get((agent.itself, number))
+                told = self._told.get((agent.identity, number))
                 if told is not None and not (agent is without and slot in (None, number)):
                     yield agent, number, min(held, told)
 
@@ -179,8 +179,8 @@ class Oracle:
         if self._overdue(agent):
             return
         mine = [commit for number, commit in agent.memory.items() if slot in (None, number)]
-        self._let_go |= {(agent.itself, number) for number in agent.memory if slot in (None, number)}
-        told = [self._told[agent.itself, number] for number in agent.memory if (agent.itself, number) in self._told]
+        self._let_go |= {(agent.identity, number) for number in agent.memory if slot in (None, number)}
+        told = [self._told[agent.identity, number] for number in agent.memory if (agent.identity, number) in self._told]
         if not mine or not told:
             return
         newest = min(max(mine), max(told))
@@ -189,7 +189,7 @@ class Oracle:
         others = [
             held
             for each, number, held in self._held(without=agent, slot=slot)
-            if not (self._excuse(each) or (each.itself, number) in self._let_go)
+            if not (self._excuse(each) or (each.identity, number) in self._let_go)
         ]
         others += [] if self._stored is None else [self._stored]
         others += [held for until, held in self._believed if self.cluster.sim.now < until]

@@ -9,7 +9,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import AHEAD_S
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import AUTO, Cadence
-from hvd_elastic_ext.launcher.state.roster import Worker, take_beat
+from hvd_elastic_ext.launcher.state.roster import Worker, take_heartbeat
 from tests.unit.launcher.simulated import Cluster, Rules
 from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.storing import Storing
@@ -161,7 +161,7 @@ def test_a_beat_with_odd_numbers_is_none(text: object) -> None:
     worker = Worker.__new__(Worker)
     worker.step = worker.progress = 0
     worker.holds = None
-    take_beat(worker, {"every": text, "commit_s": str(text), "call_s": None})
+    take_heartbeat(worker, {"every": text, "commit_s": str(text), "call_s": None})
     assert worker.every is None
     assert worker.commit_s is None
     assert worker.calls_per_s == 0.0
@@ -171,7 +171,7 @@ def test_where_commits_are_left_out_the_pace_of_calls_says_how_far_ahead_one_is_
     worker = Worker.__new__(Worker)
     worker.step = worker.progress = 0
     worker.holds = None
-    take_beat(worker, {"every": 33, "commit_s": 0.1, "call_s": 0.2})
+    take_heartbeat(worker, {"every": 33, "commit_s": 0.1, "call_s": 0.2})
     assert worker.calls_per_s == 5.0
-    take_beat(worker, {"every": 1, "commit_s": 0.1, "call_s": 0.2})
+    take_heartbeat(worker, {"every": 1, "commit_s": 0.1, "call_s": 0.2})
     assert worker.calls_per_s == 0.0

@@ -294,7 +294,7 @@ def test_a_host_that_nobody_could_tell_is_not_forgotten() -> None:
     cluster.driver.tell(End(Interrupted(2, "stopped")))
     assert cluster.until(lambda: cluster.driver.over) < 15.0
     assert list(cluster.driver.job.shutdown.untold) == ["b"]
-    state = state_of(cluster.driver, incarnation=2, ports={"10.0.0.1": 7}, now=0.0, wall=0.0)
+    state = state_of(cluster.driver.job, incarnation=2, ports={"10.0.0.1": 7}, wall=0.0)
     assert [host.name for host in hosts_left(state)] == ["b"]
     assert ports_of(state) == {"10.0.0.1": 7}
 
@@ -303,7 +303,7 @@ def test_a_job_that_has_told_all_of_them_leaves_nothing_to_look_for() -> None:
     cluster = taking_back("a", "b")
     cluster.driver.tell(End(Interrupted(2, "stopped")))
     cluster.until(lambda: cluster.driver.over)
-    assert not hosts_left(state_of(cluster.driver, incarnation=2, ports={}, now=0.0, wall=0.0))
+    assert not hosts_left(state_of(cluster.driver.job, incarnation=2, ports={}, wall=0.0))
 
 
 def test_a_host_that_falls_silent_while_the_job_ends_is_ended_without_a_connection() -> None:
