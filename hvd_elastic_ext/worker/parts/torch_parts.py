@@ -320,15 +320,21 @@ def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
 def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], *, keys: Collection[str]) -> None:
     """Loading would say it less clearly, or make one type of number another."""
     for key in [key for key in (*committed, *live) if key in keys or (key in live) != (key in committed)]:
-        here, there = (_shape(tree.get(key)) for tree in (live, committed))
-        if (key in live, here) != (key in committed, there):
-            here, there = (shape if key in tree else "absent" for tree, shape in ((live, here), (committed, there)))
-            raise Permanent(f"{key!r} is {here} here and {there} in the commit; build the same model on every rank")
+        here, there = live.get(key), committed.get(key)
+        if isinstance(here, Tensor) and isinstance(there, Tensor):
+            same = here.shape == there.shape and here.dtype == there.dtype
+        else:
+            same = key in live and key in committed and isinstance(here, Tensor) == isinstance(there, Tensor)
+        if not same:
+            said = [_shape(tree[key]) if key in tree else "absent" for tree in (live, committed)]
+            raise Permanent(
+                f"{key!r} is {said[0]} here and {said[1]} in the commit; build the same model on every rank"
+            )
 
 
 def _shape(value: Any) -> str:
     if not isinstance(value, Tensor):
-        return ""
+        return "no tensor"
     return f"{'x'.join(map(str, value.shape)) or 'scalar'} {str(value.dtype).removeprefix('torch.')}"
 
 

@@ -44,16 +44,10 @@ class Written:
     tree: bytes
     tensors: list[Tensor]
     firm: list[bool]
-
-    def versions(self) -> Versions | None:
-        """Change when any tensor is replaced or written to by torch; None where torch does not count."""
-        try:
-            return [(id(tensor), tensor._version) for tensor in self.tensors]
-        except RuntimeError:  # inference tensors
-            return None
+    versions: Versions | None
 
     def mark(self) -> Mark:
-        return Mark(self.tree, self.versions(), self.firm)
+        return Mark(self.tree, self.versions, self.firm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +60,7 @@ class Mark:
 
     def difference(self, written: Written, committed: Sequence[Tensor]) -> Difference | None:
         """What has changed since, where ``committed`` is what the tensors were; None if nothing has."""
-        if self.versions is None or self.versions != written.versions():
+        if self.versions is None or self.versions != written.versions:
             return "tensors"
         if not resembles(written.tensors, committed):
             return "tensors"
@@ -74,7 +68,7 @@ class Mark:
 
     def firm_differs(self, written: Written) -> bool:
         """Whether torch has written to a firm tensor since, or another one is in its place."""
-        before, now = self.versions, written.versions()
+        before, now = self.versions, written.versions
         if before is None or now is None:
             return True
         return list(compress(before, self.firm)) != list(compress(now, written.firm))
@@ -130,7 +124,7 @@ class Inventory:
         texts[VALUES] = _write_values(self.values(), tensors)
         self._demand_no_parameters_of(tensors[:known], among=tensors[known:])
         firm += [False] * (len(tensors) - len(firm))
-        return Written(trees.encode(texts), tensors, firm)
+        return Written(trees.encode(texts), tensors, firm, versions_of(tensors))
 
     def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
         """A list of a model's parameters would come back as copies, which no optimizer steps and nothing clips."""
@@ -211,6 +205,14 @@ class Inventory:
             name = min(different)
             where = "only in this process's State" if name in self.parts else "in the commit, but not in this State"
             raise Permanent(f"state.{name} is {where}; build the same State on every rank")
+
+
+def versions_of(tensors: Sequence[Tensor]) -> Versions | None:
+    """What changes when torch writes to a tensor, or another one takes its place; None where torch does not count."""
+    try:
+        return [(id(tensor), tensor._version) for tensor in tensors]
+    except RuntimeError:  # inference tensors
+        return None
 
 
 def write_one(name: str, value: Any, tensors: list[Tensor]) -> str:
