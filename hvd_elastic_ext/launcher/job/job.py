@@ -16,7 +16,7 @@ from typing import Any
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.agents.transports.transports import ToPods
+from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import why_not as why_not_mpirun
 from hvd_elastic_ext.launcher.job import runs
@@ -64,7 +64,7 @@ class Job:
         self._sleeping: SleepingJob | None = None
         self._stop: Interrupted | None = None
         """The signal that asked the job to stop."""
-        self._pods = ToPods.found() if settings.rsh == "pod" else None
+        self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._new_releases()
         if settings.engine == "mpirun" and (problem := why_not_mpirun()) is not None:
             raise UsageError(problem)
