@@ -1,4 +1,4 @@
-"""The job's own folder: who holds it, what a restarted launcher needs to know.
+"""The job's folder: its lock, and the state for a restarted launcher.
 
     lock          who holds the folder: pid and host, under flock
     incarnation   number of the newest launcher's life
@@ -65,7 +65,7 @@ class InUse(UsageError):
 
 
 class StateDir:
-    """A folder that this process holds, until :meth:`close` or its end.
+    """A folder that this process locks, until :meth:`close` or its end.
 
     Raises :class:`InUse` if another process holds it, and :class:`UsageError`
     if it cannot be made, is another's or may be written by others; one line each.
@@ -153,7 +153,7 @@ class StateDir:
         return made
 
     def forget_key(self) -> None:
-        """The job is over: nobody is left to be taken back."""
+        """Remove the key: the job is over and no agent is left."""
         with contextlib.suppress(OSError):
             (self.path / KEY).unlink(missing_ok=True)
 
@@ -327,7 +327,7 @@ def _text(document: Mapping[str, Any]) -> str:
 
 
 def _sum(document: Mapping[str, Any]) -> str:
-    """Against damage, not against malice: whoever may write here may do anything."""
+    """Protects against damage, not against attacks: a user who can write here can do anything."""
     return hashlib.sha256(_text(document).encode()).hexdigest()
 
 

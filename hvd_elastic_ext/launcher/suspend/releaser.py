@@ -1,6 +1,6 @@
-"""What becomes of a job's worker pods while it sleeps: they are let go, asked for every now and then, and had back.
+"""Worker pods of a job that sleeps: released, asked for from time to time, and restored when it wakes.
 
-For whoever runs the job, in its loop::
+The job calls, in its loop::
 
     await releases.began()               # once: an earlier launcher may have ended while the job slept
     await releases.asleep(hosts_before)  # nothing of the job runs any more, and what it was is on storage
@@ -36,7 +36,7 @@ from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delet
 log = logging.getLogger(__name__)
 
 FINAL_CALL_S: Final = 10.0
-"""How long the last word may take: a pod that ends has seldom more than 30 s."""
+"""How long the final call may take: a pod that ends seldom has more than 30 s."""
 FILE: Final = "released.json"
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class WorkersNote:
 
 
 class NoteFile:
-    """Keeps a note in the job's folder. A disk that is full costs the note; it stands at the object, too, if it can."""
+    """Keeps a note in the job's folder. On a full disk it is lost; where possible the object has a copy."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
@@ -154,7 +154,7 @@ class Releases:
         self._soon = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._current_call: asyncio.Future[Any] | None = None
-        """A call in its thread, which goes on whatever becomes of who waits for it."""
+        """The call that runs in a thread; it goes on if its waiter is cancelled."""
         self._aside = BackgroundCalls()
 
     async def began(self) -> None:
@@ -206,7 +206,7 @@ class Releases:
             await self._call(self._workers.tell, kind.valid, before=before)
 
     async def stop(self) -> None:
-        """See to nothing any more."""
+        """Stop the background task."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -28,7 +28,7 @@ MAX_PAUSE_S: Final = 60.0
 
 
 class Releases(Protocol):
-    """What becomes of the machines meanwhile."""
+    """What is done about the worker pods in a sleep."""
 
     async def began(self) -> None:
         """The launcher has started."""
@@ -37,7 +37,7 @@ class Releases(Protocol):
         """The job has gone to sleep; these were its hosts."""
 
     async def look(self, now: float, *, enough: bool) -> float | None:
-        """See to it; when to look again at the latest (mono)."""
+        """Take in whether the job is about to wake; return when to look again at the latest (mono)."""
 
     async def woke(self) -> None:
         """The job goes on."""
@@ -47,7 +47,7 @@ class Releases(Protocol):
 
 
 class NoReleases:
-    """They stay as they are."""
+    """Leaves the pods as they are."""
 
     async def began(self) -> None:
         """Nothing was let go."""
@@ -56,20 +56,20 @@ class NoReleases:
         """Nothing is let go."""
 
     async def look(self, now: float, *, enough: bool) -> float | None:
-        """There is nothing to see to."""
+        """Nothing to do."""
 
     async def woke(self) -> None:
-        """Nothing has to be fetched back."""
+        """Nothing to ask for."""
 
     async def left(self, *, code: int) -> None:
-        """Nothing has to be said."""
+        """Nothing to do."""
 
 
 class SleepingJob:
-    """One sleep. ``ledger`` tells what is known of hosts' health; that may be changed from outside meanwhile.
+    """One sleep. ``ledger`` returns the present health of hosts; it may change meanwhile.
 
-    ``in_vain``: so often in a row the job has been woken and had to sleep again before it trained. What looks well
-    from here may be about to go by its own agent's word: the same hosts wake it ever later, others as ever.
+    ``in_vain``: wakes in a row after which the job slept again before it trained. Each makes the same hosts wake it
+    later: their agents may know of a preemption that the host list does not show. New hosts wake it as usual.
     """
 
     def __init__(
@@ -90,19 +90,19 @@ class SleepingJob:
         self._journal, self._clock, self._releases = journal, clock, releases
         self._generation, self._in_vain = generation, in_vain
         self._known = frozenset[str]()
-        """Hosts that have been there since it began."""
+        """Hosts that are listed since the sleep began."""
         self._soon = asyncio.Event()
         self._since = clock.mono()
         self._enough_since: float | None = None
         self._told: str | None = None
 
     def told(self, why: str) -> None:
-        """Somebody ends it. From the loop's own thread."""
+        """End the sleep. Call it in the loop's thread."""
         self._told = why
         self._soon.set()
 
     def changed(self) -> None:
-        """There may be something new. From the loop's own thread."""
+        """Hosts or health may have changed. Call it in the loop's thread."""
         self._soon.set()
 
     async def sleep(self, asleep: Asleep, hosts_before: HostSet) -> None:
@@ -155,7 +155,7 @@ class SleepingJob:
 
 
 def _release_memory() -> None:
-    """What the job needed while it trained is not needed now: a sleeping launcher is a small one."""
+    """Return memory to the system: a sleeping launcher needs little."""
     gc.unfreeze()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc
