@@ -18,7 +18,7 @@ import yaml
 
 from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, Pod, workload
-from hvd_elastic_ext.launcher.suspend.replicas import Replicas, Untold
+from hvd_elastic_ext.launcher.suspend.replicas import Replicas, RequestFailed
 from tests.contract.kube.conftest import KUBECONFIG, SERVERS, Space, _ours, api, eventually, space
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube
@@ -115,7 +115,7 @@ def test_a_pod_is_deleted_and_no_other_of_its_name(where: Where, the_set: Replic
 
 def test_what_is_not_there_is_told_with_what_to_do(where: Where) -> None:
     with pytest.raises(
-        Untold, match=r'the API server says 404: .*"w" not found; --release-job names what makes'
+        RequestFailed, match=r'the API server says 404: .*"w" not found; --release-job names what makes'
     ) as told:
         where.of("statefulset/w").look()
     assert "\n" not in str(told.value)
@@ -197,7 +197,9 @@ def test_the_manifests_rights_are_enough_for_a_set(kube: KubeServer, tmp_path: P
 def test_without_the_right_it_is_told_what_gives_it(kube: KubeServer, tmp_path: Path) -> None:
     kube.put("mpijobs", bodies.mpi_job("digits"))
     replicas = Replicas(launchers(kube, tmp_path), workload("mpijob/digits"))
-    with pytest.raises(Untold, match=r"the API server says 403: .* cannot get .*; docker/manifests/sleep.yaml gives"):
+    with pytest.raises(
+        RequestFailed, match=r"the API server says 403: .* cannot get .*; docker/manifests/sleep.yaml gives"
+    ):
         replicas.look()
 
 
@@ -215,7 +217,7 @@ def test_a_token_that_has_expired_is_read_anew(kube: KubeServer, tmp_path: Path)
     path, old = tmp_path / "config", kube.access.issue("somebody", "system:masters")
     replicas = Replicas(Access(str(kube.kubeconfig(path, token=old))), workload("mpijob/digits"))
     kube.access.revoke(old)
-    with pytest.raises(Untold, match=r"says 401: .*its token is none, or has expired"):
+    with pytest.raises(RequestFailed, match=r"says 401: .*its token is none, or has expired"):
         replicas.look()
     kube.kubeconfig(path)
     assert replicas.look().replicas == 2
@@ -224,14 +226,14 @@ def test_a_token_that_has_expired_is_read_anew(kube: KubeServer, tmp_path: Path)
 def test_a_server_that_is_away_or_hangs_is_told_as_such(kube: KubeServer, tmp_path: Path) -> None:
     access = Access(str(kube.kubeconfig(tmp_path / "admin")))
     replicas = Replicas(access, workload("mpijob/digits"), timeout=(1.0, 0.2))
-    with kube.down(), pytest.raises(Untold, match="no answer from the API server: "):
+    with kube.down(), pytest.raises(RequestFailed, match="no answer from the API server: "):
         replicas.look()
-    with kube.hangs(), pytest.raises(Untold, match=r"no answer from the API server: it says nothing for 0\.2 s"):
+    with kube.hangs(), pytest.raises(RequestFailed, match=r"no answer from the API server: it says nothing for 0\.2 s"):
         replicas.look()
 
 
 def test_credentials_that_are_away_are_told_as_such(tmp_path: Path) -> None:
-    with pytest.raises(Untold, match="credentials cannot be read"):
+    with pytest.raises(RequestFailed, match="credentials cannot be read"):
         Replicas(Access(str(tmp_path / "nowhere")), workload("mpijob/digits")).look()
 
 
@@ -255,7 +257,7 @@ def test_a_redirect_is_not_followed_with_the_token(tmp_path: Path) -> None:
         context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
         whole = {"clusters": [cluster], "users": [user], "contexts": [context], "current-context": "x"}
         config.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **whole}))
-        with pytest.raises(Untold, match="the API server says 302"):
+        with pytest.raises(RequestFailed, match="the API server says 302"):
             Replicas(Access(str(config)), workload("mpijob/digits")).look()
         thread.join()
     assert len(heard) == 1
