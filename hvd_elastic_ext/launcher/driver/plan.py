@@ -56,7 +56,7 @@ PLANNERS: Final = (
     Planner(exits.plan),  # is the job over by what is left of it?
     Planner(shutdown.plan, ending=True),  # the end of everything
     Planner(seats.plan),  # which seats are to work
-    Planner(seats.see_what_never_begins),  # programs that need no world, and jobs of which nobody comes to train
+    Planner(seats.check_start),  # programs that need no world, and jobs of which nobody comes to train
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats

@@ -110,7 +110,7 @@ def _nobody_left(job: JobState, now: float) -> bool:
     roster, missing = job.roster, job.adoption.missing
     if roster.workers or not roster.agents.keys() <= missing.keys():
         return False
-    return job.shutdown.hurried or not adoption.on_their_way(job, now)
+    return job.shutdown.hurried or not adoption.on_their_way(job)
 
 
 def _tell_the_others(job: JobState, now: float) -> None:
