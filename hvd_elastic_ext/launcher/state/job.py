@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -221,6 +222,12 @@ class JobState:
         told = self.roster.going()
         both = {host: min(by, told.get(host, by)) for host, by in self.notices.departing.items()}
         return {**told, **both}
+
+    @property
+    def next_end_s(self) -> float | None:
+        """Seconds until the first host with processes is gone; None if no such time is known."""
+        by = min((by for host, by in self.leaves_by.items() if self.roster.on(host)), default=math.inf)
+        return max(0.0, by - self.now) if by < math.inf else None
 
     def going(self, host: str) -> Cause | None:
         """Why a host is about to go; None if it is not."""
