@@ -61,8 +61,7 @@ class Record(NamedTuple):
     """What is sealed on a side: which commit, after how many optimizer steps, and the lengths of its regions in bytes.
 
     ``loose`` is the part of ``data`` in front that may differ among ranks that
-    hold the same commit; ``foreign`` says that the shared regions came over the network, ``stored`` that all of it
-    came from a checkpoint, which another program may have made.
+    hold the same commit; ``stored`` says that it came from a checkpoint, which another program may have made.
     """
 
     identity: Identity
@@ -72,7 +71,6 @@ class Record(NamedTuple):
     layout: int
     tree: int
     local: int
-    foreign: bool = False
     stored: bool = False
 
     @property
@@ -108,7 +106,7 @@ def pack(sequence: int, record: Record) -> tuple[bytes, bytes]:
     """Write a record in two parts, the second of which goes first: what the head says of the fields makes it valid."""
     fields = _FIELDS.pack(
         sequence, *record.identity, record.step, record.loose, record.data, record.layout, record.tree,
-        record.local, record.foreign | record.stored << 1,
+        record.local, record.stored << 1,
     )  # fmt: skip
     return _HEAD.pack(_MAGIC, zlib.crc32(fields)), fields
 
@@ -123,7 +121,7 @@ def records(page: Readable, room: int) -> Iterator[Sealed]:
         sequence, lineage, incarnation, generation, number, step, *rest, origin = _FIELDS.unpack(fields)
         loose, data, layout, tree, local = rest
         identity = Identity(lineage, incarnation, generation, number)
-        record = Record(identity, step, loose, data, layout, tree, local, bool(origin & 1), bool(origin & 2))
+        record = Record(identity, step, loose, data, layout, tree, local, bool(origin & 2))
         if record.total <= room:
             yield Sealed(place, sequence, record)
 

@@ -96,7 +96,7 @@ class Target:
         if last is not None and last[1].record.age > record.age:
             raise Transient(f"the slot has made commit {_named(last[1].record.identity[1:])} meanwhile, which is newer")
         local = b"" if last is None else _local(self._descriptors[last[0]], last[1], stored=record.stored)
-        record = record._replace(local=len(local), foreign=True)
+        record = record._replace(local=len(local))
         _lengthen(self.descriptor, record.total)
         os.pwrite(self.descriptor, local, PAGE + record.shared)
         head, fields = sides.pack(next_sequence(self._descriptors), record)
@@ -172,7 +172,7 @@ def _local(descriptor: int, last: Sealed, *, stored: bool) -> bytes:
 
 def _bare(record: Record) -> Record:
     """Without what a process may say anew of a commit whose shared regions stay."""
-    return record._replace(identity=record.identity._replace(lineage=0), local=0, foreign=False)
+    return record._replace(identity=record.identity._replace(lineage=0), local=0)
 
 
 def _kept(descriptor: int) -> bool:

@@ -309,7 +309,7 @@ def record_of(payload: bytes) -> Record:
     numbers = all(type(number) is int and 0 <= number < 1 << 63 for number in (*identity, *counts.values()))
     if not numbers or type(stored) is not bool:
         raise TransferFailed("the sender's record is none")
-    record = Record(identity, **counts, local=0, foreign=True, stored=stored)
+    record = Record(identity, **counts, local=0, stored=stored)
     if record.loose > record.data or record.shared > LONGEST:
         raise TransferFailed("the lengths in the sender's record cannot be")
     return record

@@ -83,23 +83,22 @@ class _Reader:
 
     def __init__(self, tensor: TensorAt) -> None:
         self._tensor = tensor
-        self._tensors: dict[tuple[int, str], Any] = {}
+        self._tensors: dict[int, Any] = {}
 
     def made(self, found: dict[str, Any]) -> Any:
         if len(found) != 1:
             return found
         ((tag, given),) = found.items()
-        if tag[:1] != "$":
-            return found
-        return _MAKERS[tag](self, given)
+        return _MAKERS[tag](self, given) if tag[:1] == "$" else found
 
     def tensor(self, given: Any) -> Any:
         number, kind = given if type(given) is list else (given, "")
         if type(number) is not int or number < 0 or type(kind) is not str:
             raise TypeError("a tensor without a number")
-        if (number, kind) not in self._tensors:
-            self._tensors[number, kind] = self._tensor(number, kind)
-        return self._tensors[number, kind]
+        known = self._tensors.get(number)
+        if known is None:
+            known = self._tensors[number] = self._tensor(number, kind)
+        return known
 
     def keys(self, values: list[Any]) -> list[Any]:
         """``values``, which are about to be hashed."""

@@ -71,11 +71,12 @@ def is_parameter(tensor: Tensor) -> bool:
 
 
 class _Writer:
-    __slots__ = ("_depth", "_known", "_left", "_tensors")
+    __slots__ = ("_depth", "_kept", "_known", "_left", "_tensors")
 
     def __init__(self, tensors: list[Tensor]) -> None:
         self._tensors = tensors
         self._known: dict[int, str] = {}
+        self._kept: list[Tensor] = []
         self._depth = 0
         self._left = MOST
 
@@ -117,12 +118,9 @@ class _Writer:
         self._deeper()
         key = None
         try:
-            if as_object:
-                for key, value in values.items():
-                    texts.append(f"{_string(key)}:{_FORMS.get(type(value), _other)(self, value)}")
-            else:
-                for key, value in values.items():
-                    texts.append(f"[{self.form(key)},{_FORMS.get(type(value), _other)(self, value)}]")
+            for key, value in values.items():
+                text = _FORMS.get(type(value), _other)(self, value)
+                texts.append(f"{_string(key)}:{text}" if as_object else f"[{self.form(key)},{text}]")
         except Unfit as unfit:
             unfit.within(key)
             raise
@@ -142,26 +140,34 @@ class _Writer:
         return f'{{"$default":[{json.dumps(name)},{self.mapping(value)}]}}'
 
     def tensor(self, value: Tensor) -> str:
-        known = self._known.get(id(value))
-        if known is None:
-            known = self._known[id(value)] = self._placed(value)
-        return known
-
-    def _placed(self, value: Tensor) -> str:
-        problem = _unfit(value)
-        if problem:
-            raise Unfit(problem)
-        if value.layout == torch.sparse_coo:
-            dense = value.detach().coalesce()
-            parts = ",".join(map(self._placed, (dense.indices(), dense.values())))
-            return f'{{"$sparse":[{parts},{list(dense.shape)}]}}'
+        text = self._known.get(id(value))
+        if text is not None:
+            return text
+        kind = type(value)
+        if (kind is not nn.Parameter and kind is not Tensor) or value.is_nested or value.is_quantized or value.is_meta:
+            problem = _unfit(value)
+            if problem:
+                raise Unfit(problem)
+        if value.layout is not torch.strided:
+            return self._known.setdefault(id(value), self._sparse(value))
         number = len(self._tensors)
         self._tensors.append(value)
-        if is_parameter(value):
-            return f'{{"$tensor":[{number},"{"parameter" if value.requires_grad else "frozen"}"]}}'
-        if value.requires_grad and value.is_leaf:
-            return f'{{"$tensor":[{number},"leaf"]}}'
-        return f'{{"$tensor":{number}}}'
+        if kind is Tensor and not value.requires_grad:
+            text = f'{{"$tensor":{number}}}'
+        elif is_parameter(value):
+            text = f'{{"$tensor":[{number},"{"parameter" if value.requires_grad else "frozen"}"]}}'
+        else:
+            text = f'{{"$tensor":[{number},"leaf"]}}' if value.is_leaf else f'{{"$tensor":{number}}}'
+        self._known[id(value)] = text
+        return text
+
+    def _sparse(self, value: Tensor) -> str:
+        if value.layout is not torch.sparse_coo:
+            raise Unfit(f"tensors of layout {value.layout} are not taken; keep a dense one")
+        dense = value.detach().coalesce()
+        self._kept += dense.indices(), dense.values()
+        parts = ",".join(map(self.tensor, self._kept[-2:]))
+        return f'{{"$sparse":[{parts},{list(dense.shape)}]}}'
 
 
 def _unfit(tensor: Tensor) -> str | None:
@@ -169,9 +175,8 @@ def _unfit(tensor: Tensor) -> str | None:
     kind = type(tensor)
     if tensor.is_quantized or tensor.is_meta:
         return f"{'quantized' if tensor.is_quantized else 'meta'} tensors are not taken; keep it outside the State"
-    if tensor.is_nested or tensor.layout not in (torch.strided, torch.sparse_coo):
-        what = "nested tensors" if tensor.is_nested else "tensors"
-        return f"{what} of layout {tensor.layout} are not taken; keep a dense one"
+    if tensor.is_nested:
+        return f"nested tensors of layout {tensor.layout} are not taken; keep a dense one"
     if kind is not Tensor and kind is not nn.Parameter:
         if nn.parameter.is_lazy(tensor):
             return "it has parameters that are not initialised yet; run one forward pass first"

@@ -135,7 +135,7 @@ class CommitBuffer:
             self._views.pop(self._arriving, None)
         side.write(record.shared, local)
         identity = record.identity._replace(lineage=lineage)
-        self._seal(self._arriving, record._replace(identity=identity, local=len(local), foreign=True, stored=False))
+        self._seal(self._arriving, record._replace(identity=identity, local=len(local), stored=False))
         self.let_go()
 
     def let_go(self) -> None:

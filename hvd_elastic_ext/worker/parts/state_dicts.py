@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
@@ -74,8 +74,13 @@ def settle(tree: Any, own: Any, pairs: Pairs, *, new: Callable[[Tensor], Tensor]
     return copied(tree)
 
 
+_ATOMS: Final = frozenset({bool, int, float, str, bytes, type(None)})
+
+
 def copied(value: Any) -> Any:
     """A copy that shares nothing with ``value``. (``copy.deepcopy`` would copy all that a tensor is a view of.)"""
+    if type(value) in _ATOMS:
+        return value
     tensors: list[Tensor] = []
     return read(write(value, tensors), lambda index, kind: tensors[index].detach().clone())
 

@@ -1,4 +1,4 @@
-"""What one State keeps: its parts and plain attributes, as one tree that can be written and put back."""
+"""The contents of one State: its parts and plain values, written as one tree and put back from it."""
 
 from __future__ import annotations
 
@@ -39,34 +39,28 @@ PartFor = Callable[[object], Part | None]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The live state: a tree, its tensors uncopied, and which of those are the same on all ranks whatever happens."""
+    """The live state: a tree, its tensors uncopied, and which of them are firm (equal on ranks of the same commit)."""
 
     tree: bytes
     tensors: list[Tensor]
     firm: list[bool]
-
-    def versions(self) -> Versions | None:
-        """Change when any tensor is replaced or written to by torch; None where torch does not count."""
-        try:
-            return [(id(tensor), tensor._version) for tensor in self.tensors]
-        except RuntimeError:  # inference tensors
-            return None
+    versions: Versions | None
 
     def mark(self) -> Mark:
-        return Mark(self.tree, self.versions(), self.firm)
+        return Mark(self.tree, self.versions, self.firm)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the live state looked like when it was equal to the last commit."""
+    """The live state at the time when it was equal to the last commit."""
 
     tree: bytes
     versions: Versions | None
     firm: Sequence[bool]
 
     def difference(self, written: Written, committed: Sequence[Tensor]) -> Difference | None:
-        """What has changed since, where ``committed`` is what the tensors were; None if nothing has."""
-        if self.versions is None or self.versions != written.versions():
+        """What has changed since; ``committed`` are the tensors of the commit. None if nothing has."""
+        if self.versions is None or self.versions != written.versions:
             return "tensors"
         if not resembles(written.tensors, committed):
             return "tensors"
@@ -74,7 +68,7 @@ class Mark:
 
     def firm_differs(self, written: Written) -> bool:
         """Whether torch has written to a firm tensor since, or another one is in its place."""
-        before, now = self.versions, written.versions()
+        before, now = self.versions, written.versions
         if before is None or now is None:
             return True
         return list(compress(before, self.firm)) != list(compress(now, written.firm))
@@ -107,11 +101,11 @@ class Inventory:
         return own
 
     def expected_bytes(self) -> int:
-        """Bytes that will be there after the first step and are not yet."""
+        """Bytes of state that the first step will create."""
         return sum(tensor.nbytes for part in self._optimizer_parts() for tensor in part.expected())
 
     def make_ready(self) -> list[Tensor]:
-        """Have tensors for what the first sync may bring; those that were made, whose memory is still to be found."""
+        """Allocate tensors for what the first sync may bring, and return them."""
         return [tensor for part in self._optimizer_parts() for tensor in part.make_ready()]
 
     def _optimizer_parts(self) -> list[OptimizerPart]:
@@ -130,7 +124,7 @@ class Inventory:
         texts[VALUES] = _write_values(self.values(), tensors)
         self._demand_no_parameters_of(tensors[:known], among=tensors[known:])
         firm += [False] * (len(tensors) - len(firm))
-        return Written(trees.encode(texts), tensors, firm)
+        return Written(trees.encode(texts), tensors, firm, versions_of(tensors))
 
     def _demand_no_parameters_of(self, parts: Sequence[Tensor], *, among: Sequence[Tensor]) -> None:
         """A list of a model's parameters would come back as copies, which no optimizer steps and nothing clips."""
@@ -169,7 +163,7 @@ class Inventory:
             self._assign(read(texts[VALUES], _copied(layout, views)))
 
     def settle(self) -> None:
-        """Let every part forget what was under way when the last world ended."""
+        """Make every part forget what was unfinished when the last world ended."""
         for part in self.parts.values():
             part.settle()
 
@@ -213,6 +207,14 @@ class Inventory:
             raise Permanent(f"state.{name} is {where}; build the same State on every rank")
 
 
+def versions_of(tensors: Sequence[Tensor]) -> Versions | None:
+    """What changes when torch writes to a tensor, or another one takes its place; None where torch does not count."""
+    try:
+        return [(id(tensor), tensor._version) for tensor in tensors]
+    except RuntimeError:  # inference tensors
+        return None
+
+
 def write_one(name: str, value: Any, tensors: list[Tensor]) -> str:
     """Return ``value`` as text. Raises :class:`Permanent` that says what of ``state.NAME`` cannot be committed."""
     try:
@@ -240,7 +242,7 @@ def _restore(part: Part, tree: Any, *, name: str) -> None:
 
 
 def resembles(live: Sequence[Tensor], committed: Sequence[Tensor]) -> bool:
-    """False if a sample of the elements differs: for changes that torch does not count, as through ``.data``."""
+    """False if a sample of the elements differs. This finds changes that torch does not count, as through ``.data``."""
     if len(live) != len(committed):
         return False
     step = max(1, len(live) // PROBED)
@@ -254,7 +256,7 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
         return True
     step = max(1, live.numel() // PROBES)
     mine, theirs = live.view(-1)[::step].cpu(), committed.view(-1)[::step]
-    # As bytes: a NaN is like itself here.
+    # As bytes: a NaN equals itself.
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
 
 

@@ -17,7 +17,7 @@ from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.state import rank_local, user_files
 from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Mark, Written
-from hvd_elastic_ext.worker.state.held_commit import SAID, Keeping
+from hvd_elastic_ext.worker.state.held_commit import LONGEST_REASON, HeldCommit
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
 from hvd_elastic_ext.worker.state.settings import Limits
@@ -54,7 +54,7 @@ class Keeper:
         clock: Clock,
         limits: Limits,
         status: Status | None = None,
-        keeping: Keeping | None = None,
+        held: HeldCommit | None = None,
         own_files: Checkpoint | None = None,
         thinning: Thinning | None = None,
         world: Callable[[], int] = lambda: 0,
@@ -67,7 +67,7 @@ class Keeper:
         self._incarnation = limits.incarnation
         self._status = status if status is not None else Status()
         self._status.own_step = True
-        self._keeping = keeping
+        self._held = held
         self._own_files = own_files
         self._calls = Calls()
         self._world = world
@@ -105,10 +105,10 @@ class Keeper:
             self._by_hand |= self._mark.firm_differs(written)  # no step of a world's did that
         self._take(self._next_identity(), written)
         self.thinning.made(began)
-        if self._keeping is not None:
-            saves = self._own_files is not None and self._keeping.waits and self._comms.rank() == 0
+        if self._held is not None:
+            saves = self._own_files is not None and self._held.is_requested and self._comms.rank() == 0
             instead = self._keep_files if saves else None
-            self._keeping.committed(self._identity(), self._steps.done, instead=instead)
+            self._held.committed(self._identity(), self._steps.done, instead=instead)
         if self._reporter.due("committed") and self._comms.rank() == 0:
             self._record("committed", number=self._identity().number, values=plain(self._inventory.values()))
 
@@ -325,18 +325,20 @@ class Keeper:
 
         A commit that fails costs that checkpoint, and not the training, which is done.
         """
-        if self._keeping is None or not self._limits.last_commit:
+        if self._held is None or not self._limits.last_commit:
             return
         try:
             self.seal()
         except Exception as error:  # a user's own save may raise anything
             log.exception("what training left is not committed; the job's last checkpoint is older than that")
-            self._record("not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:SAID])
+            self._record(
+                "not_sealed", reason=f"the last commit failed: {type(error).__name__}: {error}"[:LONGEST_REASON]
+            )
             return
         if self._own_files is not None and self._comms.rank() == 0:
-            failed = self._keeping.last(self._identity(), self._steps.done, instead=self._keep_files)
+            failed = self._held.last(self._identity(), self._steps.done, instead=self._keep_files)
             if failed is not None:
-                self._record("not_sealed", reason=failed[:SAID])
+                self._record("not_sealed", reason=failed[:LONGEST_REASON])
 
     def ended(self) -> None:
         """Training is over: its optimizer may step on, for others."""

@@ -31,7 +31,7 @@ from hvd_elastic_ext.worker.parts.handler_part import HandlerPart
 from hvd_elastic_ext.worker.parts.snapshot_part import SnapshotPart
 from hvd_elastic_ext.worker.process import standby
 from hvd_elastic_ext.worker.state.contents import Inventory
-from hvd_elastic_ext.worker.state.held_commit import Keeping
+from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.journal import reporter_for
 from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.state.settings import Limits, WorkerSettings
@@ -230,11 +230,11 @@ def keeper_for(
     names.models = inventory.models
     clock, way = SystemClock(), standby.current()
     link, buffer = way.link, CommitBuffer(open_sides(_descriptors()))
-    keeping = Keeping(buffer, link) if buffer.can_keep else None
+    held = HeldCommit(buffer, link) if buffer.can_keep else None
     thinning = Thinning()
-    if keeping is not None:
-        thinning = Thinning(link.status, named=lambda: keeping.waits)
-        way.on_keep, way.on_thin = keeping.asked, thinning.asked
+    if held is not None:
+        thinning = Thinning(link.status, named=lambda: held.is_requested)
+        way.on_keep, way.on_thin = held.request, thinning.asked
     keeper = Keeper(
         inventory,
         buffer=buffer,
@@ -242,7 +242,7 @@ def keeper_for(
         reporter=reporter_for(settings, clock, link),
         clock=clock,
         status=link.status,
-        keeping=keeping,
+        held=held,
         own_files=choices.checkpoint,
         thinning=thinning,
         world=lambda: way.generation or 0,

@@ -41,20 +41,21 @@ def before_s(durable_s: float, waited_s: float = 0.0) -> float:
 
 def plan(job: JobState) -> Plan:
     """Ask for a checkpoint at once, and for the last one in time."""
+    state = job.before_preemption
     now = job.now
     known = _known(job, job.preemption.all_by)
     before = before_s(cost.durable_s(job), job.checkpoints.waited_s)
     wanted = call(now, known, before)
-    if job.before_preemption.made is Call.LAST and not job.checkpoints.nobody_goes_on:
-        job.before_preemption.made = Call.NONE  # another world has formed, and trains
-    if job.before_preemption.made is Call.LAST and wanted is Call.NOW:
+    if state.made is Call.LAST and not job.checkpoints.nobody_goes_on:
+        state.made = Call.NONE  # another world has formed, and trains
+    if state.made is Call.LAST and wanted is Call.NOW:
         wanted = Call.LAST  # it was faster than thought; to train on for that might cost what was saved
-    if wanted is not job.before_preemption.made:
+    if wanted is not state.made:
         if wanted is Call.NONE:
             coordinator.go_on(job)
-            job.before_preemption.made = wanted
+            state.made = wanted
         elif coordinator.now_please(job, stay=wanted is Call.LAST):
-            job.before_preemption.made = wanted
+            state.made = wanted
     return Plan(None if known is None or wanted is not Call.NOW else known - before)
 
 

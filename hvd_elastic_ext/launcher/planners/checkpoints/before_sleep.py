@@ -57,18 +57,19 @@ def look(job: JobState, *, short: str | None, hurry: bool = False, read_back: bo
     What the job ends with for now, once nothing can be lost by it. In a ``hurry`` it is not waited for that
     somebody may train after all, whether the job may sleep or not. ``read_back``: what is stored is read back.
     """
+    state = job.before_sleep
     if job.rules.durability is None or (job.rules.sleep_after_s is None and not hurry):
         return None
-    job.before_sleep.hurry, job.before_sleep.read_back = hurry, read_back
+    state.hurry, state.read_back = hurry, read_back
     if short is None:
         rise(job)
         return None
-    job.before_sleep.since = job.now if job.before_sleep.since is None else job.before_sleep.since
+    state.since = job.now if state.since is None else state.since
     if job.now < _not_before(job) or (job.checkpoints.attempt is not None) or job.transferring:
         return None
-    if job.before_sleep.asked:
-        if job.now >= job.before_sleep.asked_at + ANSWER_S:
-            _later(job, f"no answer from {', '.join(sorted(job.before_sleep.asked))} after {ANSWER_S:g} s")
+    if state.asked:
+        if job.now >= state.asked_at + ANSWER_S:
+            _later(job, f"no answer from {', '.join(sorted(state.asked))} after {ANSWER_S:g} s")
         return None
     return _go_on(job, short)
 
@@ -80,14 +81,16 @@ def waits_for_an_answer(job: JobState) -> bool:
 
 def next_look(job: JobState) -> float | None:
     """When there may be something to do (mono)."""
-    waits = job.before_sleep.since is None or job.before_sleep.asked or (job.checkpoints.attempt is not None)
+    state = job.before_sleep
+    waits = state.since is None or state.asked or (job.checkpoints.attempt is not None)
     return None if waits else _not_before(job)
 
 
 def _not_before(job: JobState) -> float:
-    if job.before_sleep.since is None:
+    state = job.before_sleep
+    if state.since is None:
         return math.inf
-    return max(_ready_at(job, job.before_sleep.since), job.before_sleep.again_at, job.checkpoints.not_before)
+    return max(_ready_at(job, state.since), state.again_at, job.checkpoints.not_before)
 
 
 def _ready_at(job: JobState, since: float) -> float:
@@ -102,7 +105,8 @@ def _ready_at(job: JobState, since: float) -> float:
 
 def lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps an answer: what is known is known no more."""
-    if host in job.before_sleep.asked or any(seat.host == host for seat in job.before_sleep.known.held):
+    state = job.before_sleep
+    if host in state.asked or any(seat.host == host for seat in state.known.held):
         _forget(job)
 
 
@@ -113,12 +117,9 @@ def is_busy(job: JobState, host: str) -> bool:
 
 def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     """Take in what an agent says of its errand; False if it is about something else."""
+    state = job.before_sleep
     host, event = agent.host.name, news.get("event")
-    if (
-        event not in ("errand", "errand_ended")
-        or host not in job.before_sleep.asked
-        or job.before_sleep.asked[host] != news.get("id")
-    ):
+    if event not in ("errand", "errand_ended") or host not in state.asked or state.asked[host] != news.get("id"):
         return False
     answer = news.get("answer")
     if not isinstance(answer, dict):
@@ -126,62 +127,65 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     elif isinstance(why := answer.get("failed"), str):
         _later(job, f"{host}: {why}")
     else:
-        del job.before_sleep.asked[host]
-        job.before_sleep.answers[host] = answer
-        if not job.before_sleep.asked:
+        del state.asked[host]
+        state.answers[host] = answer
+        if not state.asked:
             _take_answers(job)
     return True
 
 
 def _go_on(job: JobState, short: str) -> Asleep | None:
-    match next_step(job.before_sleep.known, read_back=job.before_sleep.read_back):
+    state = job.before_sleep
+    match next_step(state.known, read_back=state.read_back):
         case Step.LOOK:
             return _ask_all(job, short)
         case Step.SEAL:
             _seal(job)
         case Step.VERIFY:
-            assert job.before_sleep.known.stored is not None
-            job.before_sleep.answers = {}
-            _ask(job, [job.before_sleep.known.stored.host], do="verify", name=job.before_sleep.known.stored.name)
-        case Step.WAIT if job.before_sleep.hurry:
+            assert state.known.stored is not None
+            state.answers = {}
+            _ask(job, [state.known.stored.host], do="verify", name=state.known.stored.name)
+        case Step.WAIT if state.hurry:
             return Asleep(short)
         case Step.WAIT:
-            job.before_sleep.hopeless = True
+            state.hopeless = True
             _later(job, "it trains without a State of hvd_elastic_ext; use one, or --adopt")
         case Step.SLEEP:
-            stored = job.before_sleep.known.stored
+            stored = state.known.stored
             return Asleep(short, path=stored and stored.path, step=stored and stored.step)
     return None
 
 
 def _ask_all(job: JobState, short: str) -> Asleep | None:
     # One that was sent a signal is to end, and yet has its grace, and its memory, as long as it lasts.
+    state = job.before_sleep
     agents = [
         agent
         for agent in job.roster.agents.values()
         if agent.heard and (agent.leaves_by is not None or not agent.finishing)
     ]
     if any(not agent.joined for agent in agents):
-        job.before_sleep.again_at = job.now + AGAIN_S
+        state.again_at = job.now + AGAIN_S
         return None  # it comes again, or is cut off; what it holds may be the newest
     if not agents:
         path, step = job.checkpoints.newest
         return Asleep(short, path=path, step=step)
-    job.before_sleep.answers = {}
-    _ask(job, [agent.host.name for agent in agents], do="held", skip=job.before_sleep.skip)
+    state.answers = {}
+    _ask(job, [agent.host.name for agent in agents], do="held", skip=state.skip)
     return None
 
 
 def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
+    state = job.before_sleep
     assert job.rules.durability is not None
-    job.before_sleep.asked_at = job.now
+    state.asked_at = job.now
     for host in hosts:
         number = job.new_errand()
         whole = {"place": job.rules.durability.place, **request}
         if not job.send(host, _order(job, host, number, whole)):
             _later(job, f"{host} is not connected")
             return
-        job.before_sleep.asked[host] = number
+        state.asked[host] = number
 
 
 def _order(job: JobState, host: str, number: int, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,13 +194,14 @@ def _order(job: JobState, host: str, number: int, request: Mapping[str, Any]) ->
 
 
 def _take_answers(job: JobState) -> None:
-    if "whole" in next(iter(job.before_sleep.answers.values())):
-        _take_verdict(job, next(iter(job.before_sleep.answers.values())))
+    state = job.before_sleep
+    if "whole" in next(iter(state.answers.values())):
+        _take_verdict(job, next(iter(state.answers.values())))
         return
     held: dict[Seat, Kept] = {}
     stored: Found | None = None
     try:
-        for host, answer in job.before_sleep.answers.items():
+        for host, answer in state.answers.items():
             for slot, (identity, step, side) in answer["held"].items():
                 held[Seat(host, int(slot))] = Kept(_identity(identity), int(step), int(side))
             if (newest := answer["newest"]) is not None:
@@ -207,25 +212,27 @@ def _take_answers(job: JobState) -> None:
         _later(job, f"an answer that is none: {type(error).__name__} {error}")
         return
     stateless = not held and any(worker.live_at is not None for worker in job.roster.workers.values())
-    job.before_sleep.known = Known(True, held, stored, stateless=stateless)
+    state.known = Known(True, held, stored, stateless=stateless)
 
 
 def _take_verdict(job: JobState, answer: Mapping[str, Any]) -> None:
-    stored = job.before_sleep.known.stored
+    state = job.before_sleep
+    stored = state.known.stored
     assert stored is not None
     if answer.get("whole") is True:
-        job.before_sleep.known = Known(True, job.before_sleep.known.held, stored, whole=True)
+        state.known = Known(True, state.known.held, stored, whole=True)
         return
     job.record("passed_over", host=stored.host, reason=f"{stored.name}: {answer.get('why')}")
-    job.before_sleep.skip.append(stored.name)
+    state.skip.append(stored.name)
     _forget(job)
-    job.before_sleep.again_at = job.now + AGAIN_S
+    state.again_at = job.now + AGAIN_S
 
 
 def _seal(job: JobState) -> None:
-    newest = max(kept.commit[1:] for kept in job.before_sleep.known.held.values())
-    having = {seat: kept for seat, kept in job.before_sleep.known.held.items() if kept.commit[1:] == newest}
-    job.before_sleep.skip.clear()  # what is made anew has its name
+    state = job.before_sleep
+    newest = max(kept.commit[1:] for kept in state.known.held.values())
+    having = {seat: kept for seat, kept in state.known.held.items() if kept.commit[1:] == newest}
+    state.skip.clear()  # what is made anew has its name
     lives = {Life(seat, job.roster.lives.get(seat, 0)): kept for seat, kept in having.items()}
     _forget(job)
     coordinator.at_rest(job, dict(sorted(lives.items(), key=lambda each: _place(job, each[0]))))
@@ -239,28 +246,32 @@ def _place(job: JobState, life: Life) -> tuple[float, Life]:
 
 def rise(job: JobState) -> None:
     """Somebody trains, or is about to."""
-    if job.before_sleep.since is not None:
-        job.before_sleep.since, job.before_sleep.hopeless = None, False
+    state = job.before_sleep
+    if state.since is not None:
+        state.since, state.hopeless = None, False
         _forget(job)
         coordinator.no_more_rest(job)
 
 
 def _forget(job: JobState) -> None:
-    job.before_sleep.known, job.before_sleep.again_at = Known(), -math.inf
-    job.before_sleep.asked.clear()
+    state = job.before_sleep
+    state.known, state.again_at = Known(), -math.inf
+    state.asked.clear()
 
 
 def _later(job: JobState, why: str) -> None:
+    state = job.before_sleep
     _forget(job)
-    job.before_sleep.again_at = job.now + AGAIN_S
-    _say(job, f"the job does not {'end' if job.before_sleep.hurry else 'go to sleep'} yet: {why}")
+    state.again_at = job.now + AGAIN_S
+    _say(job, f"the job does not {'end' if state.hurry else 'go to sleep'} yet: {why}")
 
 
 def _say(job: JobState, what: str) -> None:
-    if what != job.before_sleep.said:
-        job.before_sleep.said = what
+    state = job.before_sleep
+    if what != state.said:
+        state.said = what
         log.warning("%s", what)
-        job.record("not_sealed" if job.before_sleep.hurry else "not_slept", reason=what)
+        job.record("not_sealed" if state.hurry else "not_slept", reason=what)
 
 
 def _identity(numbers: Any) -> Identity:

@@ -26,55 +26,58 @@ AGAIN_S: Final = 5.0
 
 def plan(job: JobState) -> Plan:
     """Measure, choose, and tell those who go by another number."""
+    state = job.commit_interval
     now = job.now
     auto = job.rules.commit_every is not None and job.rules.commit_every.auto
-    if not auto and now < job.commit_interval.look_at:  # there may be thousands, and mostly nothing is to be said
+    if not auto and now < state.look_at:  # there may be thousands, and mostly nothing is to be said
         return NOTHING
-    job.commit_interval.look_at = now + AGAIN_S
+    state.look_at = now + AGAIN_S
     if not job.settled:
         return NOTHING
     members = job.roster.present(job.world.members)
     if auto:
         _measure(job, members)
-        if now >= job.commit_interval.choose_at:
-            job.commit_interval.choose_at = now + CHOOSE_S
-            _choose(job, now, hosts=len({worker.seat.host for worker in members}))
-    others = [worker for worker in members if worker.every not in (None, job.commit_interval.every)]
-    if others and now >= job.commit_interval.tell_at:
-        job.commit_interval.tell_at = now + AGAIN_S
-        job.tell_all(members, "thin", every=job.commit_interval.every)
+        if now >= state.choose_at:
+            state.choose_at = now + CHOOSE_S
+            _choose(job, hosts=len({worker.seat.host for worker in members}))
+    others = [worker for worker in members if worker.every not in (None, state.every)]
+    if others and now >= state.tell_at:
+        state.tell_at = now + AGAIN_S
+        job.tell_all(members, "thin", every=state.every)
     return NOTHING
 
 
 def _measure(job: JobState, members: list[Worker]) -> None:
     """Note what a commit took that is new: all wait for the slowest."""
+    state = job.commit_interval
     newest = max((worker.holds for worker in members if worker.holds is not None), default=None)
     commits = [worker.commit_s for worker in members if worker.commit_s is not None]
     calls = [worker.call_s for worker in members if worker.call_s is not None]
-    if newest != job.commit_interval.newest and commits and calls:
-        job.commit_interval.newest = newest
-        job.commit_interval.commits_s.append(max(commits))
-        job.commit_interval.calls_s.append(max(calls))
+    if newest != state.newest and commits and calls:
+        state.newest = newest
+        state.commits_s.append(max(commits))
+        state.calls_s.append(max(calls))
 
 
-def _choose(job: JobState, now: float, *, hosts: int) -> None:
-    mended, job.commit_interval.mended = job.commit_interval.mended, job.world.mended
-    for _ in range(job.commit_interval.mended - mended):
-        job.commit_interval.failures = job.commit_interval.failures.failed()
-    job.commit_interval.failures = job.commit_interval.failures.watched(now - job.commit_interval.watched_from, hosts)
-    job.commit_interval.watched_from = now
-    if len(job.commit_interval.commits_s) < ENOUGH:
+def _choose(job: JobState, *, hosts: int) -> None:
+    now, state = job.now, job.commit_interval
+    mended, state.mended = state.mended, job.world.mended
+    for _ in range(state.mended - mended):
+        state.failures = state.failures.failed()
+    state.failures = state.failures.watched(now - state.watched_from, hosts)
+    state.watched_from = now
+    if len(state.commits_s) < ENOUGH:
         return
-    before = job.commit_interval.choice
-    job.commit_interval.choice = interval.commit_every(
-        list(job.commit_interval.commits_s),
-        median(job.commit_interval.calls_s),
-        job.commit_interval.failures.rate(hosts),
+    before = state.choice
+    state.choice = interval.commit_every(
+        list(state.commits_s),
+        median(state.calls_s),
+        state.failures.rate(hosts),
         before=before,
     )
-    if job.commit_interval.choice is not before:
-        job.commit_interval.every, job.commit_interval.tell_at = job.commit_interval.choice.steps, -math.inf
-        job.record("interval", calls=job.commit_interval.every, reason=_said(job.commit_interval.choice))
+    if state.choice is not before:
+        state.every, state.tell_at = state.choice.steps, -math.inf
+        job.record("interval", calls=state.every, reason=_said(state.choice))
 
 
 def _said(choice: interval.Thinning) -> str:

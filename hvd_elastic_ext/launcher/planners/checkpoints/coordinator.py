@@ -38,13 +38,15 @@ MISSES: Final = 8
 
 def is_busy(job: JobState, host: str) -> bool:
     """Whether a host's agent may be on an errand for a checkpoint."""
-    return job.checkpoints.attempt is not None and host in job.checkpoints.attempt.hosts
+    state = job.checkpoints
+    return state.attempt is not None and host in state.attempt.hosts
 
 
 def began_with(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
     """Training goes on from a checkpoint of so many steps, at whose seal ``facts`` were noted."""
-    job.checkpoints.path, job.checkpoints.last = path, Last(job.now, step)
-    job.checkpoints.stored = Stored(commit, step, path)
+    state = job.checkpoints
+    state.path, state.last = path, Last(job.now, step)
+    state.stored = Stored(commit, step, path)
     cost.began_with(job, facts)
 
 
@@ -53,11 +55,12 @@ def now_please(job: JobState, *, stay: bool = True) -> bool:
 
     With ``stay`` nobody trains beyond it, until :func:`go_on`.
     """
-    if stay and job.checkpoints.staying is not None:
+    state = job.checkpoints
+    if stay and state.staying is not None:
         return False  # nothing was trained since
-    job.checkpoints.stay = stay
-    job.checkpoints.asked, job.checkpoints.not_before = job.rules.durability is not None and _may_commit(job), -math.inf
-    return job.checkpoints.asked
+    state.stay = stay
+    state.asked, state.not_before = job.rules.durability is not None and _may_commit(job), -math.inf
+    return state.asked
 
 
 def _may_commit(job: JobState) -> bool:
@@ -68,17 +71,19 @@ def _may_commit(job: JobState) -> bool:
 
 def done(job: JobState) -> None:
     """Training is done: no commit that was named will come, and what is sealed from now on is the end of it."""
-    job.checkpoints.done = True
+    state = job.checkpoints
+    state.done = True
     rests(job, "training is done")
-    job.checkpoints.failed_in_a_row, job.checkpoints.not_before = 0, -math.inf
+    state.failed_in_a_row, state.not_before = 0, -math.inf
 
 
 def rests(job: JobState, why: str) -> None:
     """Nobody trains any more: no commit that was named will come, and what lies in memory is there to be sealed."""
-    job.checkpoints.asked = False
-    if job.checkpoints.attempt is not None and len(job.checkpoints.attempt.kept) < len(job.checkpoints.attempt.ranks):
+    state = job.checkpoints
+    state.asked = False
+    if state.attempt is not None and len(state.attempt.kept) < len(state.attempt.ranks):
         _give_up(job, why, blame=False)
-        job.checkpoints.not_before = -math.inf
+        state.not_before = -math.inf
 
 
 def last(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
@@ -90,29 +95,30 @@ def last(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
 
 def at_rest(job: JobState, held: Mapping[Life, Kept]) -> None:
     """Make a checkpoint of a commit that lies in memory while nobody trains: of the same one everywhere."""
-    files = {
-        life: kept for life, kept in job.checkpoints.files.items() if life in held and kept.commit == held[life].commit
-    }
+    state = job.checkpoints
+    files = {life: kept for life, kept in state.files.items() if life in held and kept.commit == held[life].commit}
     held = {**held, **files}
     now, name = job.now, next(iter(held.values())).commit[1:]
     ranks = {life: rank for rank, life in enumerate(held)}
-    job.checkpoints.attempt = Attempt(0, job.generation, ranks, now, name, at_rest=True, kept=dict(held))
-    _write(job, job.checkpoints.attempt)
+    state.attempt = Attempt(0, job.generation, ranks, now, name, at_rest=True, kept=dict(held))
+    _write(job, state.attempt)
 
 
 def no_more_rest(job: JobState) -> None:
     """Somebody trains again: what was in memory will not stay there."""
-    if job.checkpoints.attempt is not None and job.checkpoints.attempt.at_rest:
+    state = job.checkpoints
+    if state.attempt is not None and state.attempt.at_rest:
         _give_up(job, "training goes on", blame=False)
 
 
 def go_on(job: JobState) -> None:
     """Nobody has to stay, and nothing is asked for, any more."""
-    job.checkpoints.asked = False
-    if job.checkpoints.attempt is not None and job.checkpoints.attempt.stay:
+    state = job.checkpoints
+    state.asked = False
+    if state.attempt is not None and state.attempt.stay:
         _give_up(job, "it is not needed any more", blame=False)
-    if job.checkpoints.staying is not None:
-        _tell_to_go_on(job, job.checkpoints.staying)
+    if state.staying is not None:
+        _tell_to_go_on(job, state.staying)
 
 
 def _tell_to_go_on(job: JobState, attempt: Attempt) -> None:
@@ -132,16 +138,18 @@ def is_read_by(job: JobState, host: str) -> None:
 
 def has_all(job: JobState) -> bool:
     """Whether the newest checkpoint is as new as all commits that are known of."""
+    state = job.checkpoints
     newest, stored = (
         job.roster.commits.newest,
-        None if job.checkpoints.stored is None else job.checkpoints.stored.commit,
+        None if state.stored is None else state.stored.commit,
     )
     return stored is not None and (newest is None or stored >= newest)
 
 
 def lost(job: JobState, host: str) -> None:
     """A connection was lost, and with it perhaps what was asked, or answered."""
-    if job.checkpoints.attempt is not None and host in job.checkpoints.attempt.hosts:
+    state = job.checkpoints
+    if state.attempt is not None and host in state.attempt.hosts:
         _give_up(job, f"the connection to {host} was lost", blame=False)
 
 
@@ -150,11 +158,12 @@ def came(job: JobState, host: str) -> None:
 
     Its processes might stay for ever for a word that was never heard.
     """
+    state = job.checkpoints
     workers = job.roster.on(host)
     if job.rules.durability is None or not workers:
         return
     lost(job, host)
-    if job.checkpoints.staying is not None and host in job.checkpoints.staying.hosts:
+    if state.staying is not None and host in state.staying.hosts:
         return  # as they should
     job.tell_all(workers, "keep", commit=None)
     job.send(host, {"do": "drop", "slots": [worker.seat.slot for worker in workers]})
@@ -165,20 +174,21 @@ def came(job: JobState, host: str) -> None:
 
 def plan(job: JobState) -> Plan:
     """Begin what is due, and give up what has lost its world or its patience."""
+    state = job.checkpoints
     if job.rules.durability is None:
         return NOTHING
     now = job.now
-    if not job.checkpoints.pace.saw(now, _newest(job)):
+    if not state.pace.saw(now, _newest(job)):
         job.cost.slowing.breaks()
-    elif job.checkpoints.attempt is None:
+    elif state.attempt is None:
         job.cost.slowing.trains(now, _step(job))
-    _see_stateless(job, now)
-    if job.checkpoints.staying is not None and job.checkpoints.staying.generation != job.generation:
-        _tell_to_go_on(job, job.checkpoints.staying)  # to the next world
-    attempt = job.checkpoints.attempt
+    _see_stateless(job)
+    if state.staying is not None and state.staying.generation != job.generation:
+        _tell_to_go_on(job, state.staying)  # to the next world
+    attempt = state.attempt
     if attempt is None:
-        if now >= job.checkpoints.not_before and _due(job, now):
-            _begin(job, now)
+        if now >= state.not_before and _due(job):
+            _begin(job)
     elif attempt.generation != job.generation or not (attempt.at_rest or _all_there(job, attempt)):
         _give_up(job, "the world has changed", blame=False)
     elif now >= attempt.deadline:
@@ -186,13 +196,14 @@ def plan(job: JobState) -> Plan:
     return Plan(_next_look(job))
 
 
-def _see_stateless(job: JobState, now: float) -> None:
+def _see_stateless(job: JobState) -> None:
     """Say once of a script that trains without a State of ours that there will be no checkpoints of it."""
-    if job.checkpoints.said_stateless or not job.settled:
+    state = job.checkpoints
+    if state.said_stateless or not job.settled:
         return
-    others = [each for each in _members(job) if each.holds is None and each.step and now - each.since > TRAINS_S]
+    others = [each for each in _members(job) if each.holds is None and each.step and job.now - each.since > TRAINS_S]
     if others:
-        job.checkpoints.said_stateless = True
+        state.said_stateless = True
         reason = f"{others[0].seat} trains without a State of hvd_elastic_ext; use one, or --adopt"
         log.warning("no checkpoint is made: %s", reason)
         job.record("not_sealed", reason=reason)
@@ -200,27 +211,23 @@ def _see_stateless(job: JobState, now: float) -> None:
 
 def _next_look(job: JobState) -> float:
     """When something may be due (mono)."""
+    state = job.checkpoints
     if job.rules.durability is None or job.rules.durability.every.notice_only:
         return math.inf
-    if job.checkpoints.attempt is not None:
-        return job.checkpoints.attempt.deadline
+    if state.attempt is not None:
+        return state.attempt.deadline
     seconds = cost.interval_s(job) if job.rules.durability.every.seconds is None else job.rules.durability.every.seconds
-    at = (
-        math.inf
-        if job.rules.durability.every.steps
-        else max(job.checkpoints.not_before, job.checkpoints.last.at + seconds)
-    )
+    at = math.inf if job.rules.durability.every.steps else max(state.not_before, state.last.at + seconds)
     return at if at > job.now else math.inf  # what is due, and cannot be made yet, hurries nobody
 
 
-def _due(job: JobState, now: float) -> bool:
+def _due(job: JobState) -> bool:
+    state = job.checkpoints
     assert job.rules.durability is not None
     newest = _newest(job)
     if newest is None or not job.settled:
         return False
-    return job.checkpoints.asked or due(
-        now, _step(job), job.checkpoints.last, job.rules.durability.every, cost.interval_s(job)
-    )
+    return state.asked or due(job.now, _step(job), state.last, job.rules.durability.every, cost.interval_s(job))
 
 
 def _step(job: JobState) -> int:
@@ -239,10 +246,10 @@ def _newest(job: JobState) -> Name | None:
     return max(known) if known and len(known) == len(job.world.members) else None
 
 
-def _age_s(job: JobState, now: float, newest: Name) -> float:
+def _age_s(job: JobState, newest: Name) -> float:
     """How long ago that commit was seen to be the newest."""
     told = [
-        each.silent_s + now - each.in_heartbeat_at
+        each.silent_s + job.now - each.in_heartbeat_at
         for each in _members(job)
         if each.holds == newest and each.in_heartbeat_at
     ]
@@ -267,16 +274,15 @@ def _reachable(job: JobState, lives: Iterable[Life]) -> bool:
 # --- one attempt
 
 
-def _begin(job: JobState, now: float) -> None:
+def _begin(job: JobState) -> None:
+    now, state = job.now, job.checkpoints
     newest = _newest(job)
     ranks = {life: place.rank for life in job.world.members if (place := job.rendezvous.place(life))}
     if newest is None or len(ranks) != len(job.world.members) or not _reachable(job, ranks):
         return
-    wanted = ahead(newest, _pace_per_s(job), 0, age_s=_age_s(job, now, newest))
-    job.checkpoints.attempt = Attempt(
-        job.new_errand(), job.generation, ranks, now, wanted, job.checkpoints.asked and job.checkpoints.stay
-    )
-    _ask(job, job.checkpoints.attempt)
+    wanted = ahead(newest, _pace_per_s(job), 0, age_s=_age_s(job, newest))
+    state.attempt = Attempt(job.new_errand(), job.generation, ranks, now, wanted, state.asked and state.stay)
+    _ask(job, state.attempt)
 
 
 def _ask(job: JobState, attempt: Attempt) -> None:
@@ -376,9 +382,10 @@ def _answered(job: JobState, attempt: Attempt, host: str, answer: Mapping[str, A
 
 def _seal(job: JobState, attempt: Attempt) -> None:
     """All that was to be written is: have it exist."""
+    state = job.checkpoints
     assert job.rules.durability is not None
-    if len({str(answer.get("store")) for answer in attempt.written.values()}) > 1 and not job.checkpoints.apart:
-        job.checkpoints.apart = True
+    if len({str(answer.get("store")) for answer in attempt.written.values()}) > 1 and not state.apart:
+        state.apart = True
         log.warning(
             "%s is not the same storage on all hosts: each makes a whole checkpoint", job.rules.durability.place
         )
@@ -387,11 +394,11 @@ def _seal(job: JobState, attempt: Attempt) -> None:
     attempt.sealing, attempt.number = True, job.new_errand()
     facts = cost.facts(job, ended=attempt.stay or attempt.at_rest)
     newest = job.roster.commits.newest
-    if job.checkpoints.done and attempt.at_rest and (newest is None or attempt.wanted >= newest):
+    if state.done and attempt.at_rest and (newest is None or attempt.wanted >= newest):
         facts["finished"] = job.rules.durability.mark
     more = {"do": "seal", "world": len(attempt.ranks), "keep": job.rules.durability.keep, "facts": facts}
-    work = attempt.work(apart=job.checkpoints.apart)
-    if not job.checkpoints.apart:
+    work = attempt.work(apart=state.apart)
+    if not state.apart:
         written, (parts, of) = list(attempt.written.values()), work[attempt.root]
         _send(job, attempt, attempt.root, list(of), parts=parts, written=written, **more)
         return
@@ -401,16 +408,17 @@ def _seal(job: JobState, attempt: Attempt) -> None:
 
 
 def _sealed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> None:
+    state = job.checkpoints
     now = job.now
     step = next(iter(attempt.kept.values())).step
     took = now - attempt.kept_at + attempt.stall_s
     if not attempt.at_rest:
-        job.checkpoints.waited_s = attempt.kept_at - attempt.began - attempt.stall_s
-    job.checkpoints.path = str(answer.get("path", ""))
-    job.checkpoints.only_here = job.checkpoints.path if job.checkpoints.apart else None
+        state.waited_s = attempt.kept_at - attempt.began - attempt.stall_s
+    state.path = str(answer.get("path", ""))
+    state.only_here = state.path if state.apart else None
     job.record(
         "sealed",
-        path=job.checkpoints.path,
+        path=state.path,
         step=step,
         bytes=answer.get("bytes"),
         seconds=round(took, 3),
@@ -418,35 +426,36 @@ def _sealed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> None:
     )
     if isinstance(why := answer.get("not_removed"), str):
         log.warning("older checkpoints are not removed, and take up room: %s", why)
-    job.checkpoints.last = Last(attempt.kept_at, step)
-    job.checkpoints.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(job.checkpoints.path))
-    job.checkpoints.words.update({host: str(written.get("store")) for host, written in attempt.written.items()})
-    word = job.checkpoints.words.get(attempt.root)
-    shared = frozenset(host for host, known in job.checkpoints.words.items() if known == word)
-    job.checkpoints.readers = frozenset(attempt.written) if job.checkpoints.apart else shared
+    state.last = Last(attempt.kept_at, step)
+    state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))
+    state.words.update({host: str(written.get("store")) for host, written in attempt.written.items()})
+    word = state.words.get(attempt.root)
+    shared = frozenset(host for host, known in state.words.items() if known == word)
+    state.readers = frozenset(attempt.written) if state.apart else shared
     slowed = job.cost.slowing.ends(now, _step(job)) if attempt.measurable else None
     cost.sealed(job, took, slowed, stall_s=attempt.stall_s)
-    job.checkpoints.failed_in_a_row, job.checkpoints.asked = (
+    state.failed_in_a_row, state.asked = (
         0,
-        job.checkpoints.asked and job.checkpoints.stay and not attempt.stay,
+        state.asked and state.stay and not attempt.stay,
     )
-    job.checkpoints.staying = attempt if attempt.stay else None
+    state.staying = attempt if attempt.stay else None
     _let_go(job, attempt)
 
 
 def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
-    attempt = job.checkpoints.attempt
+    state = job.checkpoints
+    attempt = state.attempt
     assert attempt is not None
     job.cost.slowing.breaks()
     _let_go(job, attempt)
     if not attempt.at_rest:
         _tell_to_go_on(job, attempt)
     if not blame:
-        job.checkpoints.not_before = job.now + AGAIN_S
+        state.not_before = job.now + AGAIN_S
         return
-    job.checkpoints.failed_in_a_row += 1
-    pause = min(AGAIN_MOST_S, AGAIN_S * 2 ** (job.checkpoints.failed_in_a_row - 1))
-    job.checkpoints.not_before = job.now + pause
+    state.failed_in_a_row += 1
+    pause = min(AGAIN_MOST_S, AGAIN_S * 2 ** (state.failed_in_a_row - 1))
+    state.not_before = job.now + pause
     log.warning("no checkpoint: %s; the next attempt is in %g s", why, pause)
     job.record("not_sealed", reason=why, again_s=pause)
 

@@ -46,23 +46,26 @@ def sealed(job: JobState, durable_s: float, slowed: float | None, *, stall_s: fl
 
     ``stall_s``: seconds of it in which training stood still.
     """
-    usual = job.cost.seals[-1].slowed if job.cost.seals else UNKNOWN
+    state = job.cost
+    usual = state.seals[-1].slowed if state.seals else UNKNOWN
     seal = Seal(stall_s, durable_s, usual if slowed is None else slowed)
-    job.cost.seals = [*job.cost.seals[1 - interval.LATEST :], seal]
+    state.seals = [*state.seals[1 - interval.LATEST :], seal]
     if job.rules.durability is not None and job.rules.durability.every.auto:
         _choose(job)
 
 
 def _choose(job: JobState) -> None:
-    before = job.cost.choice
-    job.cost.choice = interval.checkpoint_interval(job.cost.seals, _watched(job).rate(), before=before)
-    if job.cost.choice is not before:
-        reason = f"checkpoints every {job.cost.choice.seconds:.3g} s: {job.cost.choice.reason}"
-        job.record("interval", seconds=round(job.cost.choice.seconds, 3), reason=reason)
+    state = job.cost
+    before = state.choice
+    state.choice = interval.checkpoint_interval(state.seals, _watched(job).rate(), before=before)
+    if state.choice is not before:
+        reason = f"checkpoints every {state.choice.seconds:.3g} s: {state.choice.reason}"
+        job.record("interval", seconds=round(state.choice.seconds, 3), reason=reason)
 
 
 def _watched(job: JobState) -> Failures:
+    state = job.cost
     now = job.now
-    watched, job.cost.watched_from = job.cost.failures.watched(now - job.cost.watched_from), now
-    job.cost.failures = watched
+    watched, state.watched_from = state.failures.watched(now - state.watched_from), now
+    state.failures = watched
     return watched

@@ -59,20 +59,19 @@ def plan(job: JobState) -> Plan:
 
 def needs_agents(job: JobState) -> bool:
     """Whether there is still something to save; it is said how that ended."""
-    if job.final_checkpoint.over:
+    state = job.final_checkpoint
+    if state.over:
         return False
-    if job.final_checkpoint.since is None:
-        job.final_checkpoint.since = job.now
+    if state.since is None:
+        state.since = job.now
         before_sleep.rise(job)
         coordinator.done(job)
     done = before_sleep.look(job, short="training is done", hurry=True, read_back=False)
-    facts = Facts(
-        job.final_checkpoint.since, done is not None, not before_sleep.waits_for_an_answer(job), cost.durable_s(job)
-    )
+    facts = Facts(state.since, done is not None, not before_sleep.waits_for_an_answer(job), cost.durable_s(job))
     waits, why = decide(job.now, facts)
     if waits:
         return True
-    job.final_checkpoint.over = True
+    state.over = True
     if done is not None and not job.roster.agents:
         why = "no agent is left that could write it"
     if why:

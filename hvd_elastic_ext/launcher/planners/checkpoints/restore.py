@@ -60,24 +60,25 @@ def plan(job: JobState) -> Plan:
                 job.restore.hosts[host] = Loading(agent.identity, ready=True)  # found at work: it has what it needs
             # Else they are of a world that is gone: they are sent away, and what they leave may be old.
         elif loading is None or (loading.again_at is not None and now >= loading.again_at):
-            _load(job, agent, slots, now)
+            _load(job, agent, slots)
     _see_failure(job, set(ranks))
     return Plan(_next_look(job))
 
 
 def held_back(job: JobState, decision: Decision) -> Decision:
     """Have a first world wait for somebody who holds the checkpoint, if there is one, or may be."""
+    state = job.restore
     members = decision.members
     if members is None or job.rules.durability is None or job.world.begun:
         return decision
     holding = _holding(job)
     if not holding.isdisjoint(life.seat for life in members):
         return decision
-    if job.restore.path is not None:
-        return Decision(None, "", f"nobody who is ready holds {job.restore.path}")
+    if state.path is not None:
+        return Decision(None, "", f"nobody who is ready holds {state.path}")
     hosts = {seat.host: _of(job, seat.host) for seat in job.wanted}
-    if job.restore.expects is not None:
-        return Decision(None, "", f"none of the hosts that are ready has {job.restore.expects}, or any checkpoint")
+    if state.expects is not None:
+        return Decision(None, "", f"none of the hosts that are ready has {state.expects}, or any checkpoint")
     late = sorted(host for host, loading in hosts.items() if loading is not None and not loading.ready)
     return Decision(None, "", f"{', '.join(late)} may hold a checkpoint, and is not ready") if late else decision
 
@@ -91,10 +92,11 @@ def _next_look(job: JobState) -> float | None:
 
 def explained(job: JobState, lost: JobFailed | None) -> JobFailed | None:
     """Say of a job that waited in vain for its first world what it waited for."""
-    why = job.restore.why
-    if why is None and job.restore.expects is not None and job.restore.path is None:
+    state = job.restore
+    why = state.why
+    if why is None and state.expects is not None and state.path is None:
         remedy = "bring one back that has, or name another --checkpoint-dir to begin anew"
-        why = f"{job.restore.expects} was made, and no host that came has it; {remedy}"
+        why = f"{state.expects} was made, and no host that came has it; {remedy}"
     if lost is None or why is None or job.world.begun:
         return lost
     return JobFailed(f"{why} (for --elastic-timeout {job.rules.elastic_timeout_s:g} s)")
@@ -149,11 +151,11 @@ def _abandon(job: JobState) -> None:
         del job.restore.hosts[host]
 
 
-def _load(job: JobState, agent: Agent, slots: Mapping[str, int], now: float) -> None:
+def _load(job: JobState, agent: Agent, slots: Mapping[str, int]) -> None:
     assert job.rules.durability is not None
     number, host = job.new_errand(), agent.host.name
     if job.roster.on(host):
-        job.restore.hosts[host].again_at = now + EMPTY_S
+        job.restore.hosts[host].again_at = job.now + EMPTY_S
         return
     done = None if job.rules.durability.train_on else job.rules.durability.mark
     request = {"do": "load", "place": job.rules.durability.place, "ranks": slots, "done": done}
@@ -196,6 +198,7 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
 
 
 def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, Any]) -> None:
+    state = job.restore
     host, held = agent.host.name, read(answer.get("held"))
     step, path, generation = answer.get("step"), answer.get("path"), answer.get("generation")
     for passed in answer.get("passed_over") or ():
@@ -204,11 +207,11 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     if not isinstance(path, str) or not isinstance(step, int):
         return  # there is none here: training begins at the beginning, unless another host has one
     if answer.get("done") is True:
-        job.restore.done = job.restore.done or Finished(path, step)
+        state.done = state.done or Finished(path, step)
         return
     filled = answer.get("slots")
     loading.seats = frozenset(Seat(host, slot) for slot in (filled if isinstance(filled, list) else loading.slots))
-    job.restore.why = None
+    state.why = None
     loaded = read([*(answer.get("commit") or ()), step])
     commits = job.roster.commits
     first_slot = Seat(host, filled[0]) if isinstance(filled, list) and filled else None
@@ -219,7 +222,7 @@ def _loaded(job: JobState, agent: Agent, loading: Loading, answer: Mapping[str, 
     if isinstance(generation, int):
         job.generation = max(job.generation, generation)
     coordinator.is_read_by(job, host)
-    first, job.restore.path = job.restore.path is None, path
+    first, state.path = state.path is None, path
     if first:
         facts = answer.get("facts")
         coordinator.began_with(job, path, step, facts if isinstance(facts, dict) else {}, loaded and loaded[0])

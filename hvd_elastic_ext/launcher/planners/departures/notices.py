@@ -18,17 +18,18 @@ log = logging.getLogger(__name__)
 
 def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) -> None:
     """What the newest list says: by host, why it goes, and when (mono) if that is known."""
+    state = job.notices
     for name, (reason, deadline) in departing.items():
-        if name not in job.notices.listed:
+        if name not in state.listed:
             job.record("notice", host=name, reason=reason, deadline=deadline)
-    for name in job.notices.listed.difference(departing).intersection(job.fleet.hosts.names):
+    for name in state.listed.difference(departing).intersection(job.fleet.hosts.names):
         job.record("notice_over", host=name, reason="it is listed as a host again")
-    job.notices.listed = frozenset(departing)
+    state.listed = frozenset(departing)
     # What was said of a host that is listed no more holds, though the list does not repeat it.
     hosts = job.fleet.hosts
-    kept = {n: by for n, by in job.notices.departing.items() if n in job.roster.agents and n not in hosts}
-    job.notices.departing = kept | {name: math.inf if by is None else by for name, (_, by) in departing.items()}
-    job.notices.announced = {name: announced(reason) for name, (reason, _) in departing.items()}
+    kept = {n: by for n, by in state.departing.items() if n in job.roster.agents and n not in hosts}
+    state.departing = kept | {name: math.inf if by is None else by for name, (_, by) in departing.items()}
+    state.announced = {name: announced(reason) for name, (reason, _) in departing.items()}
 
 
 def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:

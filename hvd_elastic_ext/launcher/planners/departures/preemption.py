@@ -33,19 +33,20 @@ def reclaimed(
 
 def plan(job: JobState) -> Plan:
     """Tell processes that their host, or the whole job, is about to be taken away, and take it back."""
+    state = job.preemption
     leaves_by = job.leaves_by
-    present = job.roster.present(job.world.members) if leaves_by or job.preemption.open else []
-    job.preemption.all_by = None
+    present = job.roster.present(job.world.members) if leaves_by or state.open else []
+    state.all_by = None
     if not present:
         return NOTHING
-    job.preemption.open = bool(leaves_by)
+    state.open = bool(leaves_by)
     enough = job.rules.limits.size(len(job.wanted), begun=True) > 0
     going = [by for host, by in leaves_by.items() if job.roster.on(host)]
-    job.preemption.all_by = min(going) if going and not enough else None
+    state.all_by = min(going) if going and not enough else None
     told = reclaimed(job.world.members, leaves_by, now=job.now, enough=enough)
-    for state in (True, False):
-        news = [worker for worker in present if worker.reclaimed is not state and (worker.life in told) is state]
-        job.tell_all(news, "reclaim", leaving=state)
+    for leaving in (True, False):
+        news = [worker for worker in present if worker.reclaimed is not leaving and (worker.life in told) is leaving]
+        job.tell_all(news, "reclaim", leaving=leaving)
         for worker in news:
-            worker.reclaimed = state
+            worker.reclaimed = leaving
     return NOTHING

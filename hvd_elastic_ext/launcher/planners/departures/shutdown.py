@@ -35,24 +35,25 @@ def plan(job: JobState) -> Plan:
 
 def _is_over(job: JobState) -> bool:
     """End what runs; whether all has ended."""
+    state = job.shutdown
     now, everything = job.now, job.outcome.failure is not None
     resize_report.close(job)
     if not everything:
         world.finish(job)
     waited_for = _end_processes(job, everything=everything)
     if everything or not waited_for:
-        job.shutdown.ends_by = job.shutdown.ends_by or now + PATIENCE_S
-    late = job.shutdown.ends_by is not None and now >= job.shutdown.ends_by
+        state.ends_by = state.ends_by or now + PATIENCE_S
+    late = state.ends_by is not None and now >= state.ends_by
     if late or not job.roster.workers:
-        if not everything and job.shutdown.gone_by is None and final_checkpoint.needs_agents(job):
-            job.shutdown.ends_by = now + PATIENCE_S
+        if not everything and state.gone_by is None and final_checkpoint.needs_agents(job):
+            state.ends_by = now + PATIENCE_S
             return False
         _dismiss(job, late=late)
-    if job.shutdown.gone_by is None and (late or _nobody_left(job, now)):
+    if state.gone_by is None and (late or _nobody_left(job)):
         if late:
             log.warning("not waited for any longer: %s", ", ".join(job.roster.agents) or "processes")
-        _tell_the_others(job, now)
-    return job.shutdown.gone_by is not None and _all_are_gone(job, job.shutdown.gone_by)
+        _tell_the_others(job)
+    return state.gone_by is not None and _all_are_gone(job, state.gone_by)
 
 
 def end(job: JobState, why: JobFailed) -> None:
@@ -60,6 +61,7 @@ def end(job: JobState, why: JobFailed) -> None:
 
     Somebody who ends it from outside means to lose nothing: what was trained is made durable first.
     """
+    state = job.shutdown
     if not job.ending and before_exit.hold(job, why):
         return
     if job.outcome.failure is None:
@@ -67,36 +69,37 @@ def end(job: JobState, why: JobFailed) -> None:
         return
     for worker in job.roster.workers.values():
         orders.kill(job, worker, Cause.TOLD)
-    job.shutdown.hurried = True  # nobody is waited for who has not come; told again, nobody at all
-    if job.shutdown.gone_by is not None:
-        job.shutdown.gone_by = job.now
+    state.hurried = True  # nobody is waited for who has not come; told again, nobody at all
+    if state.gone_by is not None:
+        state.gone_by = job.now
 
 
 def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
     """How it went to end what a host runs without a connection."""
-    job.shutdown.pending.discard(host)
+    state = job.shutdown
+    state.pending.discard(host)
     if well:
-        job.shutdown.untold.pop(host, None)
-    elif host in job.shutdown.untold:
+        state.untold.pop(host, None)
+    elif host in state.untold:
         log.warning("%s could not be told to end: %s", host, why)
 
 
 def came(job: JobState, host: str) -> None:
     """An agent has joined after all."""
-    job.shutdown.pending.discard(host)
-    job.shutdown.untold.pop(host, None)
+    state = job.shutdown
+    state.pending.discard(host)
+    state.untold.pop(host, None)
 
 
 def _end_processes(job: JobState, *, everything: bool) -> bool:
     """Whether there are some that may go on for as long as they like."""
+    state = job.shutdown
     roster, members = job.roster, set(job.world.members)
     for worker in roster.workers.values():
         if everything or not (worker.done or worker.life in members):
             orders.end(job, worker)
     busy = {worker.seat.host: worker.host for worker in roster.workers.values()}
-    job.shutdown.running = busy | {
-        name: host for name, host in job.shutdown.running.items() if name not in roster.agents
-    }
+    state.running = busy | {name: host for name, host in state.running.items() if name not in roster.agents}
     return any(worker.killed is None and worker.leaving is None for worker in roster.workers.values())
 
 
@@ -106,36 +109,38 @@ def _dismiss(job: JobState, *, late: bool) -> None:
             orders.dismiss(job, agent)
 
 
-def _nobody_left(job: JobState, now: float) -> bool:
+def _nobody_left(job: JobState) -> bool:
     roster, missing = job.roster, job.adoption.missing
     if roster.workers or not roster.agents.keys() <= missing.keys():
         return False
     return job.shutdown.hurried or not adoption.on_their_way(job)
 
 
-def _tell_the_others(job: JobState, now: float) -> None:
+def _tell_the_others(job: JobState) -> None:
     """Have what runs on hosts without a connection ended in the way in which agents are started."""
-    deaf = {name: host for name, host in job.shutdown.running.items() if not _hears(job, name, now)}
-    job.shutdown.untold = {**job.adoption.missing, **deaf}
-    job.shutdown.asked, job.shutdown.pending = set(job.shutdown.untold), set(job.shutdown.untold)
-    job.shutdown.gone_by = now + LAST_S + LAST_EACH_S * len(job.shutdown.untold)
-    for name, host in list(job.shutdown.untold.items()):
+    now, state = job.now, job.shutdown
+    deaf = {name: host for name, host in state.running.items() if not _hears(job, name)}
+    state.untold = {**job.adoption.missing, **deaf}
+    state.asked, state.pending = set(state.untold), set(state.untold)
+    state.gone_by = now + LAST_S + LAST_EACH_S * len(state.untold)
+    for name, host in list(state.untold.items()):
         job.roster.agents.pop(name, None)
         job.stop_launch(name)
         job.do(actions.EndAgent(host))
 
 
-def _hears(job: JobState, host: str, now: float) -> bool:
+def _hears(job: JobState, host: str) -> bool:
     """Whether orders arrive. A connection may be lost without anybody knowing."""
     agent = job.roster.agents.get(host)
     silent_s = job.rules.heartbeat_timeout_s
-    return agent is not None and agent.joined and now - agent.heard <= silent_s
+    return agent is not None and agent.joined and job.now - agent.heard <= silent_s
 
 
 def _all_are_gone(job: JobState, gone_by: float) -> bool:
-    if job.now < gone_by and (job.shutdown.pending or job.shutdown.asked & job.roster.agents.keys()):
+    state = job.shutdown
+    if job.now < gone_by and (state.pending or state.asked & job.roster.agents.keys()):
         return False
-    if job.shutdown.untold:
-        names = ", ".join(job.shutdown.untold)
+    if state.untold:
+        names = ", ".join(state.untold)
         log.error("not told to end, and may train on: %s; when reachable, start this job again and stop it", names)
     return True

@@ -27,18 +27,19 @@ def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[str, t
 
     If nobody is left to work, whoever has the newest commit is forgiven first.
     """
+    state = job.faults
     now = job.now
-    usable = [(host.name, job.faults.ledger.usable_slots(now, host)) for host in hosts]
+    usable = [(host.name, state.ledger.usable_slots(now, host)) for host in hosts]
     works = any(worker.killed is None for worker in job.roster.workers.values())
     if not hosts or not forgive or works or any(slots for _, slots in usable):
         return usable
     candidates = [(host, job.roster.commits.of_host(host.name)) for host in hosts]
-    job.faults.ledger, forgiven, reason = job.faults.ledger.forgive_first(now, candidates)
+    state.ledger, forgiven, reason = state.ledger.forgive_first(now, candidates)
     if forgiven is None:
         return usable
     log.warning("%s: forgiven", reason)
     job.save()
-    return [(host.name, job.faults.ledger.usable_slots(now, host)) for host in hosts]
+    return [(host.name, state.ledger.usable_slots(now, host)) for host in hosts]
 
 
 def strike(
@@ -48,12 +49,13 @@ def strike(
 
     ``tried_s``: how long it had been tried before, without any work done.
     """
+    state = job.faults
     now = job.now
     strike = Strike.of(cause, host, slot, at=now, unproven_s=tried_s)
-    after = job.faults.ledger if strike is None else job.faults.ledger.struck(now, strike, job.rules.cooldown_s)
-    if strike is None or after is job.faults.ledger:
+    after = state.ledger if strike is None else state.ledger.struck(now, strike, job.rules.cooldown_s)
+    if strike is None or after is state.ledger:
         return
-    job.faults.ledger = after
+    state.ledger = after
     until = after.blocked(now, host, slot).until
     job.record(
         "struck",
@@ -84,7 +86,8 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
     ``--failure-budget``: its cooldowns are answer enough. What newcomers do
     before they are in a world costs nobody anything, and does not count at all.
     """
-    job.faults.first = job.faults.first or f"{worker.seat} {how}"
+    state = job.faults
+    state.first = state.first or f"{worker.seat} {how}"
     well = _others_are_well(job, worker, members)
     newcomer = well and worker.life not in members
     if worker.failure is not None and not newcomer and _users_own(job, worker, members, well=well):
@@ -96,7 +99,7 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
     if newcomer or not _count(job, worker.seat.host, well=well):
         return None
     what = f": {worker.failure[1]}" if worker.failure else ""
-    count = f"{len(job.faults.counted)} processes failed within an hour, more than --failure-budget allows"
+    count = f"{len(state.counted)} processes failed within an hour, more than --failure-budget allows"
     return JobFailed(f"{count}; the last one was {worker.seat}: {how}{what}")
 
 
@@ -105,15 +108,14 @@ def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) 
 
     Leaving is everybody's right. That nobody is left, time and again, is no way to train.
     """
+    state = job.faults
     if worker.life not in members or job.roster.present(members):
         return None
     now = job.now
-    job.faults.deserted = [at for at in job.faults.deserted if now - at < BUDGET_WINDOW_S] + [now]
-    if len(job.faults.deserted) <= job.rules.failure_budget:
+    state.deserted = [at for at in state.deserted if now - at < BUDGET_WINDOW_S] + [now]
+    if len(state.deserted) <= job.rules.failure_budget:
         return None
-    times = (
-        f"all processes have left {len(job.faults.deserted)} times within an hour, more than --failure-budget allows"
-    )
+    times = f"all processes have left {len(state.deserted)} times within an hour, more than --failure-budget allows"
     return JobFailed(
         f"{times}; the last one was {worker.seat}: {how}. Training is done when the training function returns"
     )
@@ -121,13 +123,14 @@ def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) 
 
 def _count(job: JobState, host: str, *, well: bool) -> bool:
     """Count a fault, and say whether that makes too many."""
+    state = job.faults
     now, budget = job.now, job.rules.failure_budget
-    job.faults.counted = [(at, name) for at, name in job.faults.counted if now - at < BUDGET_WINDOW_S]
+    state.counted = [(at, name) for at, name in state.counted if now - at < BUDGET_WINDOW_S]
     its_share = budget // 2 + 1
-    if well and sum(name == host for _, name in job.faults.counted) >= its_share:
+    if well and sum(name == host for _, name in state.counted) >= its_share:
         return False
-    job.faults.counted.append((now, host))
-    return len(job.faults.counted) > budget
+    state.counted.append((now, host))
+    return len(state.counted) > budget
 
 
 def _others_are_well(job: JobState, worker: Worker, members: tuple[Life, ...]) -> bool:

@@ -35,26 +35,27 @@ def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float)
 
 def plan(job: JobState) -> Plan:
     """Hold everything back while it is the launcher that has lost its link."""
-    job.held = _is_alone(job, job.now)
+    job.held = _is_alone(job)
     return NOTHING
 
 
-def _is_alone(job: JobState, now: float) -> bool:
+def _is_alone(job: JobState) -> bool:
     """Whether hosts may be silent for now, and all else has to wait."""
+    now, state = job.now, job.link_loss
     rules = job.rules
     latest = now - rules.heartbeat_timeout_s
-    if job.link_loss.since is None and not any(0 < each.heard < latest for each in job.roster.agents.values()):
+    if state.since is None and not any(0 < each.heard < latest for each in job.roster.agents.values()):
         return False
     agents = _agents(job)
-    if job.link_loss.since is None:
+    if state.since is None:
         heard = [agent.heard for agent in agents]
         if not alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s):
             return False
-        _begin(job, now, agents)
+        _begin(job, agents)
         return True
-    if _waits(job, now, agents):
+    if _waits(job, agents):
         return True
-    job.link_loss.since = job.link_loss.back_by = None
+    state.since = state.back_by = None
     return False
 
 
@@ -68,7 +69,8 @@ def _agents(job: JobState) -> list[Agent]:
     return [agent for agent in found if agent is not None and agent.heard]
 
 
-def _begin(job: JobState, now: float, agents: Sequence[Agent]) -> None:
+def _begin(job: JobState, agents: Sequence[Agent]) -> None:
+    now = job.now
     job.link_loss.since = now
     silent_s = now - max(agent.heard for agent in agents)
     names = [agent.host.name for agent in agents]
@@ -77,14 +79,15 @@ def _begin(job: JobState, now: float, agents: Sequence[Agent]) -> None:
     job.record("isolated", hosts=names, reason=reason)
 
 
-def _waits(job: JobState, now: float, agents: Sequence[Agent]) -> bool:
-    assert job.link_loss.since is not None
+def _waits(job: JobState, agents: Sequence[Agent]) -> bool:
+    now, state = job.now, job.link_loss
+    assert state.since is not None
     rules = job.rules
-    back = sum(agent.heard > job.link_loss.since for agent in agents)
+    back = sum(agent.heard > state.since for agent in agents)
     if not back:
         heard = [agent.heard for agent in agents]
         return alone(now, heard, limit_s=rules.heartbeat_timeout_s, grace_s=rules.orphan_grace_s)
-    if job.link_loss.back_by is None:
+    if state.back_by is None:
         log.warning("hosts are heard again")
-        job.link_loss.back_by = now + max(rules.heartbeat_timeout_s, RETURN_S)
-    return back < len(agents) and now < job.link_loss.back_by
+        state.back_by = now + max(rules.heartbeat_timeout_s, RETURN_S)
+    return back < len(agents) and now < state.back_by

@@ -41,42 +41,44 @@ def pause(job: JobState) -> None:
 def plan(job: JobState) -> Plan:
     """Look at who holds the world up, unless another world was called just now."""
     if job.decision.members is None:  # who was called just now is not late yet
-        _look(job, job.now)
+        _look(job)
     return NOTHING
 
 
-def _look(job: JobState, now: float) -> None:
-    if now - job.liveness.looked_at < LOOK_S:
+def _look(job: JobState) -> None:
+    now, state = job.now, job.liveness
+    if now - state.looked_at < LOOK_S:
         return
-    job.liveness.looked_at = now
+    state.looked_at = now
     if not job.formed:
-        _see_who_is_missing(job, now)
+        _see_who_is_missing(job)
         return
-    if _see_left_waiting(job, now):
+    if _see_left_waiting(job):
         return
     if not job.settled:  # what newcomers need may take long to send
-        job.liveness.moved.clear()
-        job.liveness.told = None
+        state.moved.clear()
+        state.told = None
         return
-    if not _all_are_heard(job, now):
+    if not _all_are_heard(job):
         pause(job)
         return
-    members = _members(job, now)
+    members = _members(job)
     limit = job.rules.progress_timeout_s
     if limit is not None:
         _see_stall(job, stall(now, members, limit))
     else:
         _see_stall(job, stall(now, members, _still_s(job), idle=False), restart=False)
-    if now - job.liveness.compared_at >= COMPARE_S:
-        job.liveness.compared_at = now
+    if now - state.compared_at >= COMPARE_S:
+        state.compared_at = now
         _compare(job)
 
 
 def look_at_the_end(job: JobState) -> None:
     """The same once training is over for some: of the others it counts only whether they wait for those."""
-    if job.now - job.liveness.looked_at >= LOOK_S:
-        job.liveness.looked_at = job.now
-        _see_left_waiting(job, job.now)
+    state = job.liveness
+    if job.now - state.looked_at >= LOOK_S:
+        state.looked_at = job.now
+        _see_left_waiting(job)
 
 
 def ended(job: JobState, worker: Worker, *, well: bool) -> None:
@@ -88,9 +90,10 @@ def ended(job: JobState, worker: Worker, *, well: bool) -> None:
 
 
 def _renew(job: JobState) -> None:
-    if job.liveness.of != job.generation:
-        job.liveness.of = job.generation
-        job.liveness.finished.clear()
+    state = job.liveness
+    if state.of != job.generation:
+        state.of = job.generation
+        state.finished.clear()
 
 
 def _still_s(job: JobState) -> float:
@@ -99,23 +102,24 @@ def _still_s(job: JobState) -> float:
     return max(STILL_S, STEPS * max(steps, default=0.0))
 
 
-def _all_are_heard(job: JobState, now: float) -> bool:
+def _all_are_heard(job: JobState) -> bool:
     """Whether every host of the world has spoken lately: of one that is silent nothing can be said, for now."""
-    lately = now - job.rules.heartbeat_timeout_s / 2
+    lately = job.now - job.rules.heartbeat_timeout_s / 2
     agents = map(job.roster.agents.get, {life.seat.host for life in job.world.members})
     return all(agent is not None and agent.heard >= lately for agent in agents)
 
 
-def _members(job: JobState, now: float) -> list[Member]:
-    found, moved, times = [], job.liveness.moved, job.liveness.times
-    job.liveness.moved, job.liveness.times = {}, {}
+def _members(job: JobState) -> list[Member]:
+    now, state = job.now, job.liveness
+    found, moved, times = [], state.moved, state.times
+    state.moved, state.times = {}, {}
     for life in job.world.members:
         worker, place = job.roster.alive(life), job.rendezvous.place(life)
         if worker is None or place is None or worker.killed is not None or worker.done:
             continue
         counted, since = moved.get(life, (worker.progress, now))
-        entry = job.liveness.moved[life] = (worker.progress, since if counted == worker.progress else now)
-        recent = job.liveness.times[life] = times.get(life, deque(maxlen=SUSTAINED))
+        entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)
+        recent = state.times[life] = times.get(life, deque(maxlen=SUSTAINED))
         if worker.step_s is not None and (not recent or recent[-1] != worker.step_s):
             recent.append(worker.step_s)
         if worker.progress or worker.waiting:  # else nothing in it counts, and there is no telling
@@ -126,34 +130,36 @@ def _members(job: JobState, now: float) -> list[Member]:
 # --- standing still
 
 
-def _see_left_waiting(job: JobState, now: float) -> bool:
+def _see_left_waiting(job: JobState) -> bool:
     """Whether some members of the world are done while others are not; said if these only wait for them."""
+    now, state = job.now, job.liveness
     _renew(job)
     for worker in job.roster.present(job.world.members):
         place = job.rendezvous.place(worker.life)
         if worker.done and place is not None:
-            job.liveness.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
-        elif worker.life in job.liveness.finished:
-            del job.liveness.finished[worker.life]  # a script may train more than once
-    if not job.liveness.finished or not _all_are_heard(job, now):
+            state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
+        elif worker.life in state.finished:
+            del state.finished[worker.life]  # a script may train more than once
+    if not state.finished or not _all_are_heard(job):
         return False
     limit = min(FINISHED_S, job.rules.progress_timeout_s or FINISHED_S)
-    members, finished = _members(job, now), sorted(job.liveness.finished.values(), key=lambda member: member.rank)
+    members, finished = _members(job), sorted(state.finished.values(), key=lambda member: member.rank)
     _see_stall(job, left_waiting(now, members, finished, limit), restart=False)
     return True
 
 
-def _see_who_is_missing(job: JobState, now: float) -> None:
+def _see_who_is_missing(job: JobState) -> None:
     """Of those whom the next world waits for: a newcomer is not waited for long; others as for each other."""
+    now, state = job.now, job.liveness
     roster, waiting = job.roster, job.rendezvous.waiting
-    moved, job.liveness.moved = job.liveness.moved, {}
+    moved, state.moved = state.moved, {}
     absent = []
     for life in job.world.members:
         worker = roster.alive(life)
         if worker is None or worker.killed is not None or life in waiting:
             continue
         counted, since = moved.get(life, (worker.progress, now))
-        entry = job.liveness.moved[life] = (worker.progress, since if counted == worker.progress else now)
+        entry = state.moved[life] = (worker.progress, since if counted == worker.progress else now)
         absent.append(Member(life, -1, entry[1], worker.waiting))
         if not worker.generation and worker.live_at is not None and now - worker.live_at > GO_S:
             detail = f"{worker.seat} was told to go live and did not come"
@@ -167,15 +173,16 @@ def _see_who_is_missing(job: JobState, now: float) -> None:
 
 
 def _see_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:
+    state = job.liveness
     if found is None:
-        if job.liveness.told is not None:
+        if state.told is not None:
             log.warning("training gets on again")
-        job.liveness.told = None
+        state.told = None
         return
     lives = frozenset(member.life for member in found.lag)
-    if lives == job.liveness.told:
+    if lives == state.told:
         return
-    job.liveness.told = lives
+    state.told = lives
     log.warning("the world is stalled: %s", found.reason)
     job.record(
         "stalled",
@@ -196,9 +203,10 @@ def _see_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> N
 
 
 def _compare(job: JobState) -> None:
-    found = stragglers({life.seat: tuple(times) for life, times in job.liveness.times.items()})
+    state = job.liveness
+    found = stragglers({life.seat: tuple(times) for life, times in state.times.items()})
     drain = job.rules.drain_stragglers and _can_spare_one(job)
-    job.liveness.watch, report, leave = job.liveness.watch.look(found, drain=drain)
+    state.watch, report, leave = state.watch.look(found, drain=drain)
     for straggler in found:
         if straggler in report or straggler.seat in leave:
             _tell(job, straggler, drained=straggler.seat in leave)

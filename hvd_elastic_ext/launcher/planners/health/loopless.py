@@ -27,48 +27,47 @@ OPEN: Final = Verdict(Fate.LOST)
 
 def look(job: JobState) -> JobFailed | None:
     """Note what is to be known later of those who live now; why the job is over, if nothing is left of it."""
-    job.loopless.kept = job.loopless.kept or job.roster.commits.newest is not None or job.checkpoints.known
+    state = job.loopless
+    state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known
     survivors = 0
     for worker in job.roster.workers.values():
         _note(job, worker)
         survivors += worker.has_state
-    if job.loopless.kept or survivors or not (job.in_place and job.world.begun):
+    if state.kept or survivors or not (job.in_place and job.world.begun):
         return None  # the usual case
-    if not job.loopless.trained:
+    if not state.trained:
         _warn_of_the_unknown(job)
         return None
-    why = begins_anew(
-        Left(
-            job.loopless.trained, job.loopless.kept, survivors, job.loopless.loops, job.loopless.step, job.loopless.last
-        )
-    )
+    why = begins_anew(Left(state.trained, state.kept, survivors, state.loops, state.step, state.last))
     if why is None or verdict(job).fate is not Fate.LOST:
         return None
     if not job.rules.restart_from_scratch:
         return JobFailed(f"{why}; --restart-from-scratch would start the script again")
-    job.loopless.anew += 1
-    log.warning("training begins anew (time %d): %s", job.loopless.anew, why)
-    job.record("begun_anew", number=job.loopless.anew, steps_lost=job.loopless.step or None, reason=why)
-    job.loopless.trained, job.loopless.step = False, 0
+    state.anew += 1
+    log.warning("training begins anew (time %d): %s", state.anew, why)
+    job.record("begun_anew", number=state.anew, steps_lost=state.step or None, reason=why)
+    state.trained, state.step = False, 0
     return None
 
 
 def _warn_of_the_unknown(job: JobState) -> None:
     """Nobody of a world is left, and nobody has told of a step. It may have trained all the same."""
+    state = job.loopless
     members, generation = job.world.members, job.generation
     lost = members and job.formed and not job.roster.present(members)
-    if lost and not job.loopless.loops and job.loopless.unknown != generation and verdict(job).fate is Fate.LOST:
-        job.loopless.unknown = generation
+    if lost and not state.loops and state.unknown != generation and verdict(job).fate is Fate.LOST:
+        state.unknown = generation
         log.warning(
             "no process of the world is left (%s), and none has told of a step or of a commit: the script is "
             "started again from its beginning, and what it had trained, if anything, is lost",
-            job.loopless.last,
+            state.last,
         )
 
 
 def has_trained(job: JobState) -> bool:
     """Whether some process of the job has come as far as training."""
-    return job.loopless.trained or job.loopless.kept or job.loopless.loops
+    state = job.loopless
+    return state.trained or state.kept or state.loops
 
 
 def verdict(job: JobState) -> Verdict:
@@ -85,12 +84,13 @@ def verdict(job: JobState) -> Verdict:
 
 def held_back(job: JobState, decision: Decision) -> Decision:
     """The decision, or that the world is left as it is: nobody would come to another one."""
+    state = job.loopless
     found = verdict(job).fate
     if decision.members is None or not (found is Fate.ENDING or (found is Fate.STANDS and job.in_place)):
         return decision
     _cut_off_those_who_wait(job)
-    if found is Fate.STANDS and decision.cause not in job.loopless.said:
-        job.loopless.said.add(decision.cause)
+    if found is Fate.STANDS and decision.cause not in state.said:
+        state.said.add(decision.cause)
         why = (
             f"{decision.cause}: {decision.reason}; the world stays as it is: no process has begun an elastic loop "
             "(elastic.run or hvd.elastic.run), and without one hosts can neither be added nor replaced"
@@ -102,11 +102,12 @@ def held_back(job: JobState, decision: Decision) -> Decision:
 
 def _cut_off_those_who_wait(job: JobState) -> None:
     """A member was lost without a word, with its host: whoever waits for it is to hear of that now."""
+    state = job.loopless
     members, generation = job.world.members, job.generation
     present = job.roster.present(members)
     silent = len(members) - len(present) - len(_ends(job))
-    if silent > 0 and job.loopless.fenced != generation:
-        job.loopless.fenced = generation
+    if silent > 0 and state.fenced != generation:
+        state.fenced = generation
         for worker in present:
             job.tell(worker, "fence", addresses=None)
 
@@ -121,23 +122,24 @@ def lasts(job: JobState) -> bool:
 
 def ended(job: JobState, worker: Worker, cause: Cause, how: str, code: int) -> None:
     """A process has ended, and is not in the roster any more."""
+    state = job.loopless
     _note(job, worker)
-    job.loopless.kept = job.loopless.kept or worker.warned
+    state.kept = state.kept or worker.warned
     place = job.rendezvous.place(worker.life)
     rank = worker.planned if place is None else place.rank
     # Also on a host that is about to go, which is the cause of all that ends there then.
     by_itself = worker.killed is None and worker.leaving is None and not worker.warned
     well = worker.done or (code == 0 and by_itself)
     told = "" if worker.failure is None or well else f": {worker.failure[1]}"
-    job.loopless.last = f"{worker.seat} {how}"
+    state.last = f"{worker.seat} {how}"
     entry = Ended(f"rank {rank} on {worker.seat}", f"{how}{told}", well)
     if worker.life in job.world.members:
-        if job.loopless.of != job.generation:
-            job.loopless.ended.clear()
-        job.loopless.of = job.generation
-        job.loopless.ended[worker.life] = entry
+        if state.of != job.generation:
+            state.ended.clear()
+        state.of = job.generation
+        state.ended[worker.life] = entry
     elif worker.stage is Stage.BOOTING and (well or cause.fault):
-        job.loopless.alone[worker.seat] = entry
+        state.alone[worker.seat] = entry
 
 
 def done_alone(job: JobState) -> Set[Seat]:
@@ -155,12 +157,14 @@ def failed_alone(job: JobState, listed: Iterable[str], *, wanted: int) -> JobFai
 
 
 def _ends(job: JobState) -> list[Ended]:
-    return list(job.loopless.ended.values()) if job.loopless.of == job.generation else []
+    state = job.loopless
+    return list(state.ended.values()) if state.of == job.generation else []
 
 
 def _note(job: JobState, worker: Worker) -> None:
-    job.loopless.loops = job.loopless.loops or worker.loops
-    job.loopless.kept = job.loopless.kept or worker.every is not None
+    state = job.loopless
+    state.loops = state.loops or worker.loops
+    state.kept = state.kept or worker.every is not None
     if worker.keeps_nothing:
-        job.loopless.trained = True
-        job.loopless.step = max(job.loopless.step, worker.step)
+        state.trained = True
+        state.step = max(state.step, worker.step)

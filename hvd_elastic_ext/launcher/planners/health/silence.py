@@ -97,8 +97,9 @@ def bury(job: JobState, agent: Agent, reason: str) -> None:
 
 def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
     """Nobody waits for a silent host any more. If its agent comes again, its processes are told to leave."""
+    fleet = job.fleet
     name = agent.host.name
-    job.fleet.lost[name] = agent.host.uid, agent.identity
+    fleet.lost[name] = agent.host.uid, agent.identity
     # One that has said nothing as the successor's was none: it died with its pod.
     blame = blame and agent.heard > agent.inherited_at
     del job.roster.agents[name]
@@ -107,8 +108,8 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
         del job.roster.workers[worker.seat]
         job.rendezvous.ended(worker.life)
         if worker.stage is Stage.LIVE:
-            job.fleet.cut_off_live.add(worker.life)
-            job.fleet.recovering.update([name] if blame else [])
+            fleet.cut_off_live.add(worker.life)
+            fleet.recovering.update([name] if blame else [])
     job.stop_launch(name)
     job.do(actions.HangUp(name, reason))  # a machine that goes on after a pause has noticed nothing
     if not blame or agent.finishing or agent.leaves_by is not None or name in job.leaves_by:
@@ -120,11 +121,12 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
 
 def _patience_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
+    fleet = job.fleet
     limit_s = job.rules.heartbeat_timeout_s
-    if agent.host.name in job.fleet.newer_lives:
+    if agent.host.name in fleet.newer_lives:
         return limit_s / 2 if agent.joined else 0.0
-    listed = agent.host.name in job.fleet.hosts and agent.unlisted_at < agent.heard
-    gone = not agent.joined and bool(job.fleet.hosts) and not listed
+    listed = agent.host.name in fleet.hosts and agent.unlisted_at < agent.heard
+    gone = not agent.joined and bool(fleet.hosts) and not listed
     return min(limit_s, GONE_S) if gone else limit_s
 
 

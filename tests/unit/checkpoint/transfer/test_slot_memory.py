@@ -104,7 +104,7 @@ def test_a_commit_of_another_slot_is_what_the_next_process_finds_but_for_the_ran
     assert (answer["held"], answer["bytes"]) == ([1, 1, 3, 3], theirs.record.shared)
     mine = after(target)
     assert (mine.tree, mine.tensors, mine.kinds) == (theirs.tree, theirs.tensors, theirs.kinds)
-    assert mine.record == theirs.record._replace(local=0, foreign=True)
+    assert mine.record == theirs.record._replace(local=0)
     assert mine.local == b""
 
 

@@ -24,7 +24,7 @@ SECRET, OTHER = b"s" * 32, b"o" * 32
 BLOCK = 500
 DATA = bytes(range(256)) * 8
 """Several blocks, of which the last is shorter, and no two alike."""
-RECORD = Record(Identity(7, 2, 3, 40), 41, loose=10, data=2000, layout=40, tree=8, local=0, foreign=True, stored=True)
+RECORD = Record(Identity(7, 2, 3, 40), 41, loose=10, data=2000, layout=40, tree=8, local=0, stored=True)
 GREETING, PROOF, MAC = len(MAGIC) + 32, 64, 32
 
 Edit = Callable[[bytes], bytes]
@@ -301,7 +301,7 @@ GOOD = {"identity": [7, 2, 3, 40], "stored": False, "step": 1, "loose": 0, "data
 
 def test_a_good_record_is_read() -> None:
     record = transfer.record_of(json.dumps(GOOD).encode())
-    assert (record.identity, record.shared, record.local, record.foreign) == (Identity(7, 2, 3, 40), 12, 0, True)
+    assert (record.identity, record.shared, record.local) == (Identity(7, 2, 3, 40), 12, 0)
 
 
 @pytest.mark.parametrize(

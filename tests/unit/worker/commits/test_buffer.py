@@ -272,7 +272,7 @@ def test_what_was_received_is_the_senders_commit_with_a_tree_of_ones_own() -> No
     assert (mine.tree, mine.tensors, mine.kinds) == (theirs.tree, theirs.tensors, theirs.kinds)
     assert mine.local == b"the receiver's own"
     assert mine.record == theirs.record._replace(
-        identity=theirs.record.identity._replace(lineage=99), local=len(mine.local), foreign=True
+        identity=theirs.record.identity._replace(lineage=99), local=len(mine.local)
     )
     assert receiver.layout_digest() == sender.layout_digest()
     assert digest_of(receiver.sending()) == digest_of(sender.sending())

@@ -48,7 +48,7 @@ def test_a_foreign_commit_is_still_known_as_one_by_the_next_process() -> None:
     with memory_files(1) as [descriptor]:
         side = sealed(descriptor)
         foreign = Record(
-            Identity(-(2**63), 2**63 - 1, 0, 1), 3, loose=0, data=1, layout=0, tree=0, local=0, foreign=True
+            Identity(-(2**63), 2**63 - 1, 0, 1), 3, loose=0, data=1, layout=0, tree=0, local=0, stored=True
         )
         side.seal(9, foreign)
         assert Side(descriptor).record() == (9, foreign)

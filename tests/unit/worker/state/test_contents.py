@@ -12,7 +12,7 @@ from torch import nn
 from hvd_elastic_ext.core.errors import Permanent
 from hvd_elastic_ext.worker.commits.buffer import Contents
 from hvd_elastic_ext.worker.parts.torch_parts import ParameterNames, part_for
-from hvd_elastic_ext.worker.state.contents import Inventory, Written, resembles
+from hvd_elastic_ext.worker.state.contents import Inventory, resembles, versions_of
 from tests.unit.worker.commit_kit import buffer_over, identity
 
 
@@ -169,18 +169,18 @@ def test_the_same_model_again_changes_nothing() -> None:
 
 def test_a_write_to_any_tensor_shows_in_its_versions_and_replacing_it_too() -> None:
     weight = torch.ones(3)
-    before = Written(b"", [weight], [True]).versions()
-    assert Written(b"", [weight], [True]).versions() == before
+    before = versions_of([weight])
+    assert versions_of([weight]) == before
     other = torch.ones(3)
-    assert Written(b"", [other], [True]).versions() != before
+    assert versions_of([other]) != before
     weight.add_(1)
-    assert Written(b"", [weight], [True]).versions() != before
+    assert versions_of([weight]) != before
 
 
 def test_tensors_whose_writes_torch_does_not_count_have_no_versions() -> None:
     with torch.inference_mode():
         uncounted = torch.ones(2)
-    assert Written(b"", [uncounted], [True]).versions() is None
+    assert versions_of([uncounted]) is None
 
 
 def test_a_change_behind_torchs_back_is_noticed_and_a_nan_is_like_itself() -> None:

@@ -15,7 +15,7 @@ from hvd_elastic_ext.core.commit_record import KEPT_AT, PAGE, newest
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.process.link import Link
-from hvd_elastic_ext.worker.state.held_commit import Keeping
+from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from tests.support.waiting import wait_until
 from tests.unit.worker.commit_kit import contents, identity, memory_files
 
@@ -117,13 +117,13 @@ def test_memory_for_a_kept_commit_is_there_before_it_is_needed() -> None:
 def test_the_commit_that_was_named_is_kept_and_what_was_missed_is_said(late: int) -> None:
     with memory_files(3) as descriptors:
         buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        keeping = Keeping(buffer, link)
+        held = HeldCommit(buffer, link)
         commit(buffer, 1)
         commit(buffer, *range(2, 2 + late))
-        keeping.asked({"tell": "keep", "commit": [0, 1, 2]})
+        held.request({"tell": "keep", "commit": [0, 1, 2]})
         for number in (2 + late, 3 + late):
             commit(buffer, number)
-            keeping.committed(identity(number), number)
+            held.committed(identity(number), number)
         if late:
             assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2 + late)})]
             return
@@ -140,44 +140,44 @@ def test_a_commit_that_was_passed_before_it_was_named_is_said_to_be_at_once(*, s
     """The next commit may never come: others have kept it, and stay there."""
     with memory_files(3) as descriptors:
         buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        keeping = Keeping(buffer, link)
+        held = HeldCommit(buffer, link)
         for number in (1, 2):
             commit(buffer, number)
-            keeping.committed(identity(number), number)
-        keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": stay})
+            held.committed(identity(number), number)
+        held.request({"tell": "keep", "commit": [0, 1, 2], "stay": stay})
         assert link.heard == [("not_kept", {"wanted": (0, 1, 2), "newest": (0, 1, 2)})]
-        keeping.asked({"tell": "keep", "commit": [0, 1, 3]})
+        held.request({"tell": "keep", "commit": [0, 1, 3]})
         commit(buffer, 3)
-        keeping.committed(identity(3), 3)
+        held.committed(identity(3), 3)
         assert [what for what, _ in link.heard] == ["not_kept", "kept"]
 
 
 def test_a_commit_that_no_world_has_agreed_on_is_not_kept() -> None:
     with memory_files(3) as descriptors:
         buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        keeping = Keeping(buffer, link)
+        held = HeldCommit(buffer, link)
         commit(buffer, 1)
-        keeping.asked({"tell": "keep", "commit": [0, 1, 2]})
+        held.request({"tell": "keep", "commit": [0, 1, 2]})
         alone = identity(2)._replace(lineage=0)
         buffer.take(contents(2), alone, step=2)
-        keeping.committed(alone, 2)
+        held.committed(alone, 2)
         assert [what for what, _ in link.heard] == ["not_kept"]
 
 
-def staying(link: Link) -> Iterator[tuple[Keeping, threading.Thread]]:
+def staying(link: Link) -> Iterator[tuple[HeldCommit, threading.Thread]]:
     """A process that keeps the commit it was asked for, in a thread of its own."""
     with memory_files(3) as descriptors:
         buffer = CommitBuffer(open_sides(descriptors))
         commit(buffer, 1)
-        keeping = Keeping(buffer, link)
-        keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": True})
+        held = HeldCommit(buffer, link)
+        held.request({"tell": "keep", "commit": [0, 1, 2], "stay": True})
         commit(buffer, 2)
-        thread = threading.Thread(target=keeping.committed, args=(identity(2), 2))
+        thread = threading.Thread(target=held.committed, args=(identity(2), 2))
         thread.start()
         try:
-            yield keeping, thread
+            yield held, thread
         finally:
-            keeping.asked({"tell": "keep", "commit": None})
+            held.request({"tell": "keep", "commit": None})
             thread.join(10)
 
 
@@ -185,11 +185,11 @@ def staying(link: Link) -> Iterator[tuple[Keeping, threading.Thread]]:
 def test_who_is_told_to_stay_goes_no_further_until_it_hears_otherwise(word: list[int] | None) -> None:
     ours, theirs = socket.socketpair()
     link = Said(ours)
-    with theirs, contextlib.contextmanager(staying)(link) as (keeping, thread):
+    with theirs, contextlib.contextmanager(staying)(link) as (held, thread):
         wait_until(lambda: link.status.waiting, what="the process that stays")
         thread.join(0.2)
         assert thread.is_alive()
-        keeping.asked({"tell": "keep", "commit": word})
+        held.request({"tell": "keep", "commit": word})
         thread.join(10)
         assert not thread.is_alive()
         assert not link.status.waiting
@@ -203,21 +203,21 @@ def test_a_word_that_comes_just_before_it_stays_is_heard() -> None:
         def say(self, what: str, **fields: Any) -> None:
             super().say(what, **fields)
             if what == "kept":
-                keeping.asked({"tell": "keep", "commit": [0, 1, 9], "stay": True})
+                held.request({"tell": "keep", "commit": [0, 1, 9], "stay": True})
 
     ours, theirs = socket.socketpair()
     link = Answered(ours)
     with theirs, memory_files(3) as descriptors:
         buffer = CommitBuffer(open_sides(descriptors))
-        keeping = Keeping(buffer, link)
+        held = HeldCommit(buffer, link)
         commit(buffer, 1)
-        keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": True})
+        held.request({"tell": "keep", "commit": [0, 1, 2], "stay": True})
         commit(buffer, 2)
-        thread = threading.Thread(target=keeping.committed, args=(identity(2), 2))
+        thread = threading.Thread(target=held.committed, args=(identity(2), 2))
         thread.start()
         thread.join(10)
         stays = thread.is_alive()
-        keeping.asked({"tell": "keep", "commit": None})
+        held.request({"tell": "keep", "commit": None})
         thread.join(10)
         assert not stays
     link.close()
@@ -226,15 +226,15 @@ def test_a_word_that_comes_just_before_it_stays_is_heard() -> None:
 def test_nothing_is_kept_while_memory_for_another_one_is_made_ready() -> None:
     with memory_files(3) as descriptors:
         buffer, link = CommitBuffer(open_sides(descriptors)), Said()
-        keeping = Keeping(buffer, link)
+        held = HeldCommit(buffer, link)
         commit(buffer, 1, 2)
-        keeping.asked({"tell": "keep", "commit": [0, 1, 2]})
+        held.request({"tell": "keep", "commit": [0, 1, 2]})
 
         def in_between() -> None:
-            keeping.committed(identity(2), 2)
+            held.committed(identity(2), 2)
 
         buffer.prepare_to_keep = in_between  # type: ignore[method-assign]
-        keeping.asked({"tell": "keep", "commit": [0, 1, 3]})
+        held.request({"tell": "keep", "commit": [0, 1, 3]})
         assert link.heard == []
         assert not any(os.pread(each, 1, KEPT_AT) == b"\1" for each in descriptors)
 
@@ -253,5 +253,5 @@ def test_without_a_third_side_nothing_is_kept_and_that_is_said() -> None:
     with memory_files() as descriptors:
         buffer, link = CommitBuffer(open_sides(descriptors)), Said()
         commit(buffer, 1)
-        Keeping(buffer, link).asked({"tell": "keep", "commit": [0, 1, 2]})
+        HeldCommit(buffer, link).request({"tell": "keep", "commit": [0, 1, 2]})
         assert link.heard == [("not_kept", {"wanted": [0, 1, 2], "newest": None})]

@@ -24,7 +24,7 @@ from hvd_elastic_ext.core.errors import Permanent, UsageError
 from hvd_elastic_ext.worker.commits.buffer import CommitBuffer, Contents
 from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.state import rank_local, user_files
-from hvd_elastic_ext.worker.state.held_commit import Keeping
+from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from tests.unit.worker.commit_kit import contents, identity, memory_files, seen
 from tests.unit.worker.state.test_held_commit import Said, commit, lies_on, release
@@ -303,32 +303,32 @@ def test_what_is_not_wanted_any_more_when_save_has_done_is_neither_kept_nor_said
     memory: list[int], then: list[int] | None
 ) -> None:
     buffer, link = CommitBuffer(open_sides(memory)), Said()
-    keeping = Keeping(buffer, link)
-    keeping.asked({"tell": "keep", "commit": [0, 1, 1]})
+    held = HeldCommit(buffer, link)
+    held.request({"tell": "keep", "commit": [0, 1, 1]})
     commit(buffer, 1)
 
     def instead() -> int:
-        keeping.asked({"tell": "keep", "commit": then})
+        held.request({"tell": "keep", "commit": then})
         release(memory)
         with user_files.written(writes(TREE), LOCAL) as files:
             return buffer.keep_instead(files, identity(1), step=1)
 
-    keeping.committed(identity(1), 1, instead=instead)
+    held.committed(identity(1), 1, instead=instead)
     assert link.heard == []
     assert [os.pread(each, 1, PAGE // 4) for each in memory].count(b"\1") == 0
-    assert keeping.waits == (then is not None)
+    assert held.is_requested == (then is not None)
 
 
 def test_what_save_raises_costs_that_checkpoint_and_is_said(memory: list[int]) -> None:
     buffer, link = CommitBuffer(open_sides(memory)), Said()
-    keeping = Keeping(buffer, link)
-    keeping.asked({"tell": "keep", "commit": [0, 1, 1]})
+    held = HeldCommit(buffer, link)
+    held.request({"tell": "keep", "commit": [0, 1, 1]})
 
     def instead() -> int:
         raise ZeroDivisionError("division\nby zero")
 
     commit(buffer, 1)
-    keeping.committed(identity(1), 1, instead=instead)
+    held.committed(identity(1), 1, instead=instead)
     [(what, said)] = link.heard
     assert what == "not_kept"
     assert said["failed"] == "save of checkpoint= failed: ZeroDivisionError: division by zero"
@@ -337,14 +337,14 @@ def test_what_save_raises_costs_that_checkpoint_and_is_said(memory: list[int]) -
 
 def test_where_nobody_goes_on_beyond_it_the_commit_itself_is_kept_if_save_fails(memory: list[int]) -> None:
     buffer, link = CommitBuffer(open_sides(memory)), Said()  # whose connection is none: nobody stays for long
-    keeping = Keeping(buffer, link)
-    keeping.asked({"tell": "keep", "commit": [0, 1, 2], "stay": True})
+    held = HeldCommit(buffer, link)
+    held.request({"tell": "keep", "commit": [0, 1, 2], "stay": True})
 
     def instead() -> int:
         raise ZeroDivisionError
 
     commit(buffer, 1, 2)
-    keeping.committed(identity(2), 2, instead=instead)
+    held.committed(identity(2), 2, instead=instead)
     [(what, said)] = link.heard
     assert (what, said["files"], said["step"]) == ("kept", False, 2)
     assert lies_on(memory[said["side"]]) == lies_on_of(buffer)
@@ -363,12 +363,12 @@ def lies_on_of(buffer: CommitBuffer) -> tuple[int, bytes]:
 
 def test_a_commit_that_was_not_named_has_nothing_saved(memory: list[int]) -> None:
     buffer, link = CommitBuffer(open_sides(memory)), Said()
-    keeping = Keeping(buffer, link)
-    keeping.asked({"tell": "keep", "commit": [0, 1, 5]})
+    held = HeldCommit(buffer, link)
+    held.request({"tell": "keep", "commit": [0, 1, 5]})
     saved: list[int] = []
     for number in (3, 4, 6):
         commit(buffer, number)
-        keeping.committed(identity(number), number, instead=lambda: saved.append(1) or 0)
+        held.committed(identity(number), number, instead=lambda: saved.append(1) or 0)
     assert saved == []
     assert [what for what, _ in link.heard] == ["not_kept"]
 

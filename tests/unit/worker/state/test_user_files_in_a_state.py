@@ -22,7 +22,7 @@ from hvd_elastic_ext.worker.commits.memory import open_sides
 from hvd_elastic_ext.worker.parts import torch_parts
 from hvd_elastic_ext.worker.state import user_files
 from hvd_elastic_ext.worker.state.contents import Inventory
-from hvd_elastic_ext.worker.state.held_commit import Keeping
+from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.journal import Reporter
 from hvd_elastic_ext.worker.state.keeper import Keeper
 from hvd_elastic_ext.worker.state.settings import Limits
@@ -43,7 +43,7 @@ def loads(folder: Path) -> None: ...
 
 def keeper_of(
     comms: LockstepComms, memory: list[int], functions: Checkpoint | None, *, seed: int = 0, last_commit: bool = False
-) -> tuple[Keeper, nn.Linear, Keeping, Said]:
+) -> tuple[Keeper, nn.Linear, HeldCommit, Said]:
     torch.manual_seed(seed)
     net, names = nn.Linear(3, 2), torch_parts.ParameterNames()
     part = torch_parts.part_for(net, names)
@@ -51,12 +51,12 @@ def keeper_of(
     inventory = Inventory(SimpleNamespace(model=net), {"model": part}, names=(), part_for=torch_parts.part_for)  # type: ignore[arg-type]
     names.models = inventory.models
     buffer, link, clock = CommitBuffer(open_sides(memory)), Said(), SystemClock()
-    keeping = Keeping(buffer, link)
+    held = HeldCommit(buffer, link)
     keeper = Keeper(
         inventory, buffer=buffer, comms=comms, reporter=Reporter(None, clock, sample=0.0, host=""), clock=clock,
-        limits=Limits(keep_rng=False, last_commit=last_commit), keeping=keeping, own_files=functions,
+        limits=Limits(keep_rng=False, last_commit=last_commit), held=held, own_files=functions,
     )  # fmt: skip
-    return keeper, net, keeping, link
+    return keeper, net, held, link
 
 
 @pytest.fixture
@@ -121,9 +121,9 @@ def test_a_save_that_commits_or_looks_for_updates_costs_its_checkpoint_and_nothi
 
     def rank_main(comms: LockstepComms) -> Any:
         nonlocal keeper
-        keeper, _, keeping, link = keeper_of(comms, memory, Checkpoint(wrong, loads))
+        keeper, _, held, link = keeper_of(comms, memory, Checkpoint(wrong, loads))
         keeper.sync()
-        keeping.asked({"tell": "keep", "commit": [0, 1, 1]})
+        held.request({"tell": "keep", "commit": [0, 1, 1]})
         keeper.save()
         keeper.save()
         return link.heard
