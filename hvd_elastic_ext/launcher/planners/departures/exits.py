@@ -22,8 +22,8 @@ def plan(job: JobState) -> Plan:
 
     Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
     """
-    _hear_of_unheard_ends(job)
-    job.fail(loopless.look(job))
+    _take_unheard_ends(job)
+    job.fail(loopless.see_lost_training(job))
     found, why = loopless.verdict(job)
     if found is Fate.FAILED:
         job.fail(JobFailed(why))
@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def _hear_of_unheard_ends(job: JobState) -> None:
+def _take_unheard_ends(job: JobState) -> None:
     """Processes of the world that was taken over may have ended while there was no launcher."""
     for life in [each for each in job.world.members if each in job.fleet.unreported_ends]:
         worker, code = job.fleet.unreported_ends.pop(life)
@@ -62,7 +62,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         return  # the last one of them tells
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)
-        _end_for(job, blame.left(job, worker, found.text, members=members))
+        _end_job(job, blame.left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
         if worker.life in members and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
@@ -102,7 +102,7 @@ def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
         told = "" if worker.failure is None else f": {worker.failure[1]}"
         job.outcome.failed = worker.generation, f"{worker.seat} {how}{told}"
     job.fleet.recovering.add(worker.seat.host)
-    _end_for(job, blame.failed(job, worker, cause, how, members=members))
+    _end_job(job, blame.failed(job, worker, cause, how, members=members))
 
 
 def _others_finish(job: JobState, worker: Worker) -> bool:
@@ -110,6 +110,6 @@ def _others_finish(job: JobState, worker: Worker) -> bool:
     return any(not each.done and each is not worker for each in job.roster.present(job.world.members))
 
 
-def _end_for(job: JobState, why: JobFailed | None) -> None:
+def _end_job(job: JobState, why: JobFailed | None) -> None:
     if why is not None:
         shutdown.end(job, why)

@@ -49,11 +49,11 @@ def _is_over(job: JobState) -> bool:
             state.ends_by = now + PATIENCE_S
             return False
         _dismiss(job, late=late)
-    if state.gone_by is None and (late or _nobody_left(job)):
+    if state.gone_by is None and (late or _none_left(job)):
         if late:
             log.warning("not waited for any longer: %s", ", ".join(job.roster.agents) or "processes")
-        _tell_the_others(job)
-    return state.gone_by is not None and _all_are_gone(job, state.gone_by)
+        _end_unconnected(job)
+    return state.gone_by is not None and _all_gone(job, state.gone_by)
 
 
 def end(job: JobState, why: JobFailed) -> None:
@@ -109,17 +109,17 @@ def _dismiss(job: JobState, *, late: bool) -> None:
             orders.dismiss(job, agent)
 
 
-def _nobody_left(job: JobState) -> bool:
+def _none_left(job: JobState) -> bool:
     roster, missing = job.roster, job.adoption.missing
     if roster.workers or not roster.agents.keys() <= missing.keys():
         return False
     return job.shutdown.hurried or not adoption.on_their_way(job, job.now)
 
 
-def _tell_the_others(job: JobState) -> None:
+def _end_unconnected(job: JobState) -> None:
     """Have what runs on hosts without a connection ended in the way in which agents are started."""
     now, state = job.now, job.shutdown
-    deaf = {name: host for name, host in state.running.items() if not _hears(job, name)}
+    deaf = {name: host for name, host in state.running.items() if not _hears_orders(job, name)}
     state.untold = {**job.adoption.missing, **deaf}
     state.asked, state.pending = set(state.untold), set(state.untold)
     state.gone_by = now + LAST_S + LAST_EACH_S * len(state.untold)
@@ -129,14 +129,14 @@ def _tell_the_others(job: JobState) -> None:
         job.do(actions.EndAgent(host))
 
 
-def _hears(job: JobState, host: str) -> bool:
+def _hears_orders(job: JobState, host: str) -> bool:
     """Whether orders arrive. A connection may be lost without anybody knowing."""
     agent = job.roster.agents.get(host)
     silent_s = job.rules.heartbeat_timeout_s
     return agent is not None and agent.joined and job.now - agent.heard <= silent_s
 
 
-def _all_are_gone(job: JobState, gone_by: float) -> bool:
+def _all_gone(job: JobState, gone_by: float) -> bool:
     state = job.shutdown
     if job.now < gone_by and (state.pending or state.asked & job.roster.agents.keys()):
         return False

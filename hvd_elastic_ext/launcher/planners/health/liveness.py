@@ -33,7 +33,7 @@ COMPARE_S: Final = 5.0
 """How often step times are compared: that takes a while where there are thousands."""
 
 
-def pause(job: JobState) -> None:
+def forget_progress(job: JobState) -> None:
     """Nothing can be seen of anybody for now: what was seen before says nothing later."""
     job.liveness.moved.clear()
 
@@ -51,26 +51,26 @@ def _look(job: JobState) -> None:
         return
     state.looked_at = now
     if not job.formed:
-        _see_who_is_missing(job)
+        _find_missing(job)
         return
-    if _see_left_waiting(job):
+    if _find_left_waiting(job):
         return
     if not job.settled:  # what newcomers need may take long to send
         state.moved.clear()
         state.told = None
         return
-    if not _all_are_heard(job):
-        pause(job)
+    if not _all_hosts_heard(job):
+        forget_progress(job)
         return
     members = _members(job)
     limit = job.rules.progress_timeout_s
     if limit is not None:
-        _see_stall(job, stall(now, members, limit))
+        _report_stall(job, stall(now, members, limit))
     else:
-        _see_stall(job, stall(now, members, _still_s(job), idle=False), restart=False)
+        _report_stall(job, stall(now, members, _stall_limit_s(job), idle=False), restart=False)
     if now - state.compared_at >= COMPARE_S:
         state.compared_at = now
-        _compare(job)
+        _find_stragglers(job)
 
 
 def look_at_the_end(job: JobState) -> None:
@@ -78,31 +78,31 @@ def look_at_the_end(job: JobState) -> None:
     state = job.liveness
     if job.now - state.looked_at >= LOOK_S:
         state.looked_at = job.now
-        _see_left_waiting(job)
+        _find_left_waiting(job)
 
 
 def ended(job: JobState, worker: Worker, *, well: bool) -> None:
     """A process has ended. One that did ``well`` may be waited for by others for ever."""
     place = job.rendezvous.place(worker.life)
     if well and place is not None and worker.life in job.world.members:
-        _renew(job)
+        _start_generation(job)
         job.liveness.finished[worker.life] = Member(worker.life, place.rank, job.now)
 
 
-def _renew(job: JobState) -> None:
+def _start_generation(job: JobState) -> None:
     state = job.liveness
     if state.of != job.generation:
         state.of = job.generation
         state.finished.clear()
 
 
-def _still_s(job: JobState) -> float:
+def _stall_limit_s(job: JobState) -> float:
     """How long a world may stand still before that is said, by how long its steps take."""
     steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
     return max(STILL_S, STEPS * max(steps, default=0.0))
 
 
-def _all_are_heard(job: JobState) -> bool:
+def _all_hosts_heard(job: JobState) -> bool:
     """Whether every host of the world has spoken lately: of one that is silent nothing can be said, for now."""
     lately = job.now - job.rules.heartbeat_timeout_s / 2
     agents = map(job.roster.agents.get, {life.seat.host for life in job.world.members})
@@ -130,25 +130,25 @@ def _members(job: JobState) -> list[Member]:
 # --- standing still
 
 
-def _see_left_waiting(job: JobState) -> bool:
+def _find_left_waiting(job: JobState) -> bool:
     """Whether some members of the world are done while others are not; said if these only wait for them."""
     now, state = job.now, job.liveness
-    _renew(job)
+    _start_generation(job)
     for worker in job.roster.present(job.world.members):
         place = job.rendezvous.place(worker.life)
         if worker.done and place is not None:
             state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
         elif worker.life in state.finished:
             del state.finished[worker.life]  # a script may train more than once
-    if not state.finished or not _all_are_heard(job):
+    if not state.finished or not _all_hosts_heard(job):
         return False
     limit = min(FINISHED_S, job.rules.progress_timeout_s or FINISHED_S)
     members, finished = _members(job), sorted(state.finished.values(), key=lambda member: member.rank)
-    _see_stall(job, left_waiting(now, members, finished, limit), restart=False)
+    _report_stall(job, left_waiting(now, members, finished, limit), restart=False)
     return True
 
 
-def _see_who_is_missing(job: JobState) -> None:
+def _find_missing(job: JobState) -> None:
     """Of those whom the next world waits for: a newcomer is not waited for long; others as for each other."""
     now, state = job.now, job.liveness
     roster, waiting = job.roster, job.rendezvous.waiting
@@ -169,10 +169,10 @@ def _see_who_is_missing(job: JobState) -> None:
     came = sum(life in waiting for life in job.world.members)
     found = absence(now, absent, MISSED_S if limit is None else limit, waiting=came)
     if found is not None:
-        _see_stall(job, found, restart=limit is not None)
+        _report_stall(job, found, restart=limit is not None)
 
 
-def _see_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:
+def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:
     state = job.liveness
     if found is None:
         if state.told is not None:
@@ -202,17 +202,17 @@ def _see_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> N
 # --- being slow
 
 
-def _compare(job: JobState) -> None:
+def _find_stragglers(job: JobState) -> None:
     state = job.liveness
     found = stragglers({life.seat: tuple(times) for life, times in state.times.items()})
     drain = job.rules.drain_stragglers and _can_spare_one(job)
     state.watch, report, leave = state.watch.look(found, drain=drain)
     for straggler in found:
         if straggler in report or straggler.seat in leave:
-            _tell(job, straggler, drained=straggler.seat in leave)
+            _report_straggler(job, straggler, drained=straggler.seat in leave)
 
 
-def _tell(job: JobState, straggler: Straggler[Seat], *, drained: bool) -> None:
+def _report_straggler(job: JobState, straggler: Straggler[Seat], *, drained: bool) -> None:
     seat, worker = straggler.seat, job.roster.workers[straggler.seat]
     place = job.rendezvous.place(worker.life)
     rank = -1 if place is None else place.rank

@@ -25,7 +25,7 @@ OPEN: Final = Verdict(Fate.LOST)
 """The world changes as in any job."""
 
 
-def look(job: JobState) -> JobFailed | None:
+def see_lost_training(job: JobState) -> JobFailed | None:
     """Note what is to be known later of those who live now; why the job is over, if nothing is left of it."""
     state = job.loopless
     state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known
@@ -112,7 +112,7 @@ def _cut_off_those_who_wait(job: JobState) -> None:
             job.tell(worker, "fence", addresses=None)
 
 
-def lasts(job: JobState) -> bool:
+def can_end_by_itself(job: JobState) -> bool:
     """Whether processes of a script without a loop are left to come to its end, however long they take."""
     return job.in_place and verdict(job).fate in (Fate.ENDING, Fate.STANDS)
 

@@ -32,20 +32,20 @@ def plan(job: JobState) -> Plan:
     end_earlier_lives(job)
     now = job.now
     for agent in list(job.roster.agents.values()):
-        if agent.heard and now - agent.heard > _patience_s(job, agent):
+        if agent.heard and now - agent.heard > _limit_s(job, agent):
             cut_off(job, agent, f"nothing was heard of it for {now - agent.heard:.1f} s", blame=not job.ending)
     for worker in _silent(job):
         reason = f"its process was silent for {worker.silent_s:.1f} s"
         job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
         orders.kill(job, worker, Cause.SILENT)
-    _ask_for_lost_ends(job)
+    _ask_for_unreported_ends(job)
     return NOTHING
 
 
 def next_silence(job: JobState) -> float | None:
     """When the next host will have been silent for too long, unless it speaks (mono)."""
     agents = job.roster.agents.values()
-    return min((agent.heard + _patience_s(job, agent) for agent in agents if agent.heard), default=None)
+    return min((agent.heard + _limit_s(job, agent) for agent in agents if agent.heard), default=None)
 
 
 def too_silent(job: JobState) -> bool:
@@ -73,21 +73,21 @@ def end_earlier_lives(job: JobState) -> None:
     for name, (host, since) in list(job.fleet.newer_lives.items()):
         agent = job.roster.agents.get(name)
         if agent is not None and agent.joined and agent.heard > since + GONE_S:
-            inherit(job, agent, host)
+            pass_on(job, agent, host)
         elif agent is not None and agent.joined and now - agent.heard <= limit_s / 2:
             continue
         elif agent is not None:
-            bury(job, agent, "its container was started again")
+            cut_off_dead(job, agent, "its container was started again")
         del job.fleet.newer_lives[name]
 
 
-def inherit(job: JobState, agent: Agent, host: Host) -> None:
+def pass_on(job: JobState, agent: Agent, host: Host) -> None:
     agent.host, agent.inherited_at = host, job.now
     for worker in job.roster.on(host.name):
         worker.host = host
 
 
-def bury(job: JobState, agent: Agent, reason: str) -> None:
+def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
     """Cut off an agent that is known to be dead, and its memory with it: nobody is to blame."""
     log.warning("%s is cut off: %s", agent.host.name, reason)
     job.record("fenced", host=agent.host.name, reason=reason)
@@ -119,7 +119,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
     faults.strike(job, Cause.FENCED, agent.host, detail=reason)
 
 
-def _patience_s(job: JobState, agent: Agent) -> float:
+def _limit_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
     fleet = job.fleet
     limit_s = job.rules.heartbeat_timeout_s
@@ -130,7 +130,7 @@ def _patience_s(job: JobState, agent: Agent) -> float:
     return min(limit_s, GONE_S) if gone else limit_s
 
 
-def _ask_for_lost_ends(job: JobState) -> None:
+def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that its agent's beats told of, and no longer do, has ended: have the agent say how, once more."""
     limit, agents = job.rules.heartbeat_timeout_s, job.roster.agents
     lost: dict[str, list[Worker]] = {}
@@ -153,10 +153,10 @@ def _ask_for_lost_ends(job: JobState) -> None:
 def _silent(job: JobState) -> list[Worker]:
     limit = job.rules.heartbeat_timeout_s
     silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
-    return [worker for worker in silent if _is_to_be_killed(job, worker)]
+    return [worker for worker in silent if _is_overdue(job, worker)]
 
 
-def _is_to_be_killed(job: JobState, worker: Worker) -> bool:
+def _is_overdue(job: JobState, worker: Worker) -> bool:
     """For its silence. One that nobody waits for may be on its way out, and say no more."""
     limit, meeting = job.rules.heartbeat_timeout_s, job.rendezvous
     # One that was silent before it was told to leave has not heard that, and is on no way out.

@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
     """Decide nothing while hosts of an earlier launcher are waited for, or the launcher has lost its own link."""
     job.held = job.held or _waits(job)
     if job.held:
-        liveness.pause(job)
+        liveness.forget_progress(job)
         custody.pause(job)
         return Plan(last=True)
     return NOTHING
