@@ -1,4 +1,4 @@
-"""The end of a process: why it has ended, who is to blame, and whether the job is over by it."""
+"""The end of a process: its cause, the strike that follows, and whether it ends the job."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def plan(job: JobState) -> Plan:
-    """See by what is left of the job whether it is over.
+    """End the job if no part of it is left to train.
 
     Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
     """
@@ -48,7 +48,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     job.roster.ended[worker.seat] = worker.life.number
     job.rendezvous.ended(worker.life)
     if worker.life in members and worker.generation < job.generation:
-        job.answer(job.rendezvous.give_up())  # whoever waits for its addresses waits in vain
+        job.answer(job.rendezvous.give_up())  # its peers wait in vain for its addresses
     found = _ending(job, worker, code, oom=bool(news.get("oom")))
     cause = worker.killed or found.cause
     how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
@@ -59,7 +59,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     if worker.done:
         _done(job, worker, code)
     elif loopless.verdict(job).fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
-        return  # the last one of them tells
+        return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)
         _end_job(job, blame.left(job, worker, found.text, members=members))
@@ -85,7 +85,7 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
 
 
 def _done(job: JobState, worker: Worker, code: int) -> None:
-    """One whose training was done has ended."""
+    """A process whose training was done has ended."""
     job.outcome.finishing = True
     generation, who = job.outcome.failed
     if code and worker.killed is None:
@@ -95,9 +95,9 @@ def _done(job: JobState, worker: Worker, code: int) -> None:
 
 
 def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
-    """One has failed while the job trains."""
+    """A process has failed while the job trains."""
     members = job.world.members
-    # Where some are done, others that are not do the last steps without it.
+    # Once some are done, the others do the last steps without it.
     if not (any(each.done for each in job.roster.present(members)) and _others_finish(job, worker)):
         told = "" if worker.failure is None else f": {worker.failure[1]}"
         job.outcome.failed = worker.generation, f"{worker.seat} {how}{told}"
