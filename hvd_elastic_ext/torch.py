@@ -61,24 +61,21 @@ horovod_hook.install()
 _WAY = standby.current()
 _NONE = object()
 _FENCE = fence_horovod()
-"""Set up on import, which comes before ``hvd.init()``: worlds joined earlier are not known to it."""
+"""Set up on import, before ``hvd.init()``: it does not know earlier worlds."""
 
 
 class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
-    """Horovod's ``TorchState`` that keeps its word: what was committed or synced is exactly what comes back.
+    """Horovod's ``TorchState`` with exact commits: what was committed or synced is exactly what comes back.
 
-    ``model``, ``optimizer`` and every keyword become attributes. Modules,
-    optimizers and anything with ``state_dict``/``load_state_dict`` are kept by
-    their state; other values are copied deeply. Assign to the attributes as
-    training goes (``state.batch += 1``).
+    ``model``, ``optimizer`` and every keyword become attributes. Anything with ``state_dict``/``load_state_dict`` is
+    kept by its state; other values are copied deeply. Assign to the attributes during training (``state.batch += 1``).
 
-    ``rng``: also commit and roll back this rank's random generators (Python,
-    NumPy, torch, CUDA); they are never synced. ``comms``: the library whose
-    world this is, "auto", "horovod", "torch" or "mpi". (Anything but a bool, or a
-    string, of these names is a value like others.)
+    ``rng``: also commit and roll back this rank's random generators (Python, NumPy, torch, CUDA); they are never
+    synced. ``comms``: the library of the world, "auto", "horovod", "torch" or "mpi". (Another type under these names is
+    a plain value.)
 
-    ``checkpoint``: an :class:`elastic.Checkpoint <Checkpoint>`: checkpoints of the job are what functions of yours
-    write then. (Anything else of this name is a value like others.)
+    ``checkpoint``: an :class:`elastic.Checkpoint <Checkpoint>`: your functions write the job's checkpoints. (Anything
+    else under this name is a plain value.)
 
     Raises :class:`hvd_elastic_ext.core.errors.Permanent` for a value that cannot be committed.
     """
@@ -94,7 +91,7 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
         **kwargs: Any,
     ) -> None:
         given = {"model": model, "optimizer": optimizer, **kwargs}
-        # Scripts written for Horovod's State may have values of these names.
+        # Scripts for Horovod's State may have values of these names.
         if not isinstance(rng, bool):
             given["rng"], rng = rng, True
         if not isinstance(comms, str):
@@ -106,7 +103,7 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
         found = {name: part_for(value, names) for name, value in given.items()}
         parts = {name: part for name, part in found.items() if part is not None}
         values = {name: value for name, value in given.items() if name not in parts}
-        # The stock class sees the plain values only: it would hold a second copy of everything else.
+        # The stock class gets only the plain values: it would copy everything else again.
         super().__init__(**values)
         for name in ("model", "optimizer"):
             if name in parts:
@@ -117,17 +114,17 @@ class TorchState(Face, hvd.elastic.TorchState):  # type: ignore[misc]
         self._keeper = keeper_for(self, parts, values=tuple(values), names=names, choices=choices)
 
     def save(self) -> None:
-        """Commit everything to memory, without looking for host updates."""
+        """Commit everything to memory, without a check for host updates."""
         super().save()
         self._saved_state = self._keeper.values()
 
 
 def init(comms: str = "auto") -> None:
-    """Join the world of whichever launcher started this process: Horovod's, torchrun's or ``mpirun``'s.
+    """Join the world of the launcher that started this process: Horovod's, torchrun's or ``mpirun``'s.
 
-    Under Horovod it is ``hvd.init()``, which does as well. ``comms``: "auto", "horovod", "torch" or "mpi".
+    Under Horovod ``hvd.init()`` does the same. ``comms``: "auto", "horovod", "torch" or "mpi".
 
-    Raises :class:`hvd_elastic_ext.core.errors.UsageError` for a library that cannot be had here, and
+    Raises :class:`hvd_elastic_ext.core.errors.UsageError` for a library that is not usable here, and
     :class:`~hvd_elastic_ext.core.errors.Permanent` for a world of one where there should be more.
     """
     choose.init(comms)
@@ -137,10 +134,9 @@ def init(comms: str = "auto") -> None:
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Decorate the training function; its first argument is the State.
 
-    Before each start of ``func`` the State is synced. When a peer is lost the
-    State is rolled back first; when hosts were added or removed it is not.
-    A failure while the next world forms leads to another attempt, five at
-    most, with growing pauses; then its error is raised.
+    Before each call of ``func`` the State is synced. After the loss of a peer it is rolled back first; after a change
+    of hosts it is not. If the next world does not form, there are up to five attempts with growing pauses; then its
+    error is raised.
     """
     return _elastic(
         func,
@@ -153,46 +149,46 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check_alive() -> bool:
-    """False once this process has been told to leave. Cheap enough for every batch.
+    """Return False once this process must leave. Cheap enough for every batch.
 
-    It will not be in the next world then; or its host is about to go, or the whole job, as too few would be left.
-    ``commit`` and ``check_host_updates`` end the training function then; nothing has to be done about it.
+    It is then not part of the next world, or its host or the whole job is about to go. ``commit`` and
+    ``check_host_updates`` end the training function in time; the script need not act.
     """
     return _WAY.alive()
 
 
 def heartbeat() -> None:
-    """Say that work goes on, in code that is long without a step, a commit or a check (evaluation, compilation)."""
+    """Report progress in code that runs long without a step, a commit or a check (evaluation, compilation)."""
     _WAY.link.status.progress += 1
 
 
 def on_removed(callback: Callable[[], object]) -> Callable[[], object]:
-    """Call ``callback()`` when this process has been told to leave and its world has ended; it exits with 0 then.
+    """Call ``callback()`` when this process must leave and its world has ended; it then exits with 0.
 
-    What was changed since the last commit is part of a new one by then. May be
-    used as a decorator. Callbacks run in the order in which they were given; what one raises is logged.
+    Changes since the last commit are part of a new one by then. Usable as a decorator. Callbacks run in order; their
+    exceptions are logged.
     """
     _WAY.on_removed(callback)
     return callback
 
 
 def load_checkpoint(state: Any, source: Source, names: Names = None) -> bool:
-    """Begin with a checkpoint from before: what ``torch.save`` wrote, or ``hvd-elastic checkpoints export``.
+    """Start from an earlier checkpoint: a file of ``torch.save``, or of ``hvd-elastic checkpoints export``.
 
         elastic.load_checkpoint(state, "old.pt", names={"model": "state_dict", "epoch": "epoch"})
         train(state)
 
-    ``source``: the file's path, or a dict as it would be in it. The file is read as plain values and tensors;
-    nothing that it names is run. ``names``: what is taken, by its name in the State, and its name in the file (None:
-    all of the file is that one); a list of names where both are alike. Without it, State and file must have the same
-    names. ``module.`` before all names of a model goes. What is not taken stays as it is.
+    ``source``: the path of the file, or a dict with its content. The file is read as plain values and tensors; nothing
+    in it is executed. ``names``: names in the State with their names in the file (None: the whole file); a list of
+    names where both are equal. Without it, State and file must have the same names. A prefix ``module.`` of all names
+    of a model is dropped. Values without a name stay as they are.
 
-    One rank that has the file is enough: the others get it in the first sync, and an error if nobody has it. Where the
-    job goes on from a checkpoint of its own, or from a commit that has outlived its process, that is newer: nothing is
-    loaded then, and that is said. True if it was loaded here.
+    One rank with the file is enough: the others get it in the first sync, and an error if nobody has it. If the job
+    resumes from its own checkpoint, or from a commit that outlived its process, that is newer: nothing is loaded, and a
+    message says so. Returns True if the file was loaded here.
 
-    Raises :class:`hvd_elastic_ext.core.errors.Permanent`, one line, for a file that is not of this State, and
-    :class:`hvd_elastic_ext.core.errors.UsageError` once training has begun, or for a State that is not ours.
+    Raises :class:`hvd_elastic_ext.core.errors.Permanent`, one line, for a file that does not fit this State, and
+    :class:`hvd_elastic_ext.core.errors.UsageError` after the start of training, or for a State that is not ours.
     """
     if not isinstance(state, Face):
         raise UsageError(f"{type(state).__name__} takes no checkpoint; use elastic.TorchState, or elastic.ElasticMixin")

@@ -15,13 +15,23 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import urllib3
 from kubernetes import client, config
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-from discover.kube.transport import JSON, Failure, Request, RequestFailed, RequestKind, failure_from_status
+from discover.kube.transport import (
+    JSON,
+    NOT_FOUND,
+    Failure,
+    Request,
+    RequestFailed,
+    RequestKind,
+    failure_from_status,
+    object_path,
+)
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Unreadable, refused_by
 
@@ -45,10 +55,6 @@ class Timeouts:
     of_watch: float = 70.0
 
 
-SendRequest = Callable[[client.ApiClient, Mapping[str, Any]], Any]
-"""Sends one request with these options and returns urllib3's response, whose body is still to come."""
-
-
 class Cluster:
     """One API server. Raises :class:`UsageError` if there are no credentials."""
 
@@ -68,63 +74,33 @@ class Cluster:
 
     def pods(self, namespace: str, selector: Callable[[], str]) -> ClientCollection:
         """``selector`` is called for each request, and may raise :class:`RequestFailed`."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).list_namespaced_pod(namespace, label_selector=selector(), **options)
-
-        return ClientCollection(
-            self._access, call, timeouts=self._timeouts, where=f"pods of namespace {namespace} at {self.host}"
-        )
+        where = f"pods of namespace {namespace} at {self.host}"
+        return self._at(object_path("v1", namespace, "pods"), where, lambda: {"labelSelector": selector()})
 
     def pod(self, namespace: str, name: str) -> ClientCollection:
         """One pod alone, to be watched."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).list_namespaced_pod(
-                namespace, field_selector=f"metadata.name={name}", **options
-            )
-
-        return ClientCollection(
-            self._access, call, timeouts=self._timeouts, where=f"pod {namespace}/{name} at {self.host}"
-        )
-
-    def pod_now(self, namespace: str, name: str) -> dict[str, Any]:
-        """Read one pod. Raises :class:`RequestFailed`."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).read_namespaced_pod(name, namespace, **options)
-
-        found = self._get(call, where=f"pod {namespace}/{name} at {self.host}")
-        return found if isinstance(found, dict) else {}
+        where = f"pod {namespace}/{name} at {self.host}"
+        return self._at(object_path("v1", namespace, "pods"), where, lambda: {"fieldSelector": f"metadata.name={name}"})
 
     def nodes(self, selector: str = "") -> ClientCollection:
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            chosen = {"label_selector": selector} if selector else {}
-            return client.CoreV1Api(api).list_node(**chosen, **options)
+        return self._at(object_path("v1", "", "nodes"), f"nodes at {self.host}", lambda: {"labelSelector": selector})
 
-        return ClientCollection(self._access, call, timeouts=self._timeouts, where=f"nodes at {self.host}")
+    def pod_now(self, namespace: str, name: str) -> Mapping[str, Any]:
+        """Read one pod. Raises :class:`RequestFailed`."""
+        return self._read(object_path("v1", namespace, "pods", name), f"pod {namespace}/{name} at {self.host}")
 
-    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> dict[str, Any]:
+    def job(self, resource: tuple[str, str, str], *, namespace: str, name: str) -> Mapping[str, Any]:
         """Read the object above the pods. Raises :class:`RequestFailed`."""
         group, version, plural = resource
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            api_of = client.CustomObjectsApi(api)
-            return api_of.get_namespaced_custom_object(group, version, namespace, plural, name, **options)
-
-        found = self._get(call, where=f"{plural} {namespace}/{name} at {self.host}")
-        return found if isinstance(found, dict) else {}
+        path = object_path(f"{group}/{version}", namespace, plural, name)
+        return self._read(path, f"{plural} {namespace}/{name} at {self.host}")
 
     def node_exists(self, name: str) -> bool:
         """Raises :class:`RequestFailed` without an answer."""
-
-        def call(api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-            return client.CoreV1Api(api).read_node(name, **options)
-
         try:
-            self._get(call, where=f"node {name} at {self.host}")
+            self._read(object_path("v1", "", "nodes", name), f"node {name} at {self.host}")
         except RequestFailed as error:
-            if error.code != 404:
+            if error.code != NOT_FOUND:
                 raise
             return False
         return True
@@ -134,35 +110,48 @@ class Cluster:
         timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
-    def _get(self, call: SendRequest, *, where: str) -> object:
-        one = ClientCollection(self._access, call, timeouts=self._timeouts, where=where)
+    def _at(self, path: str, where: str, query: Callable[[], Mapping[str, str]]) -> ClientCollection:
+        return ClientCollection(self._access, path, query, timeouts=self._timeouts, where=where)
+
+    def _read(self, path: str, where: str) -> Mapping[str, Any]:
+        one = ClientCollection(self._access, path, dict, timeouts=self._timeouts, where=where)
         try:
-            return json.loads(b"".join(one.open(Request(ask=RequestKind.UNPAGED))))
-        except ValueError as error:
-            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
+            return one.read_object("GET", path)
         finally:
             one.close()
 
 
 class ClientCollection:
-    """What ``call`` lists. Connections are made when needed, and kept for the next request."""
+    """The objects at ``path``, chosen by ``query``. Connections are made when needed, and kept for the next request.
 
-    def __init__(self, access: Access, call: SendRequest, *, timeouts: Timeouts, where: str) -> None:
+    Requests use the client's pool and credentials, but not its methods, which differ between its versions.
+    """
+
+    def __init__(
+        self, access: Access, path: str, query: Callable[[], Mapping[str, str]], *, timeouts: Timeouts, where: str
+    ) -> None:
         self.where = where
         self._timeouts = timeouts
         self._access = access
-        self._call = call
+        self._path = path
+        self._query = query
         self._client: client.ApiClient | None = None
         self._sockets = _Sockets()
 
     def open(self, request: Request) -> Generator[bytes, None, None]:
-        options = {name: value for name, value in _options(request).items() if value}
         watch = request.ask is RequestKind.WATCH
-        timeout = (self._timeouts.connect, self._timeouts.of_watch if watch else self._timeouts.of_list)
-        with self._translated():
-            api = self._connected()
-            response = self._call(api, {**options, "_preload_content": False, "_request_timeout": timeout})
-        return self._pieces(response, whole=not watch)
+        query = {name: value for name, value in {**self._query(), **_query(request)}.items() if value}
+        read = self._timeouts.of_watch if watch else self._timeouts.of_list
+        return self._pieces(self._send("GET", f"{self._path}?{urlencode(query)}", read=read), whole=not watch)
+
+    def read_object(self, method: str, path: str, body: bytes | None = None, *, media: str = JSON) -> Mapping[str, Any]:
+        """Send one request and return the answer's object. Raises :class:`RequestFailed`."""
+        response = self._send(method, path, body, media=media, read=self._timeouts.of_list)
+        try:
+            found = json.loads(b"".join(self._pieces(response, whole=True)))
+        except ValueError as error:
+            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
+        return found if isinstance(found, dict) else {}
 
     def reload_credentials(self) -> None:
         self.close()
@@ -184,6 +173,31 @@ class ClientCollection:
             manager.pool_classes_by_scheme = self._sockets.pools()
             self._client = made
         return self._client
+
+    def _send(self, method: str, path: str, body: bytes | None = None, *, media: str = JSON, read: float) -> Any:
+        """Return urllib3's response, whose body is still to come. Raises :class:`RequestFailed`."""
+        with self._translated():
+            api = self._connected()
+            settings = api.configuration
+            headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
+            for each in settings.auth_settings().values():
+                if each["in"] == "header" and each["value"]:
+                    headers[each["key"]] = each["value"]
+            response = api.rest_client.pool_manager.request(
+                method,
+                f"{settings.host}{path}",
+                body=body,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=self._timeouts.connect, read=read),
+                preload_content=False,
+                retries=False,
+            )
+            if response.status >= 300:
+                refused = client.ApiException(status=response.status, reason=response.reason)
+                refused.body, refused.headers = response.read(), response.headers
+                response.release_conn()
+                raise refused
+            return response
 
     def _pieces(self, response: urllib3.HTTPResponse, *, whole: bool) -> Generator[bytes, None, None]:
         # A watch's pieces are the server's own: to read more would wait for the next one.
@@ -237,79 +251,48 @@ class ClientSender:
     """A :class:`discover.kube.transport.Sender` over one connection that is kept."""
 
     def __init__(self, access: Access, *, timeouts: Timeouts, where: str) -> None:
-        self._order: tuple[str, str, bytes | None, str] = ("GET", "/", None, JSON)
-        self._way = ClientCollection(access, self._call, timeouts=timeouts, where=where)
-        self._over = False
+        self._connection = ClientCollection(access, "", dict, timeouts=timeouts, where=where)
+        self._interrupted = False
 
     def send(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, *, media: str = JSON
     ) -> Mapping[str, Any]:
-        self._order = (method, path, None if body is None else json.dumps(body).encode(), media)
+        data = None if body is None else json.dumps(body).encode()
         try:
-            return self._sent()
+            return self._sent(method, path, data, media)
         except RequestFailed as error:
-            if error.failure is not Failure.ANSWERED or error.code != 401:
+            if not error.answered(401):
                 raise
-        self._way.reload_credentials()  # a token that has been replaced meanwhile (rule R7)
-        return self._sent()
+        self._connection.reload_credentials()  # the token may have been replaced (rule R7)
+        return self._sent(method, path, data, media)
 
     def interrupt(self) -> None:
-        self._over = True
-        self._way.interrupt()
+        self._interrupted = True
+        self._connection.interrupt()
 
     def close(self) -> None:
-        self._way.close()
+        self._connection.close()
 
-    def _sent(self) -> Mapping[str, Any]:
-        if self._over:
+    def _sent(self, method: str, path: str, data: bytes | None, media: str) -> Mapping[str, Any]:
+        if self._interrupted:
             raise RequestFailed(Failure.CUT, "broken off")
-        answer = b"".join(self._way.open(Request(ask=RequestKind.UNPAGED)))
-        try:
-            found = json.loads(answer)
-        except ValueError as error:
-            raise RequestFailed(Failure.UNREADABLE, f"the answer cannot be read: {error}") from None
-        return found if isinstance(found, dict) else {}
-
-    def _call(self, api: client.ApiClient, options: Mapping[str, Any]) -> Any:
-        """Use the client's pool and credentials, but not its methods, which differ between its versions."""
-        method, path, body, media = self._order
-        settings, (connect, read) = api.configuration, options["_request_timeout"]
-        headers = {"Accept": JSON, "User-Agent": api.user_agent, **({"Content-Type": media} if body else {})}
-        for each in settings.auth_settings().values():
-            if each["in"] == "header" and each["value"]:
-                headers[each["key"]] = each["value"]
-        response = api.rest_client.pool_manager.request(
-            method,
-            f"{settings.host}{path}",
-            body=body,
-            headers=headers,
-            timeout=urllib3.Timeout(connect=connect, read=read),
-            preload_content=False,
-            retries=False,
-        )
-        if response.status >= 300:
-            refused = client.ApiException(status=response.status, reason=response.reason)
-            refused.body, refused.headers = response.read(), response.headers
-            response.release_conn()
-            raise refused
-        return response
+        return self._connection.read_object(method, path, data, media=media)
 
 
-def _options(request: Request) -> dict[str, Any]:
+def _query(request: Request) -> dict[str, str]:
     match request.ask:
         case RequestKind.PAGED:
-            return {"limit": request.most or PAGE, "_continue": request.more}
-        case RequestKind.UNPAGED:
-            return {"_continue": request.more}
-        case RequestKind.RELIST:
-            since = {"resource_version": request.version, "resource_version_match": "NotOlderThan"}
-            return {"_continue": request.more} if request.more else since
+            return {"limit": str(request.most or PAGE), "continue": request.more}
+        case RequestKind.RELIST if not request.more:
+            return {"resourceVersion": request.version, "resourceVersionMatch": "NotOlderThan"}
+        case RequestKind.UNPAGED | RequestKind.RELIST:
+            return {"continue": request.more}
         case RequestKind.WATCH:
             return {
-                "watch": True,
-                "resource_version": request.version,
-                "allow_watch_bookmarks": True,
-                "timeout_seconds": request.ends,
+                "watch": "true",
+                "resourceVersion": request.version,
+                "allowWatchBookmarks": "true",
+                "timeoutSeconds": str(request.ends or ""),
             }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, Protocol
+from urllib.parse import quote
 
 from hvd_elastic_ext.core.errors import Transient
 
@@ -138,9 +139,13 @@ class Sender(Protocol):
 
 
 def object_path(version: str, namespace: str, plural: str, name: str = "") -> str:
-    """Return the path of an object, or of all in a namespace. ``version``: ``v1``, or a group and its version."""
+    """Return the path of an object, or of all in a namespace, or (``namespace`` "") of the cluster.
+
+    ``version``: ``v1``, or a group and its version.
+    """
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    return "/".join(filter(None, (f"{root}/namespaces/{namespace}", plural, name)))
+    scope = f"namespaces/{quote(namespace, safe='')}" if namespace else ""
+    return "/".join(filter(None, (root, scope, plural, quote(name, safe=""))))
 
 
 def failure_from_status(status: Mapping[str, Any], *, code: int = 0, retry_after: float | None = None) -> RequestFailed:

@@ -1,8 +1,8 @@
 """The built-in signals: what clusters and clouds say about nodes and pods that are about to go. Data.
 
-A new signal is one row here, and one in the table of ``docs/kubernetes.md``; a test compares the two. The fields are
-those of :class:`discover.selection.signals.Signal`. Rows give no effects of taints: the keys are unique, and some
-providers have changed effects.
+A new signal is one row here. Tests then ask for its row in ``docs/kubernetes.md`` and its case in
+``tests/unit/discover/selection/test_signals.py``. The fields are those of :class:`discover.selection.signals.Signal`.
+Rows give no effects of taints: the keys are unique, and some providers have changed effects.
 """
 
 from __future__ import annotations

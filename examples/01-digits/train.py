@@ -1,4 +1,4 @@
-"""Train a small convolutional network on handwritten digits, on as many workers as there are just now.
+"""Train a small convolutional network on handwritten digits, on any number of workers.
 
 Alone:      python train.py
 Elastic:    hvd-elastic run -np 2 --min-np 1 --hosts-file hosts python train.py
@@ -6,7 +6,7 @@ Horovod's:  horovodrun -np 2 --min-np 1 --host-discovery-script ./discover_hosts
 Torch's:    torchrun --nproc-per-node 2 --max-restarts 3 train.py
 MPI:        mpirun -np 2 python train.py
 
-However many workers there are, each step is taken on the same global batch, so the loss curve is the same.
+Each step uses the same global batch for any number of workers, so the loss curve is the same.
 """
 
 import argparse
@@ -31,8 +31,8 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=32, help="samples in a step, of all workers together")
     parser.add_argument("--lr", type=float, default=0.002)
     parser.add_argument("--commit-every", type=int, default=5, metavar="BATCHES")
-    parser.add_argument("--step-delay", type=float, default=0.0, metavar="SECONDS", help="pretend the work is heavier")
-    parser.add_argument("--hurry", type=Path, metavar="FILE", help="no more delay once this file is there")
+    parser.add_argument("--step-delay", type=float, default=0.0, metavar="SECONDS", help="make each step slower")
+    parser.add_argument("--hurry", type=Path, metavar="FILE", help="no more delay once this file exists")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--report", type=Path, metavar="FILE", help="write the result there as JSON")
     return parser.parse_args()
@@ -72,7 +72,7 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 
 @elastic.run
 def train(state: elastic.TorchState, data: TensorDataset, args: argparse.Namespace) -> None:
-    """Train from wherever ``state`` stands; called again whenever the set of workers has changed."""
+    """Train from the progress in ``state``; called again whenever the set of workers changes."""
     batches = elastic.GlobalBatches(state.sampler, args.batch_size)
     loader = DataLoader(data, batch_sampler=batches)
     while state.epoch < args.epochs:
@@ -86,11 +86,11 @@ def train(state: elastic.TorchState, data: TensorDataset, args: argparse.Namespa
             if not (args.hurry and args.hurry.exists()):
                 time.sleep(args.step_delay)
 
-            # Everything that says how far we are belongs in the state, before the commit.
+            # All progress belongs in the state, before the commit.
             state.loss = loss.item()
             state.steps += 1
             if state.steps % args.commit_every == 0:
-                state.commit()  # also looks for changed hosts
+                state.commit()  # also checks for changed hosts
             else:
                 state.check_host_updates()
 
@@ -115,7 +115,7 @@ def main() -> None:
     train_data, test_data = load_data()
 
     model = build_model()
-    torch.manual_seed(args.seed + elastic.rank())  # from here on each worker draws for itself
+    torch.manual_seed(args.seed + elastic.rank())  # from here on each worker has its own random numbers
     optimizer = elastic.wrap(
         torch.optim.AdamW(model.parameters(), lr=args.lr), named_parameters=model.named_parameters()
     )

@@ -1,29 +1,28 @@
 """Parent of one host's training processes: ``python -m hvd_elastic_ext.agent``.
 
 Belongs here: what starts training processes, owns their commit memory, restarts
-them and leaves nothing of them behind. Standard library only, and of that only
+them and ends all their descendants. Standard library only, and of that only
 what loads in a few milliseconds (named tuples, since dataclasses load slowly).
 ``prestop`` is a program of its own: what a worker pod runs before it ends.
 
 Never here: anything of ours but ``core.wire``, ``core.commit_record``, ``core.commands`` and the small modules of
 ``io``; anything foreign; decisions about hosts or worlds.
 
-Orders come in and news go out as JSON, over one connection to the launcher, or
+Orders come in and events go out as JSON, over one connection to the launcher, or
 as lines over the agent's own pipes; ``docs/agent.md`` has them all::
 
     launcher ══ agent ─┬─ holder of slot 0 ── training process ── whatever that starts
                        │                          └─ link and rendezvous proxy of slot 0
                        └─ holder of slot 1 ── training process ── …
 
-The holder, a fork of the agent, is what every orphan below it falls to
-(a *subreaper*): so it can tell its slot's processes from those of all others,
-even ones that left session, group and parent behind. Holder and agent hold one
-another's pipe. If either is killed, the other ends what is left.
+The holder, a fork of the agent, adopts every orphan below it (a *subreaper*). So it
+knows the processes of its slot, even those that left session, group and parent.
+Holder and agent watch each other's pipe: if one is killed, the other ends what is left.
 
 Each folder may import those below it::
 
     process              the agent's loop, its membership in a job, helper processes
-    slots, metadata      training processes; what the cloud says of this machine
+    slots, metadata      training processes; notices from the metadata services of clouds
     launcher             the connection to the launcher, and what is told over it
     orders               what an agent may be told (pure)
     system               descriptors, streams, names, memory and processor

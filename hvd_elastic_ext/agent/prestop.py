@@ -5,13 +5,14 @@
     python -I -m hvd_elastic_ext.agent.prestop --within 25
 
 Process 1 of a worker pod is sshd. When the pod ends it is sent SIGTERM, ends at
-once, and everything else is killed with it: an agent that was started over ssh is
-never asked. So this comes first. It writes the agents' notice file, which says why
-and by when, and sends each agent SIGTERM, upon which that looks there, tells its
-launcher, and ends when its processes have left.
+once, and everything else is killed with it, agents that were started over ssh too.
+So this runs first. It writes the reason and the deadline into each agent's notice
+file and sends the agent SIGTERM. The agent reads the file, tells its launcher, and
+ends when its processes have left.
 
-Signals every agent that it sees in ``/proc``: meant for containers, which see
-their own. Exit code 0 when no agent is left, 1 when the time is over first.
+It signals every agent in ``/proc``: run it in a container, which sees only its own.
+
+Exit code 0 when no agent is left, 1 when the time is over before.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         told = dict(_told(held, json.dumps({"reason": options.reason, "deadline": time.time() + within_s})))
         left = _outlasting(told, time.monotonic() + within_s)
     if left:
-        sys.stderr.write(f"leave: after {within_s:g} s there still are agents: {', '.join(map(str, left))}\n")
+        sys.stderr.write(f"prestop: after {within_s:g} s agents still run: {', '.join(map(str, left))}\n")
     return 1 if left else 0
 
 
@@ -59,8 +60,8 @@ def agents(commands: Mapping[int, tuple[int, Sequence[str]]]) -> list[int]:
 
 
 def _told(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
-    """Give them notice; yield descriptor and number of each. A process is held before it is looked at again, so that
-    none is mistaken for one that has come after it under the same number."""
+    """Give each agent notice; yield its descriptor and number. The descriptor is opened first and the command line read
+    again: a number may have been reused in between."""
     for pid in agents(_processes()):
         with contextlib.suppress(ProcessLookupError):
             descriptor = os.pidfd_open(pid)
@@ -72,13 +73,13 @@ def _told(held: contextlib.ExitStack, notice: str) -> Iterator[tuple[int, int]]:
             try:
                 signal.pidfd_send_signal(descriptor, signal.SIGTERM)
             except PermissionError:
-                sys.stderr.write(f"leave: agent {pid} is another user's; not signalled\n")
+                sys.stderr.write(f"prestop: agent {pid} is another user's; not signalled\n")
                 continue
             yield descriptor, pid
 
 
 def notice_files(pid: int) -> list[Path]:
-    """Where an agent looks for notices: it has that open, or had it, so that it can be found."""
+    """The notice files of an agent, by its open descriptors."""
     opened = []
     with contextlib.suppress(OSError):
         for descriptor in (PROC / str(pid) / "fd").iterdir():
@@ -89,7 +90,7 @@ def notice_files(pid: int) -> list[Path]:
 
 @contextlib.contextmanager
 def _written(path: Path, text: str) -> Iterator[None]:
-    """A file that stands there meanwhile, whole from the first moment on."""
+    """A file that exists meanwhile, complete from the start."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)
@@ -97,7 +98,9 @@ def _written(path: Path, text: str) -> Iterator[None]:
             file.write(text)
         draft.replace(path)
     except OSError as error:
-        sys.stderr.write(f"leave: {path} cannot be written ({error.strerror}): the agent is not told why, or by when\n")
+        sys.stderr.write(
+            f"prestop: {path} cannot be written ({error.strerror}): the agent is not told why, or by when\n"
+        )
         yield
         return
     try:
@@ -108,7 +111,7 @@ def _written(path: Path, text: str) -> Iterator[None]:
 
 
 def _outlasting(told: Mapping[int, int], deadline: float) -> list[int]:
-    """Wait for their ends; return the numbers of those that are still there at the deadline."""
+    """Wait for their ends; return the numbers of those that still run at the deadline."""
     poll, waiting = select.poll(), dict(told)
     for descriptor in waiting:
         poll.register(descriptor, select.POLLIN)

@@ -1,6 +1,5 @@
-"""A real elastic job on this machine, with hosts added, killed and taken away on a script.
+"""A real elastic job on this machine, whose hosts are added, killed and reclaimed.
 
-Belongs here: the script of events, the live view, the report. It drives the
-launcher from outside, as a user would, through its command line, a hosts file
-and the journal.
+Belongs here: the scenario, its runner, the live view. The demo uses the launcher from outside, as a user would: by its
+command line, a hosts file and the journal. Never here: an import of the launcher, the agent or the worker.
 """

@@ -1,4 +1,4 @@
-"""``hvd-elastic demo``: a real elastic job on this machine, and what became of it."""
+"""``hvd-elastic demo``: a real elastic job on this machine."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ from hvd_elastic_ext.demo.job import (
     job_environ,
     run_command,
 )
-from hvd_elastic_ext.demo.player import Drive, Outcome, Tail
-from hvd_elastic_ext.demo.script import START, Scene, full_script, quick_script
+from hvd_elastic_ext.demo.runner import JournalTail, Outcome, ScenarioRunner
+from hvd_elastic_ext.demo.scenario import START, Event, full_scenario, quick_scenario
 from hvd_elastic_ext.demo.view import LiveView, PlainView
 from hvd_elastic_ext.report.command import read_journal
+from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.report.picture import draw
-from hvd_elastic_ext.report.story import tell
 from hvd_elastic_ext.report.table import show
 
 LEAST_ACCURACY: Final = 0.96
 COOLDOWN_S: Final = (3, 10)
 FULL: Final = Training(epochs=20, step_delay_s=0.3)
 QUICK: Final = Training(epochs=12, step_delay_s=0.3)
-"""Slow enough to outlast their scripts on a busy machine, as training goes on while processes start, and long enough
-to learn the digits. Once every event has been seen, the rest passes without delays."""
+"""Slow enough to outlast the scenario on a busy machine, and long enough to learn the digits. After the last event the
+delays end.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One demo: what is trained, what is done to it, and how good it has to become."""
+    """One demo: the training, its scenario, and the accuracy to reach."""
 
     training: Training
-    script: tuple[Scene, ...]
+    scenario: tuple[Event, ...]
     least_accuracy: float = LEAST_ACCURACY
 
 
 def plan_of(*, quick: bool, seed: int) -> Plan:
     """The full demo, or each kind of event once."""
     training = replace(QUICK if quick else FULL, seed=seed)
-    make = quick_script if quick else full_script
+    make = quick_scenario if quick else full_scenario
     return Plan(training, make(commit_every=training.commit_every))
 
 
@@ -73,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the demo. 0 if every event showed its effect, 1 if not, 128 + signal if told to stop."""
+    """Run the demo; return 0 if every event has its effect, else 1, or 128 + signal if stopped."""
     options = parser().parse_args(argv)
     if os.environ.get("HVD_DIE_WITH_PARENT") == "1":
         die_with_parent()
@@ -82,37 +83,38 @@ def main(argv: Sequence[str]) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")
     with Folder(options.out) as folder:
-        return play(plan_of(quick=options.quick, seed=options.seed), folder, stream=sys.stdout, plain=plain)
+        return run_demo(plan_of(quick=options.quick, seed=options.seed), folder, stream=sys.stdout, plain=plain)
 
 
-def play(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
-    """Run one plan in a folder and say how it went."""
+def run_demo(plan: Plan, folder: Folder, *, stream: TextIO, plain: bool) -> int:
+    """Run one plan in a folder and report the result."""
     with stop_signals() as stop:
-        outcome = _drive(plan, folder, stop=stop, view=PlainView(stream) if plain else LiveView(stream))
+        outcome = _run_scenario(plan, folder, stop=stop, view=PlainView(stream) if plain else LiveView(stream))
         stop.check("the demo was told to stop; the job has been ended")
         failures = [*outcome.failures, *_shortcomings(plan, folder, outcome)]
-        conclude(folder, stream)
+        show_results(folder, stream)
     for failure in failures:
         sys.stderr.write(f"hvd-elastic demo: FAILED: {failure}\n")
     return 1 if failures else 0
 
 
-def _drive(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainView | LiveView) -> Outcome:
+def _run_scenario(plan: Plan, folder: Folder, *, stop: StopSignals, view: PlainView | LiveView) -> Outcome:
     script = example_script(Path(hvd_elastic_ext.__file__).parent, Path(sys.prefix))
     folder.publish(render_hosts_text(HostSet.of(dict.fromkeys(START, 1))))
     environ = job_environ(os.environ, temporary=folder.temporary)
     command = run_command(folder, cooldown_s=COOLDOWN_S, size=(2, 3))
-    job = Job(folder, [*command, *plan.training.command(script, folder.report, hurry=folder.enough)], environ)
+    job = Job(folder, [*command, *plan.training.command(script, folder.report, hurry=folder.fast)], environ)
     try:
         with view as watch:
-            drive = Drive(plan.script, Tail(folder.journal).read, hands=job, clock=SystemClock(), watch=watch)
-            return drive.run(stop.told)
+            tail = JournalTail(folder.journal)
+            runner = ScenarioRunner(plan.scenario, tail.read, control=job, clock=SystemClock(), watch=watch)
+            return runner.run(stop.told)
     finally:
         job.end()
 
 
 def _shortcomings(plan: Plan, folder: Folder, outcome: Outcome) -> list[str]:
-    """What is wrong with the job's own end; nothing is said of a job that a failed scene cut short."""
+    """Check the end of the job, unless a failed event cut it short."""
     if outcome.code is None:
         return []
     if outcome.code != 0:
@@ -125,17 +127,17 @@ def _shortcomings(plan: Plan, folder: Folder, outcome: Outcome) -> list[str]:
     return []
 
 
-def conclude(folder: Folder, stream: TextIO) -> None:
-    """The table, the accuracy and the picture, as far as the job came."""
+def show_results(folder: Folder, stream: TextIO) -> None:
+    """Show the table, the accuracy and the picture, as far as the job came."""
     if not folder.journal.exists() or not folder.journal.stat().st_size:
         return
     records, _ = read_journal(folder.journal)
-    story = tell(records)
-    show(story, stream)
-    # Matplotlib keeps fonts it found in the user's home; the demo writes nowhere but into its folder.
+    report = build_report(records)
+    show(report, stream)
+    # Matplotlib caches fonts in the user's home; the demo writes only into its folder.
     os.environ.setdefault("MPLCONFIGDIR", str(folder.path / ".matplotlib"))
     for picture in (folder.png, folder.html):
-        draw(story, picture, title="Handwritten digits on hosts that come and go")
+        draw(report, picture, title="Handwritten digits on hosts that come and go")
     accuracy = folder.accuracy()
     if accuracy is not None:
         stream.write(f"Test accuracy: {accuracy:.4f}\n")
@@ -144,13 +146,13 @@ def conclude(folder: Folder, stream: TextIO) -> None:
 
 
 def die_with_parent() -> None:
-    """Have the kernel send ``SIGTERM`` when our parent dies, so that a killed ``make`` takes the demo with it."""
+    """Have the kernel send ``SIGTERM`` when the parent dies: a killed ``make`` ends the demo."""
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGTERM, 0, 0, 0)
 
 
 class StopSignals:
-    """Remembers the first signal that asked the demo to stop. A handler may do no more: locks can deadlock there."""
+    """Remembers the first stop signal. A handler must do no more: locks can deadlock there."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -162,14 +164,14 @@ class StopSignals:
         return self.number != 0
 
     def check(self, why: str) -> None:
-        """Raises :class:`Interrupted` if there was a signal."""
+        """Raise :class:`Interrupted` after a signal."""
         if self.number:
             raise Interrupted(self.number, why)
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Catch SIGINT, SIGTERM and, unless under ``nohup``, SIGHUP; put back what was there before."""
+    """Catch SIGINT, SIGTERM and, except under ``nohup``, SIGHUP; restore the handlers at the end."""
     stop = StopSignals()
     hangup = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
     before = {number: signal.signal(number, stop.note) for number in (signal.SIGINT, signal.SIGTERM, *hangup)}

@@ -1,4 +1,4 @@
-"""The demo as people watch it: a live panel on a terminal, a line a change elsewhere."""
+"""The demo's progress: a live panel on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from hvd_elastic_ext.demo.player import Frame
+from hvd_elastic_ext.demo.runner import Frame
 
 EPOCHS_A_LINE: Final = 5
 WIDEST: Final = 110
@@ -22,7 +22,7 @@ Watch = Callable[[Frame], None]
 
 
 class PlainView:
-    """Writes a line whenever something changed."""
+    """Writes a line for each change."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -42,7 +42,7 @@ class PlainView:
 
 
 class LiveView:
-    """Keeps one panel up to date."""
+    """Updates one panel."""
 
     def __init__(self, stream: TextIO) -> None:
         console = Console(file=stream, highlight=False)
@@ -58,7 +58,7 @@ class LiveView:
 
 
 def changes(before: Frame | None, after: Frame) -> list[str]:
-    """What a reader of plain lines has to be told between two frames."""
+    """The lines for the changes between two frames."""
     lines = []
     if before is None or before.did != after.did:
         lines += [f"--> {after.did}"] if after.did else []
@@ -72,27 +72,27 @@ def changes(before: Frame | None, after: Frame) -> list[str]:
         lines.append(progress_text(after))
     shown = len(before.done) if before is not None else 0
     for i in range(shown, len(after.done)):
-        lines.append(f"shown: {after.script[i].name}: {after.done[i]}")
-    if before is None or before.stage.index != after.stage.index:
+        lines.append(f"shown: {after.scenario[i].name}: {after.done[i]}")
+    if before is None or before.position.index != after.position.index:
         lines.append(f"next: {next_text(after)}")
     return lines
 
 
 def progress_text(frame: Frame) -> str:
-    """Where training is."""
+    """The progress of training."""
     loss = "" if frame.seen.loss is None else f"  loss {frame.seen.loss:.4f}"
     return f"epoch {frame.seen.epoch}  step {frame.seen.step}{loss}"
 
 
 def next_text(frame: Frame) -> str:
-    """What comes next."""
-    if frame.stage.index < len(frame.script):
-        return frame.script[frame.stage.index].name
+    """The name of the next event."""
+    if frame.position.index < len(frame.scenario):
+        return frame.scenario[frame.position.index].name
     return "training goes on to its end"
 
 
 def panel(frame: Frame) -> Panel:
-    """One moment, in a frame on a terminal."""
+    """The panel of one frame."""
     top = Table.grid(padding=(0, 2))
     top.add_column(style="dim", justify="right")
     top.add_column()
@@ -101,7 +101,7 @@ def panel(frame: Frame) -> Panel:
     top.add_row("last", Text(frame.seen.last or "starting", overflow="ellipsis", no_wrap=True))
     top.add_row("next", Text(next_text(frame)))
     title = f"hvd-elastic demo · {frame.at:.0f} s"
-    return Panel(Group(top, Text(), _scenes(frame)), title=title, title_align="left", border_style="blue")
+    return Panel(Group(top, Text(), _events(frame)), title=title, title_align="left", border_style="blue")
 
 
 def _world(frame: Frame) -> Text:
@@ -113,13 +113,13 @@ def _world(frame: Frame) -> Text:
     return line
 
 
-def _scenes(frame: Frame) -> Table:
+def _events(frame: Frame) -> Table:
     table = Table.grid(padding=(0, 2))
-    for i, scene in enumerate(frame.script):
+    for i, event in enumerate(frame.scenario):
         if i < len(frame.done):
-            table.add_row(Text("✓", style="green"), Text(scene.name), Text(frame.done[i], style="dim"))
-        elif i == frame.stage.index:
-            table.add_row(Text("▶", style="yellow"), Text(scene.name, style="bold"), Text(frame.waiting, style="dim"))
+            table.add_row(Text("✓", style="green"), Text(event.name), Text(frame.done[i], style="dim"))
+        elif i == frame.position.index:
+            table.add_row(Text("▶", style="yellow"), Text(event.name, style="bold"), Text(frame.waiting, style="dim"))
         else:
-            table.add_row(Text("·", style="dim"), Text(scene.name, style="dim"), Text())
+            table.add_row(Text("·", style="dim"), Text(event.name, style="dim"), Text())
     return table

@@ -14,7 +14,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class Announced:
-    """A sink that says once when lines begin to be lost, and once when they are not any more. It raises as before."""
+    """A sink that logs once when lines begin to be lost, and once when that ends. Errors are raised as before."""
 
     def __init__(self, sink: Sink, name: str) -> None:
         self._sink = sink

@@ -1,4 +1,4 @@
-"""Calls that may take as long as they like, a resolver's for one: neither the loop nor the process waits for them."""
+"""Calls that may block for long, such as the resolver's: neither the loop nor the end of the process waits for them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Final, TypeVar
 
 T = TypeVar("T")
 
-MOST: Final = 16
+MAX_CALLS: Final = 16
 """Calls at a time; further ones wait for their turn."""
 
 
-class Aside:
+class BackgroundCalls:
     """Runs each call in a thread of its own, which ends with the process if it has not ended before.
 
-    The loop's own threads would not do: there are few of them for everybody, and Python waits for them at its end.
+    The loop's own threads do not suffice: they are few, and Python waits for them at its end.
     """
 
-    def __init__(self, *, most: int = MOST) -> None:
-        self._turns = asyncio.Semaphore(most)
+    def __init__(self, *, limit: int = MAX_CALLS) -> None:
+        self._turns = asyncio.Semaphore(limit)
 
     async def call(self, act: Callable[[], T]) -> T:
         """What ``act`` returns or raises. Raises ``OSError`` if there is no thread for it."""
@@ -42,7 +42,7 @@ class Aside:
 
         answer.set_running_or_notify_cancel()  # from now on nobody can take it back
         try:
-            threading.Thread(target=work, name="hvd-elastic aside", daemon=True).start()
+            threading.Thread(target=work, name="hvd-elastic call", daemon=True).start()
         except RuntimeError:  # a limit on processes
             self._turns.release()
             raise OSError(errno.EAGAIN, f"no thread can be started: {os.strerror(errno.EAGAIN)}") from None

@@ -1,4 +1,4 @@
-"""Where a user's processes meet if somebody else has taken their name in /tmp.
+"""A private folder of the user, for when another user has taken the name in /tmp.
 
 Of the standard library, and little of that: the agent loads this, too, and starts in milliseconds.
 """

@@ -56,7 +56,7 @@ class Unanswered(Transient):
 
 
 @dataclass(frozen=True, slots=True)
-class Door:
+class Endpoint:
     """Where an API server is and what opens it, as plain data: for what the client's own requests cannot do.
 
     ``headers`` hold a secret. ``authority``, ``certificate`` and ``key`` are paths of files, empty if there is none;
@@ -76,7 +76,7 @@ class Door:
     no_proxy: tuple[str, ...]
 
     @classmethod
-    def of(cls, configuration: client.Configuration) -> Door:
+    def of(cls, configuration: client.Configuration) -> Endpoint:
         """Raises :class:`Unreadable` for a token that no request can carry."""
         settings = configuration.auth_settings().values()
         headers = {each["key"]: (each["value"] or "").strip() for each in settings if each["in"] == "header"}
@@ -132,14 +132,18 @@ def ask(
     Over the client's connections and with its credentials, but past its calls, which each version makes anew. Raises
     :class:`Refused` and :class:`Unanswered`; whether it took effect is not known after the second.
     """
-    door = Door.of(configuration)
+    endpoint = Endpoint.of(configuration)
     media = "application/json" if method == "DELETE" else "application/merge-patch+json"
     with client.ApiClient(configuration) as api, _answered(timeout):
         answer = api.rest_client.pool_manager.request(
             method,
-            f"{door.url}{path}",
+            f"{endpoint.url}{path}",
             body=None if body is None else json.dumps(body).encode(),
-            headers={"Accept": "application/json", **({} if body is None else {"Content-Type": media}), **door.headers},
+            headers={
+                "Accept": "application/json",
+                **({} if body is None else {"Content-Type": media}),
+                **endpoint.headers,
+            },
             timeout=urllib3.Timeout(connect=timeout[0], read=timeout[1]),
             retries=False,
             redirect=False,  # the token is for nobody else

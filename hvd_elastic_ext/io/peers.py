@@ -1,4 +1,4 @@
-"""Whose process is at the other end of a connection within this machine.
+"""Which user is at the other end of a connection within this machine.
 
 Of the standard library, and little of that: the agent loads this, too, and starts in milliseconds.
 """
@@ -13,9 +13,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-End = tuple[str, int]
+Address = tuple[str, int]
 """An IPv4 address and a port."""
-Way = Callable[[End, End], int | None]
+OwnerLookup = Callable[[Address, Address], int | None]
 """From the other end of a TCP connection over IPv4 and this one to the user whose socket the other end is.
 
 None if no process has that socket, or has it connected, any more. Raises ``OSError`` if that cannot be found out.
@@ -35,33 +35,33 @@ _PROC: Final = "/proc/net/tcp"
 
 
 @functools.cache
-def way_to_tell() -> Way | None:
-    """How this kernel tells whose a connection is; None if it does not.
+def owner_lookup() -> OwnerLookup | None:
+    """How this kernel tells the user of a connection; None if it does not.
 
-    Found out once, with a connection of this process to itself. Raises
-    ``OSError`` where there is nothing left to make one with: the next call tries again.
+    Tested once, with a connection of this process to itself. Raises ``OSError`` where no resources are left for one;
+    the next call tries again.
     """
     with (
         socket.create_server(("127.0.0.1", 0)) as listener,
         socket.create_connection(listener.getsockname(), timeout=5.0) as own,
     ):
-        for way in (by_diag, by_proc):
+        for lookup in (owner_by_netlink, owner_by_proc):
             try:
-                if way(own.getsockname(), own.getpeername()) == os.geteuid():
-                    return way
+                if lookup(own.getsockname(), own.getpeername()) == os.geteuid():
+                    return lookup
             except OSError as error:
                 if error.errno in _EXHAUSTED:
                     raise
     return None
 
 
-def owner(connection: socket.socket, way: Way) -> int | None:
+def owner(connection: socket.socket, lookup: OwnerLookup) -> int | None:
     """The user at the other end of a TCP connection over IPv4 that is whole; None if that cannot be told.
 
-    Whoever has hung up is None, too, at once: its end may be listed as nobody's, which is to say as root's.
+    None, too, once the other end is closed: the kernel then lists it as root's.
     """
     try:
-        uid = way(connection.getpeername(), connection.getsockname())
+        uid = lookup(connection.getpeername(), connection.getsockname())
         # As long as this end is connected nobody else can have the other one's address and port.
         state = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except (OSError, ValueError):
@@ -74,8 +74,8 @@ def is_trusted(uid: int | None) -> bool:
     return uid is not None and uid in (0, os.geteuid())
 
 
-def by_diag(theirs: End, ours: End) -> int | None:
-    """One question to the kernel about one socket: see :data:`Way`."""
+def owner_by_netlink(theirs: Address, ours: Address) -> int | None:
+    """One question to the kernel about one socket: see :data:`OwnerLookup`."""
     ports = struct.pack("!HH", theirs[1], ours[1])
     addresses = b"".join(socket.inet_aton(address).ljust(16, b"\0") for address, _ in (theirs, ours))
     which = ports + addresses + bytes(4) + _ANY_COOKIE
@@ -87,26 +87,26 @@ def by_diag(theirs: End, ours: End) -> int | None:
     if len(answer) < _UID + 8 or struct.unpack_from("=H", answer, 4)[0] == _ERROR:
         return None
     uid, inode = struct.unpack_from("=II", answer, _UID)
-    return _living(state=answer[_HEADER + 1], uid=uid, inode=inode)
+    return _owner_of_open(state=answer[_HEADER + 1], uid=uid, inode=inode)
 
 
-def by_proc(theirs: End, ours: End) -> int | None:
-    """A look through all that /proc/net/tcp lists, which takes milliseconds on a busy host: see :data:`Way`."""
+def owner_by_proc(theirs: Address, ours: Address) -> int | None:
+    """A look through all that /proc/net/tcp lists, which takes milliseconds on a busy host: see :data:`OwnerLookup`."""
     wanted = [_in_proc(theirs), _in_proc(ours)]
     with open(_PROC, encoding="ascii") as lines:  # noqa: PTH123 - pathlib takes long to load
         for line in lines:
             words = line.split()
             if words[1:3] == wanted:
-                return _living(state=int(words[3], 16), uid=int(words[7]), inode=int(words[9]))
+                return _owner_of_open(state=int(words[3], 16), uid=int(words[7]), inode=int(words[9]))
     return None
 
 
-def _in_proc(end: End) -> str:
+def _in_proc(end: Address) -> str:
     (number,) = struct.unpack("=I", socket.inet_aton(end[0]))
     return f"{number:08X}:{end[1]:04X}"
 
 
-def _living(*, state: int, uid: int, inode: int) -> int | None:
+def _owner_of_open(*, state: int, uid: int, inode: int) -> int | None:
     """The owner of a socket that a process has. What is left of others belongs to nobody and is listed as root's."""
     return uid if state == _ESTABLISHED and inode else None
 

@@ -1,4 +1,4 @@
-"""Trees of processes: who is in one, and the ending of it, to the last descendant."""
+"""Trees of processes: find all descendants, and end them."""
 
 from __future__ import annotations
 
@@ -119,14 +119,14 @@ def _is_cleaner(pid: int) -> bool:
 
 
 class Strays:
-    """What killed holders left to this process, being killed until nothing of it remains."""
+    """Processes of killed holders, killed until none remains."""
 
     def __init__(self, now: float) -> None:
         self._since = now
         self._empty_looks = 0
 
-    def gone(self, now: float, holders: Iterable[int], *, complain: Callable[[str], None]) -> bool:
-        """Kill what is there but for ``holders`` and what those hold; True once that is nothing, or hopeless."""
+    def gone(self, now: float, holders: Iterable[int], *, warn: Callable[[str], None]) -> bool:
+        """Kill all descendants but ``holders`` and theirs; True once none is left, or they cannot be killed."""
         since = now - self._since
         strays = descendants(os.getpid(), but=holders)
         kill(strays, cleaners=since >= CLEANER_S)
@@ -135,5 +135,5 @@ class Strays:
         if since < GIVE_UP_S and self._empty_looks < 2:
             return False
         if strays:
-            complain(f"processes that cannot be killed remain: {strays}")
+            warn(f"processes that cannot be killed remain: {strays}")
         return True

@@ -1,9 +1,8 @@
-"""Text on its way to where a reader may stand still: a stopped terminal, a full pipe, a disk that hangs.
+"""Writes text in a thread, for readers that may block: a stopped terminal, a full pipe, a disk that hangs.
 
-Whoever has something to say puts it into an :class:`Outlet` and goes on; a
-thread writes it, in order. What finds no room is dropped, counted and said.
-Threads write to descriptors, past Python's buffers: a thread that is stuck in
-one of those would keep the interpreter from ending.
+Text is put into an :class:`Outlet`, and a thread writes it, in order. What does not fit is dropped, counted and logged.
+The thread writes to descriptors, past Python's buffers: stuck in one of those it would keep the interpreter from
+ending.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ log = logging.getLogger(__name__)
 ROOM: Final = 8 << 20
 """Characters that may wait, so much being added for each piece as it takes in memory by itself."""
 STANDS_S: Final = 2.0
-"""After how long without any progress :meth:`Outlet.close` gives up."""
+"""Seconds without progress after which :meth:`Outlet.close` gives up."""
 CLOSE_S: Final = 5.0
-"""How long it waits for a reader that is slow."""
+"""Seconds that it waits for a slow reader."""
 
 _EACH: Final = 64
 _BATCH: Final = 16 << 10
@@ -51,7 +50,7 @@ class Stream:
         self._encoding = getattr(stream, "encoding", None) or "utf-8"
 
     def write(self, text: str) -> None:
-        # A terminal that knows few letters shows the others' numbers, and never ends anything.
+        # Letters that a terminal cannot show become escapes, never errors.
         data = text.encode(self._encoding, "backslashreplace")
         if self.descriptor is not None:
             _write_all(self.descriptor, data)
@@ -124,7 +123,7 @@ class Outlet:
             log.warning("%s is not read: output is dropped until there is room again", self.name)
 
     def close(self) -> int:
-        """Wait for what there is to be written, as long as that gets on; how many pieces were lost. May be repeated."""
+        """Wait while writing makes progress; return how many pieces were lost. May be repeated."""
         with self._turn:
             self._closing = True
             self._turn.notify_all()
@@ -191,8 +190,8 @@ class Outlet:
 
 
 def say(stream: TextIO | None, text: str) -> None:
-    """Write ``text`` to ``stream`` unless nobody reads there: the last words of a process must not be all it does."""
-    outlet = Outlet("the last words")
+    """Write ``text`` to ``stream`` without waiting for ever for a reader."""
+    outlet = Outlet("a message")
     outlet.put(Stream(stream), text)
     outlet.close()
 
@@ -213,7 +212,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
     while rest:
         try:
             rest = rest[os.write(descriptor, rest) :]
-        except BlockingIOError:  # somebody else who has it does not want to wait; this thread does
+        except BlockingIOError:  # the descriptor is non-blocking for others; this thread waits
             ready = select.poll()
             ready.register(descriptor, select.POLLOUT)
             ready.poll()

@@ -1,5 +1,5 @@
-"""A journal, told to people: rows, tables and pictures.
+"""A journal for people: rows, tables and pictures.
 
-Belongs here: pure functions from journal records to a story, and the ways to
-show it. Never here: anything that changes a job.
+Belongs here: pure functions from journal records to a report, and ways to show it. Never here: anything that changes
+a job.
 """

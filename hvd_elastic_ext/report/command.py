@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.report.job_report import JobReport, build_report
 from hvd_elastic_ext.report.runs import choose, runs
-from hvd_elastic_ext.report.story import Story, tell
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,47 +35,47 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Show one journal. Raises :class:`UsageError` for a file that is none."""
+    """Show one journal. Raises :class:`UsageError` for an invalid one."""
     options = parser().parse_args(argv)
     records, foreign = read_journal(options.journal)
     chosen, said = choose(runs(records), options.run)
-    story = tell(chosen)
+    report = build_report(chosen)
     if options.plot is not None:
         from hvd_elastic_ext.report.picture import draw
 
-        draw(story, options.plot, title=f"Elastic training: {options.journal.name}")
-    show(story, as_json=options.json)
+        draw(report, options.plot, title=f"Elastic training: {options.journal.name}")
+    show(report, as_json=options.json)
     if said:
         sys.stderr.write(f"hvd-elastic events: {said}\n")
     if foreign:
         lines = "1 line is" if foreign == 1 else f"{foreign} lines are"
-        sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines} no journal line; passed over\n")
+        sys.stderr.write(f"hvd-elastic events: {options.journal}: {lines} no journal line; skipped\n")
     if options.plot is not None:
         sys.stderr.write(f"hvd-elastic events: wrote {options.plot}\n")
     return 0
 
 
-def show(story: Story, *, as_json: bool) -> None:
-    """Write the story to standard output."""
+def show(report: JobReport, *, as_json: bool) -> None:
+    """Write the report to standard output."""
     if as_json:
-        sys.stdout.write(to_json(story) + "\n")
+        sys.stdout.write(to_json(report) + "\n")
         return
     from hvd_elastic_ext.report.table import show as show_table
 
     if hasattr(sys.stdout, "reconfigure"):
-        sys.stdout.reconfigure(errors="replace")  # an arrow must not end the program on a Latin-1 terminal
-    show_table(story, sys.stdout)
+        sys.stdout.reconfigure(errors="replace")  # a Latin-1 terminal has no arrow
+    show_table(report, sys.stdout)
 
 
-def to_json(story: Story) -> str:
-    """Rows and series in one object; field names are those of :class:`Story`."""
-    return json.dumps(dataclasses.asdict(story), indent=1, allow_nan=False)
+def to_json(report: JobReport) -> str:
+    """Rows and series in one object; field names are those of :class:`JobReport`."""
+    return json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False)
 
 
 def read_journal(path: Path) -> tuple[list[Record], int]:
-    """The records of a journal, and how many lines were none (a last one cut off by a crash is not counted).
+    """Return the records of a journal, and the number of invalid lines (except a last one that a crash cut off).
 
-    Raises :class:`UsageError` if there is no file, it is empty, or nothing in it is a journal line.
+    Raises :class:`UsageError` for a missing or empty file, or one without any record.
     """
     try:
         content = path.read_bytes().decode("utf-8", errors="replace")

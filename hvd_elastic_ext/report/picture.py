@@ -1,6 +1,6 @@
-"""The story as a picture: world size, throughput and loss over time, every event marked.
+"""The report as a picture: world size, throughput and loss over time, with every event marked.
 
-matplotlib is imported when a picture is drawn, so that telling a story needs none.
+matplotlib is imported only to draw.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.report.story import Row, Story
+from hvd_elastic_ext.report.job_report import JobReport, Row
 from hvd_elastic_ext.report.table import HEADINGS, cells, hosts_text, summary
 
 if TYPE_CHECKING:
@@ -26,12 +26,12 @@ KINDS: Final = ("svg", "png", "html")
 WIDTH_IN: Final = 11.0
 LEFT, RIGHT = 0.075, 0.975
 HEAD_IN, STRIP_IN, LANE_IN, PANELS_IN, FOOT_IN, KEY_LINE_IN = 0.8, 0.45, 0.19, 5.4, 0.9, 0.17
-"""Heights in inches, from the top down; the strip above the panels grows with the lanes of labels in it."""
+"""Heights in inches, from the top down; the strip above the panels grows with the lanes of labels."""
 KEY_COLUMNS: Final = 3
 MOST_LANES: Final = 8
 NUMBER_LANES: Final = 4
 CHARACTER_IN: Final = 0.073
-"""Mean width of one character of a label at 8 points, on the safe side."""
+"""A safe mean width of one character of a label at 8 points."""
 
 INK, FAINT, GRID = "#2b2f36", "#8a919c", "#e6e8ec"
 WORLD, SPEED, LOSS = "#3b6ea5", "#4f8f6b", "#a5603b"
@@ -69,7 +69,7 @@ def mark_of(row: Row) -> Mark:
 
 
 def label_of(row: Row) -> str:
-    """A few characters that say what happened."""
+    """A short label for the event."""
     if row.event == "resized":
         if row.cause == "start":
             return f"start: {row.after}"
@@ -83,11 +83,10 @@ def label_of(row: Row) -> str:
 
 
 def lanes(starts: Sequence[float], widths: Sequence[float], *, most: int) -> tuple[int, ...] | None:
-    """Stack labels so that none covers another: a lane for each, or None if ``most`` lanes are not enough.
+    """Stack labels without overlap: return a lane for each, or None if ``most`` lanes are not enough.
 
-    Labels begin at ``starts`` (ascending) and are ``widths`` wide, in the same
-    unit. A label lies above all that begin under it, so that their stems, which
-    rise from below, never cross it.
+    Labels begin at ``starts`` (ascending) and are ``widths`` wide, in the same unit. A label lies above all that begin
+    under it, so that their stems, which rise from below, do not cross it.
     """
     chosen = [0] * len(starts)
     for i in reversed(range(len(starts))):
@@ -96,29 +95,28 @@ def lanes(starts: Sequence[float], widths: Sequence[float], *, most: int) -> tup
     return tuple(chosen) if max(chosen, default=0) < most else None
 
 
-def draw(story: Story, path: Path, *, title: str = "Elastic training") -> None:
-    """Write the picture to ``path``; its suffix says how: svg, png or html.
+def draw(report: JobReport, path: Path, *, title: str = "Elastic training") -> None:
+    """Write the picture to ``path``; its suffix is the format: svg, png or html.
 
-    Raises :class:`UsageError` for another suffix, a missing matplotlib, or a
-    path that cannot be written.
+    Raises :class:`UsageError` for another suffix, a missing matplotlib, or a path that cannot be written.
     """
     kind = path.suffix.removeprefix(".").lower()
     if kind not in KINDS:
         raise UsageError(f"{path}: a picture is written as .svg, .png or .html; choose one of these endings")
-    drawn = _render(story, kind="svg" if kind == "html" else kind, title=title)
+    drawn = _render(report, kind="svg" if kind == "html" else kind, title=title)
     if kind == "html":
-        drawn = page(story, drawn.decode(), title=title).encode()
+        drawn = page(report, drawn.decode(), title=title).encode()
     try:
         path.write_bytes(drawn)
     except OSError as error:
         raise UsageError(f"{path}: cannot be written: {error.strerror}; choose another file") from None
 
 
-def page(story: Story, svg: str, *, title: str) -> str:
-    """A page that needs nothing else: the picture, the summary and the table of events."""
+def page(report: JobReport, svg: str, *, title: str) -> str:
+    """A self-contained page: the picture, the summary and the table of events."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in HEADINGS)
     rows = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in story.rows
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in report.rows
     )
     inline = svg[svg.index("<svg") :]
     return f"""<!DOCTYPE html>
@@ -132,7 +130,7 @@ th {{ color: {FAINT}; font-weight: 600 }}
 td:nth-child(1), td:nth-child(5), td:nth-child(6) {{ text-align: right; white-space: nowrap }}
 </style></head><body>
 <h1>{escape(title)}</h1>
-<p>{escape(summary(story))}</p>
+<p>{escape(summary(report))}</p>
 {inline}
 <table><thead><tr>{head}</tr></thead><tbody>
 {rows}
@@ -141,7 +139,7 @@ td:nth-child(1), td:nth-child(5), td:nth-child(6) {{ text-align: right; white-sp
 """
 
 
-def _render(story: Story, *, kind: str, title: str) -> bytes:
+def _render(report: JobReport, *, kind: str, title: str) -> bytes:
     try:
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -164,16 +162,16 @@ def _render(story: Story, *, kind: str, title: str) -> bytes:
     with mpl.rc_context(style):
         figure = Figure(figsize=(WIDTH_IN, 7.2), facecolor="white")
         FigureCanvasAgg(figure)
-        _compose(figure, story, title=title)
+        _compose(figure, report, title=title)
         figure.savefig(out, format=kind, dpi=130, metadata={"Date": None} if kind == "svg" else None)
     return out.getvalue()
 
 
-def _compose(figure: Figure, story: Story, *, title: str) -> None:
-    span = max(story.duration_s, 1e-3)
+def _compose(figure: Figure, report: JobReport, *, title: str) -> None:
+    span = max(report.duration_s, 1e-3)
     inches = (RIGHT - LEFT) * WIDTH_IN
-    labels = [label_of(row) for row in story.rows]
-    starts = [row.at / span * inches for row in story.rows]
+    labels = [label_of(row) for row in report.rows]
+    starts = [row.at / span * inches for row in report.rows]
     widths = [len(label) * CHARACTER_IN + 0.24 for label in labels]
     placed = lanes(_kept_inside(starts, widths, inches), widths, most=MOST_LANES)
     key_lines = 0 if placed is not None else -(-len(labels) // KEY_COLUMNS)
@@ -193,18 +191,18 @@ def _compose(figure: Figure, story: Story, *, title: str) -> None:
     )
     strip, world, speed, loss = axes = [figure.add_subplot(grid[i]) for i in range(4)]
     strip.set_ylim(0, strip_in)
-    _draw_world(world, story, span)
-    _draw_speed(speed, story)
-    _draw_loss(loss, story)
+    _draw_world(world, report, span)
+    _draw_speed(speed, report)
+    _draw_loss(loss, report)
     _frame(axes, span)
-    _mark_events(strip, axes[1:], story.rows)
+    _mark_events(strip, axes[1:], report.rows)
     if placed is None:
-        _number_events(figure, strip, story.rows, labels=labels, height=height)
+        _number_events(figure, strip, report.rows, labels=labels, height=height)
     else:
-        _label_events(strip, story.rows, labels=labels, lanes=placed, span=span, inches=inches)
+        _label_events(strip, report.rows, labels=labels, lanes=placed, span=span, inches=inches)
     figure.text(LEFT, 1 - 0.32 / height, title, size=14, weight="bold", va="center")
-    figure.text(LEFT, 1 - 0.58 / height, summary(story), size=9, color=FAINT, va="center")
-    _key(figure, story.rows, key_lines=key_lines, height=height)
+    figure.text(LEFT, 1 - 0.58 / height, summary(report), size=9, color=FAINT, va="center")
+    _key(figure, report.rows, key_lines=key_lines, height=height)
 
 
 def _frame(axes: Sequence[Axes], span: float) -> None:
@@ -222,11 +220,11 @@ def _frame(axes: Sequence[Axes], span: float) -> None:
     axes[-1].set_xlabel("time since the start (s)")
 
 
-def _draw_world(ax: Axes, story: Story, span: float) -> None:
+def _draw_world(ax: Axes, report: JobReport, span: float) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    times = [0.0, *(point.at for point in story.world), span]
-    sizes: list[int] = [0, *(point.size for point in story.world)]
+    times = [0.0, *(point.at for point in report.world), span]
+    sizes: list[int] = [0, *(point.size for point in report.world)]
     sizes.append(sizes[-1])
     ax.step(times, sizes, where="post", color=WORLD, linewidth=1.8)
     ax.fill_between(times, sizes, step="post", color=WORLD, alpha=0.14, linewidth=0)
@@ -235,8 +233,8 @@ def _draw_world(ax: Axes, story: Story, span: float) -> None:
     ax.set_ylabel("world size\n(workers)")
 
 
-def _draw_speed(ax: Axes, story: Story) -> None:
-    rates = story.throughput
+def _draw_speed(ax: Axes, report: JobReport) -> None:
+    rates = report.throughput
     in_samples = bool(rates) and any(rate.samples_per_s is not None for rate in rates)
     heights = [(rate.samples_per_s or 0.0) if in_samples else rate.steps_per_s for rate in rates]
     ax.set_ylabel("throughput\n(samples/s)" if in_samples else "throughput\n(steps/s)")
@@ -249,14 +247,14 @@ def _draw_speed(ax: Axes, story: Story) -> None:
     ax.set_ylim(0, max(max(heights), 1e-9) * 1.15)
 
 
-def _draw_loss(ax: Axes, story: Story) -> None:
+def _draw_loss(ax: Axes, report: JobReport) -> None:
     ax.set_ylabel("training loss")
-    if not story.loss:
+    if not report.loss:
         _nothing(ax, "no loss journalled")
         return
-    times, raw = [point.at for point in story.loss], [point.loss for point in story.loss]
+    times, raw = [point.at for point in report.loss], [point.loss for point in report.loss]
     ax.plot(times, raw, ".", color=LOSS, alpha=0.35, markersize=3.5, markeredgewidth=0)
-    pauses = [row.at for row in story.resizes]
+    pauses = [row.at for row in report.resizes]
     trend = smooth(raw)
     for begin, end in stretches(times, pauses):
         ax.plot(times[begin:end], trend[begin:end], color=LOSS, linewidth=1.6)
@@ -278,7 +276,7 @@ def smooth(raw: Sequence[float], *, weight: float = 0.25) -> list[float]:
 
 
 def stretches(times: Sequence[float], pauses: Sequence[float]) -> list[tuple[int, int]]:
-    """Index ranges of ``times`` (ascending) with no pause inside: a line drawn through a pause would invent steps."""
+    """Return index ranges of ``times`` (ascending) without a pause: a line across a pause would invent steps."""
     cuts = sorted({0, len(times), *(bisect_right(times, pause) for pause in pauses)})
     return list(itertools.pairwise(cuts))
 
@@ -292,7 +290,7 @@ def _mark_events(strip: Axes, panels: Sequence[Axes], rows: Sequence[Row]) -> No
 
 
 def _kept_inside(starts: Sequence[float], widths: Sequence[float], inches: float) -> list[float]:
-    """Where labels begin: at their event, or left of it where they would leave the picture."""
+    """Return where labels begin: at their event, or further left to stay inside the picture."""
     return [min(start, max(0.0, inches - width)) for start, width in zip(starts, widths, strict=True)]
 
 
@@ -312,7 +310,7 @@ def _label_events(
 
 
 def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, labels: Sequence[str], height: float) -> None:
-    """Too many for labels in place: numbers over the markers, and what they mean below the picture."""
+    """Number the markers, and list the labels below the picture, where there is no room for labels."""
     lines = -(-len(rows) // KEY_COLUMNS)
     for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
         mark = mark_of(row)
@@ -330,7 +328,7 @@ def _number_events(figure: Figure, strip: Axes, rows: Sequence[Row], *, labels: 
 
 
 def _key(figure: Figure, rows: Sequence[Row], *, key_lines: int, height: float) -> None:
-    """Which marker means what, for those that appear."""
+    """The key of the markers that appear."""
     from matplotlib.lines import Line2D
 
     marks = list(dict.fromkeys(mark_of(row) for row in rows))

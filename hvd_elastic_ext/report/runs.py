@@ -1,4 +1,4 @@
-"""Runs of a job, whose lines follow one another in its journal. Pure."""
+"""The runs of a job, whose records follow one another in its journal. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ ALL = "all"
 
 
 class Run(NamedTuple):
-    """``name`` is None for one of a journal that does not tell of runs. Launchers of one run follow one another."""
+    """``name`` is None in a journal without run names. A run may have several launchers."""
 
     name: str | None
     records: tuple[Record, ...]
 
 
 def runs(records: Iterable[Record]) -> list[Run]:
-    """Tell the runs of a journal apart, the oldest first: a ``started`` of another name begins one."""
+    """Split a journal into runs, the oldest first: a ``started`` with another name begins one."""
     found: list[tuple[str | None, list[Record]]] = []
     for record in records:
         name = text(record.get("run")) or None if record.event == "started" else None
@@ -31,10 +31,10 @@ def runs(records: Iterable[Record]) -> list[Run]:
 
 
 def choose(found: Sequence[Run], which: str | None) -> tuple[tuple[Record, ...], str]:
-    """The records of the run that is asked for, the newest if none is, and what is said of the others, if anything.
+    """Return the records of the wanted run (default: the newest), and a remark on the others, if any.
 
-    ``which``: a run's name or the beginning of it, its number counted from 1, or ``all``.
-    Raises :class:`UsageError` for one that is not there.
+    ``which``: a run's name or the start of it, its number from 1, or ``all``. Raises :class:`UsageError` for an unknown
+    run.
     """
     if which == ALL:
         return tuple(record for run in found for record in run.records), ""

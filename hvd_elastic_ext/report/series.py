@@ -9,17 +9,17 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Final
 
-from hvd_elastic_ext.report.timeline import Moment, number, of, values, whole
+from hvd_elastic_ext.report.timeline import Moment, number, select, values, whole
 
 MOST_BINS: Final = 120
 SHORTEST_BIN_S: Final = 0.5
 STEPS_A_BIN: Final = 5
-"""Bins are wide enough for this many typical steps, or throughput would flicker between whole numbers."""
+"""Bins hold at least so many typical steps, so that throughput does not flicker."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """From ``at`` on (seconds since the start) there were ``size`` workers; 0 before and after the job."""
+    """``size`` workers from ``at`` on (seconds since the start); 0 before and after the job."""
 
     at: float
     size: int
@@ -27,7 +27,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Mean throughput over the ``width`` seconds from ``at`` on; samples where the journal knows them."""
+    """Mean throughput in the ``width`` seconds from ``at`` on; samples if the journal has them."""
 
     at: float
     width: float
@@ -45,12 +45,12 @@ class Loss:
 
 
 def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
-    """The size of every world formed; 0 when a job began, went to sleep or ended.
+    """The size of every world; 0 when a job begins, sleeps or ends.
 
-    A launcher after whose start there are steps before there is a new world has found one that lives.
+    A launcher whose start is followed by steps before a new world has found a running one.
     """
     sizes: list[World] = []
-    told = of(moments, "started", "resized", "slept", "finished", "stepped")
+    told = select(moments, "started", "resized", "slept", "finished", "stepped")
     for moment, following in zip_longest(told, told[1:]):
         found = sizes and following is not None and following.record.event == "stepped"
         if moment.record.event == "stepped" or (moment.record.event == "started" and found):
@@ -62,14 +62,13 @@ def world_sizes(moments: Sequence[Moment]) -> tuple[World, ...]:
 
 
 def losses(moments: Sequence[Moment]) -> tuple[Loss, ...]:
-    """Every loss that a worker reported and that is a finite number.
+    """Every finite loss that a worker reported.
 
-    A step's line carries the values as they stood when the optimizer stepped, so
-    the very first one knows of no loss yet, only of what the script began with.
+    A step's record has the values at the time of the optimizer step, so the first one has no loss yet.
     """
     return tuple(
         Loss(moment.at, whole(moment.record.get("step")), loss)
-        for moment in of(moments, "stepped")
+        for moment in select(moments, "stepped")
         if (loss := number(values(moment.record).get("loss"))) is not None and moment.record.get("step") != 1
     )
 
@@ -77,9 +76,9 @@ def losses(moments: Sequence[Moment]) -> tuple[Loss, ...]:
 def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]:
     """Steps (and samples) per second in equal bins from the first step to the last; empty below two steps.
 
-    Where only some steps were journalled, each line counts for those since the line before.
+    If only some steps are journalled, each record counts for the steps since the one before.
     """
-    steps = of(moments, "stepped")
+    steps = select(moments, "stepped")
     if len(steps) < 2 or steps[-1].at <= steps[0].at:
         return ()
     begin, span = steps[0].at, steps[-1].at - steps[0].at
@@ -87,7 +86,7 @@ def throughput(moments: Sequence[Moment], *, typical: float) -> tuple[Rate, ...]
     count = max(1, int(span / wanted))
     width = span / count
     bins: list[list[tuple[Moment, int]]] = [[] for _ in range(count)]
-    # The first step ended at the very edge: its work lies before the first bin.
+    # The first step ended at the edge: its work lies before the first bin.
     for step, done in zip(steps[1:], _steps_done(steps), strict=True):
         bins[min(count - 1, int((step.at - begin) / width))].append((step, done))
     return tuple(_rate(inside, begin + i * width, width=width) for i, inside in enumerate(bins))
@@ -101,7 +100,7 @@ def _rate(steps: Sequence[tuple[Moment, int]], at: float, *, width: float) -> Ra
 
 
 def _samples(step: Moment) -> float | None:
-    """Samples that all workers together used in one step."""
+    """Samples of all workers in one step."""
     told = number(values(step.record).get("samples"))
     if told is not None:
         return told
@@ -110,9 +109,9 @@ def _samples(step: Moment) -> float | None:
 
 
 def _steps_done(steps: Sequence[Moment]) -> list[int]:
-    """How many steps each line but the first stands for: those since the line before.
+    """Return how many steps each record but the first stands for.
 
-    Where the numbers go back or are missing (after a roll-back), as many as a line usually stands for.
+    Where the numbers decrease or are missing (after a roll-back), the usual number.
     """
     numbers = [whole(step.record.get("step")) for step in steps]
     ahead = [

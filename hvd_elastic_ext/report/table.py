@@ -1,4 +1,4 @@
-"""The story as a table on a terminal, or as plain text where there is none."""
+"""The report as a table on a terminal, or as plain text."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hvd_elastic_ext.report.story import BEGUN_ANEW, Row, Story
+from hvd_elastic_ext.report.job_report import BEGUN_ANEW, JobReport, Row
 
 PLAIN_WIDTH: Final = 150
-"""Columns where there is no terminal to ask: wide enough that lines of a pipe do not break."""
+"""Columns without a terminal: wide enough that lines do not break."""
 
 STYLES: Final = {
     "hosts added": "green",
@@ -26,7 +26,7 @@ HEADINGS: Final = ("at", "event", "hosts", "size", "downtime", "steps lost", "no
 TO_THE_RIGHT: Final = ("at", "downtime", "steps lost")
 
 
-def show(story: Story, stream: TextIO) -> None:
+def show(report: JobReport, stream: TextIO) -> None:
     """Write the table of events and one line of summary."""
     terminal = stream.isatty()
     console = Console(
@@ -37,12 +37,12 @@ def show(story: Story, stream: TextIO) -> None:
         width=None if terminal else PLAIN_WIDTH,
         highlight=False,
     )
-    console.print(events_table(story.rows))
-    console.print(Text(summary(story)))
+    console.print(events_table(report.rows))
+    console.print(Text(summary(report)))
 
 
 def events_table(rows: Sequence[Row]) -> Table:
-    """One line for each row of the story."""
+    """One line for each row of the report."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in HEADINGS:
         right = heading in TO_THE_RIGHT
@@ -53,7 +53,7 @@ def events_table(rows: Sequence[Row]) -> Table:
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """The texts of one row, in the order of ``HEADINGS``. What is not known is ``?``, what does not apply is empty."""
+    """The cells of one row, in the order of ``HEADINGS``: ``?`` for unknown, empty for not applicable."""
     resized = row.event == "resized"
     downtime = "" if row.downtime_s is None else f"{row.downtime_s:.2f} s"
     lost = "" if row.steps_lost is None else str(row.steps_lost)
@@ -61,13 +61,13 @@ def cells(row: Row) -> tuple[str, ...]:
         downtime, lost = downtime or "?", lost or "?"
     elif row.cause == "start" and not row.downtime_s:
         lost = lost if row.steps_lost else ""
-    # A resize goes by its cause; of anything else the cause is a remark.
+    # A resize is shown by its cause; elsewhere the cause is a note.
     event, note = (row.cause, row.note) if resized else (row.event, "; ".join(filter(None, (row.cause, row.note))))
     return f"{row.at:.1f} s", event, hosts_text(row), size_text(row), downtime, lost, note
 
 
 def hosts_text(row: Row) -> str:
-    """``+`` for hosts that came, ``-`` for hosts that went, bare names for others concerned."""
+    """``+`` for hosts that came, ``-`` for hosts that went, plain names for others concerned."""
     signed = [f"+{name}" for name in row.added] + [f"-{name}" for name in row.removed]
     return " ".join([*signed, *(name for name in row.hosts if name not in (*row.added, *row.removed))])
 
@@ -79,27 +79,27 @@ def size_text(row: Row) -> str:
     return f"{'?' if row.before is None else row.before} → {'?' if row.after is None else row.after}"
 
 
-def summary(story: Story) -> str:
+def summary(report: JobReport) -> str:
     """The job in one line."""
-    resizes = [row for row in story.resizes if row.before]
+    resizes = [row for row in report.resizes if row.before]
     downtime = sum(row.downtime_s or 0.0 for row in resizes)
-    lost = sum(row.steps_lost or 0 for row in story.rows if row.event in ("resized", BEGUN_ANEW))
-    end = "has not finished" if story.code is None else f"finished with exit code {story.code}"
-    steps = "no steps journalled" if story.steps is None else f"{story.steps} steps"
+    lost = sum(row.steps_lost or 0 for row in report.rows if row.event in ("resized", BEGUN_ANEW))
+    end = "has not finished" if report.code is None else f"finished with exit code {report.code}"
+    steps = "no steps journalled" if report.steps is None else f"{report.steps} steps"
     return (
-        f"{story.duration_s:.1f} s, {steps}; {counted(len(resizes), 'resize')} cost {downtime:.2f} s of standing still "
-        f"and {lost} steps done again; {_sleeps_text(story)}the job {end}."
+        f"{report.duration_s:.1f} s, {steps}; {counted(len(resizes), 'resize')} cost {downtime:.2f} s of standstill "
+        f"and {lost} steps done again; {_sleeps_text(report)}the job {end}."
     )
 
 
-def _sleeps_text(story: Story) -> str:
-    """What sleeps cost, with what it took to train again after each."""
-    sleeps = [i for i, row in enumerate(story.rows) if row.event == "slept"]
+def _sleeps_text(report: JobReport) -> str:
+    """The cost of sleeps, with the time to train again after each."""
+    sleeps = [i for i, row in enumerate(report.rows) if row.event == "slept"]
     if not sleeps:
         return ""
-    after = [next((row for row in story.rows[i:] if row.event == "resized"), None) for i in sleeps]
+    after = [next((row for row in report.rows[i:] if row.event == "resized"), None) for i in sleeps]
     starts = [row for row in dict.fromkeys(after) if row is not None]
-    cost = sum(row.downtime_s or 0.0 for row in [*(story.rows[i] for i in sleeps), *starts])
+    cost = sum(row.downtime_s or 0.0 for row in [*(report.rows[i] for i in sleeps), *starts])
     return f"{counted(len(sleeps), 'sleep')} cost {cost:.2f} s; "
 
 

@@ -1,7 +1,6 @@
-"""From journal lines, in whatever order several processes wrote them, to moments on one scale.
+"""Put journal records of several processes on one time scale.
 
-Only ``mono`` orders and measures; ``t`` is for people and may jump. Nothing a
-journal contains is an error here: a field of the wrong kind counts as absent.
+``mono`` orders and measures; ``t`` is for people and may jump. A field of a wrong type counts as absent.
 """
 
 from __future__ import annotations
@@ -17,18 +16,17 @@ from typing import Any, Final
 from hvd_elastic_ext.core.journal import Record
 
 SLACK_S: Final = 1.0
-"""How far a restarted launcher's first line may lie before the last line on the same clock."""
+"""How far a restarted launcher's first record may lie before the last one on the same clock."""
 
 LONGEST_TEXT: Final = 300
-"""Characters kept of any text from a journal; a traceback put in as a reason must not drown the table."""
+"""Characters kept of a text: a traceback must not flood the table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A record and when it happened: ``at`` seconds since the journal began.
+    """A record and its time: ``at`` seconds since the start of the journal.
 
-    ``clock`` counts monotonic clocks: it differs between moments that lie on
-    both sides of a reboot, between which no time can be measured.
+    ``clock`` numbers monotonic clocks. It changes with a reboot, across which no time can be measured.
     """
 
     at: float
@@ -37,11 +35,10 @@ class Moment:
 
 
 def timeline(records: Iterable[Record]) -> tuple[Moment, ...]:
-    """Put records in the order in which they happened.
+    """Order the records.
 
-    A ``started`` far before what came ahead of it means that the machine was
-    rebooted between two launchers: the second then follows the first at once,
-    as how long the machine was away is not known.
+    A ``started`` far before the records ahead of it means a reboot between two launchers. The second one then follows
+    at once, as the time between is unknown.
     """
     moments: list[Moment] = []
     end = 0.0
@@ -67,13 +64,13 @@ def _clocks(records: Iterable[Record]) -> list[list[Record]]:
     return parts
 
 
-def of(moments: Iterable[Moment], *events: str) -> tuple[Moment, ...]:
-    """Only the moments of these events."""
+def select(moments: Iterable[Moment], *events: str) -> tuple[Moment, ...]:
+    """Return the moments of these events."""
     return tuple(moment for moment in moments if moment.record.event in events)
 
 
 def typical_interval(steps: Sequence[float], disturbances: Sequence[float]) -> float:
-    """Median seconds between neighbouring steps with no disturbance in between; 0 where there are none."""
+    """Return the median seconds between adjacent steps without a disturbance in between; 0 if there are none."""
     intervals = [
         after - before
         for before, after in itertools.pairwise(steps)
@@ -83,11 +80,10 @@ def typical_interval(steps: Sequence[float], disturbances: Sequence[float]) -> f
 
 
 def downtimes(resizes: Sequence[float], steps: Sequence[float], typical: float) -> tuple[float | None, ...]:
-    """How long training stood still for each resize, in seconds.
+    """Return the seconds without training for each resize.
 
-    That is the gap in the steps around it, less one typical step. Resizes that
-    share a gap share its time: each has it until the next one came, so that the
-    sum is what was lost. None where there is no step before or after.
+    That is the gap in the steps around it, less one typical step. Resizes in one gap share it: each has the part until
+    the next one, so that the sum is the loss. None without a step before or after.
     """
     shares: list[float | None] = []
     for index, at in enumerate(resizes):
@@ -106,7 +102,7 @@ def downtimes(resizes: Sequence[float], steps: Sequence[float], typical: float) 
 
 
 def number(value: object) -> float | None:
-    """A finite number, or None."""
+    """Return a finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -116,19 +112,19 @@ def number(value: object) -> float | None:
 
 
 def whole(value: object) -> int | None:
-    """A whole number, or None."""
+    """Return a whole number, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 10**15 else None
 
 
 def names(value: object) -> tuple[str, ...]:
-    """Host names out of a list or a mapping; empty for anything else."""
+    """Return the host names in a list or a mapping; empty for anything else."""
     if not isinstance(value, list | tuple | dict):
         return ()
     return tuple(text(item) for item in value if isinstance(item, str))
 
 
 def text(value: object) -> str:
-    """One line that is safe on a terminal; empty for None."""
+    """Return one line without control characters; empty for None."""
     if value is None:
         return ""
     line = "".join(c if c.isprintable() else " " for c in str(value)).strip()
@@ -136,6 +132,6 @@ def text(value: object) -> str:
 
 
 def values(record: Record) -> Mapping[str, Any]:
-    """What a worker's line says of the training: epoch, batch, loss and so on."""
+    """Return a worker's values of the training: epoch, batch, loss and so on."""
     given = record.get("values")
     return given if isinstance(given, dict) else {}

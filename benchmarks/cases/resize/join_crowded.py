@@ -23,10 +23,10 @@ from benchmarks.scripts.control_port import ADDRESS, JOB, KEY
 from hvd_elastic_ext.core.wire import AgentWire
 
 ALONE: Final = "agent's first packet to its welcome, nobody else there"
-IDLE: Final = "the same, 2,000 strangers have come and stand there"
-AGAIN: Final = "the same, each comes again within 2 s of being sent away"
-STORM: Final = "the same, 5,000 come again at once when sent away"
-STRANGERS, QUICK_STRANGERS = 2000, 100
+IDLE: Final = "the same, 2,000 silent connections of another user"
+AGAIN: Final = "the same, each returns within 2 s after it is closed"
+STORM: Final = "the same, 5,000 that return at once"
+CONNECTIONS, QUICK_CONNECTIONS = 2000, 100
 MANY, QUICK_MANY = 5000, 200
 ROUNDS, QUICK_ROUNDS = 6, 1
 JOINS, QUICK_JOINS = 20, 5
@@ -43,34 +43,36 @@ DEADLINE_S: Final = 60.0
 def measure(trial: Trial) -> Values:
     """Agents one after another: alone, among silent connections, among connections that come again."""
     rounds, joins, few = trial.pick((ROUNDS, JOINS, FEW_JOINS), (QUICK_ROUNDS, QUICK_JOINS, QUICK_FEW_JOINS))
-    some, many = trial.pick((STRANGERS, MANY), (QUICK_STRANGERS, QUICK_MANY))
+    some, many = trial.pick((CONNECTIONS, MANY), (QUICK_CONNECTIONS, QUICK_MANY))
     found = trial.folder / "port"
     values: dict[str, list[Timing]] = {ALONE: [], IDLE: []}
     with program(trial, "control_port", found) as control:
         port = int(control.wait_for("port", lambda: read(found), timeout=START_S))
         for _ in range(rounds):
             values[ALONE] += joined(port, joins)
-            with strangers(trial, port, count=some, pause=NEVER_S):
+            with foreign_connections(trial, port, count=some, pause=NEVER_S):
                 values[IDLE] += joined(port, joins)
-        with strangers(trial, port, count=some, pause=AGAIN_S):
+        with foreign_connections(trial, port, count=some, pause=AGAIN_S):
             values[AGAIN] = joined(port, rounds * joins)
-        with strangers(trial, port, count=many, pause=0.0):
+        with foreign_connections(trial, port, count=many, pause=0.0):
             values[STORM] = joined(port, few)
     return values
 
 
 @contextlib.contextmanager
-def strangers(trial: Trial, port: int, *, count: int, pause: float) -> Iterator[None]:
+def foreign_connections(trial: Trial, port: int, *, count: int, pause: float) -> Iterator[None]:
     """So many connections of another user, all accepted before this begins.
 
     Raises :class:`BenchmarkError` if none is left at the end.
     """
     told = Path(tempfile.mkdtemp(prefix="told", dir=trial.folder)) / "standing"
     with program(trial, "foreign_connections", port, count, pause, told) as crowd:
-        crowd.wait_for("strangers", lambda: numbers(told)[1] >= count, timeout=START_S)
+        crowd.wait_for("foreign connections", lambda: numbers(told)[1] >= count, timeout=START_S)
         yield
         if not numbers(told)[0]:
-            raise BenchmarkError("the strangers had all gone before the last agent came: this machine is too busy")
+            raise BenchmarkError(
+                "all foreign connections were closed before the last agent came: this machine is too busy"
+            )
 
 
 def numbers(told: Path) -> tuple[int, int]:
@@ -139,7 +141,7 @@ def missing() -> str | None:
 
 CASE: Final = Case(
     name="join-crowded",
-    about=f"agents come to the control port while {STRANGERS:,} connections of another user stand there",
+    about=f"agents come to the control port while {CONNECTIONS:,} connections of another user stand there",
     figures=(
         Figure(ALONE),
         Figure(ALONE, "p99"),

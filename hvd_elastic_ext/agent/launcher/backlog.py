@@ -1,4 +1,4 @@
-"""News that wait for the launcher: in order, bounded, and what finds no room is counted."""
+"""Events that wait for the launcher: in order and bounded; what does not fit is counted."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.agent.system.streams import FULL
 
-MAX_NEWS: Final = 8 << 20
-"""Bytes of news other than output that are kept."""
+MAX_EVENT_BYTES: Final = 8 << 20
+"""Bytes of events, other than output, that are kept."""
 
 
-class News(NamedTuple):
+class QueuedEvent(NamedTuple):
     message: dict[str, Any]
     size: int
 
@@ -22,10 +22,10 @@ class News(NamedTuple):
 
 
 class Backlog:
-    """See the module's docstring."""
+    """The queue."""
 
     def __init__(self) -> None:
-        self._queue: deque[News] = deque()
+        self._queue: deque[QueuedEvent] = deque()
         self._size = {True: 0, False: 0}
         self._dropped = {True: 0, False: 0}
 
@@ -37,29 +37,29 @@ class Backlog:
         return self._size[True] > FULL
 
     def put(self, message: dict[str, Any], *, connected: bool) -> None:
-        """Add news. Output is bounded by whoever produces it while there is a launcher, else here."""
+        """Add an event. While connected, output is bounded by its source (see ``full``), else here."""
         text = message.get("text")
-        news = News(message, len(text) if isinstance(text, str) else len(json.dumps(message)))
-        limit = MAX_NEWS if not news.is_output else None if connected else FULL
+        news = QueuedEvent(message, len(text) if isinstance(text, str) else len(json.dumps(message)))
+        limit = MAX_EVENT_BYTES if not news.is_output else None if connected else FULL
         if limit is not None and self._size[news.is_output] + news.size > limit:
             self._dropped[news.is_output] += news.size if news.is_output else 1
         else:
             self._queue.append(news)
             self._size[news.is_output] += news.size
 
-    def pop(self) -> News:
-        """The oldest."""
+    def pop(self) -> QueuedEvent:
+        """Take the oldest event."""
         news = self._queue.popleft()
         self._size[news.is_output] -= news.size
         return news
 
-    def put_back(self, news: News) -> None:
-        """Make ``news`` the oldest again."""
+    def put_back(self, news: QueuedEvent) -> None:
+        """Make ``news`` the oldest event again."""
         self._queue.appendleft(news)
         self._size[news.is_output] += news.size
 
     def dropped(self) -> dict[str, int]:
-        """Bytes of output and pieces of other news that found no room since this was asked last; empty if none."""
+        """Bytes of output and number of other events dropped since the last call; empty if none."""
         output, news = self._dropped[True], self._dropped[False]
         self._dropped = {True: 0, False: 0}
         return {"output": output, "news": news} if output or news else {}

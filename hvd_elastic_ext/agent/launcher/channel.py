@@ -1,4 +1,4 @@
-"""The agent's one connection to the launcher: news out, orders in, made again whenever it is lost. Never blocks."""
+"""The agent's connection to the launcher: events out, orders in. Reconnects when it is lost; never blocks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import termios
 from collections import deque
 from typing import Any, Final, Protocol
 
-from hvd_elastic_ext.agent.launcher.backlog import Backlog, News
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.launcher.backlog import Backlog, QueuedEvent
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup, family
 from hvd_elastic_ext.agent.system.streams import CHUNK
 from hvd_elastic_ext.core.wire import AgentWire, WireError
@@ -20,9 +20,9 @@ from hvd_elastic_ext.core.wire import AgentWire, WireError
 FIRST_PAUSE_S: Final = 0.2
 LAST_PAUSE_S: Final = 5.0
 HANDSHAKE_S: Final = 5.0
-"""How long a launcher may take for each step of it."""
+"""Seconds for each step of the handshake."""
 UNHEARD_S: Final = 10.0
-"""A connection whose other end has acknowledged nothing for so long is given up."""
+"""Seconds without an acknowledgement after which the connection is given up."""
 LINGER_S: Final = 1.0
 
 _BUFFERED: Final = 128 << 10
@@ -30,23 +30,23 @@ _USER_TIMEOUT: Final = 18
 _NOTSENT_LOWAT: Final = 25
 
 
-class Home(Protocol):
-    """Who speaks over the channel: ``welcome`` gives a reason to hang up, or None."""
+class ChannelOwner(Protocol):
+    """Who uses the channel. ``welcome`` returns why the launcher is refused, or None."""
 
     def hello(self, own_address: str) -> dict[str, Any] | None: ...
     def welcome(self, message: dict[str, Any]) -> str | None: ...
     def opened(self) -> None: ...
     def ordered(self, message: dict[str, Any]) -> None: ...
-    def complain(self, problem: str) -> None: ...
+    def warn(self, problem: str) -> None: ...
     def lost(self, reason: str) -> None: ...
 
 
 class Channel:
-    """See the module's docstring. News that may have been lost with a connection go out again with the next."""
+    """Events that may have been lost with a connection are sent again over the next."""
 
-    def __init__(self, hall: Hall, home: Home, key: bytes) -> None:
-        self._hall = hall
-        self._home = home
+    def __init__(self, loop: EventLoop, owner: ChannelOwner, key: bytes) -> None:
+        self._loop = loop
+        self._owner = owner
         self._key = key
         self._address: tuple[str, int]
         self._socket: socket.socket | None = None
@@ -59,24 +59,24 @@ class Channel:
         self._pause = FIRST_PAUSE_S
         self._deadline = 0.0
         self._backlog = Backlog()
-        self._beats: dict[str, Any] | None = None
+        self._heartbeats: dict[str, Any] | None = None
         self._out = bytearray()
         self._sealed = 0
-        self._underway: deque[tuple[int, News]] = deque()
+        self._underway: deque[tuple[int, QueuedEvent]] = deque()
 
     def aim(self, address: tuple[str, int]) -> None:
-        """Serve the launcher at ``address``, at once, and no other."""
+        """Connect to the launcher at ``address``, and to no other from now on."""
         self._address = address
         self._hang_up()
-        self._pause, self._retry_at = FIRST_PAUSE_S, self._hall.now()
+        self._pause, self._retry_at = FIRST_PAUSE_S, self._loop.now()
 
-    # --- news --------------------------------------------------------------------------------------
+    # --- events ------------------------------------------------------------------------------------
 
     def put(self, event: str, **fields: object) -> None:
-        """Add news. What cannot be kept is counted, and the count said when there is a launcher again."""
+        """Queue an event. What does not fit is counted; the count is sent with the next connection."""
         message = {"event": event, **fields}
         if event == "beats":
-            self._beats = message  # the newest are enough, and they overtake
+            self._heartbeats = message  # only the newest count, and they go first
             self._flush()
             return
         self._backlog.put(message, connected=self.open)
@@ -84,21 +84,21 @@ class Channel:
 
     @property
     def empty(self) -> bool:
-        """True if everything has been said."""
+        """True if everything has been sent."""
         return not self._backlog and not self._out
 
     @property
     def full(self) -> bool:
-        """True if output should be left where it is: the launcher is there, but reads too slowly."""
+        """True if output should stay in its pipes: the launcher reads too slowly."""
         return self.open and self._backlog.too_much_output
 
     def _flush(self) -> None:
-        """Seal what there is room for, and write what the connection takes."""
+        """Sign and write as much as the connection takes."""
         if not self.open or self._socket is None:
             return
-        while len(self._out) < _BUFFERED and (self._beats is not None or self._backlog):
-            if self._beats is not None:
-                message, self._beats = self._beats, None
+        while len(self._out) < _BUFFERED and (self._heartbeats is not None or self._backlog):
+            if self._heartbeats is not None:
+                message, self._heartbeats = self._heartbeats, None
                 self._seal(message)
                 continue
             news = self._backlog.pop()
@@ -110,7 +110,7 @@ class Channel:
         try:
             frame = self._wire.seal(message)
         except WireError as error:
-            self._home.complain(f"{message.get('event')}: {error}")
+            self._owner.warn(f"{message.get('event')}: {error}")
             return False
         self._out += frame
         self._sealed += len(frame)
@@ -130,14 +130,14 @@ class Channel:
         acknowledged = self._sealed - len(self._out) - self._unacknowledged()
         while self._underway and self._underway[0][0] <= acknowledged:
             self._underway.popleft()
-        self._hall.write(self._socket.fileno(), self._more if self._out else None)
+        self._loop.write(self._socket.fileno(), self._more if self._out else None)
 
     def _more(self) -> None:
         self._write()
         self._flush()
 
     def _unacknowledged(self) -> int:
-        """Bytes that the kernel of the other end has not acknowledged."""
+        """Bytes that the other kernel has not acknowledged."""
         assert self._socket is not None
         try:
             answer = fcntl.ioctl(self._socket, termios.TIOCOUTQ, struct.pack("i", 0))
@@ -155,7 +155,7 @@ class Channel:
         return None if self.open else self._deadline
 
     def tick(self) -> None:
-        now = self._hall.now()
+        now = self._loop.now()
         if self._lookup is not None:
             self._lookup.tick()
         elif self._socket is None:
@@ -165,14 +165,14 @@ class Channel:
             self._fail("the launcher does not answer")
 
     def greet(self) -> None:
-        """Say hello, if it is time to and all that belongs into it is known."""
+        """Send the hello once the launcher has greeted and the hello is complete."""
         if self._greeted or self._socket is None or not self._wire.ready:
             return
-        hello = self._home.hello(str(self._socket.getsockname()[0]))
+        hello = self._owner.hello(str(self._socket.getsockname()[0]))
         if hello is None:
             return
         self._greeted = True
-        self._deadline = self._hall.now() + HANDSHAKE_S
+        self._deadline = self._loop.now() + HANDSHAKE_S
         try:
             self._out += self._wire.seal(hello)
         except WireError as error:
@@ -182,15 +182,15 @@ class Channel:
         self._write()
 
     def close(self) -> None:
-        """Hang up, what was said being delivered if that can be done within a moment."""
+        """Disconnect; wait up to ``LINGER_S`` for what was sent to be delivered."""
         connection = self._socket
         if connection is not None and self.open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_WR)
-                # Closed with something unread in it, a connection takes back what was not delivered yet.
-                poll, deadline = select.poll(), self._hall.now() + LINGER_S
+                # Closing a socket with unread data discards what was not delivered yet.
+                poll, deadline = select.poll(), self._loop.now() + LINGER_S
                 poll.register(connection, select.POLLIN)
-                while (left := deadline - self._hall.now()) > 0 and poll.poll(left * 1000):
+                while (left := deadline - self._loop.now()) > 0 and poll.poll(left * 1000):
                     if not connection.recv(CHUNK):
                         break
         self._hang_up()
@@ -198,7 +198,7 @@ class Channel:
     def _begin(self) -> None:
         name, _ = self._address
         if family(name) is None:
-            self._lookup = Lookup(self._hall, name, then=self._looked_up)
+            self._lookup = Lookup(self._loop, name, then=self._looked_up)
         else:
             self._connect(name)
 
@@ -212,7 +212,7 @@ class Channel:
     def _connect(self, address: str) -> None:
         self._retry_at = None
         self._wire, self._greeted = AgentWire(self._key), False
-        self._deadline = self._hall.now() + HANDSHAKE_S
+        self._deadline = self._loop.now() + HANDSHAKE_S
         self._sealed = 0
         try:
             self._socket = connection = socket.socket(family(address) or socket.AF_INET, socket.SOCK_STREAM)
@@ -226,7 +226,7 @@ class Channel:
         except OSError as error:
             self._fail(_why(error))
             return
-        self._hall.watch(connection.fileno(), self._read)
+        self._loop.watch(connection.fileno(), self._read)
 
     def _read(self) -> None:
         assert self._socket is not None
@@ -238,7 +238,7 @@ class Channel:
             self._fail(_why(error))
             return
         if not data:
-            self._fail("the launcher has hung up")
+            self._fail("the launcher has closed the connection")
             return
         connection = self._socket
         try:
@@ -253,9 +253,9 @@ class Channel:
 
     def _take(self, message: dict[str, Any]) -> None:
         if self.open:
-            self._home.ordered(message)
+            self._owner.ordered(message)
             return
-        problem = self._home.welcome(message)
+        problem = self._owner.welcome(message)
         if problem is not None:
             self._fail(problem)
             return
@@ -264,14 +264,14 @@ class Channel:
         dropped = self._backlog.dropped()
         if dropped:
             self.put("dropped", **dropped)
-        self._home.opened()
+        self._owner.opened()
         self._flush()
 
     def _fail(self, reason: str) -> None:
         self._hang_up()
-        self._retry_at = self._hall.now() + self._pause
+        self._retry_at = self._loop.now() + self._pause
         self._pause = min(LAST_PAUSE_S, 2 * self._pause)
-        self._home.lost(reason)
+        self._owner.lost(reason)
 
     def _hang_up(self) -> None:
         if self._lookup is not None:
@@ -281,14 +281,14 @@ class Channel:
             return
         if self.open:
             self._take_back()
-        self.open, self._beats = False, None
+        self.open, self._heartbeats = False, None
         self._out.clear()
-        self._hall.unwatch(self._socket.fileno())
+        self._loop.unwatch(self._socket.fileno())
         self._socket.close()
         self._socket = None
 
     def _take_back(self) -> None:
-        """Keep what may not have arrived, to say it again."""
+        """Queue what may not have arrived again."""
         arrived = self._sealed - len(self._out) - self._unacknowledged()
         for end, news in reversed(self._underway):
             if end > arrived:

@@ -1,4 +1,4 @@
-"""Where the agent of a host receives newcomers of its job: the other side of ``singleton.py``."""
+"""The agent's end of a handover: it takes orders from agents that start later. See ``singleton.py``."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import socket
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.launcher.singleton import ANSWER_S, MAX_LINE, prove
+from hvd_elastic_ext.agent.launcher.singleton import ANSWER_S, MAX_LINE, proof_of
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, entry_of, read
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import Lines, heard
 from hvd_elastic_ext.io.peers import user_of
 
-MAX_GUESTS: Final = 16
-DEAF_S: Final = 1.0
-"""How long nobody is received where there is no descriptor left: looking again at once, it would do nothing else."""
+MAX_PEERS: Final = 16
+ACCEPT_PAUSE_S: Final = 1.0
+"""Pause after accepting failed because no descriptor is left: without it the loop would spin."""
 
 
-class _Guest:
+class _Peer:
     def __init__(self, connection: socket.socket, deadline: float) -> None:
         self.connection = connection
         self.deadline: float | None = deadline
@@ -30,96 +30,98 @@ class _Guest:
         self.nonce = os.urandom(32).hex()
 
     def say(self, **words: str) -> None:
-        # A line that small is taken at once, or there is nobody.
+        # So short a line is taken at once, or the peer is gone.
         try:
             self.connection.send(json.dumps(words).encode() + b"\n")
         except OSError:
             return
 
 
-class Reception:
-    """Hands proven orders to ``obey``, which returns the answer, or raises ``OrderError`` with what is against it."""
+class HandoverServer:
+    """Checks the proof of each order and gives it to ``apply``, which returns the answer or raises ``OrderError``."""
 
-    def __init__(self, hall: Hall, listener: socket.socket, key: bytes, *, obey: Callable[[Join | End], str]) -> None:
-        self._hall = hall
+    def __init__(
+        self, loop: EventLoop, listener: socket.socket, key: bytes, *, apply: Callable[[Join | End], str]
+    ) -> None:
+        self._loop = loop
         self._listener = listener
         self._key = key
-        self._obey = obey
-        self._guests: dict[int, _Guest] = {}
-        self._deaf_until: float | None = None
-        hall.watch(listener.fileno(), self._accept)
+        self._apply = apply
+        self._peers: dict[int, _Peer] = {}
+        self._paused_until: float | None = None
+        loop.watch(listener.fileno(), self._accept)
 
     def due(self) -> float | None:
-        deadlines = [guest.deadline for guest in self._guests.values()]
-        return min((moment for moment in (*deadlines, self._deaf_until) if moment is not None), default=None)
+        deadlines = [peer.deadline for peer in self._peers.values()]
+        return min((moment for moment in (*deadlines, self._paused_until) if moment is not None), default=None)
 
     def tick(self) -> None:
-        now = self._hall.now()
-        if self._deaf_until is not None and now >= self._deaf_until:
-            self._deaf_until = None
-            self._hall.watch(self._listener.fileno(), self._accept)
-        for guest in list(self._guests.values()):
-            if guest.deadline is not None and now >= guest.deadline:
-                self._see_off(guest)
+        now = self._loop.now()
+        if self._paused_until is not None and now >= self._paused_until:
+            self._paused_until = None
+            self._loop.watch(self._listener.fileno(), self._accept)
+        for peer in list(self._peers.values()):
+            if peer.deadline is not None and now >= peer.deadline:
+                self._close_peer(peer)
 
     def close(self) -> None:
-        """Receive nobody any more. Those who wait for the agent's end wait on."""
-        self._deaf_until = None
-        self._hall.unwatch(self._listener.fileno())
+        """Accept no more. Peers that wait for the agent's end keep waiting."""
+        self._paused_until = None
+        self._loop.unwatch(self._listener.fileno())
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionError):  # gone again
+        except (BlockingIOError, ConnectionError):  # it has disconnected
             return
         except OSError:
-            self._deaf_until = self._hall.now() + DEAF_S
-            self._hall.unwatch(self._listener.fileno())
+            self._paused_until = self._loop.now() + ACCEPT_PAUSE_S
+            self._loop.unwatch(self._listener.fileno())
             return
-        if user_of(connection) != os.geteuid() or len(self._guests) >= MAX_GUESTS:
+        if user_of(connection) != os.geteuid() or len(self._peers) >= MAX_PEERS:
             connection.close()
             return
         connection.setblocking(False)
-        guest = self._guests[connection.fileno()] = _Guest(connection, self._hall.now() + ANSWER_S)
-        guest.say(nonce=guest.nonce)
-        self._hall.watch(connection.fileno(), functools.partial(self._read, guest))
+        peer = self._peers[connection.fileno()] = _Peer(connection, self._loop.now() + ANSWER_S)
+        peer.say(nonce=peer.nonce)
+        self._loop.watch(connection.fileno(), functools.partial(self._read, peer))
 
-    def _read(self, guest: _Guest) -> None:
-        data = heard(guest.connection)
+    def _read(self, peer: _Peer) -> None:
+        data = heard(peer.connection)
         if data is None:
             return
         if not data:
-            self._see_off(guest)
+            self._close_peer(peer)
             return
-        for line in guest.lines.feed(data):
-            self._answer(guest, line)
+        for line in peer.lines.feed(data):
+            self._answer(peer, line)
             break  # one order each
 
-    def _answer(self, guest: _Guest, line: bytes | None) -> None:
+    def _answer(self, peer: _Peer, line: bytes | None) -> None:
         try:
-            answer = self._obey(self._proven(guest, line))
+            answer = self._apply(self._proven(peer, line))
         except OrderError as error:
-            guest.say(refused=str(error))
-            self._see_off(guest)
+            peer.say(refused=str(error))
+            self._close_peer(peer)
             return
-        guest.say(answer=answer)
+        peer.say(answer=answer)
         if answer == "ending":
-            guest.deadline = None  # hung up on by our end
+            peer.deadline = None  # closed by this agent's end
         else:
-            self._see_off(guest)
+            self._close_peer(peer)
 
-    def _proven(self, guest: _Guest, line: bytes | None) -> Join | End:
+    def _proven(self, peer: _Peer, line: bytes | None) -> Join | End:
         entry = entry_of(line)
         text, proof = str(entry.get("order")), str(entry.get("proof"))
-        if not hmac.compare_digest(prove(self._key, guest.nonce, text).encode(), proof.encode()):
-            raise OrderError("the agent that lives on this host has another key for this job")
+        if not hmac.compare_digest(proof_of(self._key, peer.nonce, text).encode(), proof.encode()):
+            raise OrderError("the agent of this host has another key for this job")
         order = read({**entry_of(text.encode()), "key": "proven"})
         if not isinstance(order, Join | End):
-            raise OrderError("this is no order for the agent that lives on this host")
+            raise OrderError("this order is not for the agent of this host")
         return order
 
-    def _see_off(self, guest: _Guest) -> None:
-        descriptor = guest.connection.fileno()
-        self._hall.unwatch(descriptor)
-        del self._guests[descriptor]
-        guest.connection.close()
+    def _close_peer(self, peer: _Peer) -> None:
+        descriptor = peer.connection.fileno()
+        self._loop.unwatch(descriptor)
+        del self._peers[descriptor]
+        peer.connection.close()

@@ -1,9 +1,9 @@
 # ruff: noqa: PTH116
 # (pathlib takes long to load)
-"""Files by which others say that this host is about to go: why, and by when. What they say they can take back.
+"""Files in which others write that this host will go: why, and by when. Emptying the file takes it back.
 
-One lies beside the agent's socket, for hooks of the host; another can be named by the job
-(:data:`VARIABLE`), for what a cluster or a supervisor writes.
+One is beside the agent's socket, for hooks of the host. The job can name another (:data:`VARIABLE`), which a cluster
+or a supervisor writes.
 """
 
 from __future__ import annotations
@@ -18,31 +18,33 @@ from typing import Any, Final, NamedTuple
 
 VARIABLE: Final = "HVD_ELASTIC_NOTICE_FILE"
 CLOUD: Final = "HVD_ELASTIC_NOTICES_FROM"
-"""Whose metadata service says the like: a cloud's, ``auto`` or :data:`NONE`. See the package ``metadata``."""
+"""Which cloud's metadata service is asked too: its name, ``auto`` or :data:`NONE`. See the package ``metadata``."""
 NONE: Final = "none"
 CLOUD_URL: Final = "HVD_ELASTIC_METADATA_URL"
-"""Where that is, if not in its usual place."""
+"""URL of that service, if not the usual one."""
 NOTICE: Final = ".notice"
-"""What comes after the name of an agent's socket in that of its own file."""
+"""Suffix of the file beside the socket."""
 LOOK_S: Final = 0.5
 """Seconds between looks."""
 STALE_S: Final = 60.0
-"""A notice whose deadline is over for longer is of an earlier life of this host."""
+"""Seconds past its deadline after which a notice belongs to an earlier life of this host."""
 MAX_BYTES: Final = 4096
 MAX_REASON: Final = 200
 
 
-class Going(NamedTuple):
-    """``by``: Unix seconds; None if nobody knows."""
+class Notice(NamedTuple):
+    """``by``: Unix seconds; None if unknown."""
 
     reason: str
     by: float | None = None
 
 
-def read(text: str) -> Going | None:
-    """Take a notice from what stands in a file; None if there is none. Pure.
+def read(text: str) -> Notice | None:
+    """Read a notice from the text of a file; None if it is empty. Pure.
 
-    A line that says why, or ``{"reason": "…", "deadline": UNIX SECONDS}``, with either left out. Raises ``ValueError``.
+    A line with the reason, or ``{"reason": "…", "deadline": UNIX SECONDS}``; either may be left out.
+
+    Raises ``ValueError``.
     """
     text = text.strip()
     if not text:
@@ -54,40 +56,40 @@ def read(text: str) -> Going | None:
     if by is not None and (type(by) not in (int, float) or not math.isfinite(by)):
         raise ValueError("deadline is no number of Unix seconds")
     shown = "".join(letter if letter.isprintable() else " " for letter in reason)
-    return Going(shown[:MAX_REASON], None if by is None else float(by))
+    return Notice(shown[:MAX_REASON], None if by is None else float(by))
 
 
-def soonest(notices: Sequence[Going], wall: float) -> Going | None:
-    """The one to go by, of all there are; None if there is none. Pure."""
+def soonest(notices: Sequence[Notice], wall: float) -> Notice | None:
+    """The earliest notice that is not stale; None if there is none. Pure."""
     return soonest_of([each for each in notices if each.by is None or wall < each.by + STALE_S])
 
 
-def soonest_of(notices: Sequence[Going]) -> Going | None:
-    """The one whose time is over first, however long it has been; None if there is none. Pure."""
+def soonest_of(notices: Sequence[Notice]) -> Notice | None:
+    """The notice with the earliest deadline; None if there is none. Pure."""
     return min(notices, key=lambda each: math.inf if each.by is None else each.by, default=None)
 
 
 class NoticeFiles:
     """Looks at ``own`` paths, which only this user and root may write, and at ``named`` ones.
 
-    What cannot be read, is no notice, or belongs to neither of them is complained of and changes nothing.
+    A file that cannot be read, holds no notice or has another owner is warned of, and changes nothing.
     """
 
-    def __init__(self, own: Sequence[str], named: Sequence[str], *, complain: Callable[[str], None]) -> None:
+    def __init__(self, own: Sequence[str], named: Sequence[str], *, warn: Callable[[str], None]) -> None:
         self._own = frozenset(own)
         self._paths = (*own, *named)
-        self._complain = complain
+        self._warn = warn
         self._stamps: dict[str, tuple[int, ...] | None] = {}
-        self._held: dict[str, Going] = {}
+        self._held: dict[str, Notice] = {}
         self._emptied: set[str] = set()
 
-    def look(self, wall: float) -> Going | None:
-        """Say what holds now."""
+    def look(self, wall: float) -> Notice | None:
+        """The notice that holds now."""
         for path in self._paths:
             try:
                 stamp = _stamp(path)
             except OSError as error:
-                self._complain(f"notice file {path}: {error.strerror}; what it said before holds")
+                self._warn(f"notice file {path}: {error.strerror}; what it said before holds")
                 continue
             if stamp != self._stamps.get(path) or path in self._emptied:
                 self._stamps[path] = stamp
@@ -97,7 +99,7 @@ class NoticeFiles:
         return soonest(list(self._held.values()), wall)
 
     def _make_again(self, path: str) -> None:
-        """So that it can be found, and written to, the next time."""
+        """Writers find the file by its open descriptor or name: it must exist."""
         with contextlib.suppress(OSError):
             os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
             self._stamps[path] = _stamp(path)
@@ -108,10 +110,10 @@ class NoticeFiles:
         except FileNotFoundError:
             found = None
         except (OSError, ValueError, OverflowError, RecursionError) as error:
-            self._complain(f"notice file {path}: {error}; what it said before holds")
+            self._warn(f"notice file {path}: {error}; what it said before holds")
             return
         if found is None and there and path not in self._emptied:
-            self._emptied.add(path)  # perhaps somebody is about to write
+            self._emptied.add(path)  # a writer may have truncated it first
             return
         self._emptied.discard(path)
         if found is None:

@@ -9,7 +9,7 @@ class Orphan(NamedTuple):
     """An agent without a launcher, since ``lost_at``.
 
     ``trains``: a process runs that has been in a world. ``failed``: since then
-    one has ended, or asked its door for what only a launcher can answer.
+    one has ended, or asked what only a launcher can answer.
     """
 
     lost_at: float
@@ -20,8 +20,7 @@ class Orphan(NamedTuple):
 def decide(now: float, orphan: Orphan, grace_s: float) -> tuple[bool, str]:
     """Whether to end everything, and why.
 
-    Training that needs no launcher is worth more than a tidy host: it goes on
-    to its next failure. Everything else ends when the grace is over.
+    Training that needs no launcher goes on until its next failure. Everything else ends after the grace.
     """
     alone_s = now - orphan.lost_at
     if alone_s < grace_s:

@@ -1,6 +1,6 @@
 # ruff: noqa: PTH101, PTH102, PTH106, PTH115, PTH120, PTH208
 # (pathlib takes long to load)
-"""One agent for each job and host: the living one is found through a socket, and a newcomer hands over to it.
+"""One agent for each job and host: a second one finds the first through a socket, and hands its order over.
 
 The socket lies in a folder that only its user can enter, below ``XDG_RUNTIME_DIR``
 or /tmp, or in the home directory where somebody else has made that folder first;
@@ -9,7 +9,7 @@ first is decided under a lock on that folder. Only the same user may speak, and 
 prove to know the job's key; the key itself does not travel::
 
     agent      {"nonce": "…"}
-    newcomer   {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
+    second     {"order": "{…}", "proof": "HMAC-SHA256(key, b'order' + nonce + order)"}
     agent      {"answer": "adopted"}, or {"answer": "ending"} and its end, or {"refused": "why"}
 """
 
@@ -31,11 +31,11 @@ from hvd_elastic_ext.io.homes import is_private, private_home
 from hvd_elastic_ext.io.peers import user_of
 
 ANSWER_S: Final = 5.0
-"""How long the other side may take to say something."""
+"""Seconds to wait for each answer of the other side."""
 OLD_S: Final = 86400.0
-"""What agents that were killed have left goes after this time."""
+"""Seconds after which files of killed agents are removed."""
 RELEASE_S: Final = 1.0
-"""How long the end of an agent waits for the lock on its folder."""
+"""Seconds to wait for the lock on the folder at the end."""
 MAX_LINE: Final = 4 << 20
 """Bytes of the longest line: an order of up to 1 MiB, the environment in it, whose quotes are escaped once more."""
 
@@ -43,7 +43,7 @@ _ORDER: Final = b"order"
 
 
 class Claim(NamedTuple):
-    """``listener``: we are the agent of the host. ``living``: connected to the one that is. Both None: no telling.
+    """``listener``: this process is the agent of the host. ``existing``: connection to the one that is. None: unknown.
 
     ``notice``: the open :data:`NOTICE` file beside the socket, by which others find its name. ``problem``: why it is
     not where it ought to be, or empty.
@@ -52,17 +52,17 @@ class Claim(NamedTuple):
     folder: int = -1
     name: str = ""
     listener: socket.socket | None = None
-    living: socket.socket | None = None
+    existing: socket.socket | None = None
     notice: int = -1
     problem: str = ""
 
     @property
     def notice_file(self) -> str | None:
-        """Where others write that the host is about to go; None if there is no such place."""
+        """Where others write that the host will go; None if there is no such file."""
         return None if self.listener is None else f"/proc/self/fd/{self.folder}/{self.name}{NOTICE}"
 
     def release(self) -> None:
-        """Take the socket away, and the folders if they are empty; nobody comes in between."""
+        """Remove the socket, and its folders if they are empty, under the lock."""
         if self.listener is None:
             return
         with contextlib.suppress(OSError), contextlib.closing(self.listener):
@@ -82,31 +82,31 @@ class Claim(NamedTuple):
 
 
 def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
-    """Become the agent of ``host`` in ``job``, or get to the living one; with ``found`` False only the latter.
+    """Become the agent of ``host`` in ``job``, or connect to it if there is one; with ``found`` False only connect.
 
-    Two jobs of one name are two if their keys are.
+    Jobs of one name with different keys are different jobs.
 
-    Raises ``OSError`` where no folder can be trusted, or the lock is not to be had.
+    Raises ``OSError`` if no folder can be trusted, or the lock is not free in time.
     """
-    name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_mark(key)}"
+    name, job = _file_name(host) + ".sock", f"{_file_name(job)}.{_key_digest(key)}"
     bases = _bases()
     for base in bases[1:]:  # another agent of the job may see another environment
-        living = _elsewhere(base, job, name)
-        if living is not None:
-            return Claim(living=living)
+        existing = _existing_in(base, job, name)
+        if existing is not None:
+            return Claim(existing=existing)
     base, folder, problem = _first(bases, job, create=found)
     if folder is None:
         return Claim()
     try:
-        living = _reach(folder, name)
-        if living is not None or not found:
+        existing = _connect_to(folder, name)
+        if existing is not None or not found:
             os.close(folder)
-            return Claim(living=living)
+            return Claim(existing=existing)
         listener = _listen(folder, name)
-        # What stands there may be meant for this host yet, though the agent before was killed.
+        # Not emptied: a notice to a killed agent holds for this one, too.
         notice = os.open(name + NOTICE, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder)
         fcntl.flock(folder, fcntl.LOCK_UN)
-        sweep(base, now=time.time())
+        remove_stale(base, now=time.time())
         return Claim(folder, name, listener, notice=notice, problem=problem)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -114,21 +114,21 @@ def claim(job: str, host: str, key: bytes, *, found: bool = True) -> Claim:
         raise
 
 
-def sweep(base: str, *, now: float) -> None:
-    """Remove what agents that were killed have left, of jobs in which nothing was done for :data:`OLD_S`.
+def remove_stale(base: str, *, now: float) -> None:
+    """Remove the files of killed agents, of jobs unchanged for :data:`OLD_S`.
 
-    ``now``: Unix seconds, as files have them. What cannot be removed stays, and what no agent has made.
+    ``now``: Unix seconds. Files of others stay, and what cannot be removed.
     """
     with contextlib.suppress(OSError):
         jobs = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             for job in os.listdir(jobs):
-                _sweep_job(jobs, job, now=now)
+                _remove_stale_job(jobs, job, now=now)
         finally:
             os.close(jobs)
 
 
-def _sweep_job(jobs: int, job: str, *, now: float) -> None:
+def _remove_stale_job(jobs: int, job: str, *, now: float) -> None:
     with contextlib.suppress(OSError):
         folder = os.open(job, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=jobs)
         try:
@@ -142,8 +142,8 @@ def _sweep_job(jobs: int, job: str, *, now: float) -> None:
 def _remove_dead(folder: int) -> None:
     ours = (name for name in os.listdir(folder) if name.endswith((".sock", f".sock{NOTICE}")))
     for name in sorted(ours):  # a socket before its notice
-        if name.endswith(".sock") and (living := _reach(folder, name)) is not None:
-            living.close()
+        if name.endswith(".sock") and (existing := _connect_to(folder, name)) is not None:
+            existing.close()
             continue
         owner = name.removesuffix(NOTICE)
         if owner == name or not os.access(owner, os.F_OK, dir_fd=folder):
@@ -170,12 +170,12 @@ def _first(bases: list[str], job: str, *, create: bool) -> tuple[str, int | None
     raise problems[0]
 
 
-def _elsewhere(base: str, job: str, name: str) -> socket.socket | None:
+def _existing_in(base: str, job: str, name: str) -> socket.socket | None:
     with contextlib.suppress(OSError):
         folder = _folder(base, job, create=False)
         if folder is not None:
             try:
-                return _reach(folder, name)
+                return _connect_to(folder, name)
             finally:
                 os.close(folder)
     return None
@@ -203,8 +203,8 @@ def _folder(base: str, job: str, *, create: bool) -> int | None:
     raise OSError(f"{path}: another agent holds the lock")
 
 
-def _mark(key: bytes) -> str:
-    """What tells keys apart, and nothing of them."""
+def _key_digest(key: bytes) -> str:
+    """Differs for different keys, and reveals nothing of them."""
     return hmac.new(key, b"folder", hashlib.sha256).hexdigest()[:16]
 
 
@@ -225,8 +225,8 @@ def _locked(folder: int, deadline: float) -> bool:
             time.sleep(0.01)
 
 
-def _reach(folder: int, name: str) -> socket.socket | None:
-    """A connection to whoever listens; None if nobody does. The folder's descriptor keeps the path short enough."""
+def _connect_to(folder: int, name: str) -> socket.socket | None:
+    """Connect to the socket; None if nobody listens. The folder's descriptor keeps the path short enough."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.settimeout(ANSWER_S)
     try:
@@ -259,36 +259,36 @@ def _file_name(word: str) -> str:
     plain = word.replace("-", "").replace("_", "").replace(".", "").isalnum() and word.isascii()
     if plain and len(word) <= 100 and word[0] != ".":
         return word
-    return "=" + hashlib.sha256(word.encode()).hexdigest()  # no plain name has that sign
+    return "=" + hashlib.sha256(word.encode()).hexdigest()  # no plain name begins with it
 
 
-# --- the newcomer ------------------------------------------------------------------------------------
+# --- the second agent ------------------------------------------------------------------------------------
 
 
-def prove(key: bytes, nonce: str, order: str) -> str:
-    """What only someone who knows the job's key can say about ``order`` to who said ``nonce``."""
+def proof_of(key: bytes, nonce: str, order: str) -> str:
+    """The proof for ``order``: only who knows the job's key can compute it for this ``nonce``."""
     return hmac.new(key, _ORDER + nonce.encode() + order.encode(), "sha256").hexdigest()
 
 
 class Refused(OSError):
-    """What the living agent has against an order."""
+    """Why the agent of the host refuses an order."""
 
 
-def hand_over(living: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
-    """Give ``order`` to the living agent: its answer, which "ending" is only once it has ended.
+def hand_over(existing: socket.socket, order: dict[str, Any], *, key: bytes, patience_s: float) -> str:
+    """Give ``order`` to the agent of the host and return its answer; "ending" only once it has ended.
 
     Raises :class:`Refused`, ``ConnectionError`` if it has ended before it could
     answer, and another ``OSError`` if it does not answer.
     """
-    with living, living.makefile("rb") as lines:
+    with existing, existing.makefile("rb") as lines:
         nonce = str(_said(lines.readline(MAX_LINE)).get("nonce"))
         text = json.dumps(order)
-        living.sendall(json.dumps({"order": text, "proof": prove(key, nonce, text)}).encode() + b"\n")
+        existing.sendall(json.dumps({"order": text, "proof": proof_of(key, nonce, text)}).encode() + b"\n")
         answer = _said(lines.readline(MAX_LINE))
         if "answer" not in answer:
             raise Refused(str(answer.get("refused")))
         if answer["answer"] == "ending":
-            living.settimeout(patience_s)
+            existing.settimeout(patience_s)
             with contextlib.suppress(ConnectionError):
                 while lines.read(1):
                     pass
@@ -297,7 +297,7 @@ def hand_over(living: socket.socket, order: dict[str, Any], *, key: bytes, patie
 
 def _said(line: bytes) -> dict[str, Any]:
     if not line:
-        raise ConnectionResetError("the living agent of this host has just ended")
+        raise ConnectionResetError("the agent of this host has just ended")
     try:
         said = json.loads(line)
     except ValueError:

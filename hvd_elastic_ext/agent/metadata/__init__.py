@@ -1,14 +1,11 @@
-"""What the cloud says of this machine: that it is taken back, and by when.
+"""Notices from the metadata services of clouds.
 
-Asked by a child of the agent, which does nothing else, so that whatever an
-endpoint does (hang, drip, break) the agent's loop never waits for it. Loaded only
-where somebody asks for it, and in that child only: it takes longer to load than
-the agent itself.
+A child of the agent polls them: a service that hangs never blocks the agent. The modules are loaded in that child
+only, since they take longer to load than the agent.
 
-Belongs here: a module for each cloud behind one port (:class:`model.Cloud`), pure
-but for what it remembers of its last look; the one HTTP edge; how often is looked.
+Belongs here: one module a cloud (:class:`model.Cloud`), the HTTP client, how often to poll.
 
-Never here: what a notice does. That goes the way of the notice files.
+Never here: what follows from a notice.
 
 ::
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hvd_elastic_ext.agent.metadata.model import Ask, NoAnswer, Word, body_of, iso_time, understood
+from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, NoAnswer, body_of, iso_time, understood
 from hvd_elastic_ext.agent.metadata.token import Session
 
 SPOT: Final = "/latest/meta-data/instance/spot/termination-time"
@@ -27,7 +27,7 @@ class Alibaba:
         self._session = Session("X-aliyun-ecs-metadata-token", needed=False)
         self._met = False
 
-    def look(self, ask: Ask) -> list[Word]:
+    def look(self, ask: Ask) -> list[Announcement]:
         if not self._met:  # "there is none" may be said by anybody
             request, answer = self._session.get(ask, NAME)
             if not body_of(request, answer).startswith("i-"):
@@ -37,6 +37,6 @@ class Alibaba:
         return [] if answer.status == 404 else understood(request, body_of(request, answer), interruption)
 
 
-def interruption(body: str) -> list[Word]:
+def interruption(body: str) -> list[Announcement]:
     """What ``2020-04-07T17:03:00Z`` says."""
-    return [Word("this spot instance is being taken back by Alibaba Cloud", iso_time(body))]
+    return [Announcement("this spot instance is being taken back by Alibaba Cloud", iso_time(body))]

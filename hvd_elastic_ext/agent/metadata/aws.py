@@ -19,13 +19,13 @@ from typing import Any, Final
 
 from hvd_elastic_ext.agent.metadata.model import (
     NEAR_S,
+    Announcement,
     Ask,
-    Word,
-    aside,
     body_of,
     entries,
     iso_time,
     mail_time,
+    or_before,
     understood,
 )
 from hvd_elastic_ext.agent.metadata.token import Session
@@ -47,7 +47,7 @@ _EVENTS: Final[Mapping[str, str]] = {
 }
 """Of the scheduled events those that end what runs here."""
 
-Reading = Callable[[str, float], list[Word]]
+Reading = Callable[[str, float], list[Announcement]]
 
 
 class Aws:
@@ -56,44 +56,44 @@ class Aws:
 
     def __init__(self) -> None:
         self._session = Session("X-aws-ec2-metadata-token", needed=True)
-        self._asides: dict[str, list[Word]] = {}
+        self._lesser: dict[str, list[Announcement]] = {}
 
-    def look(self, ask: Ask) -> list[Word]:
+    def look(self, ask: Ask) -> list[Announcement]:
         taken_back = self._read(ask, SPOT, interruption)
         if taken_back:
             return taken_back  # at once: nothing else can matter more
         for path, reading in ((REBALANCE, rebalance), (SCHEDULED, scheduled)):
-            self._asides[path] = aside(
+            self._lesser[path] = or_before(
                 lambda path=path, reading=reading: self._read(ask, path, reading),  # type: ignore[misc]
-                self._asides.get(path, []),
+                self._lesser.get(path, []),
             )
-        return [word for words in self._asides.values() for word in words]
+        return [announcement for announcements in self._lesser.values() for announcement in announcements]
 
-    def _read(self, ask: Ask, path: str, reading: Reading) -> list[Word]:
+    def _read(self, ask: Ask, path: str, reading: Reading) -> list[Announcement]:
         request, answer = self._session.get(ask, path)
         if answer.status == 404:
             return []
         return understood(request, body_of(request, answer), lambda body: reading(body, answer.now))
 
 
-def interruption(body: str, _: float = 0.0) -> list[Word]:
+def interruption(body: str, _: float = 0.0) -> list[Announcement]:
     """What ``{"action": "terminate", "time": "2017-09-18T08:22:00Z"}`` says."""
     said: dict[str, Any] = json.loads(body)
     end = _ENDS.get(said["action"], "taken back")
-    return [Word(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
+    return [Announcement(f"this spot instance is going to be {end} by AWS", iso_time(said["time"]))]
 
 
-def rebalance(body: str, _: float = 0.0) -> list[Word]:
+def rebalance(body: str, _: float = 0.0) -> list[Announcement]:
     """What ``{"noticeTime": "2020-10-27T08:22:00Z"}`` says."""
     iso_time(json.loads(body)["noticeTime"])
-    return [Word("this spot instance is likely to be taken back by AWS", soft=True)]
+    return [Announcement("this spot instance is likely to be taken back by AWS", soft=True)]
 
 
-def scheduled(body: str, now: float) -> list[Word]:
+def scheduled(body: str, now: float) -> list[Announcement]:
     """What a list of events, each with ``Code``, ``State`` and ``NotBefore``, says."""
-    words = []
+    announcements = []
     for event in entries(body):
         if event.get("Code") in _EVENTS and event.get("State") == "active":
             at = mail_time(event["NotBefore"])
-            words.append(Word(f"AWS {_EVENTS[event['Code']]}", at, soft=at > now + NEAR_S))
-    return words
+            announcements.append(Announcement(f"AWS {_EVENTS[event['Code']]}", at, soft=at > now + NEAR_S))
+    return announcements

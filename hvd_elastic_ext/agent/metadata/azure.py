@@ -18,10 +18,10 @@ from typing import Any, Final
 from hvd_elastic_ext.agent.metadata.model import (
     NEAR_S,
     QUICK_S,
+    Announcement,
     Ask,
     NoAnswer,
     Request,
-    Word,
     body_of,
     mail_time,
     understood,
@@ -51,13 +51,13 @@ class Azure:
         self._own: str | None = None
         self._answers = False
 
-    def look(self, ask: Ask) -> list[Word]:
+    def look(self, ask: Ask) -> list[Announcement]:
         own = self._own = self._own or _own_name(ask)
         request = Request("GET", EVENTS, HEADERS, QUICK_S if self._answers else FIRST_S)
         answer = ask(request)
         body = body_of(request, answer)
         self._answers = True
-        return understood(request, body, lambda body: words_of(events(body), own, answer.now))
+        return understood(request, body, lambda body: announcements_of(events(body), own, answer.now))
 
 
 def _own_name(ask: Ask) -> str:
@@ -78,12 +78,12 @@ def events(body: str) -> Sequence[Mapping[str, Any]]:
     return found
 
 
-def words_of(events: Sequence[Mapping[str, Any]], own: str, now: float) -> list[Word]:
+def announcements_of(events: Sequence[Mapping[str, Any]], own: str, now: float) -> list[Announcement]:
     """What is said of the machine called ``own``. One that has begun tells no time any more."""
-    words = []
+    announcements = []
     for event in events:
         kind, named = event["EventType"], [str(name).casefold() for name in event["Resources"]]
         if kind in _GOING and own.casefold() in named:
             at = mail_time(event["NotBefore"]) if event.get("NotBefore") else None
-            words.append(Word(_GOING[kind], at, soft=at is not None and at > now + NEAR_S))
-    return words
+            announcements.append(Announcement(_GOING[kind], at, soft=at is not None and at > now + NEAR_S))
+    return announcements

@@ -1,4 +1,4 @@
-"""Which cloud this machine is in: as its user says, as its firmware says, or as whoever answers."""
+"""Which cloud this machine is in: by the setting, by its firmware, or by which service answers."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
 from hvd_elastic_ext.agent.metadata.aws import Aws
 from hvd_elastic_ext.agent.metadata.azure import Azure
 from hvd_elastic_ext.agent.metadata.gcp import Gcp
-from hvd_elastic_ext.agent.metadata.model import Ask, Cloud, NoAnswer, Word
+from hvd_elastic_ext.agent.metadata.model import Announcement, Ask, Cloud, NoAnswer
 
 AUTO: Final = "auto"
 _LINK_LOCAL: Final = "http://169.254.169.254"
 CLOUDS: Final[Mapping[str, tuple[Callable[[], Cloud], str]]] = {
-    # Whom nobody else can be taken for comes first.
+    # Services that cannot be mistaken for others come first.
     "gcp": (Gcp, _LINK_LOCAL),
     "azure": (Azure, _LINK_LOCAL),
     "aws": (Aws, _LINK_LOCAL),
     "alibaba": (Alibaba, "http://100.100.100.200"),
 }
-"""Each kind by its name, and where it is unless told otherwise."""
+"""Each cloud by name, and the usual URL of its service."""
 
 _DMI: Final = "/sys/class/dmi/id/"
 _MADE_BY: Final = (
@@ -33,8 +33,8 @@ _MADE_BY: Final = (
 """What a cloud's firmware has in which place. Microsoft's name is in every Hyper-V, the tag in Azure only."""
 
 
-class Chosen:
-    """One cloud, with whom to ask."""
+class CloudSource:
+    """A cloud and its HTTP client."""
 
     def __init__(self, cloud: Cloud, ask: Ask) -> None:
         self._cloud, self._ask = cloud, ask
@@ -44,14 +44,14 @@ class Chosen:
     def ahead_s(self) -> float:
         return self._ask.ahead_s
 
-    def look(self) -> list[Word]:
+    def look(self) -> list[Announcement]:
         return self._cloud.look(self._ask)
 
 
-class Whichever:
-    """The one of several that answers as it should; once found, for good."""
+class DetectedCloud:
+    """The first of several that answers; kept from then on."""
 
-    def __init__(self, candidates: list[Chosen]) -> None:
+    def __init__(self, candidates: list[CloudSource]) -> None:
         self._candidates = candidates
 
     @property
@@ -66,7 +66,7 @@ class Whichever:
     def ahead_s(self) -> float:
         return self._candidates[0].ahead_s
 
-    def look(self) -> list[Word]:
+    def look(self) -> list[Announcement]:
         if len(self._candidates) == 1:
             return self._candidates[0].look()
         for each in self._candidates:
@@ -79,22 +79,24 @@ class Whichever:
         raise NoAnswer("no cloud's metadata service answers here")
 
 
-def choose(source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]) -> Whichever:
-    """Whom to look at, at ``url`` if that is given. Raises ``ValueError`` for a ``source`` that is not known."""
+def choose(
+    source: str, url: str | None, ask_at: Callable[[str], Ask], *, firmware: Callable[[str], str]
+) -> DetectedCloud:
+    """What to poll, at ``url`` if given. Raises ``ValueError`` for an unknown ``source``."""
     if source != AUTO and source not in CLOUDS:
         raise ValueError(f"{source!r} is no cloud that is known; known are {', '.join(sorted(CLOUDS))}")
     named = made_by(firmware) if source == AUTO else source
     chosen = [name for name in CLOUDS if named in (None, name)]
-    return Whichever([Chosen(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
+    return DetectedCloud([CloudSource(make(), ask_at(url or home)) for make, home in (CLOUDS[name] for name in chosen)])
 
 
 def made_by(firmware: Callable[[str], str]) -> str | None:
-    """Whose machine this is, by its firmware; None if that does not say."""
+    """The cloud by the firmware; None if it does not say."""
     return next((name for place, word, name in _MADE_BY if word in firmware(place)), None)
 
 
 def firmware(place: str) -> str:
-    """What stands in one place of the firmware's tables; nothing if it cannot be read."""
+    """One field of the firmware's tables; empty if it cannot be read."""
     try:
         with open(_DMI + place, encoding="ascii", errors="replace") as file:  # noqa: PTH123 - pathlib takes long to load
             return file.read(256).strip()

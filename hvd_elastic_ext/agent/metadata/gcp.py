@@ -14,7 +14,16 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote
 
-from hvd_elastic_ext.agent.metadata.model import Answer, Ask, NoAnswer, Request, Word, aside, body_of, understood
+from hvd_elastic_ext.agent.metadata.model import (
+    Announcement,
+    Answer,
+    Ask,
+    NoAnswer,
+    Request,
+    body_of,
+    or_before,
+    understood,
+)
 
 PREEMPTED: Final = "/computeMetadata/v1/instance/preempted"
 MAINTENANCE: Final = "/computeMetadata/v1/instance/maintenance-event"
@@ -34,24 +43,24 @@ class Gcp:
 
     def __init__(self) -> None:
         self._tag: str | None = None
-        self._maintenance: list[Word] = []
+        self._maintenance: list[Announcement] = []
 
-    def look(self, ask: Ask) -> list[Word]:
+    def look(self, ask: Ask) -> list[Announcement]:
         request = Request("GET", PREEMPTED, HEADERS)
         if self._tag is not None:
             query = f"?wait_for_change=true&timeout_sec={WAIT_S}&last_etag={quote(self._tag, safe='')}"
             request = Request("GET", PREEMPTED + query, HEADERS, WAIT_S + _SLACK_S)
         answer = ask(request)
-        words = understood(request, _genuine(request, answer), preemption)
+        announcements = understood(request, _genuine(request, answer), preemption)
         tag = answer.headers.get("etag", "")
         self._tag = tag if 0 < len(tag) <= _LONGEST_TAG else None
-        if words:
-            return words
-        self._maintenance = aside(lambda: _maintenance(ask), self._maintenance)
+        if announcements:
+            return announcements
+        self._maintenance = or_before(lambda: _maintenance(ask), self._maintenance)
         return self._maintenance
 
 
-def _maintenance(ask: Ask) -> list[Word]:
+def _maintenance(ask: Ask) -> list[Announcement]:
     request = Request("GET", MAINTENANCE, HEADERS)
     return maintenance(_genuine(request, ask(request)))
 
@@ -63,16 +72,18 @@ def _genuine(request: Request, answer: Answer) -> str:
     return body
 
 
-def preemption(body: str) -> list[Word]:
+def preemption(body: str) -> list[Announcement]:
     """What ``TRUE`` or ``FALSE`` says."""
     said = body.strip()
     if said not in ("TRUE", "FALSE"):
         raise ValueError("neither TRUE nor FALSE")
-    return [Word("this machine is being preempted by Google Cloud", within_s=NOTICE_S)] if said == "TRUE" else []
+    return (
+        [Announcement("this machine is being preempted by Google Cloud", within_s=NOTICE_S)] if said == "TRUE" else []
+    )
 
 
-def maintenance(body: str) -> list[Word]:
+def maintenance(body: str) -> list[Announcement]:
     """What is said of the host's maintenance. A machine that is moved live stays what it is."""
     if body.strip() != "TERMINATE_ON_HOST_MAINTENANCE":
         return []
-    return [Word("this machine is going to be stopped by Google Cloud for maintenance of its host")]
+    return [Announcement("this machine is going to be stopped by Google Cloud for maintenance of its host")]

@@ -21,7 +21,7 @@ _TRUSTED_S: Final = 5.0
 """Clocks that differ by less are taken for one: an answer tells whole seconds only."""
 
 
-class Web:
+class HttpClient:
     """Asks whoever is at ``url``. Raises ``ValueError`` for what is no such address."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Web:
         try:
             with socket.create_connection(self._address, min(CONNECT_S, request.within_s)) as connection:
                 connection.sendall(self._words(request))
-                response = HTTPResponse(_Within(connection, deadline, self._mono), method=request.method)  # type: ignore[arg-type]
+                response = HTTPResponse(_TimedStream(connection, deadline, self._mono), method=request.method)  # type: ignore[arg-type]
                 with contextlib.closing(response):
                     response.begin()
                     return self._answer(response)
@@ -85,7 +85,7 @@ def _ahead_s(date: str | None, now: float) -> float:
     return ahead_s if abs(ahead_s) >= _TRUSTED_S else 0.0
 
 
-class _Within(io.RawIOBase):
+class _TimedStream(io.RawIOBase):
     """What comes in over a connection, until the deadline and up to a size, however it drips."""
 
     def __init__(self, connection: socket.socket, deadline: float, mono: Callable[[], float]) -> None:

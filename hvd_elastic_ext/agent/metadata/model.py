@@ -46,11 +46,11 @@ class Ask(Protocol):
         ...
 
 
-class Word(NamedTuple):
-    """What is said of this machine.
+class Announcement(NamedTuple):
+    """What a service says about this machine.
 
-    ``at``: when it will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead of it, where no time is
-    told, how many seconds after the word came. ``soft``: it may happen, or not soon.
+    ``at``: when the machine will be gone, in Unix seconds of the cloud's clock; ``within_s``: instead, where
+    no time is given, seconds after it came. ``soft``: it may not happen, or not soon.
     """
 
     reason: str
@@ -65,8 +65,8 @@ class Cloud(Protocol):
     name: str
     every_s: float
 
-    def look(self, ask: Ask) -> list[Word]:
-        """All that it says now. Raises :class:`NoAnswer`; what was said before holds then."""
+    def look(self, ask: Ask) -> list[Announcement]:
+        """All it says now. Raises :class:`NoAnswer`; then the last answer holds."""
         ...
 
 
@@ -85,8 +85,8 @@ def understood(request: Request, body: str, reading: Callable[[str], T]) -> T:
         raise NoAnswer(f"{_shown(request)} is answered with what cannot be read: {body[:40]!r}") from None
 
 
-def aside(asking: Callable[[], list[Word]], before: list[Word]) -> list[Word]:
-    """Ask for what is of less weight: that it is not answered takes nothing away from the rest."""
+def or_before(asking: Callable[[], list[Announcement]], before: list[Announcement]) -> list[Announcement]:
+    """The answer, or the one before if there is none: less important announcements must not hide others."""
     try:
         return asking()
     except NoAnswer:

@@ -1,4 +1,4 @@
-"""The agent's end of the child that looks: starts it, starts it again, and keeps what it said last."""
+"""The agent's end of the child that polls: it starts the child, again if needed, and keeps the last notice."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import socket
 from typing import Any, Final, NoReturn, Protocol
 
-from hvd_elastic_ext.agent.launcher.notice_files import Going
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.launcher.notice_files import Notice
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, close_all_but, silence
 from hvd_elastic_ext.io import process_tree
 
@@ -19,47 +19,47 @@ AGAIN_MAX_S: Final = 60.0
 
 
 class Listener(Protocol):
-    """Who wants to know."""
+    """Who gets what changes."""
 
     def cloud_says(self) -> None: ...
     def cloud_advises(self, reason: str | None) -> None: ...
-    def cloud_is_deaf(self, source: str, problem: str | None) -> None: ...
+    def cloud_problem(self, source: str, problem: str | None) -> None: ...
 
 
 class CloudWatch:
-    """Looks at ``source``, at ``url`` if that is not None. What it said holds until it says something else."""
+    """Polls ``source``, at ``url`` if given. A notice holds until the next."""
 
-    def __init__(self, hall: Hall, source: str, url: str | None, *, listener: Listener) -> None:
+    def __init__(self, loop: EventLoop, source: str, url: str | None, *, listener: Listener) -> None:
         self.looks_at = (source, url)
-        self.going: Going | None = None
-        self._hall, self._listener = hall, listener
+        self.going: Notice | None = None
+        self._loop, self._listener = loop, listener
         self._advice: str | None = None
-        self._deaf: tuple[str, str] | None = None
+        self._problem: tuple[str, str] | None = None
         """Which cloud cannot be asked, and why."""
         self._lines = Lines(CHUNK)
         self._end: socket.socket | None = None
         self._again_at: float | None = None
         self._again_s = AGAIN_S
-        self._begun_at = hall.now()
+        self._begun_at = loop.now()
         self._begin()
 
     def due(self) -> float | None:
         return self._again_at
 
     def tick(self) -> None:
-        if self._again_at is not None and self._hall.now() >= self._again_at:
+        if self._again_at is not None and self._loop.now() >= self._again_at:
             self._begin()
 
     def close(self) -> None:
-        """The child ends by itself then: at once if this process ends, too, else when its question is answered."""
+        """The child then ends by itself, when its request is answered."""
         self._again_at = None
         if self._end is not None:
-            self._hall.unwatch(self._end.fileno())
+            self._loop.unwatch(self._end.fileno())
             self._end.close()
             self._end = None
 
     def _begin(self) -> None:
-        self._again_at, self._begun_at = None, self._hall.now()
+        self._again_at, self._begun_at = None, self._loop.now()
         self._lines = Lines(CHUNK)
         ours, theirs = socket.socketpair()
         try:
@@ -73,10 +73,10 @@ class CloudWatch:
             theirs.close()
         ours.setblocking(False)
         self._end = ours
-        self._hall.watch(ours.fileno(), self._read)
+        self._loop.watch(ours.fileno(), self._read)
 
     def _wait(self) -> None:
-        now = self._hall.now()
+        now = self._loop.now()
         if now - self._begun_at > AGAIN_MAX_S:
             self._again_s = AGAIN_S
         self._again_at, self._again_s = now + self._again_s, min(2 * self._again_s, AGAIN_MAX_S)
@@ -98,29 +98,29 @@ class CloudWatch:
 
     def _hear(self, said: dict[str, Any]) -> None:
         if "problem" in said:
-            self._hear_problem(None if said["problem"] is None else (said["cloud"], said["problem"]))
+            self._take_problem(None if said["problem"] is None else (said["cloud"], said["problem"]))
             return
-        self._hear_problem(None)
-        self.going = None if said["going"] is None else Going(*said["going"])
+        self._take_problem(None)
+        self.going = None if said["going"] is None else Notice(*said["going"])
         self._listener.cloud_says()
         if said["advice"] != self._advice:
             self._advice = said["advice"]
             self._listener.cloud_advises(self._advice)
 
-    def _hear_problem(self, deaf: tuple[str, str] | None) -> None:
-        before, self._deaf = self._deaf, deaf
-        if deaf is not None and deaf != before:
-            self._listener.cloud_is_deaf(*deaf)
-        elif deaf is None and before is not None:
-            self._listener.cloud_is_deaf(before[0], None)
+    def _take_problem(self, found: tuple[str, str] | None) -> None:
+        before, self._problem = self._problem, found
+        if found is not None and found != before:
+            self._listener.cloud_problem(*found)
+        elif found is None and before is not None:
+            self._listener.cloud_problem(before[0], None)
 
 
-def _be_child(source: str, url: str | None, pipe: int, before: Going | None) -> NoReturn:
+def _be_child(source: str, url: str | None, pipe: int, before: Notice | None) -> NoReturn:
     try:
         process_tree.die_with_parent()
         silence()
         close_all_but((pipe,))
-        # What it takes is loaded here, and nowhere in the agent.
+        # Loaded in the child only: it takes longer than loading the agent.
         from hvd_elastic_ext.agent.metadata.poller import serve
 
         serve(source, url, pipe, before=before)

@@ -23,7 +23,7 @@ class OrderError(ValueError):
 
 
 class Fields:
-    """Takes the fields of an object one by one and complains of what is wrong, missing or left over."""
+    """Takes the fields of an object one by one and refuses what is wrong, missing or left over."""
 
     def __init__(self, entry: dict[str, Any], *, within: str = "", slot: int | None = None) -> None:
         self._entry = dict(entry)

@@ -19,7 +19,7 @@ MAX_COMMITS: Final = 16
 MAX_LINE: Final = 8 << 20
 """Bytes of the longest order. The kernel takes far less for arguments and environment together."""
 MAX_ANSWER: Final = 1 << 20
-"""Bytes of the longest answer that a door gives."""
+"""Bytes of the longest answer to a question."""
 HEARTBEAT_S: Final = 1.0
 ORPHAN_GRACE_S: Final = 60.0
 
@@ -39,7 +39,7 @@ class Start(NamedTuple):
     life: int | None = None
     link: bool = False
     note: str | None = None
-    """Means nothing to the agent: the next launcher is told it."""
+    """For the next launcher; the agent does not read it."""
 
 
 class Stop(NamedTuple):
@@ -63,7 +63,7 @@ class Kill(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What the door of a slot answers to its question ``number``."""
+    """The answer to question ``number`` of a slot."""
 
     slot: int
     number: int
@@ -85,7 +85,7 @@ class Forget(NamedTuple):
 
 
 class Errand(NamedTuple):
-    """Have ``request`` seen to beside training, by a process that gets the commit memory of ``slots``."""
+    """Run a helper for ``request``, with the commit memory of ``slots``."""
 
     number: int
     slots: tuple[int, ...]
@@ -93,19 +93,19 @@ class Errand(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Nobody waits for an errand any more; and what was kept for it in the memory of ``slots`` need not stay."""
+    """End the helper; commits kept for it in ``slots`` may be written over."""
 
     slots: tuple[int, ...]
 
 
 class Finish(NamedTuple):
-    """No process will be started any more: end when all slots have come to rest."""
+    """Start no more processes; end when all slots are at rest."""
 
 
 class Pace(NamedTuple):
-    """Beat so often from now on, to a launcher that was joined.
+    """How often heartbeats are sent.
 
-    ``figures_every``: one beat of so many tells what every process has told; the others only of those that are quiet.
+    ``figures_every``: one heartbeat of so many reports every process, the others only silent ones.
     """
 
     heartbeat_s: float = HEARTBEAT_S
@@ -124,11 +124,11 @@ class Join(NamedTuple):
     argv: tuple[str, ...] = ()
     """Of each process whose start does not say any."""
     env: dict[str, str] = {}  # noqa: RUF012 - nobody changes it
-    """Of each process, below what its start says. It comes this way only: connections can be read by others."""
+    """Of each process; its start order goes first. Sent only here: others can read the connection."""
 
 
 class End(NamedTuple):
-    """Have the agent that lives for ``host`` in ``job`` end everything, and itself, after ``grace_s``."""
+    """Have the agent of ``host`` in ``job`` end everything, and itself, after ``grace_s``."""
 
     job: str
     host: str
@@ -137,7 +137,7 @@ class End(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """What a launcher says first."""
+    """The first message of a launcher."""
 
     incarnation: int
     pace: Pace

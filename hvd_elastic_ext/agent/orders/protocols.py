@@ -1,4 +1,4 @@
-"""What an agent knows of its launcher: a way for news, and perhaps a membership in a job."""
+"""What the agent's loop needs for events, and of a membership in a job."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Protocol
 from hvd_elastic_ext.agent.orders.orders import Pace
 
 
-class Way(Protocol):
-    """How news go to the launcher: over standard output, or over a connection."""
+class EventSink(Protocol):
+    """Where events go: standard output, or the connection to the launcher."""
 
     def put(self, event: str, **fields: object) -> None: ...
     @property
@@ -17,8 +17,8 @@ class Way(Protocol):
     def full(self) -> bool: ...
 
 
-class Membership(Way, Protocol):
-    """What an agent has beside its slots once it has joined a job."""
+class Membership(EventSink, Protocol):
+    """The membership of an agent in a job."""
 
     pace: Pace
 
@@ -36,5 +36,5 @@ class Membership(Way, Protocol):
     def close(self) -> None: ...
 
 
-class Leaving(Exception):
-    """This process is not to be the agent of its host; ``args`` is the exit code."""
+class AgentExit(Exception):
+    """This process does not become the agent of its host; ``args`` is the exit code."""

@@ -1,8 +1,7 @@
 """Work on commits beside training, in a process of its own: making them durable, or bringing them back.
 
-The agent only starts it, hands it the memory, passes on what it answers, and
-kills it when nobody waits for it any more. What there is to do, the launcher
-says and the program understands (``hvd_elastic_ext.checkpoint``).
+The agent starts it, gives it the memory, passes its answers on, and kills it when
+the launcher drops it. Launcher and program know the work (``hvd_elastic_ext.checkpoint``).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hvd_elastic_ext.agent.orders.orders import Errand as Order
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.core.commands import module_command
 from hvd_elastic_ext.io import process_tree
@@ -33,7 +32,7 @@ class Errand:
 
     def __init__(
         self,
-        hall: Hall,
+        loop: EventLoop,
         order: Order,
         *,
         memory: Mapping[int, Sequence[int]],
@@ -42,7 +41,7 @@ class Errand:
     ) -> None:
         self.number = order.number
         self.slots = frozenset(memory)
-        self._hall = hall
+        self._loop = loop
         self._tell = tell
         self._lines = Lines(MAX_ANSWER)
         self._words = bytearray()
@@ -53,8 +52,8 @@ class Errand:
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._pipes = (self._process.stdout.fileno(), self._process.stderr.fileno())
-        hall.watch(self._pipes[0], self._answered)
-        hall.watch(self._pipes[1], self._complained)
+        loop.watch(self._pipes[0], self._answered)
+        loop.watch(self._pipes[1], self._problem_told)
 
     @property
     def pid(self) -> int | None:
@@ -63,25 +62,25 @@ class Errand:
 
     @property
     def over(self) -> bool:
-        """Whether it has ended, and said so."""
+        """Whether it has ended, and its end was reported."""
         return self._code is not None and not self._open
 
     def reaped(self, pid: int, code: int) -> None:
-        """Hear that a child of the agent has ended, this one perhaps."""
+        """Note the end of a child of the agent, perhaps this one."""
         if pid == self.pid:
             self._code = self._process.returncode = code
             self._end()
 
     def kill(self) -> None:
-        """Nobody waits for it: end it, and say nothing more."""
+        """Kill it; report nothing more."""
         if self.pid is not None:
             os.killpg(self.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         self._tell = _nothing
         for descriptor in self._pipes:
-            self._hall.unwatch(descriptor)
+            self._loop.unwatch(descriptor)
 
     def close(self) -> None:
-        """Give back what it had open here."""
+        """Close its pipes."""
         for pipe in (self._process.stdout, self._process.stderr):
             assert pipe is not None
             pipe.close()
@@ -101,14 +100,14 @@ class Errand:
         if isinstance(answer, dict):
             self._tell("errand", id=self.number, answer=answer)
 
-    def _complained(self) -> None:
+    def _problem_told(self) -> None:
         data = os.read(self._pipes[1], CHUNK)
         self._words = (self._words + data)[-MAX_WORDS:]
         if not data:
             self._ended(self._pipes[1])
 
     def _ended(self, descriptor: int) -> None:
-        self._hall.unwatch(descriptor)
+        self._loop.unwatch(descriptor)
         self._open -= 1
         self._end()
 
@@ -119,7 +118,7 @@ class Errand:
 
 
 def _popen(request: Mapping[str, Any], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start the program. Its orders are a file: a pipe may have no room for them, and nobody waits here."""
+    """Start the program. Its request is a file: a full pipe would block the loop."""
     agent = os.getpid()
 
     def follow_the_agent() -> None:

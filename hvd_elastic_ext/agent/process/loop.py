@@ -1,4 +1,4 @@
-"""The agent's one loop: orders, news of holders, output, signals and timers. See the package."""
+"""The agent's loop: orders, reports of holders, output, signals and timers. See the package."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from hvd_elastic_ext.agent.orders.orders import (
     read,
 )
 from hvd_elastic_ext.agent.orders.orders import Errand as ErrandOrder
-from hvd_elastic_ext.agent.orders.protocols import Leaving, Membership, Way
+from hvd_elastic_ext.agent.orders.protocols import AgentExit, EventSink, Membership
 from hvd_elastic_ext.agent.process.helper import Errand
 from hvd_elastic_ext.agent.slots.holder import STOP_SIGNALS
 from hvd_elastic_ext.agent.slots.slot import NOT_STARTED, Slot
-from hvd_elastic_ext.agent.system.event_loop import Act, Watches
+from hvd_elastic_ext.agent.system.event_loop import Act, DescriptorLoop
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
-from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, complain
+from hvd_elastic_ext.agent.system.streams import CHUNK, Lines, Outbox, warn
 from hvd_elastic_ext.io import process_tree
 
 REAP_S: Final = 1.0
-"""How long the agent's end waits for what it has just killed: one that waits for a disk ends when that answers."""
-FAREWELL_S: Final = 2.0
-"""How long an agent whose launcher has left tries to pass on what it has not passed on yet."""
+"""Seconds that the agent waits at its end for what it killed: a process that waits for a disk ends late."""
+FLUSH_S: Final = 2.0
+"""Seconds that an agent without a launcher tries to send its last events."""
 
 
 Joining = Callable[["Agent", Join | End], Membership]
@@ -54,10 +54,10 @@ class Agent:
     """
 
     def __init__(self, orders: int, outbox: Outbox, *, wake: int, clock: Callable[[], float], joining: Joining) -> None:
-        self.watches = Watches()
+        self.watches = DescriptorLoop()
         self._orders = orders
         self._outbox = outbox
-        self._way: Way = outbox
+        self._sink: EventSink = outbox
         self._wake = wake
         self._clock = clock
         self._joining = joining
@@ -65,21 +65,21 @@ class Agent:
         self._lines = Lines(MAX_LINE)
         self.memory = OutOfMemory()
         self._slots: dict[int, Slot] = {}
-        self._beats = 0
-        """How often it has beaten."""
-        self._beats_at: float | None = None
+        self._heartbeats = 0
+        """Number of heartbeats sent."""
+        self._heartbeat_at: float | None = None
         self._first = True
         self._finishing = False
         self._needed = False
-        """It was told to end by a signal, and stays until its launcher says that nobody needs its commits."""
-        self._hurried = False
+        """A signal asked it to end; it stays until the launcher says that its commits are not needed."""
+        self._ending_now = False
         self._end_at: float | None = None
         self._rested_at: float | None = None
         self._strays: process_tree.Strays | None = None
         self._refused = False
         self._errand: Errand | None = None
         self._dropped: dict[int, frozenset[int]] = {}
-        """Slots of errands that were killed, by the process, as long as that has not been seen to end."""
+        """Slots of killed helpers, by the number of the process, until its end is seen."""
 
     # --- what slots need: see Desk ------------------------------------------------------------------
 
@@ -87,10 +87,10 @@ class Agent:
         return self._clock()
 
     def tell(self, event: str, **fields: object) -> None:
-        self._way.put(event, **fields)
+        self._sink.put(event, **fields)
 
-    def complain(self, problem: str) -> None:
-        complain(problem)
+    def warn(self, problem: str) -> None:
+        warn(problem)
 
     def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None:
         self.watches.watch(descriptor, act, output=output)
@@ -102,7 +102,7 @@ class Agent:
         self.watches.write(descriptor, act)
 
     def lost_holder(self) -> None:
-        """A holder was killed: what it held is ours now, and must end."""
+        """A holder was killed: its processes are children of the agent now, and must end."""
         self._strays = self._strays or process_tree.Strays(self._clock())
 
     # --- what a membership needs: see member.py --------------------------------------------------
@@ -114,20 +114,20 @@ class Agent:
     @property
     def ending(self) -> bool:
         """True if nothing can keep it from ending."""
-        return self._hurried or self._end_at is not None
+        return self._ending_now or self._end_at is not None
 
     def resume(self) -> None:
-        """Start processes again, for a new launcher, whatever the last one meant to do."""
+        """Allow starts again, for a new launcher."""
         if not self.ending:
             self._finishing, self._rested_at = False, None
 
     def order(self, entry: dict[str, Any]) -> None:
-        """Obey what a launcher said."""
+        """Carry out an order of the launcher."""
         self._try(lambda: read(entry))
 
     def end_all(self, reason: str, grace_s: float | None = None) -> None:
         """End every slot, and then the agent."""
-        self._finishing = self._hurried = True
+        self._finishing = self._ending_now = True
         self._needed, self._end_at = False, None
         for slot in self._slots.values():
             slot.stop(reason, grace_s)
@@ -137,15 +137,15 @@ class Agent:
     def run(self) -> int:
         """Serve until the end; the exit code: the first of a slot's that is not 0, in order of slots."""
         self.watch(self._orders, self._listen)
-        self.watch(self._wake, self._woken)
+        self.watch(self._wake, self._read_signals)
         try:
             while not self._over():
-                self.watches.hold_back(self._way.full)
+                self.watches.hold_back(self._sink.full)
                 self.write(self._outbox.descriptor, None if self._outbox.empty else self._outbox.write)
                 self.watches.look(self._pause())
                 self._tick()
                 self._sweep()
-        except Leaving as leaving:
+        except AgentExit as leaving:
             return int(leaving.args[0])
         finally:
             self.drop_errand()
@@ -162,21 +162,21 @@ class Agent:
             return False
         now = self._clock()
         self._rested_at = now if self._rested_at is None else self._rested_at
-        # A launcher that merely stands still gets everything; one that is gone does not hold us up.
-        return self._way.empty or (self._hurried and now >= self._rested_at + FAREWELL_S)
+        # A slow launcher gets everything; one that is gone does not delay the end.
+        return self._sink.empty or (self._ending_now and now >= self._rested_at + FLUSH_S)
 
     def _pause(self) -> float | None:
         """Seconds until something is due, None if nothing is."""
         now = self._clock()
         due = [slot.restart_at for slot in self._slots.values()]
-        due += [slot.contact.due() for slot in self._slots.values() if slot.contact is not None]
-        due += [self._beats_at, self._end_at]
+        due += [slot.worker_link.due() for slot in self._slots.values() if slot.worker_link is not None]
+        due += [self._heartbeat_at, self._end_at]
         if self._membership is not None:
             due.append(self._membership.due())
         if self._strays is not None:
             due.append(now + process_tree.KILL_AGAIN_S)
-        if self._rested_at is not None and self._hurried:
-            due.append(self._rested_at + FAREWELL_S)
+        if self._rested_at is not None and self._ending_now:
+            due.append(self._rested_at + FLUSH_S)
         moments = [moment for moment in due if moment is not None]
         return max(0.0, min(moments) - now) if moments else None
 
@@ -185,29 +185,29 @@ class Agent:
         for slot in self._slots.values():
             if slot.restart_at is not None and now >= slot.restart_at:
                 slot.launch()
-            if slot.contact is not None:
-                slot.contact.tick()
+            if slot.worker_link is not None:
+                slot.worker_link.tick()
         if self._end_at is not None and now >= self._end_at:
             self.end_all("the time after the notice is over")
-        self._beat(now)
+        self._send_heartbeats(now)
         if self._membership is not None:
             self._membership.tick()
 
-    def _beat(self, now: float) -> None:
-        """Pass on the newest beat of each process, every so often; in a large job of those only that are quiet."""
-        if self._membership is None and all(slot.contact is None for slot in self._slots.values()):
-            self._beats_at = None
-        elif self._beats_at is None or now >= self._beats_at:
+    def _send_heartbeats(self, now: float) -> None:
+        """Send the newest heartbeat of each process; in a large job mostly of those that are silent only."""
+        if self._membership is None and all(slot.worker_link is None for slot in self._slots.values()):
+            self._heartbeat_at = None
+        elif self._heartbeat_at is None or now >= self._heartbeat_at:
             pace = Pace() if self._membership is None else self._membership.pace
-            figures, self._beats = self._beats % pace.figures_every == 0, self._beats + 1
+            figures, self._heartbeats = self._heartbeats % pace.figures_every == 0, self._heartbeats + 1
             slots = {
-                str(number): beat
+                str(number): heartbeat
                 for number, slot in self._slots.items()
-                if (beat := slot.beat()) is not None and (figures or beat["age"] > pace.heartbeat_s)
+                if (heartbeat := slot.heartbeat()) is not None and (figures or heartbeat["age"] > pace.heartbeat_s)
             }
             self.tell("beats", slots=slots, **({} if figures else {"part": True}))
-            # Not a whole interval later where we were late, as after standing still: then just go on.
-            self._beats_at = now + pace.heartbeat_s
+            # From now on, not from when it was due: after a pause no heartbeats are made up for.
+            self._heartbeat_at = now + pace.heartbeat_s
 
     # --- orders ------------------------------------------------------------------------------------
 
@@ -222,16 +222,16 @@ class Agent:
 
     def _try(self, reading: Callable[[], Order]) -> None:
         try:
-            self._obey(reading())
+            self._apply(reading())
         except OrderError as error:
             self._refused = True
             slot = None if error.slot is None else self._slots.get(error.slot)
             self.tell("refused", slot=error.slot, life=None if slot is None else slot.life, reason=str(error))
             where = "" if error.slot is None else f" for slot {error.slot}"
-            self.complain(f"order refused{where}: {error}")
+            self.warn(f"order refused{where}: {error}")
         self._first = False
 
-    def _obey(self, order: Order) -> None:
+    def _apply(self, order: Order) -> None:
         if isinstance(order, Finish):
             self._finishing, self._needed = True, False
         elif isinstance(order, Pace):
@@ -242,7 +242,7 @@ class Agent:
         elif isinstance(order, Start):
             if self._finishing:
                 raise OrderError("nothing is started any more: the agent is about to end", order.slot)
-            if self._membership is not None:  # who may be gone has no standard error for anybody to write to
+            if self._membership is not None:  # the launcher may be gone, and its standard error with it
                 order = order._replace(output="frames")
             self._slots.setdefault(order.slot, Slot(order.slot, self)).start(order)
         elif isinstance(order, ErrandOrder):
@@ -254,14 +254,14 @@ class Agent:
                     self._slots[number].drop_kept()
         elif isinstance(order, Tell):
             for number, life in order.to.items():
-                contact = slot.contact if (slot := self._slots.get(number)) is not None else None
-                if contact is not None:
-                    contact.tell(life, order.message)
+                worker_link = slot.worker_link if (slot := self._slots.get(number)) is not None else None
+                if worker_link is not None:
+                    worker_link.tell(life, order.message)
         else:
             self._change(order)
 
     def _run_errand(self, order: ErrandOrder) -> None:
-        """One at a time: another one means that nobody waits for the one before."""
+        """Start a helper. A new one replaces the one before."""
         order = order._replace(request={**order.request, **self._secret(order.request)})
         self.drop_errand()
         env = {} if self._membership is None else self._membership.env
@@ -272,7 +272,7 @@ class Agent:
             self.tell("errand_ended", id=order.number, code=NOT_STARTED, words=str(error))
 
     def _secret(self, request: Mapping[str, Any]) -> dict[str, str]:
-        """What this end of a transfer needs to prove that it is of the job."""
+        """The secret by which this end of a transfer proves that it belongs to the job."""
         transfer = request.get("transfer")
         if transfer is None:
             return {}
@@ -283,7 +283,7 @@ class Agent:
         return {"secret": self._membership.secret(transfer)}
 
     def drop_errand(self) -> None:
-        """End what works on commits."""
+        """Kill the helper."""
         if self._errand is not None:
             if self._errand.pid is not None:
                 self._dropped[self._errand.pid] = self._errand.slots
@@ -294,7 +294,7 @@ class Agent:
     def _join(self, order: Join | End) -> None:
         if not self._first:
             raise OrderError("this must be the first order")
-        self._membership = self._way = self._joining(self, order)
+        self._membership = self._sink = self._joining(self, order)
         self.unwatch(self._orders)
 
     def _change(self, order: ToSlot) -> None:
@@ -309,28 +309,28 @@ class Agent:
             case Kill():
                 slot.kill()
             case Answer():
-                if slot.contact is not None:
-                    slot.contact.answer(order)
+                if slot.worker_link is not None:
+                    slot.worker_link.answer(order)
             case Forget():
                 slot.forget()
 
     # --- signals and children ----------------------------------------------------------------------
 
-    def _woken(self) -> None:
+    def _read_signals(self) -> None:
         numbers = os.read(self._wake, CHUNK)
         told = [number for number in numbers if number in STOP_SIGNALS]
         if told:
-            self._told_to_end(signal.Signals(told[0]).name)
+            self._end_on_signal(signal.Signals(told[0]).name)
         if signal.SIGCHLD in numbers:
             self._reap()
 
-    def _told_to_end(self, name: str) -> None:
-        """End at once, or, the first time, after the launcher has had time to make something better of it."""
+    def _end_on_signal(self, name: str) -> None:
+        """End at once, or, the first time, after a grace in which the launcher moves the work."""
         membership, busy = self._membership, [slot for slot in self._slots.values() if not slot.at_rest]
         if membership is None or self._finishing:
             self.end_all(f"the agent was sent {name}")
             return
-        membership.look_for_notices()  # who sends a signal may just have written why, and how long there is
+        membership.look_for_notices()  # the sender may have written the reason and the deadline just before
         holds = any(slot.held is not None for slot in self._slots.values())
         least = GRACE_S if holds else 0.0  # the launcher may have its commit sent on
         grace_s = max((slot.grace_s for slot in busy), default=least) if membership.connected else 0.0
@@ -343,7 +343,7 @@ class Agent:
         self._finishing, self._needed, self._end_at = True, holds, self._clock() + grace_s
 
     def _reap(self) -> None:
-        """Reap holders, and what became ours because its holder was killed."""
+        """Reap holders, and the processes of killed holders."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -359,17 +359,17 @@ class Agent:
                 self._errand.reaped(pid, os.waitstatus_to_exitcode(status))
 
     def _tell_held(self, numbers: Iterable[int]) -> None:
-        """Tell what an errand has left in these slots' memory: its answer may have been lost, or never been given."""
+        """Report what a helper left in the memory of these slots: it may have ended without an answer."""
         if numbers:
             self.tell("held", slots={str(number): self._slots[number].held for number in numbers})
 
     def _sweep(self) -> None:
-        """Kill what killed holders left to us; then their slots can go on."""
+        """Kill the processes of killed holders; then their slots go on."""
         if self._strays is not None:
             self._reap()
             holders = [slot.holder for slot in self._slots.values() if slot.holder is not None]
             holders += [] if self._errand is None or self._errand.pid is None else [self._errand.pid]
-            if self._strays.gone(self._clock(), holders, complain=self.complain):
+            if self._strays.gone(self._clock(), holders, warn=self.warn):
                 self._strays = None
                 for slot in list(self._slots.values()):
                     slot.settle_if_lost()

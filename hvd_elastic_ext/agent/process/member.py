@@ -1,4 +1,4 @@
-"""An agent that has joined a job: its launcher, its lease, and its place as the only agent of its host in the job."""
+"""The agent's membership in a job: the launcher, notices, and being the only agent of the host."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hvd_elastic_ext.agent.launcher import host_facts, singleton
 from hvd_elastic_ext.agent.launcher.channel import Channel
-from hvd_elastic_ext.agent.launcher.handover import Reception
+from hvd_elastic_ext.agent.launcher.handover import HandoverServer
 from hvd_elastic_ext.agent.launcher.notice_files import (
     CLOUD,
     CLOUD_URL,
     LOOK_S,
     NONE,
     VARIABLE,
-    Going,
+    Notice,
     NoticeFiles,
     soonest_of,
 )
 from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import End, Join, Pace, completed, read_welcome
-from hvd_elastic_ext.agent.orders.protocols import Leaving
+from hvd_elastic_ext.agent.orders.protocols import AgentExit
 from hvd_elastic_ext.agent.process.loop import Agent
 from hvd_elastic_ext.agent.system.resolver import Found, Lookup
-from hvd_elastic_ext.agent.system.streams import complain
+from hvd_elastic_ext.agent.system.streams import warn
 from hvd_elastic_ext.core.wire import MAX_FIRST, WireError, key_from_hex
 
 if TYPE_CHECKING:
     from hvd_elastic_ext.agent.metadata.watch import CloudWatch
 
 TRANSIENT: Final = ("asked", "unasked")
-"""News that mean nothing to a launcher that was not there: what is open is asked again."""
+"""Events that are not kept for a new launcher: open questions are reported again."""
 FAILURES: Final = ("exited", "not_started", "asked")
-"""News by which training shows that it needs a launcher."""
+"""Events that show that training needs a launcher."""
 REFUSED: Final = 125
-PATIENCE_S: Final = 30.0
-"""How much longer than its grace an agent that ends may take."""
+TIMEOUT_S: Final = 30.0
+"""Seconds that an agent may take to end, beyond its grace."""
 
 
 def join(agent: Agent, order: Join | End) -> Job:
-    """Become the agent of the host in the job, or hand ``order`` to the one that is (which raises ``Leaving``).
+    """Become the agent of the host in the job, or hand ``order`` to the one that is (which raises ``AgentExit``).
 
     Raises ``OrderError`` for a key that is none.
     """
@@ -54,43 +54,43 @@ def join(agent: Agent, order: Join | End) -> Job:
         raise OrderError(str(error)) from None
     claim = _claim(order, key)
     if isinstance(order, End):
-        raise Leaving(0)
+        raise AgentExit(0)
     with contextlib.suppress(PermissionError):  # leads a group of its own already
         os.setsid()  # what a terminal sends its programs is for the launcher
     return Job(agent, order, key, claim=claim)
 
 
 def _claim(order: Join | End, key: bytes) -> singleton.Claim:
-    grace_s = order.grace_s if isinstance(order, End) else PATIENCE_S
+    grace_s = order.grace_s if isinstance(order, End) else TIMEOUT_S
     while True:
         try:
             claim = singleton.claim(order.job, order.host, key, found=isinstance(order, Join))
         except OSError as error:
             if isinstance(order, End):
                 _leave(f"cannot look for the agent of this host: {error}")
-            complain(f"no other launcher will be able to adopt this agent: {error}")
+            warn(f"no other launcher will be able to adopt this agent: {error}")
             return singleton.Claim()
-        if claim.living is None:
+        if claim.existing is None:
             if claim.problem:
-                complain(f"{claim.problem}; another folder is used")
+                warn(f"{claim.problem}; another folder is used")
             return claim
         try:
-            answer = singleton.hand_over(claim.living, _bare(order), key=key, patience_s=grace_s + PATIENCE_S)
+            answer = singleton.hand_over(claim.existing, _bare(order), key=key, patience_s=grace_s + TIMEOUT_S)
         except singleton.Refused as refusal:
-            _leave(f"the agent that lives on this host refuses: {refusal}")
+            _leave(f"the agent of this host refuses: {refusal}")
         except ConnectionError:
             continue
         except OSError as error:
-            _leave(f"the agent that lives on this host does not answer: {error}")
+            _leave(f"the agent of this host does not answer: {error}")
         if answer == "adopted":
             with contextlib.suppress(OSError):
                 os.write(1, b"adopted\n")
-            raise Leaving(0)
+            raise AgentExit(0)
 
 
 def _leave(problem: str) -> None:
-    complain(problem)
-    raise Leaving(REFUSED)
+    warn(problem)
+    raise AgentExit(REFUSED)
 
 
 def _bare(order: Join | End) -> dict[str, Any]:
@@ -122,10 +122,10 @@ class Job:
         self._failed = False
         self._notice: tuple[str, float] | None = None
         """The signal that the agent was sent, and until when it waits for the launcher to do something about it."""
-        self._complaints: set[str] = set()
+        self._warnings: set[str] = set()
         self._notices = self._notice_files()
         self._look_at = agent.now()
-        self._going: Going | None = None
+        self._going: Notice | None = None
         """What the notice files and the cloud say."""
         self._cloud: CloudWatch | None = None
         self._warned = False
@@ -134,9 +134,9 @@ class Job:
         self._channel.aim(order.address)
         self._channel.tick()
         self._lookup = Lookup(agent, os.uname().nodename, then=self._looked_up)
-        self._reception = None
+        self._handover = None
         if claim.listener is not None:
-            self._reception = Reception(agent, claim.listener, key, obey=self._obey_newcomer)
+            self._handover = HandoverServer(agent, claim.listener, key, apply=self._apply_newcomer)
         self._ask_cloud()
 
     # --- what the agent needs ----------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Job:
 
     def due(self) -> float | None:
         moments = [self._channel.due(), None if self._found is not None else self._lookup.due()]
-        moments += [None if self._reception is None else self._reception.due(), self._look_at]
+        moments += [None if self._handover is None else self._handover.due(), self._look_at]
         moments += [None if self._cloud is None else self._cloud.due()]
         if self._lost_at is not None:
             end = self._lost_at + self._grace_s
@@ -196,8 +196,8 @@ class Job:
         if self._cloud is not None:
             self._cloud.tick()
         self._channel.tick()
-        if self._reception is not None:
-            self._reception.tick()
+        if self._handover is not None:
+            self._handover.tick()
         if self._lost_at is not None and not self._agent.ending:
             trains = any(slot.trains for slot in self._agent.slots.values())
             ends, reason = decide(self._agent.now(), Orphan(self._lost_at, trains, self._failed), self._grace_s)
@@ -222,7 +222,7 @@ class Job:
 
     def _notice_files(self) -> NoticeFiles:
         own, named = self._claim.notice_file, self._setting(VARIABLE)
-        return NoticeFiles([own] if own else [], [named] if named else [], complain=self.complain)
+        return NoticeFiles([own] if own else [], [named] if named else [], warn=self.warn)
 
     def _ask_cloud(self) -> None:
         """Have the cloud asked that the job names, if it names one, and no other."""
@@ -248,14 +248,14 @@ class Job:
     def cloud_advises(self, reason: str | None) -> None:
         self.put("advised", reason=reason)
 
-    def cloud_is_deaf(self, source: str, problem: str | None) -> None:
+    def cloud_problem(self, source: str, problem: str | None) -> None:
         self.put("deaf", source=source, reason=problem)
 
     def close(self) -> None:
         if self._cloud is not None:
             self._cloud.close()
-        if self._reception is not None:
-            self._reception.close()
+        if self._handover is not None:
+            self._handover.close()
         self._channel.close()
         if self._found is None:
             self._lookup.close()
@@ -303,29 +303,29 @@ class Job:
 
     def opened(self) -> None:
         self._lost_at, self._failed = None, False
-        self._complaints.clear()
+        self._warnings.clear()
         # The hello is older than the welcome, and what comes after it may be older still: news of before.
         if self._warned:
             self._tell_notice()
         for slot in self._agent.slots.values():
-            if slot.contact is not None:
-                slot.contact.ask_again()
+            if slot.worker_link is not None:
+                slot.worker_link.ask_again()
 
     def ordered(self, message: dict[str, Any]) -> None:
         self._agent.order(completed(message, self._order))
 
-    def complain(self, problem: str) -> None:
-        if problem not in self._complaints:
-            self._complaints.add(problem)
-            complain(problem)
+    def warn(self, problem: str) -> None:
+        if problem not in self._warnings:
+            self._warnings.add(problem)
+            warn(problem)
 
     def lost(self, reason: str) -> None:
-        self.complain(f"no launcher at {self._order.address[0]} port {self._order.address[1]}: {reason}")
+        self.warn(f"no launcher at {self._order.address[0]} port {self._order.address[1]}: {reason}")
         self._orphaned()
 
-    # --- newcomers ---------------------------------------------------------------------------------
+    # --- later agents ------------------------------------------------------------------------------
 
-    def _obey_newcomer(self, order: Join | End) -> str:
+    def _apply_newcomer(self, order: Join | End) -> str:
         if (order.job, order.host) != (self._order.job, self._order.host):
             raise OrderError("this agent is another host's or job's")
         if isinstance(order, End):
@@ -349,8 +349,8 @@ class Job:
     def _orphaned(self) -> None:
         if self._lost_at is None:
             self._lost_at = self._agent.now()
-            contacts = [slot.contact for slot in self._agent.slots.values()]
-            self._failed = any(contact is not None and contact.asking for contact in contacts)
+            worker_links = [slot.worker_link for slot in self._agent.slots.values()]
+            self._failed = any(worker_link is not None and worker_link.asking for worker_link in worker_links)
 
     def _looked_up(self, found: Found) -> None:
         self._found = found

@@ -1,4 +1,4 @@
-"""Commit memory of one slot: made once, held for whoever trains in the slot, gone with its last holder."""
+"""Commit memory of one slot: it outlives the processes that train there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _F_SEAL_SHRINK: Final = 2
 
 
 class CommitMemory:
-    """``count`` memfds, empty at first: the training process sizes and fills them. Nobody inherits them unasked."""
+    """``count`` memfds, empty at first: the training process sizes and fills them. Not inherited unless passed on."""
 
     def __init__(self, slot: int, count: int) -> None:
         self.descriptors: tuple[int, ...] = ()
@@ -27,7 +27,7 @@ class CommitMemory:
             raise
 
     def drop_kept(self) -> None:
-        """No commit has to stay where it is any more."""
+        """Allow kept commits to be written over."""
         for descriptor in self.descriptors:
             if os.fstat(descriptor).st_size > KEPT_AT:
                 os.pwrite(descriptor, b"\0", KEPT_AT)
@@ -56,6 +56,6 @@ def _memfd(name: str) -> int:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
     except OSError:
         descriptor = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    # Several processes let it grow, each to what it needs: none may take away what another has just got.
+    # Several processes grow it, each to what it needs. None may shrink it under another.
     fcntl.fcntl(descriptor, _F_ADD_SEALS, _F_SEAL_SHRINK)
     return descriptor

@@ -33,7 +33,7 @@ ORPHANED: Final = 125
 """Exit code of a training process whose holder was gone before it began."""
 
 
-class Wires(NamedTuple):
+class HolderPipes(NamedTuple):
     """Descriptors of a holder: its two pipes to the agent, and what becomes the training process's output."""
 
     down: int
@@ -42,13 +42,13 @@ class Wires(NamedTuple):
     stderr: int
 
 
-def hold(order: Start, inheritance: Inheritance, wires: Wires) -> None:
+def hold(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> None:
     """Be the holder of one training process; return when nothing of it is left."""
-    close_all_but((*wires, *_descriptors(inheritance)))
+    close_all_but((*pipes, *_descriptors(inheritance)))
     wake = signals_as_bytes((*STOP_SIGNALS, signal.SIGCHLD))
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     os.setsid()  # whoever kills the agent's whole group does not kill those who clean up after it
-    holder = Holder(order, wires, wake=wake)
+    holder = Holder(order, pipes, wake=wake)
     left = holder.attend() if holder.start(inheritance) else []
     holder.tell(bye=left)
 
@@ -56,9 +56,9 @@ def hold(order: Start, inheritance: Inheritance, wires: Wires) -> None:
 class Holder:
     """See the module's docstring."""
 
-    def __init__(self, order: Start, wires: Wires, *, wake: int) -> None:
+    def __init__(self, order: Start, pipes: HolderPipes, *, wake: int) -> None:
         self._order = order
-        self._wires = wires
+        self._pipes = pipes
         self._wake = wake
         self._orders = Lines(CHUNK)
         self._process: subprocess.Popen[bytes]
@@ -70,7 +70,7 @@ class Holder:
     def tell(self, **news: object) -> None:
         """Tell the agent; if it is gone there is nobody to tell."""
         try:
-            os.write(self._wires.up, json.dumps(news).encode() + b"\n")
+            os.write(self._pipes.up, json.dumps(news).encode() + b"\n")
         except BrokenPipeError:
             return
 
@@ -83,7 +83,7 @@ class Holder:
             self.tell(not_started=str(error))
             return False
         finally:
-            for descriptor in {self._wires.stdout, self._wires.stderr} - {1, 2}:
+            for descriptor in {self._pipes.stdout, self._pipes.stderr} - {1, 2}:
                 os.close(descriptor)
             if inheritance.link is not None:
                 os.close(inheritance.link)  # it is at its end when the last of the process's descendants has closed it
@@ -106,8 +106,8 @@ class Holder:
             env=_environment(order, inheritance),
             cwd=order.cwd,
             stdin=subprocess.DEVNULL,
-            stdout=self._wires.stdout,
-            stderr=self._wires.stderr,
+            stdout=self._pipes.stdout,
+            stderr=self._pipes.stderr,
             pass_fds=_descriptors(inheritance),
             start_new_session=True,
             preexec_fn=follow_the_holder,
@@ -120,14 +120,14 @@ class Holder:
         """
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
-        poll.register(self._wires.down, select.POLLIN)
+        poll.register(self._pipes.down, select.POLLIN)
         while self._some_left():
             timeout = self._pause()
             ready = [descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)]
             if self._wake in ready and any(number in STOP_SIGNALS for number in os.read(self._wake, CHUNK)):
                 self._end(self._order.grace_s)
-            if self._wires.down in ready and not self._listen():
-                poll.unregister(self._wires.down)
+            if self._pipes.down in ready and not self._listen():
+                poll.unregister(self._pipes.down)
             if self._deadline is not None and time.monotonic() >= self._deadline:
                 process_tree.kill(process_tree.descendants(os.getpid()), cleaners=self._late(process_tree.CLEANER_S))
         return process_tree.descendants(os.getpid()) if self._given_up else []
@@ -159,16 +159,16 @@ class Holder:
 
     def _listen(self) -> bool:
         """Obey what the agent says; False if it is dead."""
-        data = os.read(self._wires.down, CHUNK)
+        data = os.read(self._pipes.down, CHUNK)
         if not data:
             self._deadline = time.monotonic()
             return False
         for line in self._orders.feed(data):
             if line is not None:
-                self._obey(json.loads(line))
+                self._apply(json.loads(line))
         return True
 
-    def _obey(self, entry: dict[str, Any]) -> None:
+    def _apply(self, entry: dict[str, Any]) -> None:
         if "stop" in entry:
             self._end(entry["stop"])
         elif self._process.returncode is None:
@@ -218,5 +218,5 @@ def _environment(order: Start, inheritance: Inheritance) -> dict[str, str]:
         environment[COMMIT_FDS] = ",".join(map(str, inheritance.commits))
     if inheritance.link is not None:
         environment[LINK] = str(inheritance.link)
-        environment[DOOR] = str(inheritance.door)
+        environment[DOOR] = str(inheritance.proxy)
     return environment

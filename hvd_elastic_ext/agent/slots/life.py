@@ -1,4 +1,4 @@
-"""One life of a training process, through its holder; and the fork that becomes the holder."""
+"""One training process with its holder, and the fork that becomes the holder."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from hvd_elastic_ext.agent.orders.orders import Start
-from hvd_elastic_ext.agent.slots.holder import Wires, hold
+from hvd_elastic_ext.agent.slots.holder import HolderPipes, hold
 from hvd_elastic_ext.agent.slots.output import Outputs
 from hvd_elastic_ext.agent.slots.worker_link import Inheritance
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.io import process_tree
 
 
 class Run:
-    """One life of a training process, through its holder."""
+    """One training process with its holder."""
 
     def __init__(self, holder: int, down: int, up: int, outputs: Outputs) -> None:
         self.holder = holder
@@ -26,28 +26,28 @@ class Run:
         self.up = up
         self.outputs = outputs
         self.killed_before = 0
-        """What :class:`OutOfMemory` had counted when it began."""
+        """What :class:`OutOfMemory` had counted at its start."""
         self.news = Lines(CHUNK)
         self.pid: int | None = None
         self.code: int | None = None
-        self.said_goodbye = False
+        self.finished = False
         self.silent = False
         self.reaped = False
 
     def close(self) -> None:
-        """Pass on the last words, and close everything."""
+        """Pass on the remaining output, and close everything."""
         self.outputs.close()
         os.close(self.down)
         os.close(self.up)
 
     def order(self, **words: object) -> None:
-        """Tell the holder; if it is gone, its end is on its way to us."""
+        """Send the holder an order. If the holder is gone, its end is reported anyway."""
         with contextlib.suppress(BrokenPipeError):
             os.write(self.down, json.dumps(words).encode() + b"\n")
 
 
-def begin(hall: Hall, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
-    """Fork the holder of a new process, which ``written`` gets the output of. ``OSError`` if that cannot be done."""
+def begin(loop: EventLoop, order: Start, inheritance: Inheritance, *, written: Callable[[str, str], None]) -> Run:
+    """Fork the holder of a new process; ``written`` gets its output. Raises ``OSError``."""
     with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
 
         def pipe(*, inward: bool) -> tuple[int, int]:
@@ -63,19 +63,19 @@ def begin(hall: Hall, order: Start, inheritance: Inheritance, *, written: Callab
         ends = [streams[name][1] if streams else 2 for name in ("stdout", "stderr")]
         holder = process_tree.fork()
         if holder == 0:
-            _be_holder(order, inheritance, Wires(down_reader, up_writer, *ends))
+            _be_holder(order, inheritance, HolderPipes(down_reader, up_writer, *ends))
         for reader, _ in streams.values():
             os.set_blocking(reader, False)
-        outputs = Outputs(hall, {reader: name for name, (reader, _) in streams.items()}, tell=written)
+        outputs = Outputs(loop, {reader: name for name, (reader, _) in streams.items()}, tell=written)
         ours.pop_all()
         return Run(holder, down, up, outputs)
 
 
-def _be_holder(order: Start, inheritance: Inheritance, wires: Wires) -> NoReturn:
+def _be_holder(order: Start, inheritance: Inheritance, pipes: HolderPipes) -> NoReturn:
     try:
-        hold(order, inheritance, wires)
+        hold(order, inheritance, pipes)
     except BaseException as error:  # noqa: BLE001 - the main loop of a process
         with contextlib.suppress(OSError):
-            os.write(wires.up, json.dumps({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
+            os.write(pipes.up, json.dumps({"defect": f"{type(error).__name__}: {error}"}).encode() + b"\n")
     finally:
         os._exit(0)  # a holder never returns into the code of the agent that it was

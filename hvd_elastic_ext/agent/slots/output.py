@@ -7,30 +7,30 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK
 
-LAST_WORDS: Final = 1 << 20
-"""Bytes read at most, at a process's end, of what it left in each of its pipes."""
+MAX_AT_END: Final = 1 << 20
+"""Bytes read at most from each pipe after the end of its process."""
 
 
 class Outputs:
     """The pipes of one life, by the names of their streams. ``tell`` gets what comes out of them, as text."""
 
-    def __init__(self, hall: Hall, streams: dict[int, str], *, tell: Callable[[str, str], None]) -> None:
-        self._hall = hall
+    def __init__(self, loop: EventLoop, streams: dict[int, str], *, tell: Callable[[str, str], None]) -> None:
+        self._loop = loop
         self._streams = streams
         self._tell = tell
 
     def listen(self) -> None:
         for descriptor in self._streams:
-            self._hall.watch(descriptor, functools.partial(self._copy, descriptor), output=True)
+            self._loop.watch(descriptor, functools.partial(self._copy, descriptor), output=True)
 
     def drain(self) -> None:
         """Pass on what is left in the pipes. A process that was left running may hold them open."""
         for descriptor in list(self._streams):
             read = 0
-            while read < LAST_WORDS and (size := self._copy(descriptor)):
+            while read < MAX_AT_END and (size := self._copy(descriptor)):
                 read += size
 
     def close(self) -> None:
@@ -52,6 +52,6 @@ class Outputs:
         return len(data)
 
     def _end(self, descriptor: int) -> None:
-        self._hall.unwatch(descriptor)
+        self._loop.unwatch(descriptor)
         os.close(descriptor)
         del self._streams[descriptor]

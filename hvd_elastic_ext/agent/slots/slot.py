@@ -12,7 +12,7 @@ from hvd_elastic_ext.agent.orders.orders import COMMITS, Start
 from hvd_elastic_ext.agent.orders.restart_policy import decide
 from hvd_elastic_ext.agent.slots.commit_memory import CommitMemory
 from hvd_elastic_ext.agent.slots.life import Run, begin
-from hvd_elastic_ext.agent.slots.worker_link import Contact, Desk, Inheritance
+from hvd_elastic_ext.agent.slots.worker_link import AgentServices, Inheritance, WorkerLink
 from hvd_elastic_ext.agent.slots.worker_status import UNKNOWN
 from hvd_elastic_ext.agent.system.streams import CHUNK
 
@@ -23,9 +23,9 @@ NOT_STARTED: Final = 125
 class Slot:
     """See the module's docstring. A slot is *at rest* when nothing runs in it and nothing is about to."""
 
-    def __init__(self, number: int, desk: Desk) -> None:
+    def __init__(self, number: int, agent: AgentServices) -> None:
         self.number = number
-        self._desk = desk
+        self._agent = agent
         self._commits: CommitMemory | None = None
         self._order: Start
         self._next: Start | None = None
@@ -33,8 +33,8 @@ class Slot:
         self._history: tuple[float, ...] = ()
         self._stopping: str | None = None
         self._forget = False
-        self.contact: Contact | None = None
-        """The door and the link, where they were ordered."""
+        self.worker_link: WorkerLink | None = None
+        """Link and rendezvous proxy, where they were ordered."""
         self.life = 0
         """Number of the newest process in the slot, from 1."""
         self.code: int | None = None
@@ -53,9 +53,9 @@ class Slot:
 
     @property
     def trains(self) -> bool:
-        """True if its process runs and is in a world, or may be in one that we know nothing of."""
+        """True if its process runs and is in a world, or, without a link, may be in one."""
         alive = self._run is not None and self._run.code is None
-        return alive and (self.contact is None or self.contact.standing.generation is not None)
+        return alive and (self.worker_link is None or self.worker_link.worker.generation is not None)
 
     @property
     def grace_s(self) -> float:
@@ -73,27 +73,27 @@ class Slot:
         return None if self._commits is None else self._commits.held()
 
     def status(self) -> dict[str, object]:
-        """All that a launcher needs to know of the slot which has not heard its news."""
+        """All that a new launcher needs to know of the slot."""
         run, held = self._run, self.held
         note = self._order.note if self.life else None
-        standing = UNKNOWN if self.contact is None else self.contact.standing
+        worker = UNKNOWN if self.worker_link is None else self.worker_link.worker
         return {
             "life": self.life,
             "pid": None if run is None else run.pid,
             "state": "running" if run is not None else "rest" if self.restart_at is None else "restarting",
             "code": self.code if run is None else run.code,
-            **standing.status(),
+            **worker.status(),
             **({} if note is None else {"note": note}),
             **({} if held is None else {"held": held}),
         }
 
-    def beat(self) -> dict[str, Any] | None:
-        """The newest beat of the process that runs."""
-        beat = None if self.contact is None else self.contact.beat()
-        return beat if self._run is not None and self._run.code is None else None
+    def heartbeat(self) -> dict[str, Any] | None:
+        """The newest heartbeat of the process that runs."""
+        heartbeat = None if self.worker_link is None else self.worker_link.heartbeat()
+        return heartbeat if self._run is not None and self._run.code is None else None
 
     def _tell(self, event: str, **fields: object) -> None:
-        self._desk.tell(event, slot=self.number, life=self.life, **fields)
+        self._agent.tell(event, slot=self.number, life=self.life, **fields)
 
     # --- orders ------------------------------------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Slot:
         self.launch()
 
     def stop(self, reason: str, grace_s: float | None = None) -> None:
-        """End what runs, and have nothing follow it."""
+        """End what runs; start nothing after it."""
         self._stopping = reason
         if self._run is not None:
             self._run.order(stop=self._order.grace_s if grace_s is None else grace_s)
@@ -134,7 +134,7 @@ class Slot:
         self._run.order(signal=number)
 
     def kill(self) -> None:
-        """End what runs at once, whatever it is doing."""
+        """Kill what runs, at once."""
         if self.holder is not None:
             os.kill(self.holder, signal.SIGCONT)  # not reaped yet, so the number is still its own
         self.stop("told to be killed", 0.0)
@@ -154,7 +154,7 @@ class Slot:
         return self._commits.descriptors
 
     def drop_kept(self) -> None:
-        """What was kept in the commit memory may be written over."""
+        """Allow kept commits to be written over."""
         if self._commits is not None:
             self._commits.drop_kept()
 
@@ -164,35 +164,35 @@ class Slot:
         """Start the process that was ordered, for the first time or again."""
         self.restart_at = None
         self.life += 1
-        killed = self._desk.memory.count()
+        killed = self._agent.memory.count()
         try:
-            self._run = begin(self._desk, self._order, self._inheritance(), written=self._written)
+            self._run = begin(self._agent, self._order, self._inheritance(), written=self._written)
         except OSError as error:
-            if self.contact is not None:
-                self.contact.end_of_life()
+            if self.worker_link is not None:
+                self.worker_link.end_of_life()
             self._not_started(str(error))
             self._rest("could not be started")
             return
         self._run.killed_before = killed
-        if self.contact is not None:
-            self.contact.handed_down()
-        self._desk.watch(self._run.up, self._hear)
+        if self.worker_link is not None:
+            self.worker_link.handed_down()
+        self._agent.watch(self._run.up, self._hear)
 
     def _inheritance(self) -> Inheritance:
         if self._commits is None:
             self._commits = CommitMemory(self.number, self._order.commits)
         if not self._order.link:
-            self._end_contact()
+            self._close_worker_link()
             return Inheritance(self._commits.descriptors)
-        if self.contact is None:
-            self.contact = Contact(self.number, self._desk)
-        return Inheritance(self._commits.descriptors, *self.contact.begin(self.life))
+        if self.worker_link is None:
+            self.worker_link = WorkerLink(self.number, self._agent)
+        return Inheritance(self._commits.descriptors, *self.worker_link.begin(self.life))
 
     def _written(self, stream: str, text: str) -> None:
         self._tell("output", stream=stream, text=text)
 
     def _hear(self) -> None:
-        """Take in what the holder says."""
+        """Read what the holder reports."""
         run = self._run
         assert run is not None
         data = os.read(run.up, CHUNK)
@@ -200,21 +200,21 @@ class Slot:
             if line is not None:
                 self._take(run, json.loads(line))
         if not data:
-            self._desk.unwatch(run.up)
+            self._agent.unwatch(run.up)
             run.silent = True
-            if run.said_goodbye:
+            if run.finished:
                 self._settle()
             elif self.lost:
-                self._desk.lost_holder()
+                self._agent.lost_holder()
 
     def _take(self, run: Run, news: dict[str, Any]) -> None:
         if "started" in news:
             run.pid = news["started"]
             event = "restarted" if self._history else "started"
             self._tell(event, pid=run.pid, restarts=len(self._history))
-            run.outputs.listen()  # only now, so that no output comes before the news of its process
-            if self.contact is not None:
-                self.contact.listen()
+            run.outputs.listen()  # only now: no output before the report of its start
+            if self.worker_link is not None:
+                self.worker_link.listen()
         elif "not_started" in news:
             run.code = NOT_STARTED
             self._stopping = "could not be started"
@@ -222,40 +222,40 @@ class Slot:
         elif "exited" in news:
             self._exited(news["exited"])
         elif "defect" in news:
-            self._desk.complain(f"slot {self.number}: a defect of hvd-elastic: {news['defect']}")
+            self._agent.warn(f"slot {self.number}: a defect of hvd-elastic: {news['defect']}")
         else:
-            run.said_goodbye = True
+            run.finished = True
             if news["bye"]:
                 self._tell("left", pids=news["bye"])
-                self._desk.complain(f"slot {self.number}: processes that cannot be killed remain: {news['bye']}")
+                self._agent.warn(f"slot {self.number}: processes that cannot be killed remain: {news['bye']}")
 
     def _not_started(self, reason: str) -> None:
         self.code = NOT_STARTED
         self._tell("not_started", reason=reason)
-        self._desk.complain(f"cannot start the training process: {reason}")
+        self._agent.warn(f"cannot start the training process: {reason}")
 
     def _exited(self, status: int) -> None:
-        """Note the end of the training process itself: its exit code, or -N for signal N."""
+        """Report the end of the training process; ``status`` is its exit code, or -N for signal N."""
         run = self._run
         assert run is not None
         run.outputs.drain()
-        if self.contact is not None:
-            self.contact.drain()
-            self.contact.tell_beat()
+        if self.worker_link is not None:
+            self.worker_link.drain()
+            self.worker_link.tell_heartbeat()
         run.code = self.code = status if status >= 0 else 128 - status
         number = -status if status < 0 else None
-        oom = run.code != 0 and self._desk.memory.explains(run.killed_before)
+        oom = run.code != 0 and self._agent.memory.explains(run.killed_before)
         self._tell("exited", pid=run.pid, code=run.code, signal=number, oom=oom, held=self.held)
 
     def reaped(self, pid: int, status: int) -> None:
-        """Hear that a child of the agent has ended: the holder, or, if that was killed, the training process."""
+        """Note the end of a child of the agent: the holder, or the training process whose holder was killed."""
         run = self._run
         if run is None:
             return
         if pid == run.holder:
             run.reaped = True
             if self.lost:
-                self._desk.lost_holder()
+                self._agent.lost_holder()
         elif pid == run.pid and run.code is None:
             self._exited(status)
 
@@ -263,25 +263,25 @@ class Slot:
     def lost(self) -> bool:
         """True if the holder was killed.
 
-        That it is silent does not suffice: its children become the agent's only after its pipes are closed.
+        Closed pipes do not suffice: the kernel closes them before its children become the agent's.
         """
         run = self._run
-        return run is not None and run.silent and run.reaped and not run.said_goodbye
+        return run is not None and run.silent and run.reaped and not run.finished
 
     def settle_if_lost(self) -> None:
-        """Go on after a killed holder, nothing of what it held being left."""
+        """Go on after a killed holder, once no process of it is left."""
         if self.lost:
             self._settle()
 
     def _settle(self) -> None:
-        """All of the run has ended: decide what follows."""
+        """All processes of the run have ended: decide what follows."""
         run = self._run
         assert run is not None
         if run.code is None:  # its holder was killed, and the kernel killed it with its holder
             self._exited(-signal.SIGKILL)
         run.close()
-        if self.contact is not None:
-            self.contact.end_of_life()
+        if self.worker_link is not None:
+            self.worker_link.end_of_life()
         self._run = None
         self._follow()
 
@@ -294,7 +294,7 @@ class Slot:
             self._restart()
 
     def _replace(self, order: Start) -> None:
-        """Go on with the process that was ordered meanwhile, unless that was told to end before it began."""
+        """Start the process that was ordered meanwhile, unless it was stopped before its start."""
         reason, forget = self._stopping, self._forget
         self._next, self._stopping, self._forget = None, None, False
         self._rest("another was ordered")
@@ -308,7 +308,7 @@ class Slot:
 
     def _restart(self) -> None:
         assert self.code is not None
-        now = self._desk.now()
+        now = self._agent.now()
         pause_s, reason = decide(now, self.code, self._history, limits=self._order.restart)
         if pause_s is None:
             self._rest(reason)
@@ -328,10 +328,10 @@ class Slot:
         if self._commits is not None:
             self._commits.close()
             self._commits = None
-        self._end_contact()
+        self._close_worker_link()
         self._tell("forgotten")
 
-    def _end_contact(self) -> None:
-        if self.contact is not None:
-            self.contact.close()
-            self.contact = None
+    def _close_worker_link(self) -> None:
+        if self.worker_link is not None:
+            self.worker_link.close()
+            self.worker_link = None

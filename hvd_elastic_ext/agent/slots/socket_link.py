@@ -8,38 +8,40 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, Lines
 from hvd_elastic_ext.core.wire import decode
 
-MAX_SAID: Final = 64 << 10
-"""Bytes of the longest line that a process may say."""
-MAX_UNHEARD: Final = 1 << 20
-"""Bytes that wait for a process to read them, before more is dropped."""
-LAST_WORDS: Final = 1 << 20
+MAX_LINE_FROM_WORKER: Final = 64 << 10
+"""Bytes of the longest line that a process may send."""
+MAX_UNREAD: Final = 1 << 20
+"""Bytes that wait for the process to read them; more is dropped."""
+MAX_AT_END: Final = 1 << 20
 
 
-class Link:
-    """The agent's end. Never blocks; ``heard`` gets what the process says, ``complain`` each kind of trouble once."""
+class SocketLink:
+    """The agent's end. Never blocks. ``heard`` gets the messages of the process, ``warn`` each kind of problem once."""
 
-    def __init__(self, hall: Hall, *, heard: Callable[[dict[str, Any]], None], complain: Callable[[str], None]) -> None:
-        self._hall = hall
+    def __init__(
+        self, loop: EventLoop, *, heard: Callable[[dict[str, Any]], None], warn: Callable[[str], None]
+    ) -> None:
+        self._loop = loop
         self._heard = heard
-        self._complain = complain
-        self._complaints: set[str] = set()
-        self._lines = Lines(MAX_SAID)
+        self._warn = warn
+        self._warnings: set[str] = set()
+        self._lines = Lines(MAX_LINE_FROM_WORKER)
         self._waiting: deque[memoryview] = deque()
         self._size = 0
         self._end, self.theirs = socket.socketpair()
-        """``theirs`` is to be handed down, and then closed here."""
+        """``theirs`` is inherited by the process, and then closed here."""
         self._end.setblocking(False)
 
     def listen(self) -> None:
-        """Hear what the process says, from now on."""
-        self._hall.watch(self._end.fileno(), self.read)
+        """Read what the process sends, from now on."""
+        self._loop.watch(self._end.fileno(), self.read)
 
     def read(self) -> int:
-        """Take in what has been said; how many bytes that were."""
+        """Read what has come; return the number of bytes."""
         try:
             data = self._end.recv(CHUNK)
         except BlockingIOError:
@@ -47,29 +49,29 @@ class Link:
         except OSError:
             data = b""
         if not data:
-            self._hall.unwatch(self._end.fileno())
+            self._loop.unwatch(self._end.fileno())
         for line in self._lines.feed(data):
             self._take(line)
         return len(data)
 
     def drain(self) -> None:
-        """Take in what is left, at the end of the process. Who was left running by it may go on to talk."""
+        """Read what is left at the end of the process, up to a limit: its descendants may go on to write."""
         read = 0
-        while read < LAST_WORDS and (size := self.read()):
+        while read < MAX_AT_END and (size := self.read()):
             read += size
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Pass ``message`` on as soon as there is room."""
         line = json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
-        if self._size + len(line) > MAX_UNHEARD:
-            self._complain_once("its process does not read what it is told: messages are dropped")
+        if self._size + len(line) > MAX_UNREAD:
+            self._warn_once("its process does not read its messages: they are dropped")
             return
         self._waiting.append(memoryview(line))
         self._size += len(line)
         self._write()
 
     def close(self) -> None:
-        self._hall.unwatch(self._end.fileno())
+        self._loop.unwatch(self._end.fileno())
         self._end.close()
         self.theirs.close()
 
@@ -88,11 +90,11 @@ class Link:
             if sent < len(first):
                 self._waiting.appendleft(first[sent:])
                 break
-        self._hall.write(self._end.fileno(), self._write if self._waiting else None)
+        self._loop.write(self._end.fileno(), self._write if self._waiting else None)
 
     def _take(self, line: bytes | None) -> None:
         if line is None:
-            self._complain_once(f"a line of more than {MAX_SAID} bytes on its link was dropped")
+            self._warn_once(f"a line of more than {MAX_LINE_FROM_WORKER} bytes on its link was dropped")
             return
         try:
             message = decode(line.decode())
@@ -101,9 +103,9 @@ class Link:
         if isinstance(message, dict) and isinstance(message.get("say"), str):
             self._heard(message)
         else:
-            self._complain_once("a line on its link that is no JSON object with 'say' was dropped")
+            self._warn_once("a line on its link that is no JSON object with 'say' was dropped")
 
-    def _complain_once(self, problem: str) -> None:
-        if problem not in self._complaints:
-            self._complaints.add(problem)
-            self._complain(problem)
+    def _warn_once(self, problem: str) -> None:
+        if problem not in self._warnings:
+            self._warnings.add(problem)
+            self._warn(problem)

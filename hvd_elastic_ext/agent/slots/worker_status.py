@@ -1,15 +1,15 @@
-"""What is known of one life of a training process by what it said and was told; and how much it may say. Pure."""
+"""The status of one training process, by the messages it sent and got; and a limit on how many it may send. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-SAID_EACH_S: Final = 100.0
-"""Messages that are passed on each second, records and others counted apart."""
+MESSAGES_A_SECOND: Final = 100.0
+"""Messages passed on a second; records and others are counted apart."""
 
 
-class Standing:
+class WorkerStatus:
     """See the module's docstring."""
 
     def __init__(self, now: float) -> None:
@@ -18,17 +18,17 @@ class Standing:
         """It has begun an elastic loop."""
         self.done = False
         self.warned = False
-        """Its script has seen that it has to leave."""
+        """Its script has seen that it must leave."""
         self.generation: int | None = None
         self.agreed: int | None = None
         """The newest generation with which it has agreed on the state."""
-        self.beat: dict[str, Any] | None = None
+        self.heartbeat: dict[str, Any] | None = None
         self._beat_at = now
 
     def heard(self, now: float, message: dict[str, Any]) -> None:
         match message["say"]:
             case "beat":
-                self.beat = {key: value for key, value in message.items() if key != "say"}
+                self.heartbeat = {key: value for key, value in message.items() if key != "say"}
                 self._beat_at = now
             case "parked":
                 self.parked = True
@@ -43,8 +43,8 @@ class Standing:
             case "entered":
                 self._know_generation(message)
 
-    def seen_at_work(self, now: float) -> None:
-        """It says nothing, but it works: as good as a beat."""
+    def seen_working(self, now: float) -> None:
+        """It uses the processor: this counts as a heartbeat."""
         self._beat_at = now
 
     def told(self, message: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ class Standing:
 
     def status(self) -> dict[str, object]:
         world = {"generation": self.generation, "agreed": self.agreed}
-        said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.beat}
+        said = {"loops": self.loops, "done": self.done, "warned": self.warned, "beat": self.heartbeat}
         return {"parked": self.parked, **world, **said}
 
     def _know_generation(self, message: Mapping[str, Any]) -> None:
@@ -65,24 +65,24 @@ class Standing:
             self.generation = generation
 
     def age(self, now: float) -> float:
-        """Seconds since the newest sign of life."""
+        """Seconds since the newest heartbeat."""
         return round(now - self._beat_at, 3)
 
 
-UNKNOWN: Final = Standing(0.0)
+UNKNOWN: Final = WorkerStatus(0.0)
 """Of a process without a link."""
 
 
-class Allowance:
-    """Lets through ``SAID_EACH_S`` a second, twice that in a burst; counts the rest."""
+class RateLimit:
+    """Allows ``MESSAGES_A_SECOND``, twice that in a burst; counts the rest."""
 
     def __init__(self, now: float) -> None:
-        self._left = 2 * SAID_EACH_S
+        self._left = 2 * MESSAGES_A_SECOND
         self._at = now
         self._dropped = 0
 
     def allows(self, now: float) -> bool:
-        self._left = min(2 * SAID_EACH_S, self._left + (now - self._at) * SAID_EACH_S)
+        self._left = min(2 * MESSAGES_A_SECOND, self._left + (now - self._at) * MESSAGES_A_SECOND)
         self._at = now
         if self._left < 1:
             self._dropped += 1
@@ -91,6 +91,6 @@ class Allowance:
         return True
 
     def dropped(self) -> int:
-        """How many were not let through since this was asked last."""
+        """How many were refused since the last call."""
         dropped, self._dropped = self._dropped, 0
         return dropped

@@ -16,7 +16,7 @@ WORKING: Final = 0.05
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-class AtWork:
+class CpuActivity:
     """Compares the processor time of one process between looks."""
 
     def __init__(self) -> None:

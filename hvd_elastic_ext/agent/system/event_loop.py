@@ -1,4 +1,4 @@
-"""Descriptors and what to do when they can be read or written: all that the agent ever waits for."""
+"""One poll for all descriptors of the agent."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final, Protocol
 Act = Callable[[], object]
 
 
-class Hall(Protocol):
-    """What a door needs of its slot."""
+class EventLoop(Protocol):
+    """What parts of the agent use of its loop."""
 
     def now(self) -> float: ...
     def watch(self, descriptor: int, act: Act, *, output: bool = False) -> None: ...
@@ -22,11 +22,11 @@ _READ: Final = selectors.EVENT_READ
 _WRITE: Final = selectors.EVENT_WRITE
 
 
-class Watches:
-    """Acts when there is something to do. Output may be left waiting; everything else never is."""
+class DescriptorLoop:
+    """Calls what is registered for each ready descriptor. Output can be held back."""
 
     def __init__(self) -> None:
-        # Not epoll, which takes no plain files: orders may come from one, and news go to one.
+        # Not epoll, which takes no regular files: standard input or output may be one.
         self._selector = selectors.PollSelector()
         self._reads: dict[int, Act] = {}
         self._writes: dict[int, Act] = {}
@@ -56,7 +56,7 @@ class Watches:
         self._update(descriptor)
 
     def hold_back(self, wanted: bool) -> None:
-        """Leave output where it is, or no longer."""
+        """Stop reading output, or go on."""
         if wanted == self._held_back:
             return
         self._held_back = wanted
@@ -67,7 +67,7 @@ class Watches:
         """Wait until there is something to do, for at most ``timeout`` seconds, and do it."""
         for key, events in self._selector.select(timeout):
             for event, acts in ((_WRITE, self._writes), (_READ, self._reads)):
-                # Whoever acts may close another's descriptor, or his own. Nothing is lost: what is ready stays so.
+                # A callback may close any descriptor. Nothing is lost: what is ready stays ready.
                 if events & event and self._key(key.fd) is key and key.fd in acts:
                     acts[key.fd]()
 

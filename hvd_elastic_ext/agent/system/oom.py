@@ -1,4 +1,4 @@
-"""Whether the kernel has killed for want of memory, as far as this process's cgroup, or else the machine, can tell."""
+"""Whether the kernel killed a process because memory ran out, by the counter of the cgroup or of the machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ class OutOfMemory:
     def __init__(self, proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> None:
         self._files = [*_of_cgroup(f"{proc}/self/cgroup", cgroups), f"{proc}/vmstat"]
         self._explained = 0
-        """As far as this the counter is explained by processes that have ended."""
+        """Up to here the counter is attributed to processes that have ended."""
 
     def explains(self, before: int) -> bool:
-        """Whether the end of a process is explained by it, :meth:`count` having been ``before`` when that began.
-
-        Each that the kernel has killed explains the end of one process.
-        """
+        """Whether one process was killed so, ``before`` being :meth:`count` at its start. Each count serves once."""
         first = max(before, self._explained)
         if self.count() <= first:
             return False
@@ -23,7 +20,7 @@ class OutOfMemory:
         return True
 
     def count(self) -> int:
-        """How many it has killed so far; 0 where that is unknown."""
+        """Processes killed so far; 0 where unknown."""
         for path in self._files:
             for words in _lines(path):
                 if len(words) == 2 and words[0] == "oom_kill" and words[1].isdigit():

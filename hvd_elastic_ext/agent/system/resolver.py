@@ -1,4 +1,4 @@
-"""What a name resolves to, asked of a child: the resolver may take its time, and the agent has none."""
+"""Resolves a name in a child: the resolver may block, and the agent must not."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import socket
 from collections.abc import Callable
 from typing import Final, NamedTuple, NoReturn
 
-from hvd_elastic_ext.agent.system.event_loop import Hall
+from hvd_elastic_ext.agent.system.event_loop import EventLoop
 from hvd_elastic_ext.agent.system.streams import CHUNK, close_all_but
 from hvd_elastic_ext.io import process_tree
 
 LIMIT_S: Final = 2.0
-"""How long a resolver may take."""
+"""Seconds that a resolver may take."""
 
 
 class Found(NamedTuple):
@@ -27,10 +27,10 @@ class Found(NamedTuple):
 class Lookup:
     """One question, which goes to ``then`` with its answer, within ``LIMIT_S``."""
 
-    def __init__(self, hall: Hall, name: str, *, then: Callable[[Found], None]) -> None:
-        self._hall = hall
+    def __init__(self, loop: EventLoop, name: str, *, then: Callable[[Found], None]) -> None:
+        self._loop = loop
         self._then = then
-        self._deadline = hall.now() + LIMIT_S
+        self._deadline = loop.now() + LIMIT_S
         self._said = b""
         self._reader, writer = os.pipe()
         try:
@@ -38,19 +38,19 @@ class Lookup:
                 _be_child(name, writer)
         finally:
             os.close(writer)
-        hall.watch(self._reader, self._read)
+        loop.watch(self._reader, self._read)
 
     def due(self) -> float:
         return self._deadline
 
     def tick(self) -> None:
-        if self._hall.now() >= self._deadline:
+        if self._loop.now() >= self._deadline:
             self._end(Found((), f"the resolver did not answer within {LIMIT_S:g} s"))
 
     def close(self) -> None:
         """Give up; ``then`` is not called any more."""
         if self._reader >= 0:
-            self._hall.unwatch(self._reader)
+            self._loop.unwatch(self._reader)
             os.close(self._reader)
             self._reader = -1
 
@@ -72,7 +72,7 @@ class Lookup:
 def _be_child(name: str, writer: int) -> NoReturn:
     try:
         process_tree.die_with_parent()
-        # Nobody has to end it, then, who might meet another process under its number.
+        # It ends by itself: a signal by number might hit another process.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, LIMIT_S)
         close_all_but((writer,))

@@ -1,4 +1,4 @@
-"""Lines, signals and news on descriptors, such that one poll waits for everything and no writing blocks."""
+"""Lines, signals and events on descriptors, for one poll and without blocking."""
 
 from __future__ import annotations
 
@@ -43,10 +43,7 @@ class Lines:
 
 
 class Outbox:
-    """News on their way out through ``descriptor``: kept in order, written as fast as they are read.
-
-    A reader that went away is no reason to stop: from then on all is dropped.
-    """
+    """Events on their way out through ``descriptor``, in order. Without a reader all are dropped."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -92,7 +89,7 @@ class Outbox:
 
 
 def heard(connection: socket.socket) -> bytes | None:
-    """What has come in, empty once the other end has hung up; None if nothing has."""
+    """What has come; empty at the end of the connection, None if nothing has come."""
     try:
         return connection.recv(CHUNK)
     except BlockingIOError:
@@ -101,8 +98,8 @@ def heard(connection: socket.socket) -> bytes | None:
         return b""
 
 
-def complain(problem: str) -> None:
-    """Write one line to standard error, unless nobody reads there: it is in the news as well."""
+def warn(problem: str) -> None:
+    """Write one line to standard error, unless it would block: the launcher gets it as an event, too."""
     poll = select.poll()
     poll.register(2, select.POLLOUT)
     with contextlib.suppress(OSError):
@@ -132,7 +129,7 @@ def close_all_but(kept: Iterable[int]) -> None:
 
 
 def silence() -> None:
-    """Point the standard streams at nothing, so that nobody waits for their end because of this process."""
+    """Point the standard streams at /dev/null, so that this process does not keep them open."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(nothing, descriptor)

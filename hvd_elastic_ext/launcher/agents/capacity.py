@@ -7,26 +7,26 @@ import resource
 from typing import Final, NamedTuple
 
 HOSTS_A_SECOND: Final = 128.0
-"""Heartbeats a second that the launcher takes in its stride."""
+"""Heartbeats a second that the launcher handles easily."""
 FIGURES_A_SECOND: Final = 48.0
-"""And of how many hosts it takes in figures."""
+"""Full heartbeats (with the figures of all processes) a second that it handles."""
 MOST_SELDOM: Final = 5
-"""Figures that are older than so many heartbeats are of little use."""
+"""At least one heartbeat in so many is full."""
 FILES_EACH: Final = 6
-"""Open files that a host costs: its connection, and what its agent's start hangs on."""
+"""Open files that a host costs: its connection, and the pipes of its agent's start."""
 FILES_WRITTEN: Final = 4
 """And a slot, where output goes to files: two by rank, and two by seat for what a process says before it has a rank."""
 FILES_OWN: Final = 256
-"""Files that the launcher has open itself, strangers at its port among them."""
+"""Files that the launcher has open itself, unauthenticated connections among them."""
 FILES_MOST: Final = 1 << 16
-"""Asked for at first. Where the kernel allows a milliard, programs that close all they might have take minutes."""
+"""The limit that is set at first. With a limit of 10⁹, programs that close all possible descriptors take minutes."""
 
 
 class Pace(NamedTuple):
     """``heartbeat_s``: seconds between two heartbeats of an agent.
 
-    ``figures_every``: one of so many tells of all of the host's processes how far they are; the others only say that
-    the agent is there, and of which process it has heard nothing.
+    ``figures_every``: one heartbeat of so many reports all processes of the host; the others only that the agent lives,
+    and which processes are silent.
     """
 
     heartbeat_s: float = 1.0
@@ -37,7 +37,7 @@ USUAL: Final = Pace()
 
 
 def pace(asked_s: float, *, timeout_s: float, hosts: int, progress_timeout_s: float | None = None) -> Pace:
-    """How often agents are to beat.
+    """How often agents send heartbeats.
 
     As often as was asked for, but more seldom from :data:`HOSTS_A_SECOND` hosts a second on, as far as three
     heartbeats still fit into the time after which silence is a failure. All of them with figures, but fewer from
@@ -55,14 +55,14 @@ def files_for(hosts: int, *, written: int = 0) -> int:
 
 
 def too_few_files(hosts: int, limit: int, *, written: int = 0) -> str | None:
-    """What is to be said where only ``limit`` files may be open; None if they will do."""
+    """What to tell the user where only ``limit`` files may be open; None if they suffice."""
     need = files_for(hosts, written=written)
     if need <= limit:
         return None
     who = f"{hosts} hosts and the output of {written} slots (--output-filename)" if written else f"{hosts} hosts"
     return (
         f"this process may open {limit} files and {who} need about {need}: "
-        f"not all of them will get in; raise the hard limit (ulimit -Hn {need}) and start again"
+        f"some will not connect; raise the hard limit (ulimit -Hn {need}) and start again"
     )
 
 

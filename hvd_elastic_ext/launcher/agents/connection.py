@@ -1,4 +1,4 @@
-"""Connections of the control port, from the moment that somebody knocks. Who may stay is the control's to say."""
+"""Connections of the control port, from accept to close."""
 
 from __future__ import annotations
 
@@ -10,60 +10,60 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.wire import LauncherWire, WireError
-from hvd_elastic_ext.io.peers import is_trusted, owner, way_to_tell
-from hvd_elastic_ext.launcher.agents.admission import Strangers, Verdict, most_for
-from hvd_elastic_ext.launcher.agents.poller import Switchboard
+from hvd_elastic_ext.io.peers import is_trusted, owner, owner_lookup
+from hvd_elastic_ext.launcher.agents.admission import Unauthenticated, Verdict, most_for
+from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 
 HELLO_S: Final = 5.0
-"""How long a connection may take to say who it is."""
+"""Seconds that a connection may take to authenticate."""
 MAX_UNPROVEN: Final = 32 << 20
-"""Bytes kept of all those together who have not said who they are."""
+"""Bytes kept of all connections without authentication together."""
 MAX_UNSENT: Final = 4 << 20
-"""Bytes that an agent may leave unread before it is hung up on."""
+"""Bytes that an agent may leave unread before it is disconnected."""
 
 _LOOK_AGAIN_S: Final = 0.02
 _NOTHING_LEFT_S: Final = 1.0
 
 
-class Desk(Protocol):
-    """What connections need of the control."""
+class SessionOwner(Protocol):
+    """What sessions use of the server."""
 
     key: bytes
     buffer: bytearray
     """Where connections read, one for all: it is filled and emptied within one call of the loop."""
-    switchboard: Switchboard
+    poller: DescriptorPoller
 
     def refuse(self, peer: str, reason: str) -> None:
-        """Count something that was turned away, and name it once."""
+        """Count a refusal, and log each kind once."""
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
-        """Give the session its host. Raises ``WireError`` if it is none of ours."""
+        """Give the session its host. Raises ``WireError`` if it is not an agent of this job."""
 
     def hear(self, session: Session, news: Mapping[str, Any]) -> None:
-        """Take in what an agent says. Raises ``WireError`` if it is no news."""
+        """Take an event of an agent. Raises ``WireError`` if it is none."""
 
-    def stumbled(self, session: Session, error: Exception) -> None:
-        """Log a defect of ours, met while something was taken in: with its traceback, once."""
+    def defect_met(self, session: Session, error: Exception) -> None:
+        """Log a defect of this program with its traceback, once."""
 
     def part(self, session: Session) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
 
 
 class Session:
-    """One connection: a stranger's until it has a ``host``. ``over`` is why it ends, or empty.
+    """One connection, authenticated once it has a ``host``. ``over``: why it ends, or empty.
 
-    ``heard`` is told how many bytes came in of a stranger.
+    ``heard`` gets the number of bytes that came before authentication.
     """
 
     def __init__(
-        self, desk: Desk, connection: socket.socket, peer: str, *, heard: Callable[[Session, int], None]
+        self, owner: SessionOwner, connection: socket.socket, peer: str, *, heard: Callable[[Session, int], None]
     ) -> None:
         self.host = self.agent = self.over = ""
         self.gone = asyncio.Event()
-        self._desk = desk
+        self._owner = owner
         self.peer = peer
         self._connection = connection
-        self._wire = LauncherWire(desk.key)
+        self._wire = LauncherWire(owner.key)
         self._unsent = bytearray()
         self._writing = False
         self._saying_goodbye = False
@@ -71,25 +71,22 @@ class Session:
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(HELLO_S, self._too_late)
         self._heard = heard
-        self._at_switchboard = False
+        self._at_poller = False
         connection.setblocking(False)
         self._loop.add_reader(connection.fileno(), self._read)
         self._write(self._wire.greeting)
 
     def become(self, host: str, agent: str) -> None:
-        """It is a stranger's no more: from here on the switchboard looks after it.
-
-        There all wait the longer the more there are, so that strangers are looked after by the loop itself.
-        """
+        """Mark it as authenticated: from now on the poller serves it, which pauses longer the more agents there are."""
         self.host, self.agent = host, agent
-        self._unplug()
-        self._at_switchboard = True
-        self._desk.switchboard.plug(self._connection.fileno(), self._ready)
+        self._stop_polling()
+        self._at_poller = True
+        self._owner.poller.add(self._connection.fileno(), self._ready)
         if self._writing:
             self._want_writing()
 
     def send(self, order: Mapping[str, Any]) -> bool:
-        """Send without waiting. False if this session has ended, or ends now because nobody reads."""
+        """Send without waiting. False if this session has ended, or ends now because the agent does not read."""
         if self.over:
             return False
         if len(self._unsent) > MAX_UNSENT:
@@ -101,20 +98,20 @@ class Session:
     def refuse(self, reason: str) -> None:
         """End, and count why."""
         if not self.over:
-            self._desk.refuse(self.peer, reason)
+            self._owner.refuse(self.peer, reason)
             self.hang_up(reason)
 
     def hang_up(self, reason: str) -> None:
-        """End at once. Whoever is told of it is told by the loop, later: this may be called while something is sent."""
+        """End at once. Closes in the next turn of the loop: this may be called while something is sent."""
         self.over = self.over or reason
         if not self._closing:
             self._closing = True
             self._loop.call_soon(self._close)
 
     def say_goodbye(self, reason: str) -> None:
-        """End once the other end has read everything and has hung up in turn.
+        """End once the other end has read everything and disconnects.
 
-        Closing while an agent talks would make its kernel throw away our last words.
+        Closing a socket with unread data would discard what was not delivered.
         """
         self.over = self.over or reason
         self._saying_goodbye = True
@@ -130,41 +127,41 @@ class Session:
         if self._closing:
             return
         try:
-            size = self._connection.recv_into(self._desk.buffer)
+            size = self._connection.recv_into(self._owner.buffer)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._lost(str(error.strerror))
             return
         if size == 0:
-            self._lost("the agent hung up")
+            self._lost("the agent disconnected")
             return
         if not self.host:
             self._heard(self, size)
         try:
-            for message in self._wire.feed(bytes(memoryview(self._desk.buffer)[:size])):
+            for message in self._wire.feed(bytes(memoryview(self._owner.buffer)[:size])):
                 self._take(message)
         except WireError as error:
             self.refuse(str(error))
         except Exception as error:  # noqa: BLE001 - a main loop
-            # What else was in this read is lost. Hung up on, the agent comes back and tells how things stand.
-            self._desk.stumbled(self, error)
+            # The rest of this read is lost. The agent reconnects and reports its state.
+            self._owner.defect_met(self, error)
             self.hang_up("a defect of hvd-elastic")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         if self.over:
             return
         if self.host:
-            self._desk.hear(self, message)
+            self._owner.hear(self, message)
         else:
             self._timer.cancel()
-            self._desk.admit(self, message)
+            self._owner.admit(self, message)
 
     def _write(self, data: bytes) -> None:
         waiting = bool(self._unsent)
         self._unsent += data
         if not waiting:
-            self._loop.call_soon(self._flush)  # with all else that is said to this agent in the same go
+            self._loop.call_soon(self._flush)  # together with all else for this agent in this turn
 
     def _flush(self) -> None:
         if self._closing:
@@ -184,17 +181,17 @@ class Session:
 
     def _want_writing(self) -> None:
         descriptor = self._connection.fileno()
-        if self._at_switchboard:
-            self._desk.switchboard.want_writing(descriptor, wanted=self._writing)
+        if self._at_poller:
+            self._owner.poller.want_writing(descriptor, wanted=self._writing)
         elif self._writing:
             self._loop.add_writer(descriptor, self._flush)
         else:
             self._loop.remove_writer(descriptor)
 
-    def _unplug(self) -> None:
+    def _stop_polling(self) -> None:
         descriptor = self._connection.fileno()
-        if self._at_switchboard:
-            self._desk.switchboard.unplug(descriptor)
+        if self._at_poller:
+            self._owner.poller.remove(descriptor)
         else:
             self._loop.remove_reader(descriptor)
             self._loop.remove_writer(descriptor)
@@ -203,47 +200,47 @@ class Session:
         if self.host:
             self.hang_up(reason)
         else:
-            self.refuse("it hung up before it said who it is")
+            self.refuse("it disconnected before authentication")
             self.hang_up(reason)
 
     def _close(self) -> None:
         self._timer.cancel()
-        self._unplug()
+        self._stop_polling()
         self._connection.close()
-        self._desk.part(self)
+        self._owner.part(self)
         self.gone.set()
 
     def _too_late(self) -> None:
-        self.refuse(f"it did not say who it is within {HELLO_S:g} s")
+        self.refuse(f"no authentication within {HELLO_S:g} s")
 
 
-class Door:
-    """Lets strangers in, a limited number at a time: a crowd of agents that come at once waits and is not sent away.
+class Acceptor:
+    """Accepts connections, a limited number without authentication at a time; many agents at once wait in the queue.
 
-    Those who only stand there give way: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
+    Which of them are closed first: see :mod:`hvd_elastic_ext.launcher.agents.admission`.
     """
 
-    def __init__(self, listener: socket.socket, desk: Desk) -> None:
+    def __init__(self, listener: socket.socket, owner: SessionOwner) -> None:
         self._listener = listener
-        self._desk = desk
+        self._owner = owner
         self._loop = asyncio.get_running_loop()
-        self._strangers = Strangers[Session]()
+        self._unauthenticated = Unauthenticated[Session]()
         self._again: asyncio.TimerHandle | None = None
         self._closed = False
         listener.setblocking(False)
         self._open()
 
     def close(self) -> tuple[Session, ...]:
-        """Let nobody in any more; those who have not said who they are."""
+        """Accept no more; return the sessions without authentication."""
         if not self._closed:
             self._shut()
             self._closed = True
             self._listener.close()
-        return self._strangers.all
+        return self._unauthenticated.all
 
     def settled(self, session: Session) -> None:
-        """``session`` has said who it is, or is gone: there is room for another."""
-        if self._strangers.remove(session) and self._again is not None:
+        """``session`` is authenticated or gone: there is room for another."""
+        if self._unauthenticated.remove(session) and self._again is not None:
             self._open()
 
     def _open(self) -> None:
@@ -263,49 +260,49 @@ class Door:
         self._again = self._loop.call_later(seconds, self._open)
 
     def _accept(self) -> None:
-        """One comes in. (The loop calls again while there are more: nobody who is inside has to wait for a crowd.)"""
+        """Accept one. (The loop calls again while there are more, so that others are served in between.)"""
         now, most = self._loop.time(), most_for(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        if not self._made_room(self._strangers.room(now, most)):
+        if not self._made_room(self._unauthenticated.room(now, most)):
             self._pause(_LOOK_AGAIN_S)
             return
         try:
             connection, (address, *_) = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
-        except OSError as error:  # no descriptors or no memory left: those who knock can wait
-            self._desk.refuse("everybody who knocks", str(error.strerror))
+        except OSError as error:  # no descriptors or no memory left: connections wait in the queue
+            self._owner.refuse("all new connections", str(error.strerror))
             self._pause(_NOTHING_LEFT_S)
             return
         peer, source = _source(connection, str(address))
         try:
             _notice_dead_peers(connection)
-            session = Session(self._desk, connection, peer, heard=self._kept)
-        except OSError:  # it has gone again, or there is nothing left to look after it with
+            session = Session(self._owner, connection, peer, heard=self._kept)
+        except OSError:  # it has disconnected, or nothing is left to serve it with
             connection.close()
             return
-        self._strangers.add(session, source, now)
+        self._unauthenticated.add(session, source, now)
 
     def _kept(self, session: Session, size: int) -> None:
-        self._strangers.keep(session, size)
-        while self._strangers.kept > MAX_UNPROVEN:
-            self._made_room(self._strangers.heaviest())
+        self._unauthenticated.keep(session, size)
+        while self._unauthenticated.kept > MAX_UNPROVEN:
+            self._made_room(self._unauthenticated.heaviest())
 
     def _made_room(self, verdict: Verdict[Session]) -> bool:
         if verdict.out is not None:
             verdict.out.refuse(verdict.reason)
-            self._strangers.remove(verdict.out)
+            self._unauthenticated.remove(verdict.out)
         return not verdict.wait
 
 
 def _source(connection: socket.socket, address: str) -> tuple[str, str]:
-    """What a connection's other end is called, and what counts as the place that it comes from.
+    """Name and source of a connection's other end.
 
-    Within this machine that is the user, who has as many addresses as he likes; empty for our own, and root.
+    Within this machine the source is the user, who has many addresses; empty for this user and root.
     """
     try:
         within = address.startswith("127.") or address == connection.getsockname()[0]
-        way = way_to_tell() if within else None
-    except OSError:  # it has gone again, or there is nothing left to ask with
+        way = owner_lookup() if within else None
+    except OSError:  # it has disconnected, or nothing is left to ask with
         way = None
     if way is None:
         return address, address
@@ -316,7 +313,7 @@ def _source(connection: socket.socket, address: str) -> tuple[str, str]:
 
 
 def _notice_dead_peers(connection: socket.socket) -> None:
-    """Silence is judged by the driver; this only keeps the connection of a machine that is no more from staying."""
+    """Close connections of machines that are gone. Silent agents are the driver's subject."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 6}.items():
         if hasattr(socket, name):

@@ -17,7 +17,7 @@ LARGEST: Final = LONGEST_INPUT - (64 << 10)
 _NOT_EXPORTED: Final = re.compile(
     r"BASH_FUNC.*|.*\(\)|OLDPWD|HOROVOD_(RANK|SIZE|(LOCAL|CROSS)_(RANK|SIZE)|GLOO_RENDEZVOUS.*)"
 )
-"""Shell functions, what is the launcher's own, and what a process learns from its door."""
+"""Shell functions, what is the launcher's own, and what a process learns at the rendezvous."""
 
 CRASHING: Final[Mapping[str, str]] = {
     "HOROVOD_AUTOTUNE": "Horovod crashes on the first resize with autotuning (horovod#2835)",
@@ -64,7 +64,7 @@ def _is_on(text: str) -> bool:
 def job_env(environ: Mapping[str, str], tuning: Mapping[str, str], *, hook: str) -> dict[str, str]:
     """Environment of every process of a job: the launcher's own, Horovod's options, and ours.
 
-    There may be secrets in it, so it reaches agents on their standard input only.
+    It may hold secrets, so agents get it on standard input only.
 
     ``hook`` is the folder of the import hook, which goes first on ``PYTHONPATH``.
     """

@@ -1,9 +1,8 @@
-"""Many descriptors behind one: what becomes readable or writable is looked after in batches.
+"""Serves many descriptors in batches.
 
-A loop that wakes for every heartbeat of hundreds of agents spends more on waking
-than on reading. Here it wakes once for all that came in a short while, which is
-the longer the more there are: never more than :data:`MAX_PAUSE_S`, and nothing
-at all in a small job.
+A loop that wakes for every heartbeat of hundreds of agents spends more on waking than on reading. Here it wakes once
+for all that came during a pause. The pause grows with the number of descriptors, up to :data:`MAX_PAUSE_S`; a small
+job has none.
 """
 
 from __future__ import annotations
@@ -15,21 +14,21 @@ from typing import Final
 
 MAX_PAUSE_S: Final = 0.05
 PAUSE_EACH_S: Final = 80e-6
-"""What each descriptor adds to the pause, as long as that is not reached: 5 ms for 64 agents, 41 ms for 512."""
+"""What each descriptor adds to the pause: 5 ms for 64 agents, 41 ms for 512."""
 CALM_MAX_PAUSE_S: Final = 0.1
-"""The longest that anything waits because of this: when all is calm, so that only the first word after that does."""
+"""The longest pause while only heartbeats are expected."""
 CALM_PAUSE_EACH_S: Final = 200e-6
 
 _LEAST_PAUSE_S: Final = 0.001
 _BATCH: Final = 64
 
 
-class Switchboard:
+class DescriptorPoller:
     """Calls ``act(events)`` of each descriptor that is ready, in the loop it was made in."""
 
     def __init__(self) -> None:
         self.calm = False
-        """Nothing but heartbeats is to be expected."""
+        """Only heartbeats are expected."""
         self._loop = asyncio.get_running_loop()
         self._epoll = select.epoll()
         self._acts: dict[int, Callable[[int], None]] = {}
@@ -39,17 +38,17 @@ class Switchboard:
         self._loop.add_writer(self._epoll.fileno(), _nothing)
         self._listen()
 
-    def plug(self, descriptor: int, act: Callable[[int], None]) -> None:
-        """Look after ``descriptor``'s reading."""
+    def add(self, descriptor: int, act: Callable[[int], None]) -> None:
+        """Serve ``descriptor`` when it can be read."""
         self._acts[descriptor] = act
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def want_writing(self, descriptor: int, *, wanted: bool) -> None:
-        """Look after its writing, too, or not any more."""
+        """Serve it when it can be written, too, or no longer."""
         self._epoll.modify(descriptor, select.EPOLLIN | select.EPOLLOUT if wanted else select.EPOLLIN)
 
-    def unplug(self, descriptor: int) -> None:
-        """To be called before ``descriptor`` is closed, and never within an ``act``."""
+    def remove(self, descriptor: int) -> None:
+        """Call it before ``descriptor`` is closed, and never within an ``act``."""
         del self._acts[descriptor]
         self._epoll.unregister(descriptor)
 
@@ -71,12 +70,12 @@ class Switchboard:
             self._look_again_after(count)
 
     def _look_again(self) -> None:
-        """As long as there is something after every pause, nothing else is needed than the next pause."""
+        """Serve what came during the pause; pause again while there is something."""
         self._again = None
         count = _BATCH
         try:
             count = self._serve()
-        finally:  # whatever an act has raised: the others are to be heard
+        finally:  # an act may have raised: the others must be served
             if count:
                 self._look_again_after(count)
             else:
@@ -86,7 +85,7 @@ class Switchboard:
         self._again = self._loop.call_later(self._pause(count), self._look_again)
 
     def _pause(self, count: int) -> float:
-        """How long to pause after having served so many; not at all while there is more."""
+        """Seconds to pause after serving so many; 0 while there is more."""
         if count == _BATCH:
             return 0.0
         if self.calm:

@@ -1,11 +1,8 @@
-"""The launcher's one port: a session with every agent, over which news come in and orders go out.
+"""The launcher's control port: a session with every agent; events come in and orders go out.
 
-Frames are those of :mod:`hvd_elastic_ext.core.wire`. Whoever is not signed with
-the job's key is shown the door, counted and named once; whoever belongs here is
-handed to the driver as a :data:`ControlEvent`. Everything happens in the
-driver's own loop and nothing waits: a handler that takes its time holds back
-reading, and an agent that does not read is hung up on. It comes again, and what
-it has missed is told anew, since orders follow from the state of things.
+Frames are those of :mod:`hvd_elastic_ext.core.wire`. Connections without the job's key are refused, counted and logged
+once; agents reach the driver as :data:`ControlEvent`. All runs in the driver's loop and nothing waits: a slow handler
+delays reading, and an agent that does not read is disconnected. It reconnects, and orders follow from the state.
 """
 
 from __future__ import annotations
@@ -24,14 +21,14 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import name_error
 from hvd_elastic_ext.core.wire import WireError
 from hvd_elastic_ext.launcher.agents.capacity import USUAL, Pace
-from hvd_elastic_ext.launcher.agents.connection import Door, Session
-from hvd_elastic_ext.launcher.agents.poller import Switchboard
+from hvd_elastic_ext.launcher.agents.connection import Acceptor, Session
+from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import slot_number
 
 log = logging.getLogger(__name__)
 
 LINGER_S: Final = 2.0
-"""How long :meth:`Control.stop` waits for agents to take their last orders and hang up."""
+"""Seconds that :meth:`Control.stop` waits for agents to read their last orders and disconnect."""
 
 _READ: Final = 64 << 10
 _BACKLOG: Final = 4096
@@ -61,7 +58,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What an agent says; ``news["event"]`` is a string, the rest is unchecked."""
+    """An event of an agent; ``news["event"]`` is a string, the rest is unchecked."""
 
     host: str
     news: Mapping[str, Any]
@@ -69,7 +66,7 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """An agent has met a launcher of this job with a higher ``incarnation``: this one has nothing to say any more."""
+    """An agent has met a launcher of this job with a higher ``incarnation``: this one must end."""
 
     incarnation: int
 
@@ -84,8 +81,8 @@ class Control:
     welcome; :meth:`set_pace` changes the former. ``ports``, by address, are those of
     an earlier launcher, where its agents look for it: taken again if they are free. ``on_event`` is called in the
     loop, too; it may send and drop. Should it raise, that is logged as a defect
-    and the agent hung up on: it comes again and tells everything anew.
-    ``refused`` counts what was turned away, by reason.
+    and the agent disconnected: it reconnects and reports its state.
+    ``refused`` counts refusals by reason.
     """
 
     def __init__(
@@ -103,7 +100,7 @@ class Control:
         self.key = key
         self._before = dict(ports or {})
         self.buffer = bytearray(_READ)
-        self.switchboard: Switchboard
+        self.poller: DescriptorPoller
         self._job = job
         self._incarnation = incarnation
         self._on_event = on_event
@@ -111,10 +108,10 @@ class Control:
         self.orphan_grace_s = orphan_grace_s
         self._sessions: dict[str, Session] = {}
         self._newest: dict[str, str] = {}
-        """By host, the agent that came last."""
+        """By host, the newest agent."""
         self._replaced: set[tuple[str, str]] = set()
-        """Agents that another one of their host came after. Let in again, the two would oust one another for ever."""
-        self._doors: dict[str, tuple[Door, int]] = {}
+        """Agents replaced by another of their host. If they came back, the two would replace each other for ever."""
+        self._acceptors: dict[str, tuple[Acceptor, int]] = {}
         self._stopping = False
         self._named: set[tuple[str, str]] = set()
 
@@ -125,7 +122,7 @@ class Control:
         except OSError as error:
             why = error.strerror or error
             raise UsageError(f"the launcher cannot listen on {address} port {port}: {why}; choose another") from None
-        self.switchboard = Switchboard()
+        self.poller = DescriptorPoller()
         return self._open(address, listener)
 
     def listen(self, address: str) -> int:
@@ -133,26 +130,26 @@ class Control:
 
         An address that is listened on already stays as it is. Raises ``OSError`` for one that is not ours.
         """
-        if address in self._doors:
-            return self._doors[address][1]
-        port = next(iter(self._doors.values()))[1]
+        if address in self._acceptors:
+            return self._acceptors[address][1]
+        port = next(iter(self._acceptors.values()))[1]
         return self._open(address, _listener(address, *self._earlier(address), port, 0))
 
     @property
     def ports(self) -> dict[str, int]:
         """Where it listens, by address."""
-        return {address: port for address, (_, port) in self._doors.items()}
+        return {address: port for address, (_, port) in self._acceptors.items()}
 
     def _earlier(self, address: str) -> list[int]:
         return [self._before[address]] if address in self._before else []
 
     def _open(self, address: str, listener: socket.socket) -> int:
         port = int(listener.getsockname()[1])
-        self._doors[address] = (Door(listener, self), port)
+        self._acceptors[address] = (Acceptor(listener, self), port)
         return port
 
     def set_pace(self, pace: Pace) -> None:
-        """Have every agent beat so often from now on: those that are there, and those to come."""
+        """Set how often agents send heartbeats, present and later ones."""
         if pace == self.pace:
             return
         self.pace = pace
@@ -161,7 +158,7 @@ class Control:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Those with a session."""
+        """Hosts with a session."""
         return tuple(host for host, session in self._sessions.items() if not session.over)
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
@@ -174,15 +171,15 @@ class Control:
         return session is not None and session.send(order)
 
     def drop(self, host: str, reason: str) -> None:
-        """Hang up on ``host``, unsent orders and all; ``AgentLost`` follows. It may come again."""
+        """Disconnect ``host``; unsent orders are lost and ``AgentLost`` follows. It may reconnect."""
         session = self._sessions.get(host)
         if session is not None:
             session.hang_up(reason)
 
     async def stop(self) -> None:
-        """Hang up on everybody once they have their last orders. There are no events from here on."""
+        """Disconnect all agents once they have read their last orders. No events follow."""
         self._stopping = True
-        strangers = tuple(stranger for door, _ in self._doors.values() for stranger in door.close())
+        strangers = tuple(session for acceptor, _ in self._acceptors.values() for session in acceptor.close())
         sessions = (*strangers, *self._sessions.values())
         for session in strangers:
             session.hang_up(_STOPS)
@@ -193,11 +190,11 @@ class Control:
         for session in sessions:
             session.hang_up(_STOPS)
         await _all_gone(sessions)
-        if self._doors:
+        if self._acceptors:
             await asyncio.sleep(0)  # sessions that others have replaced close now
-            self.switchboard.close()
+            self.poller.close()
         if self.refused:
-            log.warning("control port: turned away in all: %s", counted(self.refused))
+            log.warning("control port: refused in all: %s", counted(self.refused))
 
     # --- what sessions need: see Desk ---------------------------------------------------------------
 
@@ -207,13 +204,13 @@ class Control:
             self._named.add((peer, reason))
             log.warning("control port: refused %s: %s", peer, reason)
 
-    def stumbled(self, session: Session, error: Exception) -> None:
+    def defect_met(self, session: Session, error: Exception) -> None:
         self.refused[f"a defect of hvd-elastic ({type(error).__name__})"] += 1
         defect = f"a defect of hvd-elastic: {type(error).__name__}: {error}"
         if ("", defect) not in self._named and len(self._named) < _MAX_NAMED:
             self._named.add(("", defect))
             who = session.host or session.peer
-            log.error("%s is hung up on, to tell everything anew: %s", who, defect, exc_info=error)
+            log.error("%s is disconnected, to reconnect and report its state: %s", who, defect, exc_info=error)
 
     def admit(self, session: Session, hello: Mapping[str, Any]) -> None:
         problem = hello_error(hello, job=self._job)
@@ -249,7 +246,7 @@ class Control:
         return {"do": "welcome", "incarnation": self._incarnation, **times}
 
     def _end(self, session: Session, hello: Mapping[str, Any]) -> None:
-        """Have an agent end that comes back after another one of its host: both would start processes there."""
+        """End an agent that comes back after another of its host: both would start processes there."""
         why = "its host has a newer agent"
         self.refuse(f"an agent of {hello['host']}", why)
         session.send(self._welcome)
@@ -270,11 +267,11 @@ class Control:
             return
         if older.over or older.agent != agent:
             self._tell(AgentLost(host, older.over or "another agent has taken its place"))
-        older.hang_up("it has connected again")
+        older.hang_up("it has reconnected")
 
     def _settled(self, session: Session) -> None:
-        for door, _ in self._doors.values():
-            door.settled(session)
+        for acceptor, _ in self._acceptors.values():
+            acceptor.settled(session)
 
     def _tell(self, event: ControlEvent) -> None:
         if not self._stopping:
@@ -298,7 +295,7 @@ async def _all_gone(sessions: tuple[Session, ...]) -> None:
 
 
 def counted(refused: Mapping[str, int]) -> str:
-    """How often somebody was turned away, by reason, the most frequent first. Pure."""
+    """Refusals by reason, the most frequent first. Pure."""
     return "; ".join(f"{count} × {reason}" for reason, count in Counter(refused).most_common())
 
 

@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any, Final, NamedTuple
 
 from hvd_elastic_ext.core.errors import JobFailed
-from hvd_elastic_ext.io.background_calls import Aside
+from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.environment import interface_of, unfit
 from hvd_elastic_ext.launcher.agents.server import Control
 from hvd_elastic_ext.launcher.job.interfaces import interface_addresses, interface_towards, is_this_machine
@@ -55,7 +55,7 @@ class Reach:
         self.outward: str | None = None
         """Interface through which hosts elsewhere are reached, while there are some."""
         self._inward: str | None = None
-        self._lookups = Aside()
+        self._lookups = BackgroundCalls()
 
     async def begin(self, first: str) -> None:
         """Listen where the host ``first`` comes in. Raises ``JobFailed`` if no given interface is there."""

@@ -17,7 +17,7 @@ from typing import Any
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
 from hvd_elastic_ext.core.journal import Journal
-from hvd_elastic_ext.launcher.agents.transports.transports import ToPods
+from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import why_not as why_not_mpirun
 from hvd_elastic_ext.launcher.job import runs
@@ -65,7 +65,7 @@ class Job:
         self._dormant: Dormant | None = None
         self._stop: Interrupted | None = None
         """Somebody has told the job to end."""
-        self._pods = ToPods.found() if settings.rsh == "pod" else None
+        self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._find_releases()
         if settings.engine == "mpirun" and (problem := why_not_mpirun()) is not None:
             raise UsageError(problem)

@@ -25,7 +25,13 @@ from hvd_elastic_ext.launcher.agents.capacity import Pace, pace, raise_file_limi
 from hvd_elastic_ext.launcher.agents.environment import job_env, seat_env
 from hvd_elastic_ext.launcher.agents.server import AgentJoined, AgentLost, Control, ControlEvent, News, Superseded
 from hvd_elastic_ext.launcher.agents.transports.launches import Launches
-from hvd_elastic_ext.launcher.agents.transports.transports import ToPods, end_line, join_line, ssh_of, transport_of
+from hvd_elastic_ext.launcher.agents.transports.transports import (
+    PodTransport,
+    end_line,
+    join_line,
+    ssh_of,
+    transport_of,
+)
 from hvd_elastic_ext.launcher.driver import events
 from hvd_elastic_ext.launcher.driver.driver import Driver
 from hvd_elastic_ext.launcher.driver.events import (
@@ -90,7 +96,7 @@ class Conductor:
         saving: Saving,
         desk: Desk,
         console: Console,
-        pods: ToPods | None,
+        pods: PodTransport | None,
         recorder: Recorder | None = None,
     ) -> None:
         self._settings, self._feed, self._clock = settings, feed, clock
@@ -161,7 +167,7 @@ class Conductor:
             at = self.driver.look()
             if at is None:
                 return
-            self._control.switchboard.calm = self.driver.job.calm
+            self._control.poller.calm = self.driver.job.calm
             self._see_standstill(since=begun)
             await self._something_new(until=at)
 

@@ -28,7 +28,7 @@ from typing import Any, Final, Protocol, TypeVar
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Transient, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.io.background_calls import Aside
+from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import Act, Decision, Limits, Night
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delete
@@ -148,7 +148,7 @@ class Releases:
         self._task: asyncio.Task[None] | None = None
         self._under_way: asyncio.Future[Any] | None = None
         """A call in its thread, which goes on whatever becomes of who waits for it."""
-        self._aside = Aside()
+        self._aside = BackgroundCalls()
 
     async def began(self) -> None:
         """The launcher has started."""

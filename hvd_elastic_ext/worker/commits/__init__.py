@@ -1,7 +1,6 @@
 """A commit: one point in time as bytes, in memory that may outlive the process.
 
-Belongs here: where commits lie, how they are staged and sealed, how trees become
-bytes and come back, who hands memory down.
+Belongs here: where commits lie, how they are staged and sealed, and which memory they lie in.
 
-Never here: what a State holds, other ranks, or when a commit is taken.
+Never here: what a State holds and how values are written, other ranks, or when a commit is taken.
 """

@@ -86,7 +86,7 @@ class MPIComms(Comms):
         if self._peer_lost and standby.current().fixed_world:
             self._comm.Abort(START_AGAIN)
         if self._peer_lost:
-            sys.stderr.write("hvd-elastic: a peer was lost; an MPI world cannot be formed anew, so the job ends\n")
+            sys.stderr.write("hvd-elastic: a peer was lost; an MPI world cannot form again, so the job ends\n")
             sys.stderr.flush()
             self._comm.Abort(1)
         for name in list(self._pending):

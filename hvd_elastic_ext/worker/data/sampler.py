@@ -175,7 +175,7 @@ class ElasticSampler(StockSampler):  # type: ignore[misc]
         if self.rank == 0 and not self._warned:
             self._warned = True
             warnings.warn(
-                f"ElasticSampler: epoch {self.epoch} has been consumed and is dealt again, in the same order; "
+                f"ElasticSampler: epoch {self.epoch} is complete and starts again in the same order; "
                 f"call set_epoch({self.epoch + 1}) after the loop for the next epoch",
                 stacklevel=4,
             )

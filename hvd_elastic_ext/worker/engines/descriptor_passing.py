@@ -69,6 +69,6 @@ def _read(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         piece = connection.recv(size - len(data))
         if not piece:
-            raise ConnectionResetError("the other side has gone")
+            raise ConnectionResetError("the other side is gone")
         data += piece
     return bytes(data)

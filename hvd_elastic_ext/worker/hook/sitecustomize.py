@@ -70,7 +70,7 @@ def _hooks() -> Mapping[str, Callable[[ModuleType], None]]:
     except Exception as error:
         # Without the patches this process would train alone, unnoticed.
         raise ImportError(
-            f"hvd-elastic: this Python ({sys.executable}) cannot load what lets a process wait for its job "
+            f"hvd-elastic: this Python ({sys.executable}) cannot load the hook that joins a process to its job "
             f"({type(error).__name__}: {error}); install hvd-elastic-ext into it"
         ) from error
     return HOOKS

@@ -1,9 +1,8 @@
-"""A State of the user's own, kept by what it saves.
+"""A State of the user's own, committed by what its ``save`` saves.
 
-Such a State has ``save`` and ``restore`` of its own, and keeps what it saved in
-attributes that nobody can name beforehand. They are found by watching: whatever
-``save`` assigns or changes. Committed with every save and put back before every
-``restore``, they make any such pair exact, whether or not it copies deeply.
+Such a State has ``save`` and ``restore`` of its own. The names of the attributes in which it saves are not known, so
+they are found: every attribute that ``save`` assigns or changes. They are committed with every save and put back
+before every ``restore``. So any such pair is exact, whether or not it copies deeply.
 """
 
 from __future__ import annotations
@@ -26,19 +25,19 @@ from hvd_elastic_ext.worker.parts import state_dicts
 log = logging.getLogger(__name__)
 
 LIVE = (nn.Module, optim.Optimizer)
-"""What no snapshot holds: an attribute with one of these in it is the State's own business."""
+"""No snapshot holds these: only copies of models are committed, by their state."""
 
 PROBED: Final = 1000
-"""Of longer lists only so many items are looked at for models."""
+"""Items of a list that are searched for models."""
 
 HEAVY: Final = 1 << 20
-PATIENCE: Final = 6
-"""An attribute of more bytes than :data:`HEAVY`, tensors apart, is looked at so often only: looking means copying."""
+MOST_LOOKS: Final = 6
+"""An attribute of more bytes than :data:`HEAVY`, without tensors, is compared this often only: each time copies it."""
 
 
 @dataclass(frozen=True)
 class Content:
-    """What an attribute held: equal to another if nothing has been changed since."""
+    """What an attribute held. Equal to another one if nothing has changed."""
 
     data: str
     tensors: list[Tensor] = field(compare=False)
@@ -46,10 +45,10 @@ class Content:
 
 
 class SnapshotPart:
-    """The attributes of ``value`` in which its own ``save`` keeps things.
+    """The attributes of ``value`` in which its own ``save`` saves.
 
     ``save``, ``restore`` and ``sync`` are the user's; ``sync`` is None if it is only Horovod's own.
-    ``merged`` are attributes of which ``sync`` gets to see each rank's own.
+    ``merged`` names attributes whose value on this rank ``sync`` needs.
     """
 
     firm = False
@@ -84,7 +83,7 @@ class SnapshotPart:
         assigned = self._save_watched()
         for name, value in vars(self.value).items():
             if name in assigned or (name in contents and contents[name] != _content(value)):
-                # A model that was put there just now is a copy; one that was there before is the State's own.
+                # A model that save has just put there is a copy; one that was there before is live.
                 self._found(name, contents.get(name), fresh=name in assigned and value is not before.get(name))
             elif name in contents:
                 self._nothing_new(name, contents[name])
@@ -93,7 +92,7 @@ class SnapshotPart:
         return state_dicts.apart({name: value for name, value in saved.items() if self._is_kept(name, value, live)})
 
     def assigned(self, name: str) -> None:
-        """``value.name`` has been assigned to; while saving, that is where things are saved."""
+        """``value.name`` has been assigned. During a save this marks it as saved."""
         if self._assigned is not None and name not in self._ignored:
             self._assigned.add(name)
 
@@ -122,18 +121,18 @@ class SnapshotPart:
         return self._sync is not None
 
     def sync(self) -> None:
-        """The user's own sync, among ranks that have just been restored from one commit."""
+        """Run the user's own sync, after all ranks were restored from one commit."""
         for name, value in self._own.items():
             setattr(self.value, name, value)
         if self._sync is not None:
             self._sync()
 
     def _is_watched(self, name: str) -> bool:
-        """False if it is known whether things are saved in ``name``."""
-        return name not in self._ignored and name not in self._names and self._same.get(name, 0) < PATIENCE
+        """Whether it is still open if ``save`` saves in ``name``."""
+        return name not in self._ignored and name not in self._names and self._same.get(name, 0) < MOST_LOOKS
 
     def _save_watched(self) -> set[str]:
-        """Let the State save; the attributes it assigned to."""
+        """Run the user's save, and return the attributes that it assigned."""
         assigned: set[str] = set()
         self._assigned = assigned
         try:
@@ -143,7 +142,7 @@ class SnapshotPart:
         return assigned
 
     def _found(self, name: str, content: Content | None, *, fresh: bool) -> None:
-        """From now on ``name`` is known as one of those in which things are saved."""
+        """``save`` saves in ``name``."""
         if name not in self._names and content is not None:
             self._first[name] = content
         self._names.add(name)
@@ -155,7 +154,7 @@ class SnapshotPart:
             self._same[name] = self._same.get(name, 0) + 1
 
     def _live(self) -> frozenset[int]:
-        """The models and optimizers that are the State's own, whatever else they have been put into."""
+        """The ids of the State's live models and optimizers."""
         found: set[int] = set()
         for name, value in vars(self.value).items():
             items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
@@ -164,7 +163,7 @@ class SnapshotPart:
         return frozenset(found)
 
     def _is_kept(self, name: str, value: Any, live: frozenset[int]) -> bool:
-        """Whether what is saved in ``name`` can be committed; what cannot is said once."""
+        """Whether what is saved in ``name`` can be committed. If not, a warning says so once."""
         is_copy = name in self._copies and not any(_is_live(node) and id(node) in live for node in _nodes(value))
         if is_copy if isinstance(value, nn.Module) else is_fit(value):
             return True
@@ -183,7 +182,7 @@ def _is_live(node: object) -> bool:
 
 
 def _content(value: Any) -> Content | None:
-    """What an attribute holds, for comparison; None for what cannot be saved, or is live."""
+    """What an attribute holds, for comparison; None if it cannot be committed."""
     tensors: list[Tensor] = []
     try:
         data = write(value, tensors)
@@ -193,7 +192,7 @@ def _content(value: Any) -> Content | None:
 
 
 def _nodes(value: Any) -> Iterator[Any]:
-    """The objects that ``value`` is made of: something equal put in their place is a change, too."""
+    """The objects that ``value`` consists of: an equal object in their place is a change."""
     seen: set[int] = set()
     waiting = [value]
     while waiting:
@@ -208,7 +207,7 @@ def _nodes(value: Any) -> Iterator[Any]:
 
 
 def _version(node: Any) -> int:
-    """Grows whenever torch writes to a tensor; where that is not counted, nothing is known to have been written."""
+    """The number of torch's writes to a tensor; 0 if torch does not count them."""
     return node._version if isinstance(node, Tensor) and not node.is_inference() else 0
 
 

@@ -1,8 +1,7 @@
-"""What a State is made of: each part says its live state, and takes one.
+"""The parts of a State: each captures its live state, and restores a committed one.
 
-What a part says holds its live tensors: they are copied once, by the commit
-buffer. What it is given back are tensors of the commit's own memory, or copies
-of them, as it asks for.
+A captured tree holds the live tensors; the commit buffer copies them once. A part restores from tensors in the
+commit's memory, or from copies of them (``borrows``).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from hvd_elastic_ext.worker.parts import state_dicts
 
 @runtime_checkable
 class Stateful(Protocol):
-    """Anything that can say and take its state: schedulers, gradient scalers, samplers, the user's own."""
+    """An object that gives and loads its state: schedulers, gradient scalers, samplers, the user's own."""
 
     def state_dict(self) -> Any: ...
 
@@ -37,33 +36,33 @@ class Part(Protocol):
     value: Any
 
     firm: bool
-    """Ranks that hold the same commit hold these tensors alike, whatever the user does."""
+    """Ranks that hold the same commit have equal tensors here, whatever the user does."""
 
     borrows: bool
-    """:meth:`restore` only copies out of the tensors it is given; else it is given tensors to keep."""
+    """:meth:`restore` copies from the tensors it gets. Otherwise it gets copies, and keeps them."""
 
     reload: bool
-    """Load after every sync, also where nothing was received: loading does what a new world asks for."""
+    """Load after every sync, also if nothing was received: loading adapts the part to the new world."""
 
     def capture(self) -> Any:
         """Return the live state as a tree; its tensors may be the live ones."""
 
     def restore(self, tree: Any) -> None:
-        """Make the live state what ``tree`` is. Raises :class:`Permanent` if it cannot be."""
+        """Make the live state equal to ``tree``. Raises :class:`Permanent` if that is not possible."""
 
     def settle(self) -> None:
         """Forget what was under way when the last world ended. Called on every rank after each roll-back and sync."""
 
 
 class _Usual:
-    """What most parts are like."""
+    """Defaults of most parts."""
 
     firm = False
     borrows = False
     reload = False
 
     def settle(self) -> None:
-        """Nothing is under way."""
+        """Nothing to forget."""
 
 
 class StatefulPart(_Usual):
@@ -82,7 +81,7 @@ class StatefulPart(_Usual):
 
 
 class GeneratorPart(_Usual):
-    """A random generator of the user's own, as loaders are given: it stays the same object, and is shared."""
+    """A random generator of the user's own, such as a loader has. It stays the same object, and all ranks share it."""
 
     def __init__(self, value: torch.Generator) -> None:
         self.value = value
@@ -95,12 +94,12 @@ class GeneratorPart(_Usual):
 
 
 class ScalerPart(StatefulPart):
-    """A gradient scaler. What it found out about the interrupted step's gradients is forgotten."""
+    """A gradient scaler. It forgets what it found in the gradients of the interrupted step."""
 
     value: torch.amp.GradScaler
 
     def restore(self, tree: Any) -> None:
-        if tree or not self.value.is_enabled():  # one that is off has nothing to take
+        if tree or not self.value.is_enabled():  # a disabled one has no state
             self.value.load_state_dict(tree)
 
     def settle(self) -> None:
@@ -116,7 +115,7 @@ class ModelPart(_Usual):
 
     def __init__(self, value: nn.Module) -> None:
         self.value = value
-        # Uncopied parameters tell themselves from buffers; a module with a state_dict of its own may not give them.
+        # keep_vars gives parameters, not copies: they differ from buffers. A state_dict of the user may not have it.
         self._options: dict[str, Any] = {"keep_vars": True} if _takes(value.state_dict, "keep_vars") else {}
 
     def capture(self) -> Any:
@@ -139,10 +138,10 @@ class ModelPart(_Usual):
 
 
 class OptimizerPart:
-    """An optimizer, kept whole: state, parameter groups, and what belongs to which parameter.
+    """An optimizer: state, parameter groups, and which state belongs to which parameter.
 
-    Groups that were added or removed since are removed or added again; a
-    newcomer gets them by the names of their parameters.
+    A roll-back removes groups that were added, and adds groups that were removed; a newcomer gets them by the names of
+    their parameters.
     """
 
     firm = True
@@ -178,10 +177,7 @@ class OptimizerPart:
         self._reserve.drop()
 
     def expected(self) -> list[Tensor]:
-        """Parameters like which state will come with the first step, as far as that can be told; once for each tensor.
-
-        None once it is there.
-        """
+        """A parameter for each tensor of its size that the first step will create, as far as known; none after it."""
         if self.value.state:
             return []
         return [
@@ -193,7 +189,7 @@ class OptimizerPart:
         ]
 
     def make_ready(self) -> list[Tensor]:
-        """Have tensors for the expected state; those that were made, whose memory is still to be found."""
+        """Allocate tensors for the expected state, and return them."""
         return self._reserve.stock(self.expected())
 
     def _load(self, state_dict: dict[str, Any], parameters: list[Tensor]) -> None:
@@ -318,7 +314,7 @@ def _fit_buffers(model: nn.Module, committed: Mapping[str, Any]) -> None:
 
 
 def _demand_same_tensors(live: Mapping[str, Any], committed: Mapping[str, Any], *, keys: Collection[str]) -> None:
-    """Loading would say it less clearly, or make one type of number another."""
+    """The error of loading is less clear, and loading converts types of numbers."""
     for key in [key for key in (*committed, *live) if key in keys or (key in live) != (key in committed)]:
         here, there = live.get(key), committed.get(key)
         if isinstance(here, Tensor) and isinstance(there, Tensor):

@@ -116,7 +116,7 @@ class Link:
             return
         line = json.dumps({"say": what, **fields}, separators=(",", ":"), default=str).encode() + b"\n"
         if len(line) > LONGEST_SAID:
-            log.warning("%d bytes are too much to say %r with; nothing is said", len(line), what)
+            log.warning("a message %r of %d bytes is too long and is dropped", what, len(line))
             return
         droppable = what in ("record", "beat")
         if not self._lock.acquire(timeout=1.0):  # a signal handler interrupted a message of this thread
@@ -210,7 +210,7 @@ class Link:
             del self._received[: end + 1]
             self._hear(line)
         if len(self._received) > LONGEST_LINE:
-            log.warning("the agent sent a line of more than %d bytes; nothing more is heard from it", LONGEST_LINE)
+            log.warning("the agent sent a line of more than %d bytes; the link is closed", LONGEST_LINE)
         if not data or len(self._received) > LONGEST_LINE:
             self._drop()
 
@@ -220,7 +220,7 @@ class Link:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict) or not isinstance(message.get("tell"), str):
-            log.warning("the agent sent something that is no message: %r", line[:100])
+            log.warning("the agent sent an invalid message: %r", line[:100])
             return
         try:
             self.on_message(message)

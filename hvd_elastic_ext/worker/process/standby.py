@@ -123,7 +123,7 @@ class Standby:
                 if self.leaving:
                     raise SystemExit(0)  # it was never in the job: no ``on_removed``
                 if not self.link.connected:
-                    raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot go on")
+                    raise SystemExit("hvd-elastic: the agent of this host has gone; a parked process cannot continue")
                 self._news.wait()
             go = self._go
         self._environ.update({name: str(value) for name, value in dict(go.get("env") or {}).items()})
@@ -262,7 +262,7 @@ class Standby:
             "reclaim": self._on_reclaim,
         }.get(message["tell"])
         if act is None:
-            log.debug("the agent says %r, which this version does not know", message["tell"])
+            log.debug("the agent sent %r, which is unknown to this version", message["tell"])
         else:
             act(message)
 

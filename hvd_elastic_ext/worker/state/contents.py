@@ -1,4 +1,4 @@
-"""What one State keeps: its parts and plain attributes, as one tree that can be written and put back."""
+"""The contents of one State: its parts and plain values, written as one tree and put back from it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PartFor = Callable[[object], Part | None]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The live state: a tree, its tensors uncopied, and which of those are the same on all ranks whatever happens."""
+    """The live state: a tree, its tensors uncopied, and which of them are firm (equal on ranks of the same commit)."""
 
     tree: bytes
     tensors: list[Tensor]
@@ -52,14 +52,14 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What the live state looked like when it was equal to the last commit."""
+    """The live state at the time when it was equal to the last commit."""
 
     tree: bytes
     versions: Versions | None
     firm: Sequence[bool]
 
     def difference(self, written: Written, committed: Sequence[Tensor]) -> Difference | None:
-        """What has changed since, where ``committed`` is what the tensors were; None if nothing has."""
+        """What has changed since; ``committed`` are the tensors of the commit. None if nothing has."""
         if self.versions is None or self.versions != written.versions:
             return "tensors"
         if not resembles(written.tensors, committed):
@@ -101,11 +101,11 @@ class Inventory:
         return own
 
     def expected_bytes(self) -> int:
-        """Bytes that will be there after the first step and are not yet."""
+        """Bytes of state that the first step will create."""
         return sum(tensor.nbytes for part in self._optimizer_parts() for tensor in part.expected())
 
     def make_ready(self) -> list[Tensor]:
-        """Have tensors for what the first sync may bring; those that were made, whose memory is still to be found."""
+        """Allocate tensors for what the first sync may bring, and return them."""
         return [tensor for part in self._optimizer_parts() for tensor in part.make_ready()]
 
     def _optimizer_parts(self) -> list[OptimizerPart]:
@@ -163,7 +163,7 @@ class Inventory:
             self._assign(read(texts[VALUES], _copied(layout, views)))
 
     def settle(self) -> None:
-        """Let every part forget what was under way when the last world ended."""
+        """Make every part forget what was unfinished when the last world ended."""
         for part in self.parts.values():
             part.settle()
 
@@ -242,7 +242,7 @@ def _restore(part: Part, tree: Any, *, name: str) -> None:
 
 
 def resembles(live: Sequence[Tensor], committed: Sequence[Tensor]) -> bool:
-    """False if a sample of the elements differs: for changes that torch does not count, as through ``.data``."""
+    """False if a sample of the elements differs. This finds changes that torch does not count, as through ``.data``."""
     if len(live) != len(committed):
         return False
     step = max(1, len(live) // PROBED)
@@ -256,7 +256,7 @@ def _same_sample(live: Tensor, committed: Tensor) -> bool:
         return True
     step = max(1, live.numel() // PROBES)
     mine, theirs = live.view(-1)[::step].cpu(), committed.view(-1)[::step]
-    # As bytes: a NaN is like itself here.
+    # As bytes: a NaN equals itself.
     return torch.equal(mine.contiguous().view(torch.uint8), theirs.contiguous().view(torch.uint8))
 
 

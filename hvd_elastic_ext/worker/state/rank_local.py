@@ -1,4 +1,4 @@
-"""What of a commit is its rank's own, and is sent to nobody: which program took it, and its random generators."""
+"""The part of a commit that stays on its rank: which program took it, and the random generators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends its commit, and what of it: decided by every rank alike, from what all have said of theirs."""
+"""Which rank sends its commit, and what of it. Every rank decides the same from one table of all commits."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hvd_elastic_ext.core.commit_record import Identity, Record
 
 
 class Send(Enum):
-    """What goes from the root to the others."""
+    """What the root sends to the others."""
 
     NOTHING = "nothing"
     """All hold the same commit."""
     LOOSE = "loose"
-    """All hold the same commit, but for what may differ: plain values, buffers, anything that is not trained."""
+    """All hold the same commit, except for plain values, buffers and other things that are not trained."""
     ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What one rank says of its last commit. All fields are integers: this is one row of a table that is summed up.
+    """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up.
 
     ``layout_digest`` and ``loose_digest`` tell whether two commits have the same
     tensors, and the same loose contents; ``firm_digest`` is that of the firm

@@ -1,4 +1,4 @@
-"""Commits on their way from the root to the other ranks."""
+"""Send commits from the root to the other ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hvd_elastic_ext.worker.sync.election import WIDTH, Candidate, from_rows, ro
 def candidates(
     buffer: CommitBuffer, comms: Comms, *, entered: int, by_hand: bool = False, imported: int = 0
 ) -> list[Candidate]:
-    """What each rank says of its last commit: one small table, summed up. For ``imported`` see the candidate.
+    """Return the last commit of each rank, from one small table that all ranks sum up. For ``imported`` see Candidate.
 
     ``by_hand``: this rank's firm tensors changed outside a world's steps, so their contents are to be compared.
     """

@@ -111,7 +111,7 @@ def seen(directory: Path, check: str) -> Saw:
 
 
 def without_mpi() -> str | None:
-    """Why MPI cannot be tested here."""
+    """The reason why MPI cannot be tested here, if any."""
     if shutil.which("mpirun") is None or find_spec("mpi4py") is None:
         return f"needs MPI: {HOW_TO_GET_MPI}"
     return None
@@ -119,7 +119,7 @@ def without_mpi() -> str | None:
 
 @pytest.fixture(scope="session")
 def run_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], dict[str, Saw]]:
-    """Give what the ranks of a library's world saw, by check."""
+    """Return the results of the ranks of a library's world, by check."""
     known: dict[str, dict[str, Saw]] = {}
 
     def run(library: str) -> dict[str, Saw]:

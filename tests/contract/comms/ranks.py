@@ -1,7 +1,6 @@
 """Run by every rank of a real world: ``ranks.py horovod|torch|mpi DIRECTORY CHECK…``.
 
-Each check is a function of the ``Comms``. What it saw goes to
-``DIRECTORY/CHECK.RANK.json``; the tests compare.
+Each check is a function of the ``Comms``. Its result goes to ``DIRECTORY/CHECK.RANK.json``; the tests compare.
 """
 
 from __future__ import annotations
@@ -156,10 +155,10 @@ def two_doors_to_one_world(comms: World) -> Any:
 
 
 def _reset(comms: World) -> None:
-    """Reset, and with Horovod join only when all have left.
+    """Reset; with Horovod join only when all have left.
 
-    Under ``horovodrun`` without an elastic driver, all worlds share one key space: who is early would read
-    the addresses of the world before, or have its own cleared away.
+    Under ``horovodrun`` without an elastic driver all worlds share one key space: an early process would read the
+    addresses of the world before, or lose its own.
     """
     if sys.argv[1] != "horovod":
         return comms.reset()
@@ -187,7 +186,7 @@ def _when_all_have_come(comms: World, mark: str) -> None:
 
 
 def alone(comms: World) -> Any:
-    """In a world of one everything is there already."""
+    """A world of one needs no communication."""
     data, numbers = torch.arange(9).to(torch.uint8), torch.ones(3)
     comms.broadcast(data, root=0, name="alone")
     comms.sum(numbers, name="alone")
@@ -210,7 +209,7 @@ def reset_joins_the_next_world(comms: World) -> Any:
 
 
 def stock_handle_takes_anothers_result(comms: World) -> Any:
-    """What Horovod does with a handle of an earlier world."""
+    """Use a handle of an earlier world with stock Horovod."""
     stale = hvd.allreduce_async(torch.tensor([1]), op=hvd.Max, name="stale")
     for number in range(stale):  # those of the next world have low numbers
         hvd.allreduce(torch.tensor([number]), op=hvd.Max, name=f"other.{number}")
@@ -223,7 +222,7 @@ def stock_handle_takes_anothers_result(comms: World) -> Any:
 
 
 def lost_peer_is_one_kind_of_error(comms: World) -> Any:
-    """The last rank goes away without a word. Must come last."""
+    """The last rank ends silently. Must come last."""
     comms.max(1, name="all_here")
     if comms.rank() == comms.size() - 1:
         _vanish()
@@ -244,13 +243,13 @@ def lost_peer_is_one_kind_of_error(comms: World) -> Any:
 
 
 def _vanish() -> None:
-    """Leave without telling. (Horovod's launcher lets the others go on, the exit code being 0.)"""
+    """Leave silently. (With exit code 0 Horovod's launcher lets the others continue.)"""
     write("lost_peer_is_one_kind_of_error", "gone")
     os._exit(0)
 
 
 def losing_a_peer_with_much_under_way(comms: World) -> Any:
-    """The last rank goes away while the others begin operations as fast as they can. Must come last."""
+    """The last rank ends while the others begin operations at full speed. Must come last."""
     here, others = Path(sys.argv[2]), comms.size() - 1
     if comms.rank() == others:
         while len(list(here.glob("busy.*"))) < others:
@@ -273,13 +272,13 @@ def losing_a_peer_with_much_under_way(comms: World) -> Any:
 
 
 def stock_losing_a_peer_with_much_under_way(comms: World) -> Any:
-    """The same with Horovod's library as it is: torch wants the interpreter for what Horovod frees."""
+    """The same with the unchanged Horovod library: torch needs the interpreter for what Horovod frees."""
     mpi_ops.mpi_lib = mpi_ops.mpi_lib._library
     return losing_a_peer_with_much_under_way(comms)
 
 
 def leaving_does_not_wait_for_living_peers(comms: World) -> Any:
-    """A number is on its way that the last rank never answers. Must come last."""
+    """A maximum is pending to which the last rank never contributes. Must come last."""
     comms.max(1, name="all_here")
     if comms.rank() == comms.size() - 1:
         here = Path(sys.argv[2])

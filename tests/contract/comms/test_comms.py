@@ -72,7 +72,7 @@ def test_a_second_maximum_of_a_name_leaves_the_first_its_result(saw):
     assert saw["an_earlier_one_keeps_its_result"] == on_all([3, 13])
 
 
-def test_two_doors_to_one_world_do_not_disturb_each_other(saw):
+def test_two_comms_of_one_world_do_not_disturb_each_other(saw):
     assert saw["two_doors_to_one_world"] == on_all([2, 22])
 
 
@@ -84,12 +84,12 @@ def test_after_a_reset_there_is_a_world_again(saw):
 
 
 @pytest.mark.parametrize("saw", ["horovod"], indirect=True)
-def test_a_maximum_of_an_earlier_world_never_takes_anothers_result(saw):
+def test_a_maximum_of_an_earlier_world_never_gets_a_wrong_result(saw):
     assert [told for told, *_ in saw["reset_joins_the_next_world"]] == on_all("its world is gone")
 
 
 @pytest.mark.parametrize("saw", ["horovod"], indirect=True)
-def test_stock_horovods_handle_of_an_earlier_world_takes_anothers_result(saw):
+def test_a_stock_horovod_handle_of_an_earlier_world_gets_a_wrong_result(saw):
     assert all(got >= 1000 for got in saw["stock_handle_takes_anothers_result"])
 
 
@@ -98,14 +98,14 @@ def test_a_lost_peer_is_the_same_error_whatever_the_call_and_the_library(saw):
     assert saw["lost_peer_is_one_kind_of_error"] == [["lost"] * 3, ["lost"] * 3, "gone"]
 
 
-def test_a_peer_may_be_lost_with_much_under_way(tmp_path):
+def test_a_peer_may_be_lost_during_many_operations(tmp_path):
     check = "losing_a_peer_with_much_under_way"
     with world("horovod", tmp_path, (check,)) as [launcher]:
         launcher.wait(timeout=60)
     assert seen(tmp_path, check) == ["lost", "lost", "gone"], launcher.output
 
 
-def test_stock_horovod_hangs_when_a_peer_is_lost_with_much_under_way(tmp_path):
+def test_stock_horovod_hangs_when_a_peer_is_lost_during_many_operations(tmp_path):
     check = "losing_a_peer_with_much_under_way"
     with world("horovod", tmp_path, (f"stock_{check}",)) as [launcher]:
         assert launcher.wait(timeout=60) != 0
@@ -125,7 +125,7 @@ def test_leaving_a_world_of_torch_ends_the_process_at_once_though_a_peer_lives_a
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
-def test_in_a_world_of_one_everything_is_there_already(library, tmp_path):
+def test_a_world_of_one_needs_no_communication(library, tmp_path):
     if library == "mpi" and (reason := without_mpi()):
         pytest.skip(reason)
     with world(library, tmp_path, ("alone",), ranks=1) as processes:

@@ -16,7 +16,7 @@ def assert_equal_everywhere_and_to_one_process(pairs):
 
 
 @pytest.mark.parametrize("check", ["wrapped_sgd", "wrapped_adamw", "wrapped_with_two_passes", "wrapped_with_clipping"])
-def test_training_together_is_training_alone_with_the_whole_batch(saw, check):
+def test_training_on_many_ranks_equals_training_on_one_with_the_whole_batch(saw, check):
     assert_equal_everywhere_and_to_one_process(saw[check])
 
 

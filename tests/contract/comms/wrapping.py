@@ -21,7 +21,7 @@ Optimizing = Callable[[Any], torch.optim.Optimizer]
 
 
 class Branching(nn.Module):
-    """A layer that everybody uses, one that only some batches use, one that none uses."""
+    """A layer that all batches use, one that some use, and one that none uses."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ def model() -> Branching:
 
 
 def batches(size: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Whole batches; the mark is set in what falls to rank 1 only."""
+    """Global batches; only rank 1's part has the mark."""
     generator = torch.Generator().manual_seed(5)
     for _ in range(STEPS):
         data = torch.randn(4 * size, 5, generator=generator, dtype=torch.float64)
@@ -137,7 +137,7 @@ def wrapped_with_a_scheduler_made_first(comms: World) -> Any:
 
 
 def wrapped_with_a_loss_scaler(comms: World) -> Any:
-    """One rank meets an infinity in the second batch: all skip that step."""
+    """One rank gets an infinity in the second batch: all skip that step."""
     net = model().float()
     optimizer = wrap(sgd(net.parameters()), net.named_parameters(), comms=comms)
     scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
@@ -154,7 +154,7 @@ def wrapped_with_a_loss_scaler(comms: World) -> Any:
 
 
 def wrapped_lbfgs(comms: World) -> Any:
-    """It evaluates as often as it likes: gradients and losses are averaged each time."""
+    """It evaluates several times: gradients and losses are averaged each time."""
 
     def train(part: Callable[[Any], Any], wrapped: bool) -> list[float]:
         net = model()

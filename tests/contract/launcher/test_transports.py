@@ -20,7 +20,14 @@ from hvd_elastic_ext.core.commands import agent_command
 from hvd_elastic_ext.io.kube_access import Access
 from hvd_elastic_ext.launcher.agents.transports import child_process, transports
 from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster
-from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Local, OverSsh, ToPods, Transport, join_line
+from hvd_elastic_ext.launcher.agents.transports.transports import (
+    Ended,
+    Local,
+    PodTransport,
+    SshTransport,
+    Transport,
+    join_line,
+)
 from tests.support import marks
 from tests.support.kube import bodies, statuses
 from tests.support.kube.execstreams import V4, V5
@@ -69,12 +76,12 @@ def pods(kube_tls: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return kube_tls
 
 
-def to_pods(python: str = sys.executable) -> ToPods:
-    return ToPods(Cluster(Access(os.environ["KUBECONFIG"])).open, python=python)
+def to_pods(python: str = sys.executable) -> PodTransport:
+    return PodTransport(Cluster(Access(os.environ["KUBECONFIG"])).open, python=python)
 
 
-def over_ssh(python: str = sys.executable) -> OverSsh:
-    return OverSsh(python=python)
+def over_ssh(python: str = sys.executable) -> SshTransport:
+    return SshTransport(python=python)
 
 
 WAYS: dict[str, Callable[[str], Transport]] = {

@@ -13,8 +13,8 @@ from hvd_elastic_ext.agent.metadata.alibaba import Alibaba
 from hvd_elastic_ext.agent.metadata.aws import Aws
 from hvd_elastic_ext.agent.metadata.azure import Azure
 from hvd_elastic_ext.agent.metadata.gcp import Gcp
-from hvd_elastic_ext.agent.metadata.http import MAX_BODY, Web
-from hvd_elastic_ext.agent.metadata.model import Cloud, NoAnswer, Word
+from hvd_elastic_ext.agent.metadata.http import MAX_BODY, HttpClient
+from hvd_elastic_ext.agent.metadata.model import Announcement, Cloud, NoAnswer
 from hvd_elastic_ext.agent.metadata.poller import going
 from tests.support.metadata import AlibabaService, AwsService, AzureService, GcpService, MetadataServer
 
@@ -49,18 +49,18 @@ class Looking:
     def __init__(self, kind: Kind, server: MetadataServer[Any]) -> None:
         self.kind, self.server = kind, server
         self.cloud = kind.cloud()
-        self.web = Web(server.url)
+        self.web = HttpClient(server.url)
 
     def give(self) -> None:
         self.kind.give(self.server.service)
 
-    def look(self) -> list[Word]:
+    def look(self) -> list[Announcement]:
         return self.cloud.look(self.web)
 
-    def left_s(self, word: Word) -> float:
+    def left_s(self, announcement: Announcement) -> float:
         """Seconds from now that the notice of a word tells of."""
         now = time.time()
-        by = going(word, now, self.web.ahead_s).by
+        by = going(announcement, now, self.web.ahead_s).by
         assert by is not None
         return by - now
 
@@ -75,10 +75,10 @@ def looking(request: pytest.FixtureRequest) -> Iterator[Looking]:
 def test_a_machine_that_is_taken_back_is_told_until_that_is_called_off(looking: Looking) -> None:
     assert looking.look() == []
     looking.give()
-    (word,) = looking.look()
-    assert not word.soft
-    assert looking.kind.within_s - 3 <= looking.left_s(word) <= looking.kind.within_s + 1
-    assert looking.look() == [word]
+    (announcement,) = looking.look()
+    assert not announcement.soft
+    assert looking.kind.within_s - 3 <= looking.left_s(announcement) <= looking.kind.within_s + 1
+    assert looking.look() == [announcement]
     looking.server.service.withdraw()
     assert looking.look() == []
 
@@ -89,9 +89,9 @@ def test_a_clock_that_is_wrong_here_changes_nothing_about_how_long_there_is(look
     looking.look()
     looking.give()
     looking.server.ahead_s = ahead_s
-    (word,) = looking.look()
+    (announcement,) = looking.look()
     # What the stand-in tells is by its own clock, which is right: this machine's is taken for the wrong one.
-    assert looking.left_s(word) == pytest.approx(looking.kind.within_s - ahead_s, abs=3)
+    assert looking.left_s(announcement) == pytest.approx(looking.kind.within_s - ahead_s, abs=3)
 
 
 @pytest.mark.parametrize("status", [204, 301, 302, 400, 410, 429, 500, 503])
@@ -168,5 +168,5 @@ def test_a_token_that_would_write_a_head_of_its_own_is_none() -> None:
     with MetadataServer(AwsService()) as server:
         server.faults.answer(200, "good\r\nX-Evil: 1", times=1)
         with pytest.raises(NoAnswer, match="no token"):
-            Aws().look(Web(server.url))
+            Aws().look(HttpClient(server.url))
         assert len(server.calls) == 1

@@ -1,4 +1,4 @@
-"""The demo for real: Horovod trains, hosts come and go, and nothing is left behind."""
+"""The demo for real: Horovod trains, hosts come and go, and nothing stays behind."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.demo.command import Plan, plan_of, play
+from hvd_elastic_ext.demo.command import Plan, plan_of, run_demo
 from hvd_elastic_ext.demo.job import Folder
-from hvd_elastic_ext.demo.player import Tail
-from hvd_elastic_ext.demo.progress import Seen, look
-from hvd_elastic_ext.demo.script import Scene, Watch
+from hvd_elastic_ext.demo.observed import Observed, observe
+from hvd_elastic_ext.demo.runner import JournalTail
+from hvd_elastic_ext.demo.scenario import Event, Watch
 from hvd_elastic_ext.report.command import read_journal
-from hvd_elastic_ext.report.story import Story, tell
+from hvd_elastic_ext.report.job_report import JobReport, build_report
 from tests.support.processes import RunningProcess, run_process
 from tests.support.waiting import wait_until
 
@@ -35,12 +35,12 @@ def demo(*arguments: object) -> list[str]:
 
 
 def until_it_trains(process: RunningProcess, out: Path) -> None:
-    tail = Tail(out / "journal.jsonl")
-    seen = Seen()
+    tail = JournalTail(out / "journal.jsonl")
+    seen = Observed()
 
     def trains() -> bool:
         nonlocal seen
-        seen = look(seen, tail.read())
+        seen = observe(seen, tail.read())
         assert process.returncode is None, process.output
         return seen.steps > 3
 
@@ -49,12 +49,12 @@ def until_it_trains(process: RunningProcess, out: Path) -> None:
 
 def check_a_whole_demo(out: Path, text: str) -> None:
     records, foreign = read_journal(out / "journal.jsonl")
-    story = tell(records)
+    report = build_report(records)
     assert foreign == 0
-    assert story.code == 0
-    assert all(row.downtime_s is not None for row in story.resizes if row.cause != "start")
-    check_that_nobody_noticed_the_launchers_death(story)
-    check_that_a_notice_and_a_sleep_cost_no_step(story)
+    assert report.code == 0
+    assert all(row.downtime_s is not None for row in report.resizes if row.cause != "start")
+    check_that_nobody_noticed_the_launchers_death(report)
+    check_that_a_notice_and_a_sleep_cost_no_step(report)
     words = ("hosts added", "worker failed", "cooldown over", "hosts removed", "refused", "notice", "slept", "woke")
     for word in (*words, "resumed", "1 sleep cost", "Test accuracy: 0.9"):
         assert word in text
@@ -63,11 +63,11 @@ def check_a_whole_demo(out: Path, text: str) -> None:
     assert str(out / "picture.png") in text
 
 
-def check_that_nobody_noticed_the_launchers_death(story: Story) -> None:
-    at = [i for i, row in enumerate(story.rows) if row.event == "started"]
-    assert [story.rows[i].cause for i in at] == ["the launcher was started again"]
-    before, after = story.rows[at[0] - 1], story.rows[at[0] + 1]
-    assert "steps done meanwhile" in story.rows[at[0]].note
+def check_that_nobody_noticed_the_launchers_death(report: JobReport) -> None:
+    at = [i for i, row in enumerate(report.rows) if row.event == "started"]
+    assert [report.rows[i].cause for i in at] == ["the launcher was started again"]
+    before, after = report.rows[at[0] - 1], report.rows[at[0] + 1]
+    assert "steps done meanwhile" in report.rows[at[0]].note
     # No world was formed for it, and nobody rolled back: the next that happens is what the script does next.
     assert before.event == "resized"
     assert before.cause == "start"
@@ -75,8 +75,8 @@ def check_that_nobody_noticed_the_launchers_death(story: Story) -> None:
     assert after.steps_lost in (0, None)
 
 
-def check_that_a_notice_and_a_sleep_cost_no_step(story: Story) -> None:
-    known = [row for row in story.rows if row.event in ("notice", "sealed", "slept", "woke", "resumed", "resized")]
+def check_that_a_notice_and_a_sleep_cost_no_step(report: JobReport) -> None:
+    known = [row for row in report.rows if row.event in ("notice", "sealed", "slept", "woke", "resumed", "resized")]
     first = [row.event for row in known].index("notice")
     # On a busy machine hosts that are told at one moment may say so one after the other.
     told = [next(rows) for _, rows in itertools.groupby(known[first:], key=lambda row: row.event)]
@@ -115,7 +115,7 @@ def test_the_whole_demo_shows_every_event(tmp_path: Path) -> None:
         assert process.wait(580.0) == 0, process.output
         check_a_whole_demo(out, process.stdout)
         records, _ = read_journal(out / "journal.jsonl")
-        assert [row.cause for row in tell(records).resizes].count("worker failed") == 2
+        assert [row.cause for row in build_report(records).resizes].count("worker failed") == 2
 
 
 @pytest.mark.soak
@@ -123,15 +123,15 @@ def test_the_whole_demo_shows_every_event(tmp_path: Path) -> None:
 def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody adds a third host, and the script expects one."""
+    """No third host comes, though the scenario expects one."""
     plan = plan_of(quick=True, seed=1)
-    never = Scene("a host that nobody adds", Watch(), size=3, causes=("hosts added",), within_s=1.0)
+    never = Event("a host that nobody adds", Watch(), size=3, causes=("hosts added",), within_s=1.0)
     with Folder(tmp_path / "out") as folder:
-        code = play(replace(plan, script=(plan.script[0], never)), folder, stream=io.StringIO(), plain=True)
+        code = run_demo(replace(plan, script=(plan.scenario[0], never)), folder, stream=io.StringIO(), plain=True)
     assert code == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "FAILED: a host that nobody adds: waited 1 s in vain for a world of 3" in said
+    assert "FAILED: a host that nobody adds: waited 1 s without success for a world of 3" in said
 
 
 @pytest.mark.soak
@@ -140,10 +140,10 @@ def test_an_accuracy_below_the_mark_is_one_clear_line_and_exit_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = plan_of(quick=True, seed=1)
-    short = Plan(replace(plan.training, epochs=1, step_delay_s=0.0), plan.script[:1], least_accuracy=1.01)
+    short = Plan(replace(plan.training, epochs=1, step_delay_s=0.0), plan.scenario[:1], least_accuracy=1.01)
     stream = io.StringIO()
     with Folder(tmp_path / "out") as folder:
-        code = play(short, folder, stream=stream, plain=True)
+        code = run_demo(short, folder, stream=stream, plain=True)
     assert code == 1
     assert "FAILED: test accuracy is 0." in capsys.readouterr().err
     assert "Picture:" in stream.getvalue()

@@ -246,9 +246,9 @@ def test_users_other_than_ours_do_not_get_through_a_door(agent: Agent, door: int
     reply(agent, agent.wait_for("asked", 0), 404)
     assert own.wait() == (404, b"")
     assert [asked["path"] for asked in agent.news("asked")] == ["/global/own"]
-    assert "was turned away at the door" in agent.process.stderr
+    assert "was refused by the rendezvous proxy" in agent.process.stderr
     if how == "stays":
-        assert "a process of user 65534 was turned away at the door" in agent.process.stderr
+        assert "a process of user 65534 was refused by the rendezvous proxy" in agent.process.stderr
 
 
 def test_an_agent_with_no_descriptor_left_to_ask_with_trusts_nobody(agent: Agent, door: int) -> None:
@@ -366,7 +366,7 @@ def test_a_process_that_does_not_read_holds_up_nobody(agent: Agent, linked: Call
         agent.order({"do": "tell", "to": {"0": 1}, "message": {"tell": "x" * 100_000}})
     agent.start(1, "echo", "through")
     agent.wait_for("ended", 1)
-    assert "slot 0: its process does not read what it is told: messages are dropped" in agent.process.stderr
+    assert "slot 0: its process does not read its messages: they are dropped" in agent.process.stderr
 
 
 def test_without_a_link_a_process_has_neither_link_nor_door(agent: Agent) -> None:

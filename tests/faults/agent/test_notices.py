@@ -128,9 +128,9 @@ def test_the_pre_stop_hook_writes_it(launcher: Launcher, begin: Begin, tmp_path:
     session.order(python(0, WAIT, grace_s=1.0))
     session.wait_for("output", 0)
     code = f"""
-from hvd_elastic_ext.agent import prestop as leave
-leave.agents = lambda commands: [{agent.pid}]
-raise SystemExit(leave.main(["--within", "90", "--reason", "node maintenance"]))
+from hvd_elastic_ext.agent import prestop
+prestop.agents = lambda commands: [{agent.pid}]
+raise SystemExit(prestop.main(["--within", "90", "--reason", "node maintenance"]))
 """
     notice_file(tmp_path).unlink()  # as whoever takes a notice back does
     with run_process([sys.executable, "-c", code]) as hook:

@@ -153,7 +153,7 @@ STRANGERS: dict[str, Callable[[bytes, bytes], bytes]] = {
 
 @contextlib.contextmanager
 def flood(address: tuple[str, int], *, count: int) -> Iterator[list[int]]:
-    """Keep so many connections half open all the time: who is hung up on comes again. The list grows with those."""
+    """Keep so many connections half open all the time: the closed ones connect again. The list grows with those."""
     ended: list[int] = []
     stop = threading.Event()
 
@@ -204,7 +204,7 @@ def test_strangers_at_the_control_port_are_refused_counted_and_told_once(trainin
             training.wait_for_size(2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143
-    for reason in (*STRANGERS, "it did not say who it is within"):
+    for reason in (*STRANGERS, "no authentication within"):
         assert len(re.findall(rf"control port: refused 127\.0\.0\.1: {reason}", process.stderr)) == 1, reason
     for reason in STRANGERS:
         assert re.search(rf"3 × {reason}", process.stderr), process.stderr

@@ -1,4 +1,4 @@
-"""``python -m benchmarks`` for real. What is measured is not judged here: only that it is measured and told."""
+"""``python -m benchmarks`` for real: figures exist, and are not judged."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ import websocket
 
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.kube_access import Access, Door
+from hvd_elastic_ext.io.kube_access import Access, Endpoint
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
 from hvd_elastic_ext.launcher.agents.transports.pod_stream import Cluster, Pace, connected
 from hvd_elastic_ext.launcher.agents.transports.pods import ROLE
-from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, Ended, ToPods
+from hvd_elastic_ext.launcher.agents.transports.transports import UNREACHABLE, Ended, PodTransport
 from tests.support import marks, rights
 from tests.support.kube import bodies, statuses
 from tests.support.kube.execstreams import V4, V5
@@ -65,11 +65,11 @@ def access(server: KubeServer, folder: Path, **how: object) -> Access:
     return Access(str(server.kubeconfig(folder / "kubeconfig", **how)))  # type: ignore[arg-type]
 
 
-def to_pods(access: Access, python: str = "true", *, pace: Pace = BRISK) -> ToPods:
-    return ToPods(Cluster(access, pace=pace).open, python=python)
+def to_pods(access: Access, python: str = "true", *, pace: Pace = BRISK) -> PodTransport:
+    return PodTransport(Cluster(access, pace=pace).open, python=python)
 
 
-def ended(way: ToPods, host: str = HOST) -> tuple[Ended, list[str]]:
+def ended(way: PodTransport, host: str = HOST) -> tuple[Ended, list[str]]:
     """Start an agent and wait for its end; what was remarked meanwhile."""
     remarks: list[str] = []
 
@@ -213,7 +213,7 @@ def test_credentials_are_read_once_for_pods_that_start_together_and_anew_a_littl
 ) -> None:
     slow, clock = Slow(access(pods, tmp_path).kubeconfig), ManualClock()
     slow.may.set()
-    way = ToPods(Cluster(slow, pace=BRISK, clock=clock).open, python="true")
+    way = PodTransport(Cluster(slow, pace=BRISK, clock=clock).open, python="true")
 
     async def act() -> None:
         launches = [await way.start(HOST, b"x\n", remark=print) for _ in range(6)]
@@ -232,7 +232,7 @@ def test_credentials_that_are_refused_are_read_anew_at_once(pods: KubeServer, tm
     token.write_text(tokens[0])
     slow = Slow(access(pods, tmp_path, token_file=token).kubeconfig)
     slow.may.set()
-    way = ToPods(Cluster(slow, pace=BRISK, clock=(clock := ManualClock())).open, python="true")
+    way = PodTransport(Cluster(slow, pace=BRISK, clock=(clock := ManualClock())).open, python="true")
     assert ended(way)[0].code == 0
     clock.advance(BRISK.keep / 2)
     pods.access.revoke(tokens[0])
@@ -245,7 +245,7 @@ def test_credentials_that_are_refused_are_read_anew_at_once(pods: KubeServer, tm
 
 def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, tmp_path: Path) -> None:
     slow = Slow(access(pods, tmp_path).kubeconfig)
-    way = ToPods(Cluster(slow, pace=Pace(answer=0.2)).open, python="true")
+    way = PodTransport(Cluster(slow, pace=Pace(answer=0.2)).open, python="true")
 
     async def act() -> None:
         first = await way.start(HOST, b"x\n", remark=print)
@@ -286,7 +286,7 @@ def test_a_server_of_another_authority_gets_no_token(pods: KubeServer, tmp_path:
 
 
 def test_a_command_is_not_sent_to_a_server_of_another_authority(pods: KubeServer, tmp_path: Path) -> None:
-    door = Door.of(access(pods, tmp_path).configuration())
+    door = Endpoint.of(access(pods, tmp_path).configuration())
     pods.rotate_ca()
     with pytest.raises(NotRun, match="certificate verify failed"):
         connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
@@ -313,7 +313,7 @@ def test_a_kubeconfig_says_how_a_server_is_known(
         warnings.simplefilter("ignore")  # the client's, of connections that nobody vouches for
         end, _ = ended(to_pods(Access(str(path))))
     assert (end.code == 0) is well
-    door = Door.of(Access(str(path)).configuration())
+    door = Endpoint.of(Access(str(path)).configuration())
     if not well:
         with pytest.raises(NotRun, match="certificate verify failed"):
             connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
@@ -391,7 +391,7 @@ def test_what_the_library_takes_for_a_connection_is_none_unless_the_server_chang
             closed.append(True)
 
     monkeypatch.setattr(websocket, "WebSocket", Redirected)
-    door = Door.of(access(pods, tmp_path).configuration())
+    door = Endpoint.of(access(pods, tmp_path).configuration())
     with pytest.raises(NotRun, match="the API server says 302"):
         connected(door, "/api/v1/namespaces/jobs/pods/w-0/exec?command=true&stdin=true", pace=BRISK)
     assert closed == [True]
@@ -558,9 +558,9 @@ def test_an_agent_that_says_more_than_the_launcher_takes_waits_and_loses_nothing
 def test_without_a_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     with pytest.raises(UsageError, match=r"no pod, and ~/\.kube/config does not exist; for --rsh pod let KUBECONFIG"):
-        ToPods.found({})
+        PodTransport.found({})
     with pytest.raises(UsageError, match="/nowhere does not exist"):
-        ToPods.found({"KUBECONFIG": "/nowhere"})
+        PodTransport.found({"KUBECONFIG": "/nowhere"})
 
 
 def test_credentials_that_are_not_there_yet_are_no_reason_to_give_up(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a user may write under mpirun by habit: Horovod was built without MPI here, so each process is rank 0 of 1."""
+"""A usual script under mpirun: Horovod was built without MPI here, so each process is rank 0 of 1."""
 
 import horovod.torch as hvd
 import torch

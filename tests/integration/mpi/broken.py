@@ -1,4 +1,4 @@
-"""One rank ends in some way while the others wait for it: ``broken.py raise|kill``."""
+"""One rank ends while the others wait for it: ``broken.py raise|kill``."""
 
 import os
 import signal

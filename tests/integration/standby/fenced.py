@@ -1,4 +1,4 @@
-"""Two ranks with a connection of the user's own between them, beside Horovod's. It must outlive a fence."""
+"""Two ranks with a connection of user code beside Horovod's. It must survive a fence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ users: list[socket.socket] = []
 
 
 def connect() -> None:
-    """Connect the ranks, as a script does for purposes of its own."""
+    """Connect the ranks, as user code may."""
     if listener is not None:
         users.append(listener.accept()[0])
     else:

@@ -32,7 +32,7 @@ HOLD_S = 2.0
 
 
 def places(hosts: Sequence[str]) -> list[Place]:
-    """The place of each process, given the host of each; those of one host stand together."""
+    """The place of each process, given the host of each; processes of one host are adjacent."""
     found = []
     for rank, host in enumerate(hosts):
         local = rank - hosts.index(host)
@@ -42,7 +42,7 @@ def places(hosts: Sequence[str]) -> list[Place]:
 
 
 class World:
-    """One generation: who is in it, who has asked, and its keys."""
+    """One generation: its members, those that asked, and its keys."""
 
     def __init__(self, generation: int, members: Mapping[Member, Place]) -> None:
         self.generation = generation
@@ -52,7 +52,7 @@ class World:
 
 
 class Member:
-    """One training process, its link and its door."""
+    """One training process, its link and its proxy."""
 
     def __init__(self, job: Job, host: str) -> None:
         self.job = job
@@ -81,7 +81,7 @@ class Member:
         self.end.sendall(json.dumps({"tell": what, **fields}).encode() + b"\n")
 
     def go(self) -> None:
-        """Let it leave the park, for a place in the newest world."""
+        """Call it from the park to a place in the newest world."""
         place = self.job.newest.places[self]
         env = place.environment()
         port = str(self.door.server_address[1])
@@ -92,7 +92,7 @@ class Member:
         return [message for message in list(self.said) if message["say"] == what]
 
     def wait_said(self, what: str, *, count: int = 1, timeout: float = 40.0) -> dict[str, Any]:
-        """Wait until it has said ``what`` that many times; the last of them."""
+        """Wait for the n-th message ``what``, and return it."""
 
         def look() -> dict[str, Any] | None:
             found = self.heard(what)
@@ -185,7 +185,7 @@ class Job:
         return member
 
     def form(self, *members: Member) -> World:
-        """Begin the next generation with these members; it has formed when each of them has asked."""
+        """Start the next generation; it has formed when all members have asked."""
         with self.changed:
             found = dict(zip(members, places([member.host for member in members]), strict=True))
             self.newest = World(self.newest.generation + 1, found)
@@ -193,11 +193,11 @@ class Job:
         return self.newest
 
     def stop(self) -> None:
-        """Have the trainees end where they are."""
+        """Let the trainees end."""
         self._stop.touch()
 
     def live(self, *members: Member) -> None:
-        """Wait until they are parked, and let them meet in a world."""
+        """Wait until they are parked, and join them in a world."""
         for member in members:
             member.wait_said("parked")
         self.form(*members)
@@ -205,13 +205,13 @@ class Job:
             member.go()
 
     def update(self, *members: Member, leave: Sequence[Member] = (), in_s: float | None = None) -> None:
-        """Tell members that hosts will change, and those of ``leave`` that they will not be there."""
+        """Notify members of a change of hosts, and those of ``leave`` that they must leave."""
         generation = self.newest.generation + 1
         for member in members:
             member.tell("update", generation=generation, leave=member in leave, in_s=in_s, reason="the test says so")
 
     def answer_rank(self, member: Member) -> bytes | None:
-        """The place of ``member`` in a world newer than its last, once all of that world have asked."""
+        """The place of ``member`` in a world newer than its last, once all members have asked."""
         with self.changed:
             asked_in: World | None = None
             while not self.closed:
@@ -268,6 +268,6 @@ def _handler(member: Member) -> type[BaseHTTPRequestHandler]:
                 self.wfile.write(body or b"")
 
         def log_message(self, *_: object) -> None:
-            """Nothing: the test's output is for the trainees."""
+            """Be silent: the test's output is for the trainees."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""A training script that never heard of us: Horovod's own State, sampler and loop."""
+"""A training script without our package: Horovod's own State, sampler and loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A peer that has gone silent: its connections are cut, the user's own are not."""
+"""A silent peer: its connections are cut, those of user code are not."""
 
 from __future__ import annotations
 

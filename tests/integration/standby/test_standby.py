@@ -1,4 +1,4 @@
-"""Processes are born parked, go live by a re-initialisation, and meet."""
+"""Processes start parked, go live by a re-initialisation, and form worlds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STOCK = HERE / "stock.py"
 
 
 def first_of(job: Job, script: Path = TRAINEE, **env: str) -> Member:
-    """A process that trains alone, parked and told to go first."""
+    """A process that trains alone: parked, then called."""
     first = job.start("alpha", script, env=env)
     first.wait_said("parked")
     assert not first.steps()
@@ -37,7 +37,7 @@ def pair_of(job: Job, script: Path = TRAINEE, **env: str) -> tuple[Member, Membe
 
 
 def finished(*members: Member) -> list[str]:
-    """Have them end; the last line each one printed."""
+    """End them; return the last line of each."""
     members[0].job.stop()
     for member in members:
         assert member.process.wait(60) == 0, member.process.output
@@ -58,7 +58,7 @@ def test_a_mixin_over_a_users_state_parks_before_its_training_and_meets_others_u
 
 
 def meeting(job: Job, **env: str) -> None:
-    """One trains alone; a second one parks meanwhile; then they meet."""
+    """One trains alone, a second one parks meanwhile; then they form a world."""
     first = first_of(job, **env)
     env |= {"HVD_ELASTIC_INCARNATION": "2"}
     second = job.start("beta", TRAINEE, plan=Place(1, 2, 0, 1, 1, 2), env=env)

@@ -1,4 +1,4 @@
-"""A training script written for our face. ``LOOP`` is ours or stock; ends after ``STEPS``, or when ``STOP`` exists."""
+"""A training script for our State. ``LOOP`` is ours or stock; it ends after ``STEPS``, or when ``STOP`` exists."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ print("sampler deals", len(sampler), flush=True)
 
 
 class OverHorovods(elastic.ElasticMixin, hvd.elastic.TorchState):
-    """The mixin over Horovod's own."""
+    """The mixin over Horovod's State."""
 
 
 class Users(State):
-    """A State as users write them, with Horovod's collectives in its ``sync``."""
+    """A user's State, with Horovod's collectives in its ``sync``."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__(bcast_object=hvd.broadcast_object, get_rank=hvd.rank)
@@ -66,7 +66,7 @@ class Users(State):
 
 
 class OverUsers(elastic.ElasticMixin, Users):
-    """The mixin over that."""
+    """The mixin over it."""
 
 
 KINDS: dict[str, Any] = {"ours": elastic.TorchState, "over_horovods": OverHorovods, "over_users": OverUsers}

@@ -1,4 +1,4 @@
-"""A script for plain ``hvd.elastic``, that keeps a list of the samples which all ranks have consumed."""
+"""A script for plain ``hvd.elastic`` that records the samples that all ranks consumed."""
 
 from __future__ import annotations
 

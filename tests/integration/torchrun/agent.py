@@ -1,4 +1,4 @@
-"""Stands in for a torchrun agent: each line on its standard input, a number, starts so many workers at once."""
+"""A stand-in for a torchrun agent: each number on its standard input starts so many workers at once."""
 
 from __future__ import annotations
 

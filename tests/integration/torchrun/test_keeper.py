@@ -1,4 +1,4 @@
-"""The keeper of commit memory, with workers of a stand-in for torchrun's agent."""
+"""The keeper of commit memory, with a stand-in for torchrun's agent."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def nothing_is_left(runtime):
     wait_until(lambda: not list(runtime.iterdir()), what="its directory's end", show=lambda: list(runtime.iterdir()))
 
 
-def test_workers_that_come_at_once_share_one_keeper_and_have_memory_each_of_their_own(runtime):
+def test_workers_that_start_together_share_one_keeper_with_separate_memory(runtime):
     with agent(runtime) as process:
         first = workers(process, 4, time=1)
         assert len(keepers(runtime)) == 1
@@ -99,7 +99,7 @@ def test_nobody_else_may_enter(runtime):
         assert (directory / keeper.SOCKET).stat().st_mode & 0o077 == 0
 
 
-def test_a_killed_keeper_is_replaced_and_what_it_left_goes_with_the_next_ones(runtime):
+def test_a_killed_keeper_is_replaced_and_its_leftovers_are_removed(runtime):
     with agent(runtime) as process:
         workers(process, 1, time=1)
         marks.kill(keepers(runtime))
@@ -176,7 +176,7 @@ def shared(runtime):
     return shared, home
 
 
-def test_who_takes_the_keepers_name_first_keeps_no_worker_from_its_memory(shared):
+def test_a_process_that_takes_the_keepers_name_first_blocks_no_worker(shared):
     folder, home = shared
     with agent(folder, HOME=str(home)) as process:
         life = Agent(process.pid, keeper.start_time(process.pid))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.agent.launcher import host_facts
-from hvd_elastic_ext.agent.launcher.backlog import MAX_NEWS, Backlog
+from hvd_elastic_ext.agent.launcher.backlog import MAX_EVENT_BYTES, Backlog
 from hvd_elastic_ext.agent.launcher.orphan_policy import Orphan, decide
 from hvd_elastic_ext.agent.orders.fields import OrderError
 from hvd_elastic_ext.agent.orders.orders import Answer, End, Join, Kill, Pace, Start, Tell, read, read_welcome
-from hvd_elastic_ext.agent.slots.worker_status import SAID_EACH_S, Allowance, Standing
-from hvd_elastic_ext.agent.system.cpu_activity import AtWork, used_s
+from hvd_elastic_ext.agent.slots.worker_status import MESSAGES_A_SECOND, RateLimit, WorkerStatus
+from hvd_elastic_ext.agent.system.cpu_activity import CpuActivity, used_s
 from hvd_elastic_ext.agent.system.oom import OutOfMemory
 from hvd_elastic_ext.agent.system.resolver import family, resolve
 from hvd_elastic_ext.agent.system.streams import FULL
@@ -44,7 +44,7 @@ def test_an_orphan_ends_after_the_grace_unless_it_trains_and_nothing_failed(
 
 
 def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None:
-    standing = Standing(10.0)
+    worker = WorkerStatus(10.0)
     nothing = {
         "parked": False,
         "generation": None,
@@ -54,31 +54,31 @@ def test_where_a_process_stands_follows_from_what_it_said_and_was_told() -> None
         "warned": False,
         "beat": None,
     }
-    assert standing.status() == nothing
-    standing.heard(11.0, {"say": "beat", "step": 4})
-    standing.heard(12.0, {"say": "parked"})
-    assert (standing.age(12.5), standing.parked) == (1.5, True)
-    standing.told({"tell": "go", "generation": 3})
-    assert standing.status() == {**nothing, "beat": {"step": 4}}
-    standing.told({"tell": "world", "generation": 3})
-    standing.heard(13.0, {"say": "entered", "generation": True})  # no number
-    standing.heard(14.0, {"say": "synced"})
-    standing.heard(15.0, {"say": "done"})
-    standing.heard(15.5, {"say": "warned", "leaving": True})
-    assert standing.status() == {
+    assert worker.status() == nothing
+    worker.heard(11.0, {"say": "beat", "step": 4})
+    worker.heard(12.0, {"say": "parked"})
+    assert (worker.age(12.5), worker.parked) == (1.5, True)
+    worker.told({"tell": "go", "generation": 3})
+    assert worker.status() == {**nothing, "beat": {"step": 4}}
+    worker.told({"tell": "world", "generation": 3})
+    worker.heard(13.0, {"say": "entered", "generation": True})  # no number
+    worker.heard(14.0, {"say": "synced"})
+    worker.heard(15.0, {"say": "done"})
+    worker.heard(15.5, {"say": "warned", "leaving": True})
+    assert worker.status() == {
         "parked": False, "generation": 3, "agreed": 3, "loops": True, "done": True, "warned": True, "beat": {"step": 4},
     }  # fmt: skip
-    standing.heard(15.6, {"say": "warned", "leaving": False})
-    assert not standing.warned
-    standing.heard(16.0, {"say": "looping"})  # once more
-    assert not standing.done
+    worker.heard(15.6, {"say": "warned", "leaving": False})
+    assert not worker.warned
+    worker.heard(16.0, {"say": "looping"})  # once more
+    assert not worker.done
 
 
 def test_a_process_seen_at_work_is_as_good_as_one_that_speaks() -> None:
-    standing = Standing(10.0)
-    standing.heard(11.0, {"say": "beat", "step": 4})
-    standing.seen_at_work(13.0)
-    assert (standing.age(13.5), standing.beat) == (0.5, {"step": 4})
+    worker = WorkerStatus(10.0)
+    worker.heard(11.0, {"say": "beat", "step": 4})
+    worker.seen_working(13.0)
+    assert (worker.age(13.5), worker.heartbeat) == (0.5, {"step": 4})
 
 
 def test_who_uses_the_processor_is_at_work_and_who_does_not_or_is_another_or_gone_is_not() -> None:
@@ -91,7 +91,7 @@ def test_who_uses_the_processor_is_at_work_and_who_does_not_or_is_another_or_gon
         (5.0, 8, None),
         (6.0, 8, 1e3),
     ]
-    at_work = AtWork()
+    at_work = CpuActivity()
     assert [at_work.look(*look) for look in looks] == [False, True, False, False, False, False, False]
 
 
@@ -104,12 +104,12 @@ def test_the_processor_time_of_a_processs_first_thread_is_what_the_kernel_says()
 
 
 def test_an_allowance_lets_through_bursts_and_then_its_rate_and_counts_the_rest() -> None:
-    allowance = Allowance(0.0)
-    assert sum(allowance.allows(0.0) for _ in range(1000)) == 2 * SAID_EACH_S
-    assert allowance.dropped() == 1000 - 2 * SAID_EACH_S
-    assert allowance.dropped() == 0
-    assert sum(allowance.allows(0.5) for _ in range(1000)) == SAID_EACH_S / 2
-    assert sum(allowance.allows(1000.0) for _ in range(1000)) == 2 * SAID_EACH_S
+    limit = RateLimit(0.0)
+    assert sum(limit.allows(0.0) for _ in range(1000)) == 2 * MESSAGES_A_SECOND
+    assert limit.dropped() == 1000 - 2 * MESSAGES_A_SECOND
+    assert limit.dropped() == 0
+    assert sum(limit.allows(0.5) for _ in range(1000)) == MESSAGES_A_SECOND / 2
+    assert sum(limit.allows(1000.0) for _ in range(1000)) == 2 * MESSAGES_A_SECOND
 
 
 # --- news that wait ----------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def test_with_a_launcher_nothing_is_dropped_and_too_much_is_said() -> None:
 def test_even_news_do_not_fill_all_memory() -> None:
     backlog = Backlog()
     for _ in range(10):
-        backlog.put({"event": "said", "message": "x" * (MAX_NEWS // 4)}, connected=True)
+        backlog.put({"event": "said", "message": "x" * (MAX_EVENT_BYTES // 4)}, connected=True)
     assert backlog.dropped() == {"output": 0, "news": 7}
 
 

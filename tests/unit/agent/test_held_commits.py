@@ -58,7 +58,7 @@ def test_memory_that_one_process_has_made_larger_cannot_be_made_smaller_by_anoth
 
 
 def test_a_slot_that_has_memory_and_never_had_a_process_is_told_as_at_rest() -> None:
-    slot = Slot(3, desk=None)  # type: ignore[arg-type]
+    slot = Slot(3, agent=None)  # type: ignore[arg-type]
     assert not slot.in_use
     descriptors = slot.memory()
     assert slot.in_use
@@ -71,9 +71,9 @@ def test_a_slot_that_has_memory_and_never_had_a_process_is_told_as_at_rest() -> 
 
 
 def test_what_slots_hold_is_told_however_little_room_there_is() -> None:
-    beat = {"text": "x" * 2000}
+    heartbeat = {"text": "x" * 2000}
     statuses: dict[str, dict[str, object]] = {
-        str(slot): {"life": 1, "state": "rest", "code": 0, "parked": False, "beat": beat, "held": [1, 2, 3, slot]}
+        str(slot): {"life": 1, "state": "rest", "code": 0, "parked": False, "beat": heartbeat, "held": [1, 2, 3, slot]}
         for slot in range(300)
     }
     fitting = _fitting(statuses)

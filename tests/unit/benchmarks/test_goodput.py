@@ -1,4 +1,4 @@
-"""The simulation that intervals between checkpoints are judged by."""
+"""The simulation that rates intervals between checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def traces(*failures: float) -> list[Array]:
     return [np.array(failures)]
 
 
-def test_what_a_failure_takes_is_what_was_not_durable_by_then() -> None:
+def test_a_failure_costs_what_was_not_durable() -> None:
     fixed = Fixed(WORLD, traces(250.0))
     lived = 100_000.0 - 280.0
     last = lived - math.floor(lived / 100.0) * 2.0
@@ -42,7 +42,7 @@ def test_a_failure_within_a_restart_makes_it_longer() -> None:
 
 @pytest.mark.parametrize("seconds", [10.0, 47.0, 333.0])
 def test_a_learner_that_learns_nothing_keeps_what_a_fixed_interval_keeps(seconds: float) -> None:
-    """Two ways to the same figure: all lives at once, and seal by seal."""
+    """Two computations of one figure: all lives at once, and checkpoint by checkpoint."""
 
     def choose(seals: Sequence[Seal], rate: Rate, *, before: Choice | None = None) -> Choice:
         return before or Choice(seconds, "told")
@@ -53,16 +53,14 @@ def test_a_learner_that_learns_nothing_keeps_what_a_fixed_interval_keeps(seconds
 
 
 @pytest.mark.parametrize(("restart", "durable"), [(0.0, 2.0), (30.0, 7.0), (400.0, 20.0)])
-def test_the_best_fixed_interval_is_what_the_form_says_whatever_restarts_and_writing_take(
-    restart: float, durable: float
-) -> None:
+def test_the_best_fixed_interval_agrees_with_the_formula(restart: float, durable: float) -> None:
     world = World(seal=Seal(2.0, durable), restart_s=restart, horizon_s=1e6)
     fixed = Fixed(world, Failing(900.0).traces(world, 60, seed=2))
     best = max(fixed.goodput(seconds) for seconds in grid(world))
     assert fixed.goodput(best_interval(2.0, 1 / 900.0)) == pytest.approx(best, rel=2e-3)
 
 
-def test_traces_are_the_same_for_all_and_as_often_as_was_asked_for() -> None:
+def test_traces_are_reproducible_and_have_the_wanted_rate() -> None:
     world = World(horizon_s=1e6)
     one, other = (Failing(1000.0, shape=0.6).traces(world, 20, seed=3) for _ in range(2))
     assert all(np.array_equal(mine, yours) for mine, yours in zip(one, other, strict=True))
@@ -72,7 +70,7 @@ def test_traces_are_the_same_for_all_and_as_often_as_was_asked_for() -> None:
     assert early > 5 * (sum(map(len, fewer)) - early) > 0
 
 
-def test_a_job_that_chooses_by_itself_is_close_to_the_best_that_it_could_be_told() -> None:
+def test_the_automatic_interval_is_close_to_the_best_fixed_one() -> None:
     """The bar of the benchmark, on fewer jobs."""
     for mean in (600.0, 3600.0):
         found = Failing(mean).traces(World(), 8, seed=4)

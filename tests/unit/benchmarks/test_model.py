@@ -13,6 +13,7 @@ from benchmarks.model import (
     Ratio,
     Repetition,
     Row,
+    Statistic,
     Summary,
     Timing,
     meets_bar,
@@ -37,30 +38,27 @@ def unused(*_: object) -> dict[str, list[Timing]]:
     raise BenchmarkError("never asked")
 
 
-def test_the_median_of_an_odd_number_is_the_middle_one() -> None:
-    assert statistic("median", timings(3.0, 1.0, 9.0)) == Timing(3.0)
+DEADLINE = Timing(60.0, at_least=True)
 
 
-def test_the_median_of_an_even_number_lies_between_the_two_in_the_middle() -> None:
-    assert statistic("median", timings(4.0, 1.0, 2.0, 9.0)) == Timing(3.0)
+@pytest.mark.parametrize(
+    ("kind", "values", "expected"),
+    [
+        pytest.param("median", timings(3.0, 1.0, 9.0), Timing(3.0), id="an odd number"),
+        pytest.param("median", timings(4.0, 1.0, 2.0, 9.0), Timing(3.0), id="an even number"),
+        pytest.param("median", [Timing(1.0), DEADLINE], Timing(30.5, at_least=True), id="a median with a deadline"),
+        pytest.param("median", [*timings(1.0, 2.0), DEADLINE], Timing(2.0), id="a deadline beyond the median"),
+        pytest.param("p99", timings(*range(30)), Timing(29), id="p99 of thirty"),
+        pytest.param("p99", timings(*range(200)), Timing(197), id="p99 of two hundred"),
+        pytest.param("maximum", [DEADLINE, Timing(60.0)], DEADLINE, id="a deadline is the maximum"),
+        pytest.param("median", [], None, id="no measurement"),
+    ],
+)
+def test_a_statistic_of_timings(kind: Statistic, values: list[Timing], expected: Timing | None) -> None:
+    assert statistic(kind, values) == expected
 
 
-def test_a_median_that_rests_on_a_deadline_is_only_a_lower_bound() -> None:
-    assert statistic("median", [Timing(1.0), Timing(60.0, at_least=True)]) == Timing(30.5, at_least=True)
-    assert statistic("median", [Timing(1.0), Timing(2.0), Timing(60.0, at_least=True)]) == Timing(2.0)
-
-
-def test_p99_of_thirty_is_the_largest_and_of_two_hundred_is_not() -> None:
-    assert statistic("p99", timings(*range(30))) == Timing(29)
-    assert statistic("p99", timings(*range(200))) == Timing(197)
-
-
-def test_the_maximum_is_a_deadline_if_one_was_met() -> None:
-    assert statistic("maximum", [Timing(60.0, at_least=True), Timing(60.0)]) == Timing(60.0, at_least=True)
-
-
-def test_nothing_measured_gives_no_figure() -> None:
-    assert statistic("median", []) is None
+def test_no_measurement_has_an_empty_summary() -> None:
     assert summary("median", []) == Summary(None, None, None, 0)
 
 

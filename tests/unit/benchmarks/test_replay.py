@@ -1,4 +1,4 @@
-"""The replayed trace, and what of a job's work counts as kept."""
+"""The replayed trace, and the kept work of a job."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_names_of_hosts_differ() -> None:
 
 
 def steps(*done: tuple[int, int], begun: float = 0.0) -> list[Stamp]:
-    """A step a second, as (number, size of the world), each by all its ranks."""
+    """A step per second, as (number, world size), each by all ranks."""
     return [
         Stamp(begun + at, 100 + rank, rank, size, number, "h")
         for at, (number, size) in enumerate(done, start=1)
@@ -72,17 +72,17 @@ def test_every_step_that_was_done_once_is_kept_with_the_size_of_its_world() -> N
     assert work(steps((1, 2), (2, 2), (3, 4)), since=0.0, until=9.0) == Work(kept=8, done=8)
 
 
-def test_what_was_done_again_counts_as_it_was_done_last() -> None:
+def test_repeated_steps_count_as_done_last() -> None:
     done = work(steps((1, 4), (2, 4), (3, 4), (2, 3), (3, 3)), since=0.0, until=9.0)
     assert done == Work(kept=10, done=18)
     assert done.lost == pytest.approx(8 / 18)
 
 
-def test_what_the_job_has_fallen_behind_at_the_end_is_not_kept() -> None:
+def test_steps_rolled_back_at_the_end_are_not_kept() -> None:
     assert work(steps((1, 2), (2, 2), (3, 2), (2, 2)), since=0.0, until=9.0) == Work(kept=4, done=8)
 
 
-def test_only_what_was_done_meanwhile_counts_but_what_it_cost_of_before_does_too() -> None:
+def test_only_work_in_the_period_counts_and_earlier_work_that_it_loses() -> None:
     history = steps((1, 2), (2, 2), (3, 2), (4, 2), (5, 2))
     assert work(history, since=2.5, until=4.5) == Work(kept=4, done=4)
     assert work(steps((1, 2), (2, 2), (3, 2), (2, 1)), since=3.5, until=9.0) == Work(kept=-3, done=1)

@@ -20,7 +20,7 @@ from benchmarks.steps import Stamp
 
 
 class Recorder:
-    """A case's measurement that notes its trials and fails for one of them."""
+    """A measurement that records its trials, and fails for one of them."""
 
     def __init__(self, *, fails: int | None = None) -> None:
         self.trials: list[Trial] = []
@@ -145,7 +145,7 @@ def test_settings_for_other_jobs_do_not_reach_a_measured_one(tmp_path: Path) -> 
     assert kept == {"PATH": "/bin", "TMPDIR": str(tmp_path), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def test_stamps_are_read_as_they_come_and_never_by_halves(tmp_path: Path) -> None:
+def test_stamps_are_read_by_complete_lines(tmp_path: Path) -> None:
     job = jobs.Job("ours", tmp_path)
     assert job.stamps() == []
     whole, half = "1.0 7 0 1 1 localhost\n", "2.0 7 0 1 "
@@ -219,7 +219,7 @@ def test_changes_that_came_slower_than_they_should_are_no_measurement() -> None:
         cluster.refuse_slow(80.0, 60.0)
 
 
-def test_a_hosts_file_in_memory_lies_in_a_folder_that_no_clear_up_takes_for_a_leak(tmp_path: Path) -> None:
+def test_the_folder_of_a_hosts_file_in_memory_is_marked_as_in_use(tmp_path: Path) -> None:
     one = cluster.Follower(Trial(side="ours", number=0, folder=tmp_path, quick=True), "daemon")
     try:
         look = "import sys; from tests.support import leaks; print(int(sys.argv[1]) in leaks._held_by_strangers('x'))"

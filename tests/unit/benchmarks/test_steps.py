@@ -1,4 +1,4 @@
-"""What the benchmarks read from stamped steps."""
+"""Facts from stamped steps."""
 
 from __future__ import annotations
 

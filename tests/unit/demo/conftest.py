@@ -1,4 +1,4 @@
-"""A launcher in miniature: it answers hosts files and kills with journal records, in virtual time."""
+"""A simulated launcher: it answers hosts files and kills with journal records, in virtual time."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import BadHosts, Transient
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.core.publication import parse_hosts_text
-from hvd_elastic_ext.demo.player import Drive, Frame, Outcome
-from hvd_elastic_ext.demo.progress import Worker
-from hvd_elastic_ext.demo.script import START, Scene
+from hvd_elastic_ext.demo.observed import Worker
+from hvd_elastic_ext.demo.runner import Frame, Outcome, ScenarioRunner
+from hvd_elastic_ext.demo.scenario import START, Event
 
 LEAST = 2
 """Hosts that it needs."""
 
 
 class SelfMovingClock(ManualClock):
-    """Waiting is what moves it, so a loop that waits runs at once."""
+    """A wait advances it, so that loops run at once."""
 
     def wait(self, event: threading.Event, timeout: float | None) -> bool:
         assert timeout is not None, "would wait for ever"
@@ -31,7 +31,7 @@ class SelfMovingClock(ManualClock):
 
 
 class Launcher:
-    """The job as the script meets it. Attributes are its faults; by default it has none."""
+    """The job that the scenario controls. Its attributes are faults; the default has none."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
@@ -128,7 +128,7 @@ class Launcher:
             self._world, self._stays = (), False
             self._sleeps_at = math.inf if self.sleepless else self.clock.mono() + 2.0
 
-    def hurry(self) -> None:
+    def run_fast(self) -> None:
         self.hurried_at.append(self._step)
 
     def ended(self) -> int | None:
@@ -203,8 +203,10 @@ def frames() -> list[Frame]:
 
 
 @pytest.fixture
-def play(launcher: Launcher, clock: SelfMovingClock, frames: list[Frame]) -> Callable[[Sequence[Scene]], Outcome]:
-    def run(script: Sequence[Scene]) -> Outcome:
-        return Drive(script, launcher.tail, hands=launcher, clock=clock, watch=frames.append).run(lambda: False)
+def run_demo(launcher: Launcher, clock: SelfMovingClock, frames: list[Frame]) -> Callable[[Sequence[Event]], Outcome]:
+    def run(scenario: Sequence[Event]) -> Outcome:
+        return ScenarioRunner(scenario, launcher.tail, control=launcher, clock=clock, watch=frames.append).run(
+            lambda: False
+        )
 
     return run

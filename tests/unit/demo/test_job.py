@@ -1,4 +1,4 @@
-"""The demo's folder and the child it runs its job in; the job is a stand-in that needs no Horovod."""
+"""The demo's folder and the child that runs its job; a stand-in for the job needs no Horovod."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 from hvd_elastic_ext.core.errors import Transient, UsageError
 from hvd_elastic_ext.demo.command import parser, plan_of
 from hvd_elastic_ext.demo.job import Folder, Job, example_script, job_environ, run_command
+from hvd_elastic_ext.demo.observed import Worker
 from hvd_elastic_ext.demo.processes import ancestors, family, holder_of, kill_at_once
-from hvd_elastic_ext.demo.progress import Worker
 from tests.support.marks import start_time
 from tests.support.waiting import wait_until
 
@@ -28,7 +28,7 @@ def test_a_folder_is_emptied_of_an_earlier_demo_and_of_nothing_else(tmp_path: Pa
     assert (tmp_path / "mine.txt").read_text() == "keep"
 
 
-def test_checkpoints_of_an_earlier_demo_are_not_gone_on_from(tmp_path: Path) -> None:
+def test_checkpoints_of_an_earlier_demo_are_removed(tmp_path: Path) -> None:
     with Folder(tmp_path) as folder:
         (folder.checkpoints / "000001").mkdir(parents=True)
         command = run_command(folder, cooldown_s=(3, 10), size=(2, 3))
@@ -140,7 +140,7 @@ time.sleep(600)
 """Has the file of an agent open, as has a fork of it."""
 
 
-def test_a_host_gets_its_notice_and_is_then_taken_away_with_all_that_runs_there(
+def test_a_host_gets_notice_and_is_then_killed_with_all_its_processes(
     tmp_path: Path, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     doomed: list[int] = []

@@ -26,7 +26,7 @@ LONG = 2_000_000_000
 
 
 class Trained:
-    """A model and its optimizer on the device, and what keeps them."""
+    """A model, its optimizer on the device, and their State."""
 
     def __init__(self, *, width: int = 64, seed: int = 1, dtype: torch.dtype = torch.float32, **options: Any) -> None:
         torch.manual_seed(seed)

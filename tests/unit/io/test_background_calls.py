@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from hvd_elastic_ext.io.background_calls import Aside
+from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from tests.support.processes import run_process
 
 
@@ -19,7 +19,7 @@ def fail() -> None:
 
 def test_what_a_call_returns_or_raises_is_told() -> None:
     async def act() -> None:
-        aside = Aside()
+        aside = BackgroundCalls()
         assert await aside.call(lambda: 42) == 42
         with pytest.raises(ValueError, match="what it says"):
             await aside.call(fail)
@@ -42,7 +42,7 @@ def test_at_most_so_many_run_at_a_time_and_each_has_its_turn() -> None:
         return number
 
     async def act() -> None:
-        aside = Aside(most=2)
+        aside = BackgroundCalls(limit=2)
         assert await asyncio.gather(*(aside.call(lambda n=n: call(n)) for n in range(12))) == list(range(12))
 
     asyncio.run(act())
@@ -53,7 +53,7 @@ def test_a_turn_is_kept_until_the_call_ends_even_if_nobody_waits_for_it_any_more
     ended = threading.Event()
 
     async def act() -> None:
-        aside = Aside(most=1)
+        aside = BackgroundCalls(limit=1)
         stuck = asyncio.create_task(aside.call(ended.wait))
         await asyncio.sleep(0)
         stuck.cancel()
@@ -74,7 +74,7 @@ def test_without_a_thread_it_is_an_error_of_this_call_and_the_next_one_has_its_t
         raise RuntimeError("can't start new thread")
 
     async def act() -> None:
-        aside = Aside(most=1)
+        aside = BackgroundCalls(limit=1)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", refuse)
             with pytest.raises(OSError, match="no thread can be started"):

@@ -11,7 +11,7 @@ from kubernetes import client
 from urllib3.exceptions import InsecureRequestWarning
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.io.kube_access import Access, Door, Unreadable, refused_by
+from hvd_elastic_ext.io.kube_access import Access, Endpoint, Unreadable, refused_by
 
 
 def test_a_file_that_is_named_comes_before_the_pods_account_and_that_before_the_users_file(
@@ -96,7 +96,7 @@ def test_a_door_is_what_the_client_was_told() -> None:
         no_proxy="a, b,",
     )
     made.api_key["authorization"] = "Bearer t-1\n"
-    assert Door.of(made) == Door(
+    assert Endpoint.of(made) == Endpoint(
         url="https://10.0.0.1:6443/k8s/c-1",
         headers={"authorization": "Bearer t-1"},
         authority="/ca",
@@ -108,11 +108,11 @@ def test_a_door_is_what_the_client_was_told() -> None:
         proxy="http://p:1",
         no_proxy=("a", "b"),
     )
-    assert "t-1" not in repr(Door.of(made))
+    assert "t-1" not in repr(Endpoint.of(made))
 
 
 def test_a_door_without_checks_has_none() -> None:
-    door = Door.of(configured(verify_ssl=False, assert_hostname=False))
+    door = Endpoint.of(configured(verify_ssl=False, assert_hostname=False))
     assert (door.verify, door.check_name, door.headers) == (False, False, {})
 
 
@@ -121,7 +121,7 @@ def test_a_token_that_no_header_can_hold_is_none_and_not_told(token: str) -> Non
     made = configured()
     made.api_key["authorization"] = f"Bearer {token}"
     with pytest.raises(Unreadable) as told:
-        Door.of(made)
+        Endpoint.of(made)
     assert token not in str(told.value)
 
 

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import pytest
 
 from hvd_elastic_ext.io import peers
-from hvd_elastic_ext.io.peers import Way, by_diag, by_proc, is_trusted, owner, way_to_tell
+from hvd_elastic_ext.io.peers import OwnerLookup, is_trusted, owner, owner_by_netlink, owner_by_proc, owner_lookup
 
 RESET = struct.pack("ii", 1, 0)
 
 
-@pytest.fixture(params=[by_diag, by_proc])
-def way(request: pytest.FixtureRequest) -> Way:
-    way: Way = request.param
-    return way
+@pytest.fixture(params=[owner_by_netlink, owner_by_proc])
+def lookup(request: pytest.FixtureRequest) -> OwnerLookup:
+    lookup: OwnerLookup = request.param
+    return lookup
 
 
 @pytest.fixture
@@ -35,25 +35,27 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
 @pytest.fixture
 def untold() -> Iterator[None]:
     """As before anything was found out in this process."""
-    way_to_tell.cache_clear()
+    owner_lookup.cache_clear()
     yield
-    way_to_tell.cache_clear()
+    owner_lookup.cache_clear()
 
 
-def test_a_connection_of_ours_is_ours(pair: tuple[socket.socket, socket.socket], way: Way) -> None:
-    assert owner(pair[1], way) == os.geteuid()
+def test_a_connection_of_ours_is_ours(pair: tuple[socket.socket, socket.socket], lookup: OwnerLookup) -> None:
+    assert owner(pair[1], lookup) == os.geteuid()
 
 
-def test_a_connection_of_somebody_else_is_theirs(pair: tuple[socket.socket, socket.socket], way: Way) -> None:
+def test_a_connection_of_somebody_else_is_theirs(
+    pair: tuple[socket.socket, socket.socket], lookup: OwnerLookup
+) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
     os.fchown(pair[0].fileno(), 65534, 65534)  # as the kernel has it: the owner of the socket's file
-    assert owner(pair[1], way) == 65534
-    assert not is_trusted(owner(pair[1], way))
+    assert owner(pair[1], lookup) == 65534
+    assert not is_trusted(owner(pair[1], lookup))
 
 
 @pytest.mark.parametrize("how", ["reset", "closed", "half closed"])
-def test_who_has_hung_up_is_nobody(pair: tuple[socket.socket, socket.socket], way: Way, how: str) -> None:
+def test_who_has_hung_up_is_nobody(pair: tuple[socket.socket, socket.socket], lookup: OwnerLookup, how: str) -> None:
     came, accepted = pair
     if how == "half closed":
         came.shutdown(socket.SHUT_WR)
@@ -61,15 +63,17 @@ def test_who_has_hung_up_is_nobody(pair: tuple[socket.socket, socket.socket], wa
         if how == "reset":
             came.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
         came.close()
-    assert owner(accepted, way) is None
+    assert owner(accepted, lookup) is None
     assert not is_trusted(None)
 
 
-def test_who_hangs_up_while_the_kernel_is_asked_is_nobody(pair: tuple[socket.socket, socket.socket], way: Way) -> None:
+def test_who_hangs_up_while_the_kernel_is_asked_is_nobody(
+    pair: tuple[socket.socket, socket.socket], lookup: OwnerLookup
+) -> None:
     came, accepted = pair
 
     def slow(theirs: peers.End, ours: peers.End) -> int | None:
-        uid = way(theirs, ours)
+        uid = lookup(theirs, ours)
         came.close()
         return uid
 
@@ -82,13 +86,13 @@ def test_the_quicker_way_is_taken_and_the_other_where_it_is_barred(
     def barred(theirs: peers.End, ours: peers.End) -> int | None:
         raise OSError(errno.EPROTONOSUPPORT, "no such protocol")
 
-    assert way_to_tell() is by_diag
-    way_to_tell.cache_clear()
-    monkeypatch.setattr(peers, "by_diag", barred)
-    assert way_to_tell() is by_proc
-    way_to_tell.cache_clear()
+    assert owner_lookup() is owner_by_netlink
+    owner_lookup.cache_clear()
+    monkeypatch.setattr(peers, "owner_by_netlink", barred)
+    assert owner_lookup() is owner_by_proc
+    owner_lookup.cache_clear()
     monkeypatch.setattr(peers, "_PROC", "/proc/net/nothing")
-    assert way_to_tell() is None
+    assert owner_lookup() is None
 
 
 def test_with_no_descriptor_left_nothing_is_found_out_yet(untold: None) -> None:
@@ -97,8 +101,8 @@ def test_with_no_descriptor_left_nothing_is_found_out_yet(untold: None) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, usual[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
-            way_to_tell()
+            owner_lookup()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, usual)
         os.close(highest)
-    assert way_to_tell() is by_diag
+    assert owner_lookup() is owner_by_netlink

@@ -1,4 +1,4 @@
-"""Journals written line by line, as a launcher and its workers would."""
+"""Journals written line by line, as by a launcher and its workers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def journal() -> JournalMaker:
 
 
 def whole_job(journal: JournalMaker) -> JournalMaker:
-    """Start with two, grow, lose one to a kill, have it back, drain one, read garbage, end."""
+    """A job of two: grow, lose a worker, get its host back, drain one, refuse a list, end."""
     journal.add("started", options={}, versions={})
     journal.add("published", after=0.1, hosts={"a": 1, "b": 1}, added=["a", "b"], removed=[], grown=[], shrunk=[])
     journal.resized("start", 2, after=0.4, generation=1, added=["a", "b"], removed=[], hosts={"a": 1, "b": 1})

@@ -1,4 +1,4 @@
-"""``hvd-elastic events`` as its users meet it."""
+"""``hvd-elastic events`` as users see it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.report import picture
 from hvd_elastic_ext.report.command import main
+from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.report.picture import MARKS, OTHER, draw, label_of, lanes
-from hvd_elastic_ext.report.story import tell
 from hvd_elastic_ext.report.table import show
 
 from .conftest import JournalMaker
@@ -64,7 +64,7 @@ def test_json_gives_rows_and_series(path: Path, capsys: pytest.CaptureFixture[st
 
 def test_an_encoding_without_arrows_is_no_error(job: JournalMaker) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="latin-1", errors="replace")
-    show(tell(job.records), stream)
+    show(build_report(job.records), stream)
     stream.flush()
 
 
@@ -82,7 +82,7 @@ def test_a_picture_is_drawn_in_every_form(path: Path, kind: str, capsys: pytest.
     assert str(target) in capsys.readouterr().err
 
 
-def test_the_page_needs_nothing_else(path: Path) -> None:
+def test_the_page_is_self_contained(path: Path) -> None:
     target = path.with_suffix(".html")
     main([str(path), "--plot", str(target)])
     page = target.read_text()
@@ -93,7 +93,7 @@ def test_the_page_needs_nothing_else(path: Path) -> None:
 
 def test_the_page_shows_text_of_a_journal_as_text(journal: JournalMaker, tmp_path: Path) -> None:
     journal.add("started").add("refused", reason="<img src=x onerror=alert(1)> $x_$").steps(3)
-    draw(tell(journal.records), tmp_path / "p.html")
+    draw(build_report(journal.records), tmp_path / "p.html")
     assert "<img" not in (tmp_path / "p.html").read_text()
 
 
@@ -105,11 +105,11 @@ def test_the_same_journal_draws_the_same_picture(path: Path) -> None:
 
 
 def test_a_job_without_steps_and_one_with_forty_events_can_be_drawn(tmp_path: Path) -> None:
-    draw(tell(JournalMaker().add("started").records), tmp_path / "none.png")
+    draw(build_report(JournalMaker().add("started").records), tmp_path / "none.png")
     many = JournalMaker().add("started")
     for i in range(40):
         many.resized("hosts added", 2 + i % 3, after=0.5, added=[f"127.0.0.{i}"]).steps(5)
-    draw(tell(many.records), tmp_path / "many.svg")
+    draw(build_report(many.records), tmp_path / "many.svg")
     # The labels stand in the key below, each with its number.
     assert "40   39.5 s   +127.0.0.39" in (tmp_path / "many.svg").read_text()
 
@@ -161,8 +161,8 @@ def test_every_cause_has_a_marker_of_its_own() -> None:
     assert len(set(markers)) == len(markers)
 
 
-def test_labels_say_who(job: JournalMaker) -> None:
-    labels = [label_of(row) for row in tell(job.records).rows]
+def test_labels_name_the_hosts(job: JournalMaker) -> None:
+    labels = [label_of(row) for row in build_report(job.records).rows]
     assert labels == ["start: 2", "+c", "b failed", "+b", "−c", "list refused", "end"]
 
 

@@ -1,4 +1,4 @@
-"""Several runs in one journal: each has a story of its own."""
+"""Several runs in one journal: each has a report of its own."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.journal import Record
 from hvd_elastic_ext.report.command import main
+from hvd_elastic_ext.report.job_report import build_report
 from hvd_elastic_ext.report.runs import choose, runs
-from hvd_elastic_ext.report.story import tell
 
 
 def line(mono: float, event: str, **fields: object) -> Record:
@@ -33,34 +33,34 @@ def run(at: float, name: str | None, steps: int) -> list[Record]:
 THREE = [*run(0.0, None, 5), *run(100.0, "20261123T1-aa", 40), *run(200.0, "20261123T2-bb", 30)]
 
 
-def test_the_newest_run_is_told_of_and_the_steps_of_those_before_are_not_done_again() -> None:
+def test_the_newest_run_is_shown_and_steps_of_earlier_ones_are_not_lost_steps() -> None:
     chosen, said = choose(runs(THREE), None)
-    story = tell(chosen)
-    assert (story.run, story.steps, story.code, story.duration_s) == ("20261123T2-bb", 30, 0, 50.0)
-    assert not [row for row in story.rows if row.event == "started"]
-    assert not sum(row.steps_lost or 0 for row in story.rows)
+    report = build_report(chosen)
+    assert (report.run, report.steps, report.code, report.duration_s) == ("20261123T2-bb", 30, 0, 50.0)
+    assert not [row for row in report.rows if row.event == "started"]
+    assert not sum(row.steps_lost or 0 for row in report.rows)
     assert said == "run 3 of 3 (20261123T2-bb); --run N shows another one, --run all all"
 
 
 @pytest.mark.parametrize(("which", "steps"), [("1", 5), ("2", 40), ("20261123T1", 40), ("20261123T2-bb", 30)])
-def test_any_other_run_is_told_of_by_its_number_or_name(which: str, steps: int) -> None:
-    assert tell(choose(runs(THREE), which)[0]).steps == steps
+def test_another_run_is_shown_by_number_or_name(which: str, steps: int) -> None:
+    assert build_report(choose(runs(THREE), which)[0]).steps == steps
 
 
-def test_all_of_them_are_one_story_if_that_is_asked_for() -> None:
+def test_all_runs_can_be_one_report() -> None:
     chosen, said = choose(runs(THREE), "all")
     assert (len(chosen), said) == (len(THREE), "")
 
 
 @pytest.mark.parametrize("which", ["0", "4", "20261123T", "yesterday", ""])
-def test_a_run_that_is_not_there_is_an_error_that_names_those_that_are(which: str) -> None:
+def test_an_unknown_run_is_an_error_that_names_the_known_ones(which: str) -> None:
     with pytest.raises(UsageError, match=r"1 \(without a name\), 2 \(20261123T1-aa\), 3 \(20261123T2-bb\), or all"):
         choose(runs(THREE), which)
 
 
-def test_a_launcher_that_is_started_again_goes_on_with_its_run() -> None:
+def test_a_restarted_launcher_continues_its_run() -> None:
     [only] = runs([*run(0.0, "x", 5)[:-1], *run(100.0, "x", 9)])
-    assert [row.event for row in tell(only.records).rows].count("started") == 1
+    assert [row.event for row in build_report(only.records).rows].count("started") == 1
     [old] = runs([*run(0.0, None, 5), *run(100.0, None, 9)])  # written before there were runs
     assert old.name is None
 

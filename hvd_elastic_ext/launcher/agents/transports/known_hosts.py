@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from hvd_elastic_ext.io.background_calls import Aside
+from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.agents.transports.child_process import Child
 from hvd_elastic_ext.launcher.agents.transports.ssh import HostKeys, Ssh, is_certified, read_host_keys
 
@@ -33,7 +33,7 @@ async def host_keys(ssh: Ssh, host: str) -> HostKeys:
         child.close()
     keys = read_host_keys("\n".join(lines))
     try:
-        return await asyncio.wait_for(Aside().call(lambda: with_authorities(keys)), ANSWER_S)
+        return await asyncio.wait_for(BackgroundCalls().call(lambda: with_authorities(keys)), ANSWER_S)
     except (OSError, asyncio.TimeoutError):
         return HostKeys()
 

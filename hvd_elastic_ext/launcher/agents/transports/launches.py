@@ -1,4 +1,4 @@
-"""Starts of agents that are under way: one a host, of which a newer one takes the place of an older one."""
+"""Starts of agents that are under way: one a host; a newer one replaces an older one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hvd_elastic_ext.launcher.agents.transports.transports import Ended, Launch,
 
 
 class Launches:
-    """See the module's docstring. ``remark`` takes what the agent of a host has to say outside the control port."""
+    """``remark`` takes what the agent of a host writes outside the control port."""
 
     def __init__(self, remark: Callable[[str, str], None]) -> None:
         self._remark = remark
         self._running: dict[str, Launch] = {}
         self._waiting: dict[str, asyncio.Task[Any]] = {}
-        """Those that have not begun; they stand in line, or look for the way."""
+        """Those that have not begun."""
         self._in_line: set[str] = set()
         self._needless: set[str] = set()
 
@@ -42,7 +42,7 @@ class Launches:
         return ended if self._running.get(host) is launch else None
 
     def came(self, host: str) -> None:
-        """An agent is there. Had it come by itself, a start that has not begun is not needed."""
+        """An agent has connected: a start that has not begun is not needed."""
         if host in self._waiting:
             self._needless.add(host)
         if host in self._in_line and (task := self._waiting.pop(host, None)) is not None:
@@ -57,7 +57,7 @@ class Launches:
             launch.close()
 
     async def ended(self, *, within_s: float) -> None:
-        """Wait for what was started to end by itself, so that nothing of it outlives the launcher by a moment."""
+        """Wait for what was started to end by itself, so that nothing of it outlives the launcher."""
         ends = [asyncio.ensure_future(launch.wait()) for launch in self._running.values()]
         if not ends:
             return

@@ -20,7 +20,7 @@ import websocket
 from websocket import ABNF
 
 from hvd_elastic_ext.core.clock import Clock, SystemClock
-from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Door, Refused, Unanswered, Unreadable, read_pod
+from hvd_elastic_ext.io.kube_access import SOCKET_OPTIONS, Access, Endpoint, Refused, Unanswered, Unreadable, read_pod
 from hvd_elastic_ext.launcher.agents.transports import pods
 from hvd_elastic_ext.launcher.agents.transports.pod_exec import NotRun
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
@@ -56,7 +56,7 @@ class _Credentials:
     """What was read, and when."""
 
     configuration: Any
-    door: Door
+    endpoint: Endpoint
     namespace: str
     at: float
 
@@ -95,8 +95,8 @@ class Cluster:
             kept = self._kept
             if kept is None or self._clock.mono() - kept.at >= self._pace.keep:
                 configuration = self._access.configuration()
-                door, space = Door.of(configuration), self._access.namespace
-                self._kept = kept = _Credentials(configuration, door, space, self._clock.mono())
+                endpoint, space = Endpoint.of(configuration), self._access.namespace
+                self._kept = kept = _Credentials(configuration, endpoint, space, self._clock.mono())
             return kept
         except Unreadable as error:
             raise NotRun(str(error)) from None
@@ -104,17 +104,17 @@ class Cluster:
             self._reading.release()
 
     def _run(self, known: _Credentials, pod: Pod, words: Sequence[str]) -> WebSocketStream:
-        door, space = known.door, pod.namespace or known.namespace
+        endpoint, space = known.endpoint, pod.namespace or known.namespace
         times = (self._pace.connect, self._pace.answer)
         try:
             container = pods.container_of(read_pod(known.configuration, space, pod.name, timeout=times))
         except Unanswered as error:
-            raise NotRun(f"no answer from {door.url}: {error}") from None
+            raise NotRun(f"no answer from {endpoint.url}: {error}") from None
         except Refused as error:
             raise _refused(error.code, error.body) from None
         except ValueError as error:
             raise NotRun(f"pod {space}/{pod.name}: {error}") from None
-        return connected(door, pods.exec_path(space, pod.name, container, words), pace=self._pace)
+        return connected(endpoint, pods.exec_path(space, pod.name, container, words), pace=self._pace)
 
 
 class WebSocketStream:
@@ -175,24 +175,24 @@ class WebSocketStream:
             raise NotRun(f"the connection to the pod {what}: {_reason(error)}") from None
 
 
-def connected(door: Door, path: str, *, pace: Pace) -> WebSocketStream:
+def connected(endpoint: Endpoint, path: str, *, pace: Pace) -> WebSocketStream:
     """Ask for what ``path`` says. Raises :class:`NotRun`."""
-    made: Any = websocket.WebSocket(sslopt=_tls(door), sockopt=list(SOCKET_OPTIONS))
+    made: Any = websocket.WebSocket(sslopt=_tls(endpoint), sockopt=list(SOCKET_OPTIONS))
     try:
         made.connect(
-            door.url.replace("http", "ws", 1) + path,
-            header=[f"{name}: {value}" for name, value in door.headers.items()],
+            endpoint.url.replace("http", "ws", 1) + path,
+            header=[f"{name}: {value}" for name, value in endpoint.headers.items()],
             subprotocols=list(pods.PROTOCOLS),
             timeout=pace.answer,
             redirect_limit=0,  # the token is for nobody else
-            **_proxied(door),
+            **_proxied(endpoint),
         )
     except websocket.WebSocketBadStatusException as error:
         raise _refused(error.status_code, error.resp_body or b"") from None
     except websocket.WebSocketTimeoutException:
-        raise NotRun(f"no answer from {door.url}: it says nothing for {pace.answer:g} s") from None
+        raise NotRun(f"no answer from {endpoint.url}: it says nothing for {pace.answer:g} s") from None
     except (websocket.WebSocketException, OSError, ValueError) as error:
-        raise NotRun(f"no answer from {door.url}: {_reason(error)}") from None
+        raise NotRun(f"no answer from {endpoint.url}: {_reason(error)}") from None
     stream = WebSocketStream(made, pace)
     if (status := made.getstatus()) != HTTPStatus.SWITCHING_PROTOCOLS:  # old versions take a redirect for a connection
         stream.close()
@@ -204,20 +204,20 @@ def _refused(code: int, body: bytes) -> NotRun:
     return (Unauthorized if code == HTTPStatus.UNAUTHORIZED else NotRun)(pods.refusal(code, body))
 
 
-def _tls(door: Door) -> dict[str, Any]:
-    paths = {"ca_certs": door.authority, "certfile": door.certificate, "keyfile": door.key}
-    known = {name: path for name, path in (*paths.items(), ("server_hostname", door.server_name)) if path}
-    checks = ssl.CERT_REQUIRED if door.verify else ssl.CERT_NONE
-    return {**known, "cert_reqs": checks, "check_hostname": door.verify and door.check_name}
+def _tls(endpoint: Endpoint) -> dict[str, Any]:
+    paths = {"ca_certs": endpoint.authority, "certfile": endpoint.certificate, "keyfile": endpoint.key}
+    known = {name: path for name, path in (*paths.items(), ("server_hostname", endpoint.server_name)) if path}
+    checks = ssl.CERT_REQUIRED if endpoint.verify else ssl.CERT_NONE
+    return {**known, "cert_reqs": checks, "check_hostname": endpoint.verify and endpoint.check_name}
 
 
-def _proxied(door: Door) -> dict[str, Any]:
-    if not door.proxy:
+def _proxied(endpoint: Endpoint) -> dict[str, Any]:
+    if not endpoint.proxy:
         return {"http_no_proxy": ["*"]}  # not what the library would find by itself: the client knows what is meant
-    proxy = urlsplit(door.proxy)
+    proxy = urlsplit(endpoint.proxy)
     auth = {"http_proxy_auth": (proxy.username, proxy.password or "")} if proxy.username else {}
     way = {"http_proxy_host": proxy.hostname, "http_proxy_port": proxy.port or 80}
-    return {**way, **auth, "http_no_proxy": list(door.no_proxy)}
+    return {**way, **auth, "http_no_proxy": list(endpoint.no_proxy)}
 
 
 def _reason(error: BaseException) -> str:

@@ -1,11 +1,9 @@
-"""Ways of starting an agent on a host: directly, over ssh, and whatever else can carry one line to a program.
+"""Ways to start an agent on a host: directly, over ssh, or in a pod.
 
-An agent is told whom to join by one line on its standard input, with the job's key,
-and the environment and command of all its processes in it: nothing of it is ever an
-argument, where others could read it, and what carries it to another host encrypts it.
-From then on it talks over the control port, which does not. What was started here may end for reasons of its
-own (an agent that hands over to one that lives, an ssh whose connection broke):
-that says nothing about an agent that has joined. Failures come as data.
+An agent gets one line on standard input: whom to join, the job's key, and environment and command of its processes.
+None of it is an argument, which others could read, and the way to another host is encrypted. From then on the agent
+uses the control port, which is not. The end of what was started here (an agent that hands over, a broken ssh) says
+nothing about an agent that has joined. Failures are returned, not raised.
 """
 
 from __future__ import annotations
@@ -36,17 +34,17 @@ from hvd_elastic_ext.launcher.options.settings import RunSettings
 log = logging.getLogger(__name__)
 
 UNREACHABLE: Final = 255
-"""Exit code of ssh when it did not get through, and of any transport here that did not."""
+"""Exit code of ssh, and of any transport here, that did not reach the host."""
 AT_ONCE: Final = 8
-"""How many ssh may be on their way at once: sshd's default turns some away from the eleventh on."""
+"""How many starts over ssh are under way at once: sshd's default turns some away from the eleventh on."""
 ON_ITS_WAY_S: Final = 20.0
-"""After how long an ssh that has neither got through nor ended does not count among them any more."""
+"""Seconds after which a start that has neither reached its host nor ended no longer counts."""
 
 MOST_EXPLAINED: Final = 40
-"""Lines that an ssh which does not get through may say; what refuses a host's key takes some 15."""
+"""Lines kept of an ssh that fails; the refusal of a host key takes some 15."""
 
 Remark = Callable[[str], None]
-"""Takes one line that an agent, or whoever carries it, has to say outside the control port."""
+"""Takes one line that an agent, or its transport, writes outside the control port."""
 
 
 def join_line(
@@ -60,7 +58,7 @@ def join_line(
     argv: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> bytes:
-    """What makes an agent join ``launcher``, or hand over to the agent of that job and host that lives. Pure.
+    """What makes an agent join ``launcher``, or hand over to the agent of that job and host. Pure.
 
     ``argv`` and ``env`` are those of every process that is started without others of its own.
     """
@@ -71,7 +69,7 @@ def join_line(
 
 
 def end_line(job: str, host: str, *, key: bytes, grace_s: float = 0.0) -> bytes:
-    """What makes an agent of that job and host that lives end with all it runs, after the grace. Pure."""
+    """What makes the agent of that job and host end all it runs and itself, after the grace. Pure."""
     return _line({"do": "end", "job": job, "host": host, "key": key.hex(), "grace_s": grace_s})
 
 
@@ -127,28 +125,28 @@ class Local:
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
         begin = functools.partial(Child, agent_command(self.python), line)
-        return _Begun(begin, remark=remark, carrier=False)
+        return _StartedLaunch(begin, remark=remark, carrier=False)
 
 
-class _Carried(abc.ABC):
-    """Starts agents elsewhere by what carries that which they hear and say, a few at a time."""
+class _RemoteTransport(abc.ABC):
+    """Starts agents on other hosts, a few at a time."""
 
     def __init__(self, python: str) -> None:
         self._python = python
         self._room = asyncio.Semaphore(AT_ONCE)
 
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
-        # The shell says that it is there: from then on a failure is not one of the way.
+        # The shell reports that the host is reached: a later failure is not the transport's.
         words = ["sh", "-c", f'echo {_REACHED}; exec "$@"', "sh", *agent_command(self._python)]
         try:
             prepare = self._way(host, words)
         except ValueError as error:
-            return _Failed(str(error))
+            return _FailedLaunch(str(error))
         await self._room.acquire()
         try:
             way = await prepare()
             explain = functools.partial(self._explain, host)
-            launch = _Begun(functools.partial(way, line), remark=remark, carrier=True, explain=explain)
+            launch = _StartedLaunch(functools.partial(way, line), remark=remark, carrier=True, explain=explain)
         except BaseException:
             self._room.release()
             raise
@@ -157,14 +155,14 @@ class _Carried(abc.ABC):
 
     @abc.abstractmethod
     def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
-        """Finds out what runs ``words`` on ``host``, when that is called. Raises ``ValueError`` for a wrong name."""
+        """Returns what prepares to run ``words`` on ``host``. Raises ``ValueError`` for a wrong name."""
 
     def _explain(self, host: str, said: Sequence[str]) -> str | None:
-        """What to do about one that was not reached, by the last lines that it said; None if that is not known."""
+        """What to do about a host that was not reached, by the last lines of ssh; None if unknown."""
         return None
 
 
-class OverSsh(_Carried):
+class SshTransport(_RemoteTransport):
     """Starts agents over ``ssh``, a few at a time."""
 
     def __init__(self, ssh: Ssh | None = None, *, python: str = sys.executable) -> None:
@@ -172,7 +170,7 @@ class OverSsh(_Carried):
         self._ssh = ssh or Ssh(Path.cwd())
 
     def _way(self, host: str, words: list[str]) -> Callable[[], Awaitable[Callable[..., Carrier]]]:
-        self._ssh.question(host)  # a wrong name takes no room
+        self._ssh.question(host)  # checked before waiting for a turn
         return functools.partial(self._with_keys, host, words)
 
     async def _with_keys(self, host: str, words: list[str]) -> Callable[..., Carrier]:
@@ -184,7 +182,7 @@ class OverSsh(_Carried):
         return refused_key(host, self._ssh.port, said)
 
 
-class ToPods(_Carried):
+class PodTransport(_RemoteTransport):
     """Starts agents in pods by the API server's exec, a few at a time; in ``directory``, in pods that have it."""
 
     def __init__(self, run: Open, *, directory: Path | None = None, python: str = sys.executable) -> None:
@@ -193,7 +191,7 @@ class ToPods(_Carried):
         self._directory = directory or Path.cwd()
 
     @classmethod
-    def found(cls, environ: Mapping[str, str] = os.environ) -> ToPods:
+    def found(cls, environ: Mapping[str, str] = os.environ) -> PodTransport:
         """In the cluster that ``$KUBECONFIG`` names, else that this machine belongs to.
 
         Loads the official client: half a second, 45 MB. Raises :class:`UsageError` if there is no way to a cluster.
@@ -218,7 +216,7 @@ class ToPods(_Carried):
 
 
 @dataclass(frozen=True, slots=True)
-class ByName:
+class TransportByName:
     """``near`` for the names that ``is_near`` says yes to, at once, else ``far``."""
 
     near: Transport
@@ -228,16 +226,16 @@ class ByName:
     async def start(self, host: str, line: bytes, *, remark: Remark) -> Launch:
         problem = name_error(host)
         if problem is not None:
-            return _Failed(problem)
+            return _FailedLaunch(problem)
         return await (self.near if self.is_near(host) else self.far).start(host, line, remark=remark)
 
 
-def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: ToPods | None) -> Transport:
+def transport_of(settings: RunSettings, *, is_near: Callable[[str], bool], pods: PodTransport | None) -> Transport:
     """The one that ``--rsh`` names; without it, this machine's names directly and others over ssh."""
     if settings.rsh in ("local", "pod"):
         return pods or Local()
-    far = OverSsh(ssh_of(settings))
-    return far if settings.rsh == "ssh" else ByName(Local(), far, is_near)
+    far = SshTransport(ssh_of(settings))
+    return far if settings.rsh == "ssh" else TransportByName(Local(), far, is_near)
 
 
 def ssh_of(settings: RunSettings) -> Ssh:
@@ -249,8 +247,8 @@ def ssh_of(settings: RunSettings) -> Ssh:
 _REACHED: Final = "hvd-elastic-host-reached"
 
 
-class _Failed:
-    """A launch that never was."""
+class _FailedLaunch:
+    """A launch that failed before it began."""
 
     reached = False
 
@@ -280,7 +278,7 @@ class Carrier(Protocol):
     def close(self) -> None: ...
 
 
-class _Begun:
+class _StartedLaunch:
     """A launch that was begun, by ``begin(on_line=…)``; a ``carrier`` only carries what an agent elsewhere says."""
 
     def __init__(
@@ -324,7 +322,7 @@ class _Begun:
                 self._child.kill()
 
     def when_under_way(self, act: Callable[[], None]) -> None:
-        """Call ``act`` once, when the host was reached, or this has ended, or nobody knows."""
+        """Call ``act`` once: when the host is reached, the launch has ended, or time is over."""
         self._under_way = act
         if self._child is None:
             self._settled()

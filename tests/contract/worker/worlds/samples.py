@@ -111,5 +111,5 @@ def passes_without_set_epoch(State: Any) -> dict[str, Any]:
                 state.save()
             else:
                 state.loops += 1
-    told = [str(each.message) for each in said if "has been consumed" in str(each.message)]
+    told = [str(each.message) for each in said if "is complete" in str(each.message)]
     return {"passes": own, "steps": step, "told": told}

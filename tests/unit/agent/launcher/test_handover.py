@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.handover import DEAF_S, Reception
+from hvd_elastic_ext.agent.launcher.handover import ACCEPT_PAUSE_S, HandoverServer
 from hvd_elastic_ext.agent.orders.orders import End, Join
-from hvd_elastic_ext.agent.system.event_loop import Act, Watches
+from hvd_elastic_ext.agent.system.event_loop import Act, DescriptorLoop
 from hvd_elastic_ext.core.clock import ManualClock
 
 
-class Hall:
+class EventLoop:
     """As an agent has it, with a clock of its own; ``acts`` is how often there was something to do."""
 
     def __init__(self) -> None:
         self.acts = 0
         self.clock = ManualClock()
-        self._watches = Watches()
+        self._watches = DescriptorLoop()
 
     def now(self) -> float:
         return self.clock.mono()
@@ -45,7 +45,7 @@ class Hall:
             self._watches.look(0.0)
 
 
-def obey(order: Join | End) -> str:
+def apply(order: Join | End) -> str:
     raise AssertionError("nobody said anything")
 
 
@@ -59,29 +59,29 @@ def listener(tmp_path: Path) -> Iterator[socket.socket]:
 
 
 def test_with_no_descriptor_left_an_agent_looks_again_in_a_second_and_not_all_the_time(listener: socket.socket) -> None:
-    hall = Hall()
-    reception = Reception(hall, listener, b"k" * 32, obey=obey)
+    loop = EventLoop()
+    reception = HandoverServer(loop, listener, b"k" * 32, apply=apply)
     usual = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with socket.socket(socket.AF_UNIX) as guest:
-        guest.connect(listener.getsockname())
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.connect(listener.getsockname())
         last = os.dup(0)
         resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, usual[1]))
         try:
-            hall.look(times=100)
-            assert hall.acts == 1
-            assert reception.due() == hall.now() + DEAF_S
-            hall.clock.advance(DEAF_S)
+            loop.look(times=100)
+            assert loop.acts == 1
+            assert reception.due() == loop.now() + ACCEPT_PAUSE_S
+            loop.clock.advance(ACCEPT_PAUSE_S)
             reception.tick()
-            hall.look(times=100)
-            assert hall.acts == 2
+            loop.look(times=100)
+            assert loop.acts == 2
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, usual)
             os.close(last)
-        hall.clock.advance(DEAF_S)
+        loop.clock.advance(ACCEPT_PAUSE_S)
         reception.tick()
-        hall.look()
-        assert b"nonce" in guest.recv(4096)
-        hall.clock.advance(60)
+        loop.look()
+        assert b"nonce" in peer.recv(4096)
+        loop.clock.advance(60)
         reception.tick()  # it has said nothing
         assert reception.due() is None
     reception.close()

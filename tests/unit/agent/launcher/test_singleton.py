@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.singleton import OLD_S, _bases, sweep
+from hvd_elastic_ext.agent.launcher.singleton import OLD_S, _bases, remove_stale
 from hvd_elastic_ext.launcher.cli.doctor.facts import Steps
 from hvd_elastic_ext.launcher.cli.doctor.probes import PROBE, steps_in
 
@@ -32,19 +32,19 @@ def job(base: Path, name: str, *, age_s: float) -> Path:
 
 def test_what_is_older_than_a_day_goes(tmp_path: Path) -> None:
     old, young = job(tmp_path, "old", age_s=OLD_S + 1), job(tmp_path, "young", age_s=OLD_S - 1)
-    sweep(str(tmp_path), now=NOW)
+    remove_stale(str(tmp_path), now=NOW)
     assert not old.exists()
     assert {each.name for each in young.iterdir()} == {"h1.sock", "h1.sock.notice"}
 
 
 def test_an_agent_that_lives_keeps_its_socket_and_its_notice(tmp_path: Path) -> None:
     folder = job(tmp_path, "old", age_s=0.0)
-    with socket.socket(socket.AF_UNIX) as living:
-        living.bind(str(folder / "h2.sock"))
-        living.listen()
+    with socket.socket(socket.AF_UNIX) as existing:
+        existing.bind(str(folder / "h2.sock"))
+        existing.listen()
         (folder / "h2.sock.notice").touch()
         os.utime(folder, (NOW - 2 * OLD_S, NOW - 2 * OLD_S))
-        sweep(str(tmp_path), now=NOW)
+        remove_stale(str(tmp_path), now=NOW)
         assert {each.name for each in folder.iterdir()} == {"h2.sock", "h2.sock.notice"}
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_folder_of_a_job_is_left_alone(tmp_path: Path, foreign: str) 
         (base / "notes").write_text("mine")
     else:
         (base / "notes").symlink_to(target)
-    sweep(str(base), now=NOW)
+    remove_stale(str(base), now=NOW)
     assert (base / "notes").exists()
     assert (target / "h1.sock").exists()
 
@@ -66,14 +66,14 @@ def test_what_no_agent_has_made_stays(tmp_path: Path) -> None:
     folder = job(tmp_path, "old", age_s=0.0)
     (folder / "thesis.tex").write_text("years of work")
     os.utime(folder, (NOW - 2 * OLD_S, NOW - 2 * OLD_S))
-    sweep(str(tmp_path), now=NOW)
+    remove_stale(str(tmp_path), now=NOW)
     assert [each.name for each in folder.iterdir()] == ["thesis.tex"]
 
 
 def test_nothing_is_swept_behind_a_link_that_stands_in_the_place_of_the_folder(tmp_path: Path) -> None:
     old = job(tmp_path / "elsewhere", "old", age_s=2 * OLD_S)
     (tmp_path / "base").symlink_to(tmp_path / "elsewhere")
-    sweep(str(tmp_path / "base"), now=NOW)
+    remove_stale(str(tmp_path / "base"), now=NOW)
     assert (old / "h1.sock").exists()
 
 
@@ -97,8 +97,8 @@ first = claim("job", "h1", b"k" * 32)
 print(os.readlink(f"/proc/self/fd/{first.folder}"))
 print(first.problem)
 second = claim("job", "h1", b"k" * 32)
-print(second.living is not None)
-second.living.close()
+print(second.existing is not None)
+second.existing.close()
 first.release()
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 from hvd_elastic_ext.agent.launcher.notice_files import NONE
 from hvd_elastic_ext.agent.metadata import detect
-from hvd_elastic_ext.agent.metadata.detect import CLOUDS, Whichever, choose, made_by
+from hvd_elastic_ext.agent.metadata.detect import CLOUDS, DetectedCloud, choose, made_by
 from hvd_elastic_ext.agent.metadata.model import Answer, NoAnswer, Request
 from hvd_elastic_ext.launcher.options.settings import CLOUDS as OFFERED
 
@@ -51,7 +51,9 @@ AWS: dict[str, tuple[int, str, dict[str, str]]] = {
 }
 
 
-def chosen(source: str, asked: Asked, *, url: str | None = None, firmware: dict[str, str] | None = None) -> Whichever:
+def chosen(
+    source: str, asked: Asked, *, url: str | None = None, firmware: dict[str, str] | None = None
+) -> DetectedCloud:
     return choose(source, url, asked.at, firmware=lambda place: (firmware or {}).get(place, ""))
 
 

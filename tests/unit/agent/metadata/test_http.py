@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hvd_elastic_ext.agent.metadata.http import Web
+from hvd_elastic_ext.agent.metadata.http import HttpClient
 from hvd_elastic_ext.agent.metadata.model import NoAnswer, Request
 from tests.support.metadata import GcpService, MetadataServer
 
@@ -25,12 +25,12 @@ def asked(server: MetadataServer[GcpService], within_s: float = 0.5) -> float:
     """Ask for what is not answered; how long that took."""
     begun = time.monotonic()
     with pytest.raises(NoAnswer):
-        Web(server.url)(Request("GET", NAME, GOOGLE, within_s))
+        HttpClient(server.url)(Request("GET", NAME, GOOGLE, within_s))
     return time.monotonic() - begun
 
 
 def test_an_answer_has_status_headers_and_body(server: MetadataServer[GcpService]) -> None:
-    answer = Web(server.url)(Request("GET", f"{NAME}?alt=text", GOOGLE))
+    answer = HttpClient(server.url)(Request("GET", f"{NAME}?alt=text", GOOGLE))
     assert (answer.status, answer.body, answer.headers["metadata-flavor"]) == (200, "vm-1", "Google")
     (call,) = server.calls
     assert call.headers["host"] == f"127.0.0.1:{server.port}"
@@ -38,19 +38,19 @@ def test_an_answer_has_status_headers_and_body(server: MetadataServer[GcpService
 
 
 def test_a_path_in_the_address_comes_before_what_is_asked(server: MetadataServer[GcpService]) -> None:
-    Web(f"{server.url}/proxied/")(Request("GET", NAME, GOOGLE))
+    HttpClient(f"{server.url}/proxied/")(Request("GET", NAME, GOOGLE))
     assert server.calls[0].path == f"/proxied{NAME}"
 
 
 def test_a_body_may_come_in_chunks(server: MetadataServer[GcpService]) -> None:
     server.faults.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nTR\r\n2\r\nUE\r\n0\r\n\r\n")
-    assert Web(server.url)(Request("GET", NAME, GOOGLE)).body == "TRUE"
+    assert HttpClient(server.url)(Request("GET", NAME, GOOGLE)).body == "TRUE"
 
 
 def test_half_an_answer_is_none_however_sensible(server: MetadataServer[GcpService]) -> None:
     server.faults.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nvm-1")
     with pytest.raises(NoAnswer, match="breaks off"):
-        Web(server.url)(Request("GET", NAME, GOOGLE))
+        HttpClient(server.url)(Request("GET", NAME, GOOGLE))
 
 
 def test_who_hangs_is_given_up(server: MetadataServer[GcpService]) -> None:
@@ -69,13 +69,13 @@ def test_proxies_of_the_environment_are_not_used(
 ) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert Web(server.url)(Request("GET", NAME, GOOGLE)).status == 200
+    assert HttpClient(server.url)(Request("GET", NAME, GOOGLE)).status == 200
 
 
 def test_a_clock_is_taken_for_another_when_it_is_off_by_more_than_a_header_can_tell(
     server: MetadataServer[GcpService],
 ) -> None:
-    web = Web(server.url)
+    web = HttpClient(server.url)
     for ahead_s, seen_s in ((2.0, 0.0), (-600.0, -600.0), (0.0, 0.0)):
         server.ahead_s = ahead_s
         answer = web(Request("GET", NAME, GOOGLE))
@@ -98,4 +98,4 @@ def test_a_clock_is_taken_for_another_when_it_is_off_by_more_than_a_header_can_t
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Web(url)
+        HttpClient(url)

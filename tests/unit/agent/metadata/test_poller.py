@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hvd_elastic_ext.agent.launcher.notice_files import Going
-from hvd_elastic_ext.agent.metadata.model import NoAnswer, Word
+from hvd_elastic_ext.agent.launcher.notice_files import Notice
+from hvd_elastic_ext.agent.metadata.model import Announcement, NoAnswer
 from hvd_elastic_ext.agent.metadata.poller import (
     ABSENT_S,
     COMPLAIN_AFTER,
@@ -19,8 +19,8 @@ from hvd_elastic_ext.agent.metadata.poller import (
 )
 
 NOW = 1000.0
-SPOT = Word("taken back", at=NOW + 120)
-ADVICE = Word("likely to be taken back", soft=True)
+SPOT = Announcement("taken back", at=NOW + 120)
+ADVICE = Announcement("likely to be taken back", soft=True)
 
 
 class Source:
@@ -31,12 +31,12 @@ class Source:
     ahead_s = 0.0
 
     def __init__(self) -> None:
-        self.words: list[Word] | str = []
+        self.announcements: list[Announcement] | str = []
 
-    def look(self) -> list[Word]:
-        if isinstance(self.words, str):
-            raise NoAnswer(self.words)
-        return self.words
+    def look(self) -> list[Announcement]:
+        if isinstance(self.announcements, str):
+            raise NoAnswer(self.announcements)
+        return self.announcements
 
 
 class Polling:
@@ -46,16 +46,16 @@ class Polling:
         self.said: list[dict[str, Any]] = []
         self.poller = Poller(self.source, wall=lambda: self.wall, say=lambda **said: self.said.append(said))
 
-    def once(self, *words: Word) -> float:
-        self.source.words = list(words)
+    def once(self, *announcements: Announcement) -> float:
+        self.source.announcements = list(announcements)
         return self.poller.once()
 
     def fail(self, why: str = "refused") -> float:
-        self.source.words = why
+        self.source.announcements = why
         return self.poller.once()
 
     @property
-    def going(self) -> list[Going | None]:
+    def going(self) -> list[Notice | None]:
         return [each["going"] for each in self.said if "going" in each]
 
     @property
@@ -69,27 +69,27 @@ def polling() -> Polling:
 
 
 def test_what_is_said_is_passed_on_once_and_so_is_its_end(polling: Polling) -> None:
-    for words in ((), (), (SPOT,), (SPOT,), (), ()):
-        assert polling.once(*words) == 5.0
-    assert polling.going == [None, Going("taken back", NOW + 120), None]
+    for announcements in ((), (), (SPOT,), (SPOT,), (), ()):
+        assert polling.once(*announcements) == 5.0
+    assert polling.going == [None, Notice("taken back", NOW + 120), None]
     assert polling.problems == []
 
 
 def test_a_time_is_taken_when_the_word_comes_and_not_again(polling: Polling) -> None:
-    for word in (Word("preempted", within_s=30.0), SPOT):
+    for announcement in (Announcement("preempted", within_s=30.0), SPOT):
         polling.once()
         polling.said.clear()
         polling.source.ahead_s = 7.0
-        polling.once(word)
+        polling.once(announcement)
         first = polling.going
         polling.wall += 10.0
         polling.source.ahead_s = 9.0
-        polling.once(word)
+        polling.once(announcement)
         assert polling.going == first
 
 
 def test_a_time_goes_on_where_one_that_looked_before_has_taken_it(polling: Polling) -> None:
-    preempted = Word("preempted", within_s=30.0)
+    preempted = Announcement("preempted", within_s=30.0)
     polling.once(preempted)
     (first,) = polling.going
     later = Polling()
@@ -97,29 +97,29 @@ def test_a_time_goes_on_where_one_that_looked_before_has_taken_it(polling: Polli
     later.once(preempted)
     later.once()
     later.once(preempted)
-    assert later.going == [first, None, Going("preempted", NOW + 39)]
+    assert later.going == [first, None, Notice("preempted", NOW + 39)]
 
 
 def test_a_word_that_comes_again_is_another_one(polling: Polling) -> None:
     for _ in range(2):
-        polling.once(Word("preempted", within_s=30.0))
+        polling.once(Announcement("preempted", within_s=30.0))
         polling.once()
         polling.wall += 100.0
-    assert polling.going == [Going("preempted", NOW + 30), None, Going("preempted", NOW + 130), None]
+    assert polling.going == [Notice("preempted", NOW + 30), None, Notice("preempted", NOW + 130), None]
 
 
 def test_the_clouds_clock_is_what_its_times_are_by() -> None:
-    assert going(Word("w", at=NOW + 120), NOW, 90.0) == Going("w", NOW + 30)
-    assert going(Word("w"), NOW, 90.0) == Going("w")
-    assert going(Word("w", within_s=30.0), NOW, 90.0) == Going("w", NOW + 30)
+    assert going(Announcement("w", at=NOW + 120), NOW, 90.0) == Notice("w", NOW + 30)
+    assert going(Announcement("w"), NOW, 90.0) == Notice("w")
+    assert going(Announcement("w", within_s=30.0), NOW, 90.0) == Notice("w", NOW + 30)
 
 
 def test_of_several_words_the_soonest_counts_and_advice_does_not(polling: Polling) -> None:
     polling.once(ADVICE)
-    polling.once(Word("some day"), SPOT, Word("later", at=NOW + 500), ADVICE)
+    polling.once(Announcement("some day"), SPOT, Announcement("later", at=NOW + 500), ADVICE)
     assert polling.said == [
         {"going": None, "advice": "likely to be taken back"},
-        {"going": Going("taken back", NOW + 120), "advice": "likely to be taken back"},
+        {"going": Notice("taken back", NOW + 120), "advice": "likely to be taken back"},
     ]
 
 
@@ -128,7 +128,7 @@ def test_a_word_whose_time_is_long_over_is_of_an_earlier_life_and_one_that_is_la
     polling.once(SPOT)
     polling.wall += 2
     polling.once(SPOT)
-    assert polling.going == [Going("taken back", NOW + 120), None]
+    assert polling.going == [Notice("taken back", NOW + 120), None]
 
 
 def test_what_was_said_holds_while_nobody_answers(polling: Polling) -> None:
@@ -136,7 +136,7 @@ def test_what_was_said_holds_while_nobody_answers(polling: Polling) -> None:
     for _ in range(20):
         polling.fail()
     polling.once(SPOT)
-    assert polling.going == [Going("taken back", NOW + 120)]
+    assert polling.going == [Notice("taken back", NOW + 120)]
 
 
 def test_a_failure_is_complained_of_when_it_lasts_once_and_so_is_its_end(polling: Polling) -> None:

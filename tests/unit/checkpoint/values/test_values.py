@@ -207,11 +207,15 @@ def test_what_is_not_on_the_list_is_refused_with_its_path(why: str, monkeypatch:
     assert not is_fit(value)
 
 
-def test_a_value_may_be_as_deep_as_the_limit() -> None:
+@pytest.mark.parametrize("around", [lambda value: {1: value}, lambda value: [value], lambda value: {"a": value}])
+def test_a_value_may_be_as_deep_as_the_limit_whatever_is_beside_it(around: Callable[[Any], Any]) -> None:
     value: Any = 1
-    for _ in range(DEEPEST):
-        value = {1: value}
-    assert there_and_back(value) == value
+    for _ in range(DEEPEST - 1):
+        value = around(value)
+    beside = [{1: 2}, {"a": 1}, [[1]]] * DEEPEST
+    assert there_and_back([*beside, value]) == [*beside, value]
+    with pytest.raises(Unfit, match="levels deep"):
+        write([*beside, around(value)], [])
 
 
 # Classes of the script
@@ -291,7 +295,7 @@ CRAFTED = [
                   "$device", "$size", "$sparse", "$tensor")
       for given in ("null", "true", '"x"', "{}", "[[[1]]]", "[1,2,3,4,5]", '{"$bytes": "eA=="}', '[null, "x"]')
       if (tag, given) != ("$counter", "{}") and not (tag in ROWS and given[0] == "[")),
-    '{"$set": [{"$set": []}]}',
+    '{"$set": [{"$set": []}]}', '{"$size": [0.5]}', '{"$size": [true]}',
     '{"$dict": [[{"$set": []}, 1]]}', '{"$dict": [1]}', '{"$default": ["eval", {}]}', '{"$deque": [[], -1]}',
     '{"$ordered": [{}, {"items": 1}]}', '{"$ordered": [{}, {"__class__": 1}]}', '{"$tensor": -1}', '{"$tensor": 9}',
     '{"$dtype": "Tensor"}', '{"$dtype": "os"}', '{"$device": "nowhere"}', '{"$int": "0x_1"}', '{"$float": "7f"}',

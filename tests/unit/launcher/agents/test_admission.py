@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.admission import MOMENT_S, MOST, Strangers, Verdict, most_for
+from hvd_elastic_ext.launcher.agents.admission import MOMENT_S, MOST, Unauthenticated, Verdict, most_for
 
 NOW = 100.0
 
 
-def crowd(*sources: str, now: float = NOW) -> Strangers[int]:
+def crowd(*sources: str, now: float = NOW) -> Unauthenticated[int]:
     """Numbered from 0 in the order in which they came."""
-    strangers = Strangers[int]()
+    strangers = Unauthenticated[int]()
     for number, source in enumerate(sources):
         strangers.add(number, source, now)
     return strangers
@@ -25,7 +25,7 @@ def test_what_one_place_has_beyond_its_share_gives_way_at_once_and_others_do_not
     strangers = crowd("b", "a", "a", "b", "a", "c", "d", "a")  # a share is 2
     verdict = strangers.room(NOW, most=8)
     assert (verdict.out, verdict.wait) == (1, False)
-    assert "more came from there" in verdict.reason
+    assert "too many connections" in verdict.reason
     assert strangers.remove(1)
     strangers.add(8, "e", NOW)
     assert strangers.room(NOW, most=8).out == 2

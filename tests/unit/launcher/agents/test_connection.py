@@ -23,7 +23,7 @@ def test_who_says_nothing_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> Non
         reader, writer = await made.connect()
         writer.write(b"x")
         assert await Agent(reader, writer).is_hung_up_on()
-        assert made.control.refused == {"it did not say who it is within 0.05 s": 1}
+        assert made.control.refused == {"no authentication within 0.05 s": 1}
 
     play(act)
 
@@ -111,7 +111,7 @@ def test_those_who_say_much_and_not_who_they_are_cost_no_more_than_so_much(monke
             writer.write(bytes(32) + (60_000).to_bytes(4, "big") + bytes(50_000))  # a frame that does not end
         await made.until(lambda: made.control.refused.total() >= 1)
         await made.joined()
-        assert set(made.control.refused) == {"it said much, and not who it is"}
+        assert set(made.control.refused) == {"it sent much without authentication"}
 
     play(act)
 
@@ -215,7 +215,7 @@ def test_a_defect_while_something_is_taken_in_leads_to_a_hang_up_and_to_no_silen
         (said,) = caplog.records  # once, with the traceback
         assert (
             said.getMessage()
-            == "h1 is hung up on, to tell everything anew: a defect of hvd-elastic: ZeroDivisionError: ours"
+            == "h1 is disconnected, to reconnect and report its state: a defect of hvd-elastic: ZeroDivisionError: ours"
         )
         assert said.exc_info
 

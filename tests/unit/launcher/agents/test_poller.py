@@ -9,20 +9,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hvd_elastic_ext.launcher.agents.poller import Switchboard
+from hvd_elastic_ext.launcher.agents.poller import DescriptorPoller
 
 
 class Pipes:
     """``count`` pipes at a switchboard; ``read`` is what came out of each, ``broken`` those whose act raises."""
 
     def __init__(self, count: int) -> None:
-        self.switchboard = Switchboard()
+        self.poller = DescriptorPoller()
         self.read: dict[int, bytes] = {}
         self.broken: set[int] = set()
         self.ends = [os.pipe() for _ in range(count)]
         for number, (reader, _) in enumerate(self.ends):
             self.read[number] = b""
-            self.switchboard.plug(reader, self._act(number))
+            self.poller.add(reader, self._act(number))
 
     def _act(self, number: int) -> Callable[[int], None]:
         def act(events: int) -> None:
@@ -41,9 +41,9 @@ class Pipes:
 
     def close(self) -> None:
         for reader, _ in self.ends:
-            self.switchboard.unplug(reader)
-        self.switchboard.close()
-        self.switchboard.close()
+            self.poller.remove(reader)
+        self.poller.close()
+        self.poller.close()
         for descriptor in (descriptor for pair in self.ends for descriptor in pair):
             os.close(descriptor)
 
@@ -62,7 +62,7 @@ def pipes(count: int) -> Iterator[Pipes]:
 def test_whatever_is_ready_is_served_again_and_again(count: int, *, calm: bool) -> None:
     async def act() -> None:
         with pipes(count) as made:
-            made.switchboard.calm = calm
+            made.poller.calm = calm
             for turn in range(1, 4):
                 for number in range(count):
                     made.write(number, b"x")

@@ -56,7 +56,7 @@ def test_an_agent_that_hangs_up_is_lost() -> None:
         agent = await made.joined()
         agent.writer.close()
         await made.until(lambda: len(made.events) == 2)
-        assert made.events[1] == AgentLost("h1", "the agent hung up")
+        assert made.events[1] == AgentLost("h1", "the agent disconnected")
         assert made.control.hosts == ()
         assert not made.control.send("h1", {"do": "finish"})
 
@@ -160,10 +160,10 @@ STRANGERS = {
 def test_strangers_are_refused_counted_and_named_once(act, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario(made: Scene) -> None:
         for number in range(3):
-            stranger = await made.agent()
-            act(stranger)
+            session = await made.agent()
+            act(session)
             await made.until(lambda number=number: made.control.refused.total() == number + 1)
-            assert await stranger.is_hung_up_on()
+            assert await session.is_hung_up_on()
         assert made.events == []
         assert len(made.control.refused) == 1
 
@@ -171,7 +171,7 @@ def test_strangers_are_refused_counted_and_named_once(act, caplog: pytest.LogCap
         play(scenario)
     told, in_all = (record.getMessage() for record in caplog.records)
     assert told.startswith("control port: refused 127.0.0.1: ")
-    assert in_all == told.replace("refused 127.0.0.1:", "turned away in all: 3 ×")
+    assert in_all == told.replace("refused 127.0.0.1:", "refused in all: 3 ×")
 
 
 @pytest.mark.parametrize(

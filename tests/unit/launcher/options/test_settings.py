@@ -77,7 +77,7 @@ def settings(**changes: Any) -> RunSettings:
         ({"command": (), "job": "../x"}, "no command"),
     ],
 )
-def test_what_cannot_work_is_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
+def test_impossible_settings_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=r".") as refused:
         settings(**changes)
     assert said in str(refused.value)

@@ -1,4 +1,4 @@
-"""Which library carries the collectives: the decision, and the worlds that are refused."""
+"""The choice of the library for collectives, and the worlds that are refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_auto_takes_what_is_initialised_then_what_the_launcher_meant(facts, libr
 
 
 @pytest.mark.parametrize("wanted", ["horovod", "torch", "mpi"])
-def test_what_is_asked_for_is_taken_whatever_else_there_is(wanted):
+def test_an_explicit_choice_wins(wanted):
     facts = Facts(horovod_initialised=True, torch_initialised=True, mpi_size=2, mpi4py=True)
     assert decide(wanted, facts) == (wanted, "asked for")
 
@@ -71,7 +71,7 @@ def test_the_size_that_mpirun_gives_is_read(environ, size):
 
 
 @pytest.mark.parametrize("environ", [MPIRUN, TORCHRUN, {"PMI_SIZE": "3"}])
-def test_horovod_alone_among_processes_started_together_is_refused_with_the_remedy(environ):
+def test_a_horovod_world_of_one_beside_other_processes_is_refused_with_the_remedy(environ):
     with pytest.raises(Permanent, match=r"started 3 processes.*elastic\.init") as caught:
         check_world(1, environ)
     assert "\n" not in str(caught.value)

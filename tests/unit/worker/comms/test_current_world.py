@@ -1,4 +1,4 @@
-"""Where those who deal out work learn their place."""
+"""Where samplers and learning rates get their place from."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ def nobody_told_us() -> Iterator[None]:
     current_world.use(None)
 
 
-def test_the_place_is_that_of_the_states_library_and_follows_it() -> None:
+def test_the_place_comes_from_the_states_library() -> None:
     current_world.use(Fixed(2, 5))  # type: ignore[arg-type]
     assert current_world.current() == (2, 5)
     current_world.use(Fixed(0, 3))  # type: ignore[arg-type]
     assert current_world.current() == (0, 3)
 
 
-def test_before_there_is_a_state_horovod_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_state_the_place_comes_from_horovod(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current_world, "horovod_comms", lambda: Fixed(1, 4))
     assert current_world.current() == (1, 4)
 
 
-def test_then_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_horovod_the_place_comes_from_torch_distributed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(current_world, "horovod_comms", NotYet)
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_rank", lambda: 3)

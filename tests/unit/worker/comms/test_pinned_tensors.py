@@ -1,4 +1,4 @@
-"""Tensors pinned from an operation's beginning until nothing of Horovod's can hold them any more."""
+"""Tensors are pinned from the start of an operation until Horovod no longer holds them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNPINNED = 1
 
 
 class Library:
-    """Begins operations without holding anything, so that whatever holds a tensor is a pin."""
+    """Begins operations without holding anything: every holder of a tensor is a pin."""
 
     version = (0, 28, 1)
 
@@ -67,7 +67,7 @@ def begin(pinned: PinnedLibrary, tensor: Tensor, output: Tensor) -> int:
 
 
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool, torch.complex64])
-def test_tensors_of_any_type_are_pinned_until_the_operation_has_gone_well(pinned, kind):
+def test_tensors_of_any_type_are_pinned_until_the_operation_succeeds(pinned, kind):
     tensor, output = torch.ones(2, 3).to(kind), torch.ones(()).to(kind)
     handle = begin(pinned, tensor, output)
     assert uses(tensor, output) == [UNPINNED + 1] * 2
@@ -138,7 +138,7 @@ def test_a_pin_takes_no_memory_and_leaves_the_tensor_as_it_is(pinned):
     assert tensor.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_what_has_no_tensors_is_passed_on_and_looked_up_once(pinned, library):
+def test_functions_without_tensors_are_passed_on_and_looked_up_once(pinned, library):
     assert pinned.version == (0, 28, 1)
     assert not pinned.horovod_torch_poll(1)
     begin(pinned, torch.ones(1), torch.ones(1))

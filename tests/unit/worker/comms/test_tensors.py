@@ -1,4 +1,4 @@
-"""Pieces of bytes, and tensors in a type that a library can add up."""
+"""Tensors in pieces, and in types that a library can sum."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_pieces_are_views_that_cover_the_data_in_order(length, longest):
 @pytest.mark.parametrize(
     "data", [torch.zeros(3), torch.zeros(2, 2, dtype=torch.uint8), torch.zeros(6, dtype=torch.uint8)[::2]]
 )
-def test_what_is_not_flat_bytes_is_refused(data):
+def test_only_flat_bytes_are_accepted(data):
     with pytest.raises(UsageError, match="flat, contiguous uint8"):
         list(pieces(data, 10))
 
 
-def test_a_tensor_that_can_be_added_up_as_it_is_is_not_copied():
+def test_a_tensor_of_a_native_type_is_not_copied():
     data = torch.ones(4, requires_grad=True)
     assert reducible(data, NATIVE).data_ptr() == data.data_ptr()
 
@@ -49,7 +49,7 @@ def test_a_tensor_that_can_be_added_up_as_it_is_is_not_copied():
         (torch.complex64, torch.float32),
     ],
 )
-def test_other_types_are_carried_in_a_wider_one_and_come_back(kind, carried):
+def test_other_types_are_summed_in_a_wider_one_and_copied_back(kind, carried):
     data = torch.tensor([[1, 2], [3, 4]]).to(kind).t()
     load = reducible(data, NATIVE)
     assert load.dtype == carried
@@ -59,7 +59,7 @@ def test_other_types_are_carried_in_a_wider_one_and_come_back(kind, carried):
     assert data.equal(torch.tensor([[3, 9], [6, 12]]).to(kind))
 
 
-def test_a_known_number_is_there_at_once():
+def test_a_finished_result_does_not_wait():
     assert Finished(7).wait() == 7
 
 
@@ -87,7 +87,7 @@ def test_every_gradient_is_in_one_bucket_that_is_not_too_large(shapes, limit):
         (None, None, "start the workers again"),
     ],
 )
-def test_leaving_a_world_of_torch_says_what_follows_in_one_line(count, most, says):
+def test_the_exit_message_says_what_follows(count, most, says):
     given = {"TORCHELASTIC_RESTART_COUNT": count, "TORCHELASTIC_MAX_RESTARTS": most} if count else {}
     line = exit_message("this world is over", given)
     assert line.startswith("hvd-elastic: this world is over; ")

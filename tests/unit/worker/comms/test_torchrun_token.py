@@ -1,4 +1,4 @@
-"""Workers of one round of torchrun's find one another, whatever earlier rounds left in the store."""
+"""The workers of one torchrun round agree on a token, whatever earlier rounds left in the store."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_all_ranks_agree_on_a_token_that_is_new_in_each_round(size):
     assert len({tokens[0] for tokens in rounds}) == 4
 
 
-def test_words_of_workers_that_are_gone_do_not_count():
+def test_entries_of_ended_workers_do_not_count():
     store = HashStore()
     for rank in range(1, 4):
         store.set(f"here/{rank}", f"gone{rank}")
@@ -38,11 +38,11 @@ def test_words_of_workers_that_are_gone_do_not_count():
     assert len({*round_of(store, 4)} - {"gone"}) == 1
 
 
-def test_who_did_not_come_is_named():
+def test_missing_ranks_are_named():
     with pytest.raises(TimeoutError, match=r"ranks \[1, 2\] of 3"):
         agree_on_token(HashStore(), 0, 3, patience_s=0.05, clock=SystemClock())
 
 
-def test_a_rank_that_nobody_answers_gives_up():
+def test_a_rank_without_an_answer_times_out():
     with pytest.raises(RuntimeError, match=r"(?i)time"):
         agree_on_token(HashStore(), 1, 2, patience_s=0.05, clock=SystemClock())

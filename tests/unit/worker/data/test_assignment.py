@@ -1,4 +1,4 @@
-"""Which lane reads which records: pure, and the same on every rank."""
+"""The records of each lane: pure, and the same on every rank."""
 
 from __future__ import annotations
 

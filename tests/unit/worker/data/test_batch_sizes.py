@@ -1,4 +1,4 @@
-"""How a global batch is dealt to any number of ranks, in passes of any size."""
+"""A global batch shared by any number of ranks, in passes of any size."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_every_sample_has_the_same_weight_whoever_takes_it(total: int, size: int
     assert weights == pytest.approx([1 / total] * total)
 
 
-def test_shares_that_divide_have_weight_one_over_the_passes() -> None:
+def test_equal_shares_have_weight_one_over_the_passes() -> None:
     assert split(512, size=4, largest=64) == Split((128,) * 4, 2)
     assert {micro.weight for micro in micro_batches(512, rank=1, size=4, largest=64)} == {0.5}
     assert [micro.weight for micro in micro_batches(512, rank=3, size=4)] == [1.0]

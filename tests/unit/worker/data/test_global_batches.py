@@ -38,7 +38,7 @@ def model() -> nn.Module:
 
 
 def backward(net: nn.Module, step: Step) -> None:
-    """What the user's loop does: gradients of the passes add up, undivided."""
+    """The user's loop: gradients of the passes add up, undivided."""
     for (inputs, labels), weight in step:
         (F.cross_entropy(net(inputs), labels) * weight).backward()
 
@@ -171,7 +171,7 @@ class AsLoaded:
 
 
 def test_a_batch_that_grows_with_the_world_gives_another_curve() -> None:
-    """What happens without it: the same batch on each rank."""
+    """Without global batches: the same batch on each rank."""
     curves = []
     for size in (1, 3):
         job = Job(48, 8 * size, largest=None)

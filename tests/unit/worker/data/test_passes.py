@@ -19,14 +19,14 @@ from tests.unit.worker.placed import PlacedSampler, enter
 
 # Machines with few cores are welcome to run these tests.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:This DataLoader will create", "ignore:ElasticSampler. epoch . has been consumed"
+    "ignore:This DataLoader will create", "ignore:ElasticSampler. epoch . is complete"
 )
 
 PASSES = 3
 
 
 def loop(loader: Any, sampler: PlacedSampler, *, batch: int) -> list[int]:
-    """What one rank takes in one loop; each batch is recorded."""
+    """The samples of one rank in one loop; each batch is recorded."""
     taken: list[int] = []
     for number, indices in enumerate(loader):
         sampler.record_batch(number, min(batch, len(indices)))
@@ -40,7 +40,7 @@ def loader_of(sampler: PlacedSampler, count: int, *, batch: int, **options: Any)
 
 @dataclass
 class Saved:
-    """What a commit holds: the sampler's progress, the script's own count of loops, what was consumed in each."""
+    """A commit: the sampler's progress, the script's count of loops, and the samples consumed in each."""
 
     progress: dict[str, Any]
     loops: int
@@ -107,7 +107,7 @@ def test_the_next_loop_gets_the_same_samples_in_the_same_order(workers: int) -> 
     assert sorted(loop(loader, sampler, batch=2)) == list(range(11))
 
 
-def test_as_with_horovods_sampler_what_was_consumed_is_kept_until_a_pass_records_something() -> None:
+def test_progress_is_kept_until_a_new_pass_records_something_as_with_horovods_sampler() -> None:
     sampler = PlacedSampler((0, 1), 8)
     loader = loader_of(sampler, 8, batch=2)
     loop(loader, sampler, batch=2)
@@ -118,7 +118,7 @@ def test_as_with_horovods_sampler_what_was_consumed_is_kept_until_a_pass_records
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_what_a_loader_with_drop_last_leaves_out_does_not_keep_the_epoch_open(workers: int) -> None:
+def test_samples_that_a_loader_drops_do_not_keep_the_epoch_open(workers: int) -> None:
     sampler = PlacedSampler((0, 2), 22)
     loader = loader_of(sampler, 22, batch=4, drop_last=True, num_workers=workers)
     first = loop(loader, sampler, batch=4)
@@ -195,7 +195,7 @@ def test_nothing_to_deal_is_not_a_pass() -> None:
         assert list(sampler) == list(sampler) == []
 
 
-def test_it_is_said_once_and_by_one_rank() -> None:
+def test_one_rank_warns_once() -> None:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for rank in range(2):
@@ -204,7 +204,7 @@ def test_it_is_said_once_and_by_one_rank() -> None:
                 list(sampler)
                 sampler.record_batch(0, 3)
     assert [str(each.message) for each in said] == [
-        "ElasticSampler: epoch 0 has been consumed and is dealt again, in the same order; "
+        "ElasticSampler: epoch 0 is complete and starts again in the same order; "
         "call set_epoch(1) after the loop for the next epoch"
     ]
 

@@ -1,4 +1,4 @@
-"""Dealing samples: each index exactly once an epoch, whatever becomes of the ranks."""
+"""The sampler: each index exactly once per epoch, through any losses and resizes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
 
 def batches(samplers: list[PlacedSampler], size: int) -> Iterator[list[int]]:
-    """What all ranks together take at each step; afterwards every rank has recorded it."""
+    """The samples of all ranks in each step, once every rank has recorded it."""
     hands = [list(sampler) for sampler in samplers]
     assert {len(hand) for hand in hands} == {len(sampler) for sampler in samplers}, "ranks do equally many batches"
     for start in range(0, len(hands[0]), size):
@@ -33,7 +33,7 @@ def batches(samplers: list[PlacedSampler], size: int) -> Iterator[list[int]]:
 
 
 def live_through(world: World, samplers: list[PlacedSampler], last: Committed, *, batch: int) -> Committed:
-    """Run one world to its end; what the job goes on from afterwards."""
+    """Run one world to its end; return what the job continues from."""
     consumed = list(last.consumed)
     for number, taken in enumerate(batches(samplers, batch)):
         if number == world.batches:
@@ -88,7 +88,7 @@ def test_each_index_is_consumed_once_an_epoch_through_any_losses_and_resizes(
         state = Committed(job[0].state_dict(), [])
 
 
-def test_an_epoch_that_ends_at_a_commit_is_over_for_everybody_who_comes_back_to_it() -> None:
+def test_an_epoch_that_ends_at_a_commit_is_over_for_every_rank_that_returns_to_it() -> None:
     before = World(size=2, batches=99, commit_every=4, end="loss")
 
     def make() -> PlacedSampler:
@@ -123,7 +123,7 @@ def test_the_stock_sampler_ends_the_job_there() -> None:
         list(Stock(range(11)))
 
 
-def test_a_last_batch_recorded_with_the_full_size_does_no_harm() -> None:
+def test_a_last_batch_may_be_recorded_with_the_full_size() -> None:
     sampler = PlacedSampler((0, 2), 10)
     for index in range(3):
         sampler.record_batch(index, 2)  # the last one held 1
@@ -137,14 +137,14 @@ def test_drop_last_leaves_the_remainder_out() -> None:
     assert len(sampler) == 2
 
 
-def test_a_smaller_world_still_deals_what_drop_last_kept_back_from_a_larger_one() -> None:
+def test_a_smaller_world_assigns_what_drop_last_left_out_in_a_larger_one() -> None:
     sampler = PlacedSampler((0, 4), 11, shuffle=False, drop_last=True)
     sampler.record_batch(0, 2)
     sampler.place = (0, 1)
     assert list(sampler) == [8, 9, 10]
 
 
-def test_iterating_again_goes_on_from_what_was_recorded() -> None:
+def test_a_second_iteration_continues_from_the_record() -> None:
     sampler = PlacedSampler((1, 2), 10, shuffle=False)
     assert list(sampler) == [1, 3, 5, 7, 9]
     sampler.record_batch(0, 2)
@@ -163,7 +163,7 @@ def test_the_stock_sampler_repeats_them() -> None:
     assert list(sampler) == [1, 3, 5, 7, 9]
 
 
-def test_a_resize_that_nobody_told_the_sampler_about_is_noticed_at_the_next_iteration() -> None:
+def test_the_next_iteration_notices_a_resize() -> None:
     sampler = PlacedSampler((0, 2), 12, shuffle=False)
     sampler.record_batch(0, 1)
     sampler.place = (2, 3)
@@ -172,7 +172,7 @@ def test_a_resize_that_nobody_told_the_sampler_about_is_noticed_at_the_next_iter
 
 
 def after_a_graceful_removal(samplers: list[Any], *, leave: Any) -> Counter[int]:
-    """Three ranks take four batches of ten; one leaves, without a sync, and the others go on to the end."""
+    """Three ranks take four batches of ten; one leaves without a sync, and the others finish."""
     consumed: Counter[int] = Counter()
     for steps in (4, 99):
         hands = [list(sampler) for sampler in samplers]

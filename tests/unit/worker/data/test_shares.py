@@ -1,4 +1,4 @@
-"""Shares of one epoch and the order that they are taken from: pure, and the same on every rank."""
+"""The shares and the order of one epoch: pure, and the same on every rank."""
 
 from __future__ import annotations
 

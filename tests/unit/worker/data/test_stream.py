@@ -1,4 +1,4 @@
-"""Dealing records of shards: each exactly once an epoch, whatever becomes of the ranks."""
+"""The stream: each record exactly once per epoch, through any losses and resizes."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_unknown_lengths_are_counted_once_and_travel_with_the_state() -> None:
     assert set(files.read.values()) == {5}
 
 
-def test_a_given_way_to_count_is_used_instead_of_reading() -> None:
+def test_a_count_function_replaces_reading() -> None:
     files = Files([3, 5])
     stream = PlacedStream((0, 1), files, count=lambda shard: files.lengths[int(shard)])
     assert len(list(stream)) == 8
@@ -135,7 +135,7 @@ def test_a_given_way_to_count_is_used_instead_of_reading() -> None:
 
 
 class TwoRanks:
-    """A world of two in one process: sums with what the other rank would have sent."""
+    """A world of two in one process: adds what the other rank would send."""
 
     def __init__(self, others: list[int]) -> None:
         self.others = others
@@ -188,7 +188,7 @@ def test_set_epoch_again_keeps_progress_and_the_next_one_starts_over() -> None:
 
 
 @pytest.mark.parametrize(("given_length", "complaint"), [(4, "more than its 4"), (7, "ended after 5 of 7")])
-def test_a_shard_of_another_length_than_was_said_is_an_error_not_a_loss(given_length: int, complaint: str) -> None:
+def test_a_shard_of_an_unexpected_length_is_an_error(given_length: int, complaint: str) -> None:
     files = Files([5])
     with pytest.raises(Permanent, match=complaint):
         list(PlacedStream((0, 1), files, lengths=[given_length]))
@@ -200,7 +200,7 @@ def test_progress_over_other_shards_is_refused() -> None:
         PlacedStream((0, 1), Files([5, 5])).load_state_dict(state)
 
 
-def test_what_cannot_work_is_refused_in_one_line() -> None:
+def test_impossible_settings_are_refused_in_one_line() -> None:
     files = Files([5])
     stream = PlacedStream((0, 1), files)
     for attempt in (

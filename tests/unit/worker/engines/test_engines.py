@@ -1,4 +1,4 @@
-"""What stands by in a slot where processes keep their places, and what it hands on."""
+"""Programs that stand by in a slot for torchrun and mpirun, and what they hand over."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SHOW = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), 
 
 
 class Agent:
-    """The agent's side of one slot: a link, and a door that answers by ``answers``."""
+    """The agent's side of one slot: a link, and the rendezvous proxy."""
 
     def __init__(self) -> None:
         self.link, self.theirs = socket.socketpair()
@@ -104,7 +104,7 @@ def agent() -> Iterator[Agent]:
 
 @pytest.fixture
 def started(agent: Agent) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Start the program of the slot with a command; it is ended at last."""
+    """Start the slot's program with a command; end it after the test."""
     running: list[subprocess.Popen[str]] = []
 
     def start(engine: str, *command: str, fds: tuple[int, ...] = (), env: Mapping[str, str] = {}) -> Any:
@@ -127,13 +127,13 @@ def started(agent: Agent) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 
 def joins(agent: Agent) -> None:
-    """Let the program of the slot into a world, the fourth."""
+    """Let the slot's program into the fourth world."""
     assert agent.hear() == {"say": "parked"}
     agent.tell("go", generation=4, env={"HOROVOD_GLOO_IFACE": "lo"})
     agent.tell("world", generation=4)
 
 
-def test_a_slots_program_becomes_the_command_with_all_that_torchrun_says(agent: Agent, started: Any) -> None:
+def test_a_slots_program_becomes_the_command_with_torchruns_environment(agent: Agent, started: Any) -> None:
     agent.keys = {"/hvd_elastic/node.2": "1,2", "/hvd_elastic/master": "10.0.0.1:23456"}
     process = started("torchrun", sys.executable, "-c", SHOW, "--epochs", "3")
     joins(agent)
@@ -159,7 +159,7 @@ def test_the_first_rank_says_where_it_listens(agent: Agent, started: Any) -> Non
     assert int(env["MASTER_PORT"]) in torchrun_env.PORTS
 
 
-def test_what_is_said_to_the_training_process_is_left_for_it(agent: Agent, started: Any) -> None:
+def test_messages_for_the_training_process_stay_on_the_link(agent: Agent, started: Any) -> None:
     agent.place = Place(0, 1, 0, 1, 0, 1)
     read = "import os, socket; print(socket.socket(fileno=int(os.environ['HVD_ELASTIC_LINK'])).recv(4096).decode())"
     process = started("torchrun", sys.executable, "-c", read)
@@ -176,7 +176,7 @@ def test_a_slots_program_that_is_not_needed_ends_well(agent: Agent, started: Any
     assert process.wait(30) == 0
 
 
-def test_a_world_that_is_given_up_is_left_for_the_next(agent: Agent, started: Any) -> None:
+def test_an_abandoned_world_makes_the_program_start_again(agent: Agent, started: Any) -> None:
     agent.status = 500
     process = started("torchrun", "true")
     joins(agent)
@@ -189,7 +189,7 @@ def test_without_an_agent_nothing_is_run() -> None:
     assert done.stderr == "hvd-elastic: an agent of hvd-elastic is to start this program, with a link\n"
 
 
-def test_a_command_that_is_not_there_is_named(agent: Agent, started: Any) -> None:
+def test_a_missing_command_is_named(agent: Agent, started: Any) -> None:
     agent.place = Place(0, 1, 0, 1, 0, 1)
     process = started("torchrun", "/nowhere/train")
     joins(agent)
@@ -200,14 +200,14 @@ def test_a_command_that_is_not_there_is_named(agent: Agent, started: Any) -> Non
 
 
 def rank(mark: str, number: int) -> subprocess.Popen[str]:
-    """What mpirun starts, with what mpirun tells it."""
+    """The process that mpirun starts, with its variables."""
     env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     env |= {"OMPI_COMM_WORLD_RANK": str(number), "OTHER": "not passed on", MARK: mark}
     return subprocess.Popen([sys.executable, "-m", RANK, "4"], env=env, cwd="/", text=True)
 
 
 @pytest.mark.parametrize(("code", "known"), [(0, 0), (7, 7), (-9, 137)])
-def test_a_rank_runs_with_all_that_its_slot_has_and_the_slot_ends_as_the_rank_does(
+def test_a_rank_gets_its_slots_resources_and_the_slot_ends_with_its_exit_code(
     agent: Agent, started: Any, tmp_path: Path, code: int, known: int
 ) -> None:
     memory = os.memfd_create("commits")
@@ -236,7 +236,7 @@ def test_a_rank_runs_with_all_that_its_slot_has_and_the_slot_ends_as_the_rank_do
     assert process.wait(30) == known
 
 
-def test_a_rank_that_mpirun_kills_ends_its_slot_as_one_that_others_have_ended(agent: Agent, started: Any) -> None:
+def test_a_rank_that_mpirun_kills_ends_its_slot_as_terminated(agent: Agent, started: Any) -> None:
     process = started("mpirun", "sh", "-c", "echo up; exec sleep 1000")
     joins(agent)
     with rank(f"mark-{os.getpid()}", PLACE.rank) as started_by_mpi:
@@ -245,7 +245,7 @@ def test_a_rank_that_mpirun_kills_ends_its_slot_as_one_that_others_have_ended(ag
     assert process.wait(30) == TERMINATED
 
 
-def test_a_slot_that_is_killed_takes_its_rank_with_it(agent: Agent, started: Any) -> None:
+def test_a_killed_slot_ends_its_rank(agent: Agent, started: Any) -> None:
     process = started("mpirun", "sh", "-c", "echo up; exec sleep 1000")
     joins(agent)
     with rank(f"mark-{os.getpid()}", PLACE.rank) as started_by_mpi:
@@ -254,7 +254,7 @@ def test_a_slot_that_is_killed_takes_its_rank_with_it(agent: Agent, started: Any
         assert started_by_mpi.wait(30) == 137
 
 
-def test_what_a_rank_leaves_running_ends_with_it(agent: Agent, started: Any) -> None:
+def test_processes_that_a_rank_leaves_end_with_it(agent: Agent, started: Any) -> None:
     leaves = "import subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True).pid)"
     process = started("mpirun", sys.executable, "-c", leaves)
     joins(agent)
@@ -264,7 +264,7 @@ def test_what_a_rank_leaves_running_ends_with_it(agent: Agent, started: Any) -> 
     wait_until(lambda: marks.start_time(left) is None, what="the end of what was left", timeout=30)
 
 
-def test_a_slot_that_is_asked_to_end_asks_its_rank(agent: Agent, started: Any) -> None:
+def test_a_slot_forwards_sigterm_to_its_rank(agent: Agent, started: Any) -> None:
     script = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); print('up', flush=True); time.sleep(99)"
     )
@@ -313,7 +313,7 @@ def test_slots_of_different_jobs_worlds_and_ranks_do_not_meet() -> None:
     assert len({address("a", 1, 0), address("b", 1, 0), address("a", 2, 0), address("a", 1, 1)}) == 4
 
 
-def test_settings_of_the_user_go_above_torchruns_thread_count_and_nothing_else_of_it() -> None:
+def test_the_user_may_override_only_torchruns_thread_count() -> None:
     meeting = torchrun_env.Rendezvous(0, 1, "127.0.0.1", 23456, restarts=0)
     env = torchrun_env.torchrun_env({"OMP_NUM_THREADS": "4", "RANK": "9"}, PLACE, meeting, job="job")
     assert (env["OMP_NUM_THREADS"], env["RANK"]) == ("4", "3")
@@ -333,7 +333,7 @@ def test_a_process_that_was_started_for_one_world_knows_its_number_and_does_not_
         process.link.close()
 
 
-def test_without_a_link_a_process_is_nobody_s_to_start_again() -> None:
+def test_without_a_link_a_process_is_not_restarted() -> None:
     assert not Standby(Link(), environ={ENGINE: "torchrun", GENERATION: "4"}).fixed_world
 
 
@@ -356,7 +356,7 @@ sys.stdin.read()
 """Another user, who takes what names can be told from those that are there and from command lines."""
 
 
-def test_another_user_cannot_take_the_name_of_a_world_that_is_to_come(agent: Agent, started: Any) -> None:
+def test_another_user_cannot_take_the_address_of_a_coming_world(agent: Agent, started: Any) -> None:
     if os.geteuid() != 0:
         pytest.skip("needs root, to be somebody else")
     mark = f"mark-{os.getpid()}"

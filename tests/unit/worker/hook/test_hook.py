@@ -1,4 +1,4 @@
-"""The import hook: nothing without a link, and nobody's own sitecustomize is hidden."""
+"""The import hook: nothing without a link, and the user's sitecustomize still runs."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_an_error_in_the_users_own_sitecustomize_is_shown_and_the_hook_is_there_
     assert "ValueError: theirs" in done.stderr
 
 
-def test_an_isolated_python_does_without(tmp_path: Path) -> None:
+def test_an_isolated_python_ignores_the_hook(tmp_path: Path) -> None:
     one, other = socket.socketpair()
     with one, other:
         assert python(LOOK, "-I", path=hook.python_path(None), link=other).stdout == "[]\n"
@@ -95,7 +95,7 @@ def test_alibabas_names_are_ours_where_the_real_ones_are_absent() -> None:
     assert (done.stdout, done.stderr) == ("[True, True, True] None\n[]\n", "")
 
 
-def test_alibabas_names_are_ours_in_an_environment_that_never_heard_of_us() -> None:
+def test_alibabas_names_are_ours_in_an_environment_without_our_package() -> None:
     one, other = socket.socketpair()
     with one, other:
         code = f"import sys; sys.path.insert(0, {hook.folder()!r}); import sitecustomize; del sys.path[0]\n{KUBEAI}"
@@ -113,7 +113,7 @@ def test_a_package_of_that_name_goes_first_and_nothing_of_ours_is_put_into_it(tm
     assert (done.stdout, done.stderr) == ("True\nkubeai.elastic\n", "")
 
 
-def test_without_a_link_nobody_stands_in_for_it() -> None:
+def test_without_a_link_there_is_no_kubeai_of_ours() -> None:
     done = python("import kubeai", path=hook.python_path(None))
     assert "No module named 'kubeai'" in done.stderr
 

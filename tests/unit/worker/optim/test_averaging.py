@@ -1,4 +1,4 @@
-"""``elastic.wrap`` where Horovod is not, with a world that is pretended."""
+"""``elastic.wrap`` without Horovod, in a simulated world."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.worker.optim.reductions import accumulating
 
 
 class Doubled:
-    """A world of two in which the other rank always has what this one has."""
+    """A world of two whose other rank always has equal values."""
 
     def __init__(self, size=2):
         self.sums = 0
@@ -51,7 +51,7 @@ def test_alone_nothing_is_sent():
     assert comms.sums == 0
 
 
-def test_what_was_synchronised_is_not_averaged_again_until_there_are_new_gradients():
+def test_synchronised_gradients_are_not_averaged_again():
     comms, tensor = Doubled(), parameter()
     optimizer = wrapped(comms, tensor)
     for _ in range(2):
@@ -73,7 +73,7 @@ def test_a_step_that_skips_synchronising_sends_nothing():
     assert comms.sums == 0
 
 
-def test_forgetting_the_gradients_ends_an_accumulation():
+def test_zero_grad_ends_an_accumulation():
     tensor = parameter()
     optimizer = wrapped(Doubled(), tensor, backward_passes_per_step=3)
     tensor.sum().backward()
@@ -125,10 +125,10 @@ def test_wrapping_twice_is_refused():
         ({"process_set": 3}, "process_set=3 works under Horovod only"),
     ],
 )
-def test_what_only_horovod_can_do_is_refused(options, says):
+def test_options_that_only_horovod_has_are_refused(options, says):
     with pytest.raises(UsageError, match=says):
         wrapped(Doubled(), parameter(), **options)
 
 
-def test_what_only_tunes_horovod_is_ignored():
+def test_options_that_only_tune_horovod_are_ignored():
     assert isinstance(wrapped(Doubled(), parameter(), compression=object(), num_groups=2), Averaged)

@@ -40,7 +40,7 @@ def rates(of: Any) -> list[float]:
 
 
 @pytest.mark.parametrize(("rule", "factor"), [("linear", 4.0), ("sqrt", 2.0), ("none", 1.0)])
-def test_the_rules(rule: Any, factor: float) -> None:
+def test_the_rules_scale_the_rates(rule: Any, factor: float) -> None:
     assert lr_factor(rule, size=8, base=2) == factor
     scaled = Scaled(optimizer(), rule, base=2).resized(8)
     assert rates(scaled.optimizer) == pytest.approx([0.1 * factor, 0.3 * factor])
@@ -72,7 +72,7 @@ SCHEDULERS = {
 
 
 @pytest.mark.parametrize("make", SCHEDULERS.values(), ids=SCHEDULERS.keys())
-def test_a_scheduler_goes_on_as_if_it_had_known_the_world_from_the_start(make: Any) -> None:
+def test_a_scheduler_continues_as_if_the_world_had_always_been_so(make: Any) -> None:
     plain = optimizer()
     alone = make(plain)
     ours = optimizer()

@@ -1,4 +1,4 @@
-"""What is told of a failure, and of how fast a process is by itself."""
+"""Reports of failures, and step times."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def number(text: str) -> int:
     return int(text)
 
 
-def test_the_digest_is_that_of_the_mistake_not_of_its_message() -> None:
+def test_the_digest_depends_on_the_mistake_not_on_its_message() -> None:
     assert digest(caught(lambda: number("rank 1"))) != digest(caught(lambda: number("a rank")))  # other lines
     one, other = (digest(caught(lambda text=text: number(text))) for text in ("rank 1", "rank 2"))
     assert one == other
@@ -58,7 +58,7 @@ def test_a_long_traceback_keeps_its_beginning_and_its_end() -> None:
 
 
 class Steps:
-    """An optimizer, a native library that waits, and a clock that moves while it does."""
+    """An optimizer, a native library that waits, and a clock that advances meanwhile."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -123,14 +123,14 @@ def _nested(steps: Steps, optimizer: object) -> None:
     steps.pace.after_step(optimizer)
 
 
-def test_a_state_that_counts_steps_itself_is_not_talked_over() -> None:
+def test_a_states_own_step_count_is_kept() -> None:
     steps = Steps()
     steps.status.own_step = True
     steps.step(object(), work=0.1, wait=0.0)
     assert (steps.status.step, steps.status.progress) == (0, 1)
 
 
-def test_the_first_step_in_a_world_tells_how_long_there_was_none() -> None:
+def test_the_first_step_in_a_world_reports_the_pause_before_it() -> None:
     steps, optimizer = Steps(), object()
     steps.status.fresh = True
     steps.step(optimizer, work=9.0, wait=1.0)  # nothing was interrupted by the first world
@@ -143,7 +143,7 @@ def test_the_first_step_in_a_world_tells_how_long_there_was_none() -> None:
     assert steps.said == [("going_on", None), ("going_on", 3.0)]
 
 
-def test_who_waits_for_others_says_so_meanwhile() -> None:
+def test_waiting_for_other_ranks_is_reported() -> None:
     seen = []
 
     class Library:

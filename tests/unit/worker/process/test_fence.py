@@ -1,4 +1,4 @@
-"""Closing a world's connections and nobody else's."""
+"""The fence closes the connections of a world, and no others."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def join(pairs: list[Pair]) -> Pair:
 
 
 def horovods() -> tuple[int, int]:
-    """Connect as Horovod does: no Python object stands for the sockets."""
+    """Connect as Horovod does: without Python sockets."""
     pairs: list[Pair] = []
     one, other = join(pairs)
     return one.detach(), other.detach()
@@ -56,7 +56,7 @@ def join_world(fence: Fence, pairs: list[Pair]) -> Pair:
     return pairs[-1]
 
 
-def test_connections_within_the_machine_that_are_no_networks_are_left_alone(pairs: list[Pair]) -> None:
+def test_unix_sockets_are_left_alone(pairs: list[Pair]) -> None:
     fence = Fence()
     pairs.append(fence.tracking(socket.socketpair)())  # another thread's, opened just then
     assert fence.cut() == 0
@@ -92,7 +92,7 @@ def test_a_descriptor_that_was_used_again_is_left_alone(pairs: list[Pair]) -> No
     assert not closed(other)
 
 
-def test_a_descriptor_that_is_a_file_now_is_left_alone_and_costs_none(pairs: list[Pair]) -> None:
+def test_a_descriptor_that_is_a_file_now_is_left_alone_and_none_leaks(pairs: list[Pair]) -> None:
     fence = Fence()
     ours, peer = join_world(fence, pairs)
     ours.close()
@@ -117,7 +117,7 @@ def test_a_world_that_could_not_be_joined_is_cut_too(pairs: list[Pair]) -> None:
     assert fence.cut() == 2
 
 
-def test_a_users_connection_is_left_alone_even_if_another_thread_opens_it_while_a_world_forms(
+def test_a_connection_that_user_code_opens_while_a_world_forms_is_left_alone(
     pairs: list[Pair],
 ) -> None:
     fence = Fence()
@@ -145,7 +145,7 @@ def test_only_connections_to_the_peers_that_are_named_are_cut_and_the_rest_can_b
     assert closed(peer)
 
 
-def test_a_world_that_is_still_forming_can_be_cut_but_never_the_processs_own_door(pairs: list[Pair]) -> None:
+def test_a_forming_world_can_be_cut_but_never_the_rendezvous_proxy(pairs: list[Pair]) -> None:
     fence = Fence()
 
     def forming() -> tuple[int, int]:
@@ -177,7 +177,7 @@ def test_listening_sockets_and_files_do_not_matter() -> None:
         fence.cut()
 
 
-def test_hvd_init_is_watched_wherever_it_is_looked_up() -> None:
+def test_hvd_init_is_tracked_wherever_it_is_looked_up() -> None:
     import horovod.torch as hvd
 
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
@@ -199,7 +199,7 @@ def test_a_connection_is_shut_for_reading_first_so_that_a_sender_meets_no_error(
     assert seen == [b"", 4, 2]
 
 
-def test_a_world_is_cut_when_it_has_been_left_and_not_before(pairs: list[Pair]) -> None:
+def test_a_world_is_cut_after_it_was_left(pairs: list[Pair]) -> None:
     world = Fence()
     ours, peer = join_world(world, pairs)
 
@@ -212,7 +212,7 @@ def test_a_world_is_cut_when_it_has_been_left_and_not_before(pairs: list[Pair]) 
     assert world.cut() == 0
 
 
-def test_a_peer_in_the_middle_of_sending_is_let_through_before_its_connection_is_cut(
+def test_a_peer_that_sends_finishes_before_its_connection_is_cut(
     pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fence, "QUIET_S", 1.0)  # on a busy machine the sender may not be run for a while
@@ -236,7 +236,7 @@ def test_a_peer_in_the_middle_of_sending_is_let_through_before_its_connection_is
     assert sent == [32]
 
 
-def test_a_world_that_cannot_be_left_is_cut_under_horovods_hands(
+def test_a_world_that_cannot_be_left_is_cut_while_horovods_thread_runs(
     pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fence, "LINGER_S", 0.05)
@@ -245,7 +245,7 @@ def test_a_world_that_cannot_be_left_is_cut_under_horovods_hands(
     assert world.closing(lambda: ours.recv(1))() == b""
 
 
-def test_what_leaves_may_fail_and_the_connections_are_cut_all_the_same(pairs: list[Pair]) -> None:
+def test_connections_are_cut_even_if_leaving_fails(pairs: list[Pair]) -> None:
     world = Fence()
     _, peer = join_world(world, pairs)
 
@@ -257,7 +257,7 @@ def test_what_leaves_may_fail_and_the_connections_are_cut_all_the_same(pairs: li
     assert closed(peer)
 
 
-def test_hvd_shutdown_is_watched_wherever_it_is_looked_up() -> None:
+def test_hvd_shutdown_closes_wherever_it_is_looked_up() -> None:
     import horovod.torch as hvd
 
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod

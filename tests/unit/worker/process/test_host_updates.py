@@ -1,4 +1,4 @@
-"""Host updates that come over the link, as States hear of them."""
+"""Host updates from the link, as States get them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def update(generation: int, *, leave: bool = False, in_s: float | None = None) -
     return {"tell": "update", "generation": generation, "leave": leave, "in_s": in_s, "reason": "more hosts"}
 
 
-def test_our_state_hears_each_update_once_and_none_of_a_world_that_has_formed() -> None:
+def test_our_state_gets_each_update_once_and_none_for_a_world_that_has_formed() -> None:
     ours = Ours()
     updates = listening(ours)
     for generation in (1, 2, 2, 1, 3):
@@ -45,7 +45,7 @@ def test_our_state_hears_each_update_once_and_none_of_a_world_that_has_formed() 
     assert ours.heard == [(2, "more hosts", False), (3, "more hosts", True)]
 
 
-def test_whoever_is_to_leave_is_told_though_the_number_is_known() -> None:
+def test_a_process_that_must_leave_is_notified_even_if_the_number_is_known() -> None:
     ours = Ours()
     updates = listening(ours)
     updates(update(2))
@@ -53,7 +53,7 @@ def test_whoever_is_to_leave_is_told_though_the_number_is_known() -> None:
     assert ours.heard == [(2, "more hosts", False), "now"]
 
 
-def test_a_stock_state_never_skips_the_sync_and_takes_no_update_for_an_old_one() -> None:
+def test_a_stock_state_never_skips_the_sync_nor_ignores_an_update_as_old() -> None:
     state = State(bcast_object=lambda value: value, get_rank=lambda: 0)
     state._last_updated_timestamp = 9e12  # another host's clock, which was rank 0's, is years ahead
     updates = listening(state)
@@ -63,7 +63,7 @@ def test_a_stock_state_never_skips_the_sync_and_takes_no_update_for_an_old_one()
     assert result == HostUpdateResult.mixed  # only "removed" alone makes the stock loop skip it
 
 
-def test_what_is_pending_is_told_again_after_a_reset_and_what_has_formed_is_not() -> None:
+def test_a_pending_update_is_repeated_after_a_reset_and_an_old_one_is_not() -> None:
     updates = listening(generation=None)
     assert not updates.pending
     updates(update(1))
@@ -72,7 +72,7 @@ def test_what_is_pending_is_told_again_after_a_reset_and_what_has_formed_is_not(
     assert not updates.pending
 
 
-def test_how_to_find_peers_changes_with_the_next_world_and_not_before() -> None:
+def test_the_environment_for_peers_changes_with_the_next_world_only() -> None:
     environ = {"HOROVOD_GLOO_IFACE": "lo", "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1"}
     ours, theirs = socket.socketpair()
     process = Standby(Link(theirs), environ=environ)
@@ -88,7 +88,7 @@ def test_how_to_find_peers_changes_with_the_next_world_and_not_before() -> None:
     process.link.close()
 
 
-def test_a_script_sees_that_it_is_to_leave_and_the_launcher_hears_of_what_it_saw_once() -> None:
+def test_a_script_sees_that_it_must_leave_and_the_launcher_hears_of_each_change_once() -> None:
     ours, theirs = socket.socketpair()
     process = Standby(Link(theirs), environ={})
     seen: list[bool] = []
@@ -111,7 +111,7 @@ def test_a_script_sees_that_it_is_to_leave_and_the_launcher_hears_of_what_it_saw
     assert process.link.status.progress == 7
 
 
-def test_what_was_told_and_taken_back_between_two_batches_is_nobodys_concern() -> None:
+def test_a_notice_withdrawn_between_two_checks_is_not_reported() -> None:
     process = Standby(Link(), environ={})
     process._on_message({"tell": "reclaim", "leaving": True})
     process._on_message({"tell": "reclaim", "leaving": False})

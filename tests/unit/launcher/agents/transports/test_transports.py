@@ -23,11 +23,11 @@ from hvd_elastic_ext.launcher.agents.transports.pod_exec import Stream
 from hvd_elastic_ext.launcher.agents.transports.pods import Pod
 from hvd_elastic_ext.launcher.agents.transports.ssh import Ssh
 from hvd_elastic_ext.launcher.agents.transports.transports import (
-    ByName,
     Ended,
     Local,
-    OverSsh,
-    ToPods,
+    PodTransport,
+    SshTransport,
+    TransportByName,
     end_line,
     join_line,
 )
@@ -128,7 +128,7 @@ def test_no_secret_is_an_argument_or_in_the_environment(tmp_path: Path, ssh: Cal
 
     async def act() -> None:
         before = set(marks.pids())
-        ways = (Local(agent), OverSsh(python=agent))
+        ways = (Local(agent), SshTransport(python=agent))
         up = [asyncio.Event() for _ in ways]
         launches = [
             await way.start("h1", line, remark=lambda text, there=there: there.set())
@@ -242,7 +242,7 @@ def test_a_child_that_reads_nothing_takes_its_line_all_the_same(tmp_path: Path) 
             launch = await Local(agent).start("h1", b"x" * child_process.LONGEST_INPUT, remark=print)
             assert (await launch.wait()).code == 0
         with pytest.raises(ValueError, match="at most"):
-            await OverSsh(python=agent).start("h1", b"x" * (child_process.LONGEST_INPUT + 1), remark=print)
+            await SshTransport(python=agent).start("h1", b"x" * (child_process.LONGEST_INPUT + 1), remark=print)
 
     play(act)
 
@@ -268,7 +268,7 @@ def test_an_agent_is_reached_over_ssh(agent: str, ssh: Callable[[str], None]) ->
 
     async def act() -> None:
         remarks: list[str] = []
-        launch = await OverSsh(python=agent).start("h1", b"0123456789\n", remark=remarks.append)
+        launch = await SshTransport(python=agent).start("h1", b"0123456789\n", remark=remarks.append)
         assert not launch.reached
         assert await launch.wait() == Ended(0, reached=True, last_words="got 10 bytes")
         assert sorted(remarks) == [f"args {ARGUMENTS}", "got 10 bytes", "to h1"]
@@ -279,12 +279,12 @@ def test_an_agent_is_reached_over_ssh(agent: str, ssh: Callable[[str], None]) ->
 def test_a_way_that_fails_is_told_from_an_agent_that_fails(tmp_path: Path, ssh: Callable[[str], None]) -> None:
     async def act() -> None:
         ssh("echo 'ssh: connect to host h1 port 22: Connection refused' >&2; exit 255")
-        launch = await OverSsh().start("h1", b"x\n", remark=lambda text: None)
+        launch = await SshTransport().start("h1", b"x\n", remark=lambda text: None)
         assert await launch.wait() == Ended(
             255, reached=False, last_words="ssh: connect to host h1 port 22: Connection refused"
         )
         ssh('exec sh -c "$command"')
-        launch = await OverSsh(python="/nowhere/python").start("h1", b"x\n", remark=lambda text: None)
+        launch = await SshTransport(python="/nowhere/python").start("h1", b"x\n", remark=lambda text: None)
         ended = await launch.wait()
         assert (ended.code, ended.reached) == (127, True)
         assert "/nowhere/python" in ended.last_words
@@ -296,7 +296,7 @@ def test_without_an_ssh_program_there_is_a_reason(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
 
     async def act() -> None:
-        launch = await OverSsh().start("h1", b"x\n", remark=print)
+        launch = await SshTransport().start("h1", b"x\n", remark=print)
         assert await launch.wait() == Ended(255, reached=False, last_words="ssh: No such file or directory")
 
     play(act)
@@ -305,7 +305,7 @@ def test_without_an_ssh_program_there_is_a_reason(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("host", ["-oProxyCommand=touch x", "h1 h2", "", "a;b"])
 def test_what_is_no_host_name_never_comes_near_a_command(host: str) -> None:
     async def act() -> None:
-        for transport in (OverSsh(), ByName(Local(), OverSsh(), is_near=lambda name: True)):
+        for transport in (SshTransport(), TransportByName(Local(), SshTransport(), is_near=lambda name: True)):
             launch = await transport.start(host, b"x\n", remark=print)
             ended = await launch.wait()
             assert not ended.reached
@@ -320,7 +320,7 @@ def test_the_name_says_which_way(agent: str, ssh: Callable[[str], None]) -> None
     ssh("exit 255")
 
     async def act() -> None:
-        both = ByName(Local(agent), OverSsh(python=agent), is_near=lambda name: name == "near")
+        both = TransportByName(Local(agent), SshTransport(python=agent), is_near=lambda name: name == "near")
         near = await both.start("near", b"x\n", remark=lambda text: None)
         far = await both.start("far", b"x\n", remark=print)
         assert (await near.wait()).code == 0
@@ -341,8 +341,8 @@ def test_a_limit_on_processes_is_one_hosts_trouble_and_keeps_nobody_elses_place(
         raise AssertionError
 
     async def act() -> None:
-        pods, ssh = ToPods(run), OverSsh()
-        way = ByName(Local(), pods, is_near=lambda _: False)
+        pods, ssh = PodTransport(run), SshTransport()
+        way = TransportByName(Local(), pods, is_near=lambda _: False)
         with monkeypatch.context() as patched:
             patched.setattr(threading.Thread, "start", start)
             for transport in (pods, way):
@@ -368,8 +368,8 @@ def test_a_defect_in_a_start_keeps_nobody_elses_place(monkeypatch: pytest.Monkey
         raise LookupError
 
     async def act() -> None:
-        way = OverSsh()
-        monkeypatch.setattr(transports, "_Begun", defect)
+        way = SshTransport()
+        monkeypatch.setattr(transports, "_StartedLaunch", defect)
         for _ in range(2):
             with pytest.raises(LookupError):
                 await way.start("w-0", b"x\n", remark=print)
@@ -398,7 +398,7 @@ def test_only_a_few_are_on_their_way_at_once(
             await asyncio.sleep(0.005)
 
     async def act() -> None:
-        transport = OverSsh(python=agent)
+        transport = SshTransport(python=agent)
         starting = [
             asyncio.ensure_future(transport.start(f"h{number}", b"x\n", remark=lambda text: None))
             for number in range(4)
@@ -426,7 +426,7 @@ def test_one_that_hangs_on_its_way_does_not_hold_up_others_for_ever(
     ssh("exec sleep 1000")
 
     async def act() -> None:
-        transport = OverSsh()
+        transport = SshTransport()
         launches = [await transport.start("h1", b"x\n", remark=print) for _ in range(3)]
         for launch in launches:
             launch.close()  # what only carries an agent ends with it
@@ -442,7 +442,7 @@ def test_options_of_ssh_are_obeyed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async def act() -> None:
         options = Ssh(tmp_path, port=2222, identity_file="key", connect_timeout_s=3)
         remarks: list[str] = []
-        launch = await OverSsh(options).start("h1", b"x\n", remark=remarks.append)
+        launch = await SshTransport(options).start("h1", b"x\n", remark=remarks.append)
         await launch.wait()
         said = "\n".join(remarks)
         for option in ("-p 2222", "-i key", "-oConnectTimeout=3", "-oBatchMode=yes", "-oServerAliveInterval=5"):

@@ -1,4 +1,4 @@
-"""What the journal has shown so far: an immutable picture, one record folded in at a time."""
+"""What the journal has shown so far: an immutable value, folded record by record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hvd_elastic_ext.report.timeline import names, number, text, values, whole
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One membership, and how many steps the journal shows it doing."""
+    """One world, and its journalled steps."""
 
     size: int
     cause: str
@@ -22,7 +22,7 @@ class World:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A training process as the launcher announced it; ``rank`` is the one it was started with."""
+    """A training process as the launcher announced it; ``rank`` is its first rank."""
 
     host: str
     slot: int
@@ -31,14 +31,12 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """``step``, ``epoch`` and ``loss`` are the newest that rank 0, on ``rank_0_host``, reported.
+class Observed:
+    """``step``, ``epoch`` and ``loss`` are the newest of rank 0, on ``rank_0_host``.
 
-    ``lost`` has an entry for each roll-back of any rank, and for each time that the
-    job went on from a checkpoint; ``sealed`` has the step of each checkpoint that was
-    made; ``nights`` counts how often the job went to sleep; ``launchers`` counts
-    those that began, ``launcher`` is the pid of the last one; ``finished`` is the
-    job's exit code once it has one; ``last`` says the last event in a few words.
+    ``lost`` has an entry per roll-back of any rank, and per resume from a checkpoint; ``sealed`` has the step of each
+    checkpoint; ``sleeps`` counts sleeps; ``launchers`` counts launchers, ``launcher`` is the pid of the last one;
+    ``finished`` is the job's exit code; ``last`` describes the last event.
     """
 
     worlds: tuple[World, ...] = ()
@@ -51,7 +49,7 @@ class Seen:
     refused: int = 0
     lost: tuple[int, ...] = ()
     sealed: tuple[int, ...] = ()
-    nights: int = 0
+    sleeps: int = 0
     launchers: int = 0
     launcher: int | None = None
     finished: int | None = None
@@ -59,12 +57,12 @@ class Seen:
 
     @property
     def world(self) -> World:
-        """The present one; of size 0 before the first."""
+        """The present world; of size 0 before the first."""
         return self.worlds[-1] if self.worlds else World(0, "", ())
 
 
-def look(seen: Seen, records: Iterable[Record]) -> Seen:
-    """Fold records in, in the order in which they were written."""
+def observe(seen: Observed, records: Iterable[Record]) -> Observed:
+    """Fold records in, in the order of writing."""
     for record in records:
         fold = _FOLDS.get(record.event)
         if fold is not None:
@@ -72,18 +70,18 @@ def look(seen: Seen, records: Iterable[Record]) -> Seen:
     return seen
 
 
-def _started(seen: Seen, record: Record) -> Seen:
+def _started(seen: Observed, record: Record) -> Observed:
     said = "the launcher was started again" if seen.launchers else seen.last
     return replace(seen, launchers=seen.launchers + 1, launcher=whole(record.get("pid")), last=said)
 
 
-def _resized(seen: Seen, record: Record) -> Seen:
+def _resized(seen: Observed, record: Record) -> Observed:
     size, cause = whole(record.get("size")) or 0, text(record.get("cause"))
     world = World(size, cause, names(record.get("hosts")))
     return replace(seen, worlds=(*seen.worlds, world), last=f"{cause}: world of {size}")
 
 
-def _spawned(seen: Seen, record: Record) -> Seen:
+def _spawned(seen: Observed, record: Record) -> Observed:
     host, numbers = text(record.get("host")), [whole(record.get(key)) for key in ("slot", "rank", "pid")]
     slot, rank, pid = numbers
     if not host or slot is None or pid is None:
@@ -92,17 +90,17 @@ def _spawned(seen: Seen, record: Record) -> Seen:
     return replace(seen, workers=(*others, Worker(host, slot, -1 if rank is None else rank, pid)))
 
 
-def _exited(seen: Seen, record: Record) -> Seen:
+def _exited(seen: Observed, record: Record) -> Observed:
     gone = (text(record.get("host")), whole(record.get("slot")))
     left = tuple(w for w in seen.workers if (w.host, w.slot) != gone)
     return replace(seen, workers=left, last=f"a worker on {gone[0]} ended: {text(record.get('cause'))}")
 
 
-def _stepped(seen: Seen, record: Record) -> Seen:
+def _stepped(seen: Observed, record: Record) -> Observed:
     told, worlds = values(record), seen.worlds
     loss, epoch, step = number(told.get("loss")), whole(told.get("epoch")), whole(record.get("step"))
     size = whole(record.get("size"))
-    # A step of the world before, journalled late, is no progress of this one.
+    # A late record of an earlier world is no progress of this one.
     if worlds and size in (None, worlds[-1].size):
         worlds = (*worlds[:-1], replace(worlds[-1], steps=worlds[-1].steps + 1))
     return replace(
@@ -116,45 +114,45 @@ def _stepped(seen: Seen, record: Record) -> Seen:
     )
 
 
-def _rolled_back(seen: Seen, record: Record) -> Seen:
+def _rolled_back(seen: Observed, record: Record) -> Observed:
     lost = whole(record.get("steps_lost")) or 0
     return replace(seen, lost=(*seen.lost, lost), last=f"rolled back {lost} steps")
 
 
-def _refused(seen: Seen, record: Record) -> Seen:
+def _refused(seen: Observed, record: Record) -> Observed:
     return replace(seen, refused=seen.refused + 1, last=f"host list refused: {text(record.get('reason'))}")
 
 
-def _struck(seen: Seen, record: Record) -> Seen:
-    return replace(seen, last=f"{text(record.get('subject'))} is out for a while: {text(record.get('cause'))}")
+def _struck(seen: Observed, record: Record) -> Observed:
+    return replace(seen, last=f"{text(record.get('subject'))} is on cooldown: {text(record.get('cause'))}")
 
 
-def _noticed(seen: Seen, record: Record) -> Seen:
-    return replace(seen, last=f"{text(record.get('host'))} is about to go: {text(record.get('reason'))}")
+def _noticed(seen: Observed, record: Record) -> Observed:
+    return replace(seen, last=f"{text(record.get('host'))} has notice: {text(record.get('reason'))}")
 
 
-def _sealed(seen: Seen, record: Record) -> Seen:
+def _sealed(seen: Observed, record: Record) -> Observed:
     step = whole(record.get("step"))
     return seen if step is None else replace(seen, sealed=(*seen.sealed, step), last=f"checkpoint of step {step}")
 
 
-def _slept(seen: Seen, _: Record) -> Seen:
+def _slept(seen: Observed, _: Record) -> Observed:
     asleep = World(0, "asleep", ())
-    return replace(seen, worlds=(*seen.worlds, asleep), workers=(), nights=seen.nights + 1, last="the job sleeps")
+    return replace(seen, worlds=(*seen.worlds, asleep), workers=(), sleeps=seen.sleeps + 1, last="the job sleeps")
 
 
-def _resumed(seen: Seen, record: Record) -> Seen:
+def _resumed(seen: Observed, record: Record) -> Observed:
     step = whole(record.get("step"))
     lost = 0 if step is None else max(0, seen.step - step)
-    return replace(seen, lost=(*seen.lost, lost), last=f"goes on after step {step}, with a checkpoint")
+    return replace(seen, lost=(*seen.lost, lost), last=f"resumed after step {step} from a checkpoint")
 
 
-def _finished(seen: Seen, record: Record) -> Seen:
+def _finished(seen: Observed, record: Record) -> Observed:
     code = whole(record.get("code"))
     return replace(seen, finished=1 if code is None else code, last=f"finished: {text(record.get('reason'))}")
 
 
-_FOLDS: Final[Mapping[str, Callable[[Seen, Record], Seen]]] = {
+_FOLDS: Final[Mapping[str, Callable[[Observed, Record], Observed]]] = {
     "started": _started,
     "resized": _resized,
     "spawned": _spawned,

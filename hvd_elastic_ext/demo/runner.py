@@ -1,7 +1,6 @@
-"""Drive a job through a script: look, decide, act. Shows nothing and starts nothing.
+"""Run a scenario on a job: observe, decide, act. Shows nothing and starts nothing.
 
-The job is met at two doors only, its journal and :class:`Hands`, so the same
-script can be played to any launcher.
+It uses only the journal and :class:`JobControl`, so it works with any launcher.
 """
 
 from __future__ import annotations
@@ -17,32 +16,32 @@ from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.journal import Record, parse_line
 from hvd_elastic_ext.core.publication import render_hosts_text
-from hvd_elastic_ext.demo.progress import Seen, Worker, look
-from hvd_elastic_ext.demo.script import (
+from hvd_elastic_ext.demo.observed import Observed, Worker, observe
+from hvd_elastic_ext.demo.scenario import (
     Action,
     Decision,
+    Event,
     Kill,
     KillLauncher,
     Notify,
-    Scene,
+    Position,
     SetHosts,
-    Stage,
     TakeAway,
     WriteText,
     acted,
-    complaint,
     decide,
-    next_stage,
-    victim,
+    next_position,
+    too_many_lost,
+    worker_to_kill,
 )
 
 LOOK_EVERY_S: Final = 0.05
 TO_THE_END_S: Final = 300.0
-"""How long the job may take to end by itself once every scene is over."""
+"""Seconds for the job to end by itself after the last event."""
 
 
-class Hands(Protocol):
-    """What the script may do to the job."""
+class JobControl(Protocol):
+    """What a scenario can do to the job."""
 
     def publish(self, text: str) -> None:
         """Replace the hosts file, atomically."""
@@ -51,16 +50,16 @@ class Hands(Protocol):
         """``kill -9``. Raises :class:`Transient` if there is no such worker just now."""
 
     def kill_launcher(self, pid: int) -> None:
-        """``kill -9`` the launcher, which is started again. Raises :class:`Transient` if it is not there just now."""
+        """``kill -9`` the launcher, which restarts. Raises :class:`Transient` if it is not there now."""
 
     def notify(self, hosts: Sequence[str], *, in_s: float) -> None:
-        """Tell hosts that they are taken back. Raises :class:`Transient` if there is nobody to be told just now."""
+        """Give hosts notice. Raises :class:`Transient` if there is nobody to notify now."""
 
     def take_away(self, hosts: Sequence[str]) -> None:
-        """``kill -9`` whatever runs on these hosts, at one moment."""
+        """``kill -9`` everything on these hosts at one moment."""
 
-    def hurry(self) -> None:
-        """Everything has been seen: let training go on to its end as fast as it can."""
+    def run_fast(self) -> None:
+        """Let training finish without delays."""
 
     def ended(self) -> int | None:
         """The exit code of the job, once it has ended."""
@@ -68,12 +67,12 @@ class Hands(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """All that can be shown of one moment. ``waiting`` says what for, ``done`` what each scene past has shown."""
+    """What a view shows of one moment. ``waiting`` is the awaited effect, ``done`` the effects of past events."""
 
     at: float
-    seen: Seen
-    script: tuple[Scene, ...]
-    stage: Stage
+    seen: Observed
+    scenario: tuple[Event, ...]
+    position: Position
     done: tuple[str, ...] = ()
     did: str = ""
     waiting: str = ""
@@ -81,15 +80,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it went: a line for each failed expectation, and the job's exit code (None if it was still running)."""
+    """The result: a line per failed expectation, and the exit code (None if the job still ran)."""
 
     frame: Frame
     failures: tuple[str, ...]
     code: int | None
 
 
-class Tail:
-    """Reads a journal while others append to it; a line is read once it is whole."""
+class JournalTail:
+    """Reads a journal while others append to it, by complete lines."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -97,7 +96,7 @@ class Tail:
         self._partial = b""
 
     def read(self) -> list[Record]:
-        """Records written since the last call; none while there is no file."""
+        """Return the records since the last call; none without a file."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -110,31 +109,31 @@ class Tail:
         return [record for record in parsed if record is not None]
 
 
-class Drive:
-    """One run of a script. ``watch`` is called with every frame."""
+class ScenarioRunner:
+    """One run of a scenario. ``watch`` is called with every frame."""
 
     def __init__(
         self,
-        script: Sequence[Scene],
+        scenario: Sequence[Event],
         tail: Callable[[], Sequence[Record]],
         *,
-        hands: Hands,
+        control: JobControl,
         clock: Clock,
         watch: Callable[[Frame], None],
     ) -> None:
         self._tail = tail
-        self._hands = hands
+        self._control = control
         self._clock = clock
         self._watch = watch
         self._began = clock.mono()
         self._failures: list[str] = []
-        self._frame = Frame(0.0, Seen(), tuple(script), Stage(since=self._began))
+        self._frame = Frame(0.0, Observed(), tuple(scenario), Position(since=self._began))
 
     def run(self, stopped: Callable[[], bool]) -> Outcome:
-        """Play the script and wait for the job's own end; return early once ``stopped`` or a scene has failed."""
+        """Run the scenario and wait for the end of the job; return early if stopped or after a failure."""
         pause = threading.Event()
         while True:
-            code = self._hands.ended()  # asked first, so that nothing written before the end is missed
+            code = self._control.ended()  # first, so that no record before the end is missed
             if not self._turn() or code is not None:
                 return self._outcome(code)
             if stopped():
@@ -143,17 +142,17 @@ class Drive:
 
     def _outcome(self, code: int | None) -> Outcome:
         frame = self._frame
-        unfinished = frame.stage.index < len(frame.script)
+        unfinished = frame.position.index < len(frame.scenario)
         if code is not None and unfinished and not self._failures:
-            scene = frame.script[frame.stage.index]
-            self._failures.append(f"{scene.name}: the job ended (exit code {code}) while waiting for {frame.waiting}")
+            event = frame.scenario[frame.position.index]
+            self._failures.append(f"{event.name}: the job ended (exit code {code}) while waiting for {frame.waiting}")
         return Outcome(frame, tuple(self._failures), code)
 
     def _turn(self) -> bool:
-        """Look and act once; False when there is nothing left to wait for."""
+        """Observe and act once; False when there is nothing left to wait for."""
         now = self._clock.mono()
-        seen = look(self._frame.seen, self._tail())
-        decision, reason = decide(now, seen, self._frame.stage, self._frame.script)
+        seen = observe(self._frame.seen, self._tail())
+        decision, reason = decide(now, seen, self._frame.position, self._frame.scenario)
         self._frame = replace(self._frame, at=now - self._began, seen=seen, waiting=reason)
         if decision is Decision.ACT:
             self._act(now)
@@ -161,7 +160,7 @@ class Drive:
             self._go_on(now, reason)
         elif decision is Decision.FAIL:
             self._failures.append(reason)
-        elif decision is Decision.OVER and now - self._frame.stage.since > TO_THE_END_S:
+        elif decision is Decision.OVER and now - self._frame.position.since > TO_THE_END_S:
             self._failures.append(f"the job did not end by itself within {TO_THE_END_S:.0f} s of the last event")
             return False
         self._watch(self._frame)
@@ -169,54 +168,54 @@ class Drive:
 
     def _act(self, now: float) -> None:
         frame = self._frame
-        scene = frame.script[frame.stage.index]
-        stage = acted(now, frame.seen, frame.stage, scene)
+        event = frame.scenario[frame.position.index]
+        position = acted(now, frame.seen, frame.position, event)
         try:
-            did = self._perform(scene.act)
+            did = self._perform(event.action)
         except Transient as error:
             self._frame = replace(frame, waiting=str(error))
-            return  # look again; the deadline of the scene goes on
-        self._frame = replace(frame, stage=stage, did=did)
+            return  # try again; the deadline of the event stays
+        self._frame = replace(frame, position=position, did=did)
 
-    def _perform(self, act: Action) -> str:
-        if isinstance(act, SetHosts):
-            return self._publish(act.hosts)
-        if isinstance(act, WriteText):
-            self._hands.publish(act.text)
-            return f"hosts file: {act.text.splitlines()[0]!r} …"
-        if isinstance(act, Kill):
-            worker = victim(self._frame.seen, act)
+    def _perform(self, action: Action) -> str:
+        if isinstance(action, SetHosts):
+            return self._publish(action.hosts)
+        if isinstance(action, WriteText):
+            self._control.publish(action.text)
+            return f"hosts file: {action.text.splitlines()[0]!r} …"
+        if isinstance(action, Kill):
+            worker = worker_to_kill(self._frame.seen, action)
             if worker is None:
                 raise Transient("no worker to kill is known yet")
-            self._hands.kill(worker)
-            return f"kill -9 {worker.pid}, {'rank 0' if act.rank_0 else 'a worker'} on {worker.host}"
-        if isinstance(act, KillLauncher):
+            self._control.kill(worker)
+            return f"kill -9 {worker.pid}, {'rank 0' if action.rank_0 else 'a worker'} on {worker.host}"
+        if isinstance(action, KillLauncher):
             pid = self._frame.seen.launcher
             if pid is None:
                 raise Transient("the launcher has not said who it is")
-            self._hands.kill_launcher(pid)
+            self._control.kill_launcher(pid)
             return f"kill -9 {pid}, the launcher itself"
-        if isinstance(act, Notify):
-            self._hands.notify(act.hosts, in_s=act.in_s)
-            return f"spot notice, {act.in_s:.0f} s: {' '.join(act.hosts)}"
-        if isinstance(act, TakeAway):
-            # First the list: what is killed on a host that is listed is started there again.
-            did = self._publish(act.left)
-            self._hands.take_away(act.hosts)
-            return f"gone: {' '.join(act.hosts)}; {did}"
+        if isinstance(action, Notify):
+            self._control.notify(action.hosts, in_s=action.in_s)
+            return f"spot notice, {action.in_s:.0f} s: {' '.join(action.hosts)}"
+        if isinstance(action, TakeAway):
+            # First the list: a process killed on a listed host is restarted there.
+            did = self._publish(action.left)
+            self._control.take_away(action.hosts)
+            return f"gone: {' '.join(action.hosts)}; {did}"
         return ""
 
     def _publish(self, hosts: Sequence[str]) -> str:
-        self._hands.publish(render_hosts_text(HostSet.of(dict.fromkeys(hosts, 1))))
+        self._control.publish(render_hosts_text(HostSet.of(dict.fromkeys(hosts, 1))))
         return f"hosts file: {' '.join(hosts)}"
 
     def _go_on(self, now: float, shown: str) -> None:
         frame = self._frame
-        scene = frame.script[frame.stage.index]
-        wrong = complaint(frame.seen, frame.stage, scene)
+        event = frame.scenario[frame.position.index]
+        wrong = too_many_lost(frame.seen, frame.position, event)
         if wrong is not None:
             self._failures.append(wrong)
-        stage = next_stage(now, frame.seen, frame.stage, scene)
-        self._frame = replace(frame, stage=stage, done=(*frame.done, wrong or shown))
-        if stage.index == len(frame.script):
-            self._hands.hurry()
+        position = next_position(now, frame.seen, frame.position, event)
+        self._frame = replace(frame, position=position, done=(*frame.done, wrong or shown))
+        if position.index == len(frame.scenario):
+            self._control.run_fast()

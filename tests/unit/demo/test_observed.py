@@ -1,4 +1,4 @@
-"""Folding journal records into one picture."""
+"""Journal records folded into one value."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.journal import Record
-from hvd_elastic_ext.demo.player import Tail
-from hvd_elastic_ext.demo.progress import Seen, Worker, look
+from hvd_elastic_ext.demo.observed import Observed, Worker, observe
+from hvd_elastic_ext.demo.runner import JournalTail
 
 
 def record(event: str, **fields: Any) -> Record:
@@ -15,8 +15,8 @@ def record(event: str, **fields: Any) -> Record:
 
 
 def test_steps_are_counted_for_the_world_they_belong_to() -> None:
-    seen = look(
-        Seen(),
+    seen = observe(
+        Observed(),
         [
             record("resized", size=2, cause="start", hosts={"a": 1, "b": 1}),
             record("stepped", step=1, size=2, host="a"),
@@ -32,17 +32,17 @@ def test_steps_are_counted_for_the_world_they_belong_to() -> None:
 def test_a_restarted_worker_replaces_the_one_before() -> None:
     first = record("spawned", host="a", slot=0, rank=1, pid=10)
     second = record("spawned", host="a", slot=0, rank=2, pid=11)
-    assert look(Seen(), [first, second]).workers == (Worker("a", 0, 2, 11),)
+    assert observe(Observed(), [first, second]).workers == (Worker("a", 0, 2, 11),)
 
 
 def test_a_worker_that_ended_is_forgotten() -> None:
     spawned = record("spawned", host="a", slot=0, rank=1, pid=10)
-    assert look(Seen(), [spawned, record("exited", host="a", slot=0, code=1)]).workers == ()
+    assert observe(Observed(), [spawned, record("exited", host="a", slot=0, code=1)]).workers == ()
 
 
-def test_a_job_that_sleeps_has_nobody_and_counts_what_it_forgot() -> None:
-    seen = look(
-        Seen(),
+def test_a_sleeping_job_has_no_worker_and_counts_lost_steps() -> None:
+    seen = observe(
+        Observed(),
         [
             record("resumed", step=0, path="from an earlier job"),
             record("resized", size=2, cause="start", hosts={"a": 1, "b": 1}),
@@ -52,20 +52,20 @@ def test_a_job_that_sleeps_has_nobody_and_counts_what_it_forgot() -> None:
             record("slept", reason="too few"),
         ],
     )
-    assert (seen.world.size, seen.workers, seen.sealed, seen.nights) == (0, (), (7,), 1)
-    assert look(seen, [record("resumed", step=7)]).lost == (0, 0)
-    assert look(seen, [record("resumed", step=5)]).lost == (0, 2)
+    assert (seen.world.size, seen.workers, seen.sealed, seen.sleeps) == (0, (), (7,), 1)
+    assert observe(seen, [record("resumed", step=7)]).lost == (0, 0)
+    assert observe(seen, [record("resumed", step=5)]).lost == (0, 2)
 
 
-def test_unknown_events_and_odd_fields_change_nothing_much() -> None:
+def test_unknown_events_and_invalid_fields_do_no_harm() -> None:
     odd = [record("teleported"), record("spawned", host="a", pid="x"), record("stepped", step="x", values=[1])]
-    seen = look(Seen(), odd)
+    seen = observe(Observed(), odd)
     assert (seen.workers, seen.step, seen.steps) == ((), 0, 1)
 
 
-def test_a_tail_reads_each_line_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
+def test_the_journal_is_read_once_by_complete_lines(tmp_path: Path) -> None:
     path = tmp_path / "j"
-    tail = Tail(path)
+    tail = JournalTail(path)
     assert tail.read() == []
     line = '{"t": 1, "mono": 1, "generation": 0, "event": "%s"}\n'
     path.write_text(line % "one" + (line % "two")[:20])

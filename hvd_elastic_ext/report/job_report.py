@@ -1,7 +1,6 @@
-"""What happened in a job, told from its journal: rows for the events that mattered, and series over time.
+"""What happened in a job, from its journal: rows for important events, and series over time.
 
-Pure: records in, frozen values out. A journal is evidence after a crash, so
-whatever it contains, a story can be told; what it cannot tell is ``None``.
+Pure. A journal is evidence after a crash, so any content gives a report; unknown values are ``None``.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hvd_elastic_ext.report.timeline import (
     downtimes,
     names,
     number,
-    of,
+    select,
     text,
     timeline,
     typical_interval,
@@ -26,23 +25,22 @@ from hvd_elastic_ext.report.timeline import (
 )
 
 TOLD_TO_LEAVE: Final = "told to leave"
-"""The launcher's cause for exits that it asked for."""
+"""The launcher's cause for exits that it requested."""
 BEGUN_ANEW: Final = "begun anew"
-"""The event of a training of which nothing was left."""
+"""The event of a training that starts over without any commit."""
 TOGETHER_S: Final = 2.0
-"""Roll-backs of several ranks that lie no further apart than this are one event."""
+"""Roll-backs of several ranks within this time are one event."""
 
 AT_ONCE_S: Final = 0.1
-"""What is journalled within this time of one another has come in one go."""
+"""Records within this time arrived together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One event that mattered.
+    """One important event.
 
-    ``at`` and ``downtime_s`` are in seconds, ``before`` and ``after`` are world
-    sizes. ``hosts`` names whom it concerned; ``added`` and ``removed`` those that
-    came and went with it. ``None`` means that the journal cannot tell.
+    ``at`` and ``downtime_s`` are in seconds, ``before`` and ``after`` are world sizes. ``hosts`` are the hosts
+    concerned; ``added`` and ``removed`` those that came and went with it. ``None`` means unknown.
     """
 
     at: float
@@ -59,12 +57,11 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """A job from its first line to its last.
+class JobReport:
+    """A job from its first record to its last.
 
-    ``code`` is the job's exit code and ``None`` for one that has not ended (or
-    whose launcher was killed); ``step_s`` is the typical time between two
-    journalled steps and 0 where there are too few.
+    ``code`` is the exit code, ``None`` for a job without an end (or with a killed launcher); ``step_s`` is the typical
+    time between two journalled steps, 0 if there are too few.
     """
 
     rows: tuple[Row, ...]
@@ -76,21 +73,21 @@ class Story:
     step_s: float
     code: int | None
     run: str | None = None
-    """The name of the run that is told of; of several, that of the last one."""
+    """The name of the run; of several, that of the last one."""
 
     @property
     def resizes(self) -> tuple[Row, ...]:
         return tuple(row for row in self.rows if row.event == "resized")
 
 
-def tell(records: Iterable[Record]) -> Story:
-    """Tell the story of one journal, which may hold several launchers' lives one after the other."""
+def build_report(records: Iterable[Record]) -> JobReport:
+    """Build the report of one journal, which may hold the records of several launchers."""
     moments = timeline(records)
-    resized, stepped = of(moments, "resized"), of(moments, "stepped")
+    resized, stepped = select(moments, "resized"), select(moments, "stepped")
     typical = typical_interval([m.at for m in stepped], [m.at for m in resized])
-    finished = list(of(moments, "started", "finished"))[-1:]
+    finished = list(select(moments, "started", "finished"))[-1:]
     numbers = [n for m in stepped if (n := whole(m.record.get("step"))) is not None]
-    return Story(
+    return JobReport(
         rows=_rows(moments, typical),
         world=world_sizes(moments),
         throughput=throughput(moments, typical=typical),
@@ -99,7 +96,7 @@ def tell(records: Iterable[Record]) -> Story:
         steps=max(numbers, default=None),
         step_s=typical,
         code=whole(finished[0].record.get("code")) if finished else None,
-        run=next((name for m in reversed(of(moments, "started")) if (name := text(m.record.get("run")))), None),
+        run=next((name for m in reversed(select(moments, "started")) if (name := text(m.record.get("run")))), None),
     )
 
 
@@ -110,8 +107,8 @@ def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
         starts += moment.record.event == "started"
         if id(moment) in told or (moment.record.event == "started" and starts == 1):
             continue
-        tell_one = _SINGLE.get(moment.record.event)
-        row = tell_one(moment) if tell_one is not None else None
+        make_row = _SINGLE.get(moment.record.event)
+        row = make_row(moment) if make_row is not None else None
         if row is not None and row.event == "started":
             row = replace(row, note=_without_a_launcher(moment, moments))
         if row is not None:
@@ -120,7 +117,7 @@ def _rows(moments: Sequence[Moment], typical: float) -> tuple[Row, ...]:
 
 
 def _without_repeats(rows: Iterable[Row]) -> tuple[Row, ...]:
-    """Make one row of what comes over and over: an unreadable list, a roll-back of every rank, checkpoints."""
+    """Merge repeated rows: an unreadable list, a roll-back of every rank, checkpoints."""
     kept: list[Row] = []
     times = 1
     for row in rows:
@@ -146,7 +143,7 @@ def _merged(one: Row, other: Row, *, times: int) -> Row:
         return replace(one, note=f"{times} times")
     if one.event == "sealed":
         return replace(other, note=f"{_path(other)} ({times} in a row)")
-    # Of hosts that are told to go at one moment, and of ranks that roll back.
+    # Hosts with notice at one moment, or ranks that roll back.
     lost = [n for n in (one.steps_lost, other.steps_lost) if n is not None]
     return replace(one, hosts=tuple(dict.fromkeys((*one.hosts, *other.hosts))), steps_lost=max(lost, default=None))
 
@@ -155,7 +152,7 @@ def _merged(one: Row, other: Row, *, times: int) -> Row:
 
 
 def _stops(moments: Sequence[Moment], typical: float) -> tuple[list[Row], set[int]]:
-    """The rows of all resizes and sleeps, and which moments they have told already (by ``id``)."""
+    """Return the rows of all resizes and sleeps, and the moments in them (by ``id``)."""
     rows: list[Row] = []
     told: set[int] = set()
     size = 0
@@ -169,17 +166,17 @@ def _stops(moments: Sequence[Moment], typical: float) -> tuple[list[Row], set[in
 
 
 def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Row, list[Moment]]]:
-    resized, stepped = of(part, "resized"), of(part, "stepped")
+    resized, stepped = select(part, "resized"), select(part, "stepped")
     steps = [moment.at for moment in stepped]
-    stops = of(part, "resized", "slept")
+    stops = select(part, "resized", "slept")
     shares = downtimes([moment.at for moment in stops], steps, typical)
     pauses = {id(moment): share for moment, share in zip(stops, shares, strict=True)}
-    back = _whose(of(part, "rolled_back"), resized, steps)
-    faults = _blamed(of(part, "exited", "struck"), resized)
-    watched = bool(of(part, "stepped", "committed", "synced", "rolled_back"))
+    back = _whose(select(part, "rolled_back"), resized, steps)
+    faults = _blamed(select(part, "exited", "struck"), resized)
+    watched = bool(select(part, "stepped", "committed", "synced", "rolled_back"))
     told = [(_slept(moment, pauses[id(moment)]), [moment]) for moment in stops if moment.record.event == "slept"]
     for i, moment in enumerate(resized):
-        # Journals that know better (a later launcher measures by itself) are believed.
+        # A value in the journal is preferred: a later launcher measures by itself.
         pause = number(moment.record.get("downtime_s"))
         computed = _lost(moment, back[i], stepped, steps) if watched else None
         lost = [n for n in (whole(moment.record.get("steps_lost")), computed) if n is not None]
@@ -198,7 +195,7 @@ def _stops_of_one_clock(part: Sequence[Moment], typical: float) -> list[tuple[Ro
 
 
 def _slept(moment: Moment, pause: float | None) -> Row:
-    """Nobody trains until the world after it is formed."""
+    """Nobody trains until the next world has formed."""
     return replace(_with_reason(moment), after=0, downtime_s=pause)
 
 
@@ -213,10 +210,10 @@ def _resize(moment: Moment, previous: Moment | None) -> Row:
 
 
 def _whose(rollbacks: Sequence[Moment], resized: Sequence[Moment], steps: Sequence[float]) -> tuple[list[Moment], ...]:
-    """Give each roll-back to the resize it belongs to.
+    """Assign each roll-back to its resize.
 
-    Survivors roll back before the new world is formed, newcomers perhaps after.
-    One step of grace, as a peer may fall back before the last step is journalled.
+    Survivors roll back before the new world forms, newcomers perhaps after it. One step of tolerance, as a peer may
+    roll back before the last step is journalled.
     """
     belonging: tuple[list[Moment], ...] = tuple([] for _ in resized)
     places = [bisect_right(steps, moment.at) for moment in resized]
@@ -230,7 +227,7 @@ def _whose(rollbacks: Sequence[Moment], resized: Sequence[Moment], steps: Sequen
 
 
 def _blamed(faults: Sequence[Moment], resized: Sequence[Moment]) -> tuple[list[Moment], ...]:
-    """Give exits and strikes to the resize that names their host, looking at the next one, then the last one."""
+    """Assign exits and strikes to the resize that names their host: the next one, else the last one."""
     belonging: tuple[list[Moment], ...] = tuple([] for _ in resized)
     times = [moment.at for moment in resized]
     for fault in faults:
@@ -248,9 +245,9 @@ def _gone(record: Record) -> tuple[str, ...]:
 
 
 def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment], steps: Sequence[float]) -> int | None:
-    """Steps to do again: what a rank says it lost, or what the step numbers show, whichever is more.
+    """Return the steps to repeat: the reported loss, or what the step numbers show, whichever is more.
 
-    The second finds the job that began again without ever saying so.
+    The step numbers reveal a job that started over without a report.
     """
     said = [n for m in rollbacks if (n := whole(m.record.get("steps_lost"))) is not None]
     if rollbacks and not said:
@@ -263,14 +260,14 @@ def _lost(moment: Moment, rollbacks: Sequence[Moment], stepped: Sequence[Moment]
 
 
 def _resize_note(moment: Moment, faults: Sequence[Moment], steps: Sequence[float]) -> str:
-    """What was lost for good comes first."""
+    """Permanent losses come first."""
     lost = text(moment.record.get("lost_because"))
     notes = (lost and f"behind the newest commit: {lost}", _faults_note(faults) or _start_note(moment, steps))
     return "; ".join(filter(None, notes))
 
 
 def _faults_note(faults: Sequence[Moment]) -> str:
-    """What happened to whom, without the name where there is only one."""
+    """Say what happened to each host; omit the name if there is only one."""
     exits = [m.record for m in faults if m.record.event == "exited" and not _expected(m.record)]
     notes = [(_host(record), _exit_note(record)) for record in exits]
     notes += [(_host(m.record), _strike_note(m.record)) for m in faults if m.record.event == "struck"]
@@ -283,7 +280,7 @@ def _host(record: Record) -> str:
 
 
 def _expected(record: Record) -> bool:
-    """An exit that nobody wonders about."""
+    """Whether an exit is normal."""
     return whole(record.get("code")) == 0 or text(record.get("cause")) == TOLD_TO_LEAVE
 
 
@@ -314,15 +311,15 @@ def _started_again(moment: Moment) -> Row:
 
 
 def _without_a_launcher(started: Moment, moments: Sequence[Moment]) -> str:
-    """What is known of the time before a launcher was started again: nobody wrote, and training may have gone on."""
+    """Describe the time before a launcher restart: nothing was journalled, but training may have continued."""
     same = [m for m in moments if m.clock == started.clock and m is not started]
     before, after = [m for m in same if m.at < started.at], [m for m in same if m.at >= started.at]
     if not before:
         return ""
-    gap = f"nothing heard for {started.at - before[-1].at:.1f} s"
-    later = of(after, "stepped")
-    # Hosts keep what they have to say until there is somebody to say it to: then it comes all at once.
-    around = (*of(before, "stepped")[-1:], *[m for m in later if m.at - later[0].at < AT_ONCE_S][-1:])
+    gap = f"no records for {started.at - before[-1].at:.1f} s"
+    later = select(after, "stepped")
+    # Hosts keep their records until a launcher is there, then send all at once.
+    around = (*select(before, "stepped")[-1:], *[m for m in later if m.at - later[0].at < AT_ONCE_S][-1:])
     numbers = [n for m in around if (n := whole(m.record.get("step"))) is not None]
     meanwhile = numbers[1] - numbers[0] - 1 if len(numbers) == 2 else 0
     return f"{gap}, {meanwhile} steps done meanwhile" if meanwhile > 0 else gap
@@ -379,7 +376,7 @@ def _sent(moment: Moment) -> Row:
 
 
 def _path(row: Row) -> str:
-    """That of the newest checkpoint, without how many there were."""
+    """The path of the newest checkpoint, without the count."""
     return row.note.partition(" (")[0]
 
 
@@ -424,4 +421,4 @@ _SINGLE: Final[Mapping[str, Callable[[Moment], Row | None]]] = {
     "not_resumed": _with_reason,
     "finished": _finished,
 }
-"""Events that are rows of their own unless a resize has told them already. All others are detail."""
+"""Events with a row of their own, unless a resize contains them. All others are details."""
