@@ -1,8 +1,7 @@
 """The launcher's one loop: an event changes the state, planners decide by the state, the executor acts.
 
-No threads, no sockets, no waiting: :class:`Driver` is told of events and looks at the clock it was given. Whatever was
-lost on the way, a message or a whole launcher, is made up for at the next look: desired is compared with actual each
-time.
+No threads, no sockets, no waiting: :class:`Driver` gets events and a clock. Each look compares desired with actual, and
+so repairs what was lost: a message, or a whole launcher.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 
 class Driver:
-    """Drives one job. Whoever tells it of an event has it look soon after; of many events, once.
+    """Drives one job. After events, the caller has it look soon: once for many.
 
-    ``changed`` is called when something is new that should outlive the launcher. ``recorder`` writes down what happens.
+    ``changed`` is called when the state for the next launcher has to be saved. ``recorder`` records all events.
     """
 
     def __init__(
@@ -43,7 +42,7 @@ class Driver:
         self._outside, self._clock, self._recorder = outside, clock, recorder
 
     def tell(self, event: Event) -> None:
-        """Take in what has happened."""
+        """Apply an event."""
         self.job.now = self._clock.mono()
         reduce(self.job, event)
         self._act(event)
@@ -51,7 +50,7 @@ class Driver:
             self.tell(AgentUnfit(event.host, problem))
 
     def look(self) -> float | None:
-        """Compare desired with actual and act; when to look again at the latest (mono), None if all is over."""
+        """Compare desired with actual, and act. When to look again at the latest (mono); None if the job is over."""
         self.job.now = self._clock.mono()
         again_at = plan.look(self.job)
         self._act(Look(), again_at)
@@ -70,15 +69,15 @@ class Driver:
 
     @property
     def outcome(self) -> JobFailed | None:
-        """Why the job ends; None if nothing but the end of training ends it."""
+        """Why the job fails; None unless it does."""
         return self.job.outcome.failure
 
     def next_silence(self) -> float | None:
-        """When the next host will have been silent for too long, unless it speaks (mono)."""
+        """When the next host will be silent for too long (mono)."""
         return silence.next_silence(self.job)
 
     def too_silent(self) -> bool:
-        """Whether a look now would find a host or a process that was silent for too long."""
+        """Whether a host or a process is silent for too long now."""
         self.job.now = self._clock.mono()
         return silence.too_silent(self.job)
 

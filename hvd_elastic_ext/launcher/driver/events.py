@@ -1,4 +1,4 @@
-"""What happens to a job, as values. The driver is told of nothing else."""
+"""What happens to a job, as values. The driver has no other input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 
 @dataclass(frozen=True, slots=True)
 class HostsChanged:
-    """A new list of hosts was accepted. ``departing``: by host, why it goes, and when (mono) if that is known."""
+    """A new list of hosts was accepted. ``departing``: by host, the reason and the deadline (mono), if known."""
 
     hosts: HostSet
     departing: Mapping[str, tuple[str, float | None]] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class HostsChanged:
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An agent has connected, or connected again; ``hello`` says what it has."""
+    """An agent has connected, or connected again; ``hello`` lists what it runs and holds."""
 
     host: str
     hello: Mapping[str, Any]
@@ -29,7 +29,7 @@ class AgentJoined:
 
 @dataclass(frozen=True, slots=True)
 class AgentUnfit:
-    """An agent that has joined cannot be used; ``why`` says so, and what to do about it."""
+    """An agent that has joined cannot be used; ``why`` says why, and what to do."""
 
     host: str
     why: str
@@ -37,7 +37,7 @@ class AgentUnfit:
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """There is no connection to an agent any more. It may come back; its silence is what counts."""
+    """The connection to an agent is lost. It may connect again; only its silence counts as a fault."""
 
     host: str
     reason: str
@@ -45,7 +45,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class LaunchEnded:
-    """The command that started a host's agent has ended. ``remark``: the last that it wrote."""
+    """The command that started a host's agent has ended. ``remark``: the last line of its output."""
 
     host: str
     code: int
@@ -54,7 +54,7 @@ class LaunchEnded:
 
 @dataclass(frozen=True, slots=True)
 class AgentEnded:
-    """What ends a host's agent without a connection has ended; with code 0 there is no agent any more."""
+    """The command that ends a host's agent without a connection has ended. Code 0: the agent has ended."""
 
     host: str
     code: int
@@ -63,7 +63,7 @@ class AgentEnded:
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """An agent says something."""
+    """A message from an agent."""
 
     host: str
     news: Mapping[str, Any]
@@ -71,21 +71,21 @@ class News:
 
 @dataclass(frozen=True, slots=True)
 class LauncherPaused:
-    """The launcher itself stood still for so long: stopped, paused with its machine, or held up by a disk."""
+    """The launcher stood still for ``seconds``: stopped, paused with its machine, or blocked by a disk."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class PeersChanged:
-    """Processes, of one host or all, may have to find their peers in another way from the next world on."""
+    """Processes of one host, or of all, may have to reach their peers by other addresses from the next world on."""
 
     host: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An earlier launcher had agents on these hosts: they are waited for, until ``until`` (mono) at most."""
+    """An earlier launcher had agents on these hosts: wait for them until ``until`` (mono) at most."""
 
     hosts: tuple[Host, ...]
     until: float
@@ -93,7 +93,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class HealthChanged:
-    """Somebody has said how a host is; ``event`` and ``fields`` are the journal's."""
+    """A user has blocked or cleared a host; ``event`` and ``fields`` are for the journal."""
 
     ledger: HealthLedger
     event: str
@@ -102,7 +102,7 @@ class HealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class WorldNotBegun:
-    """What starts the processes of a world has failed, or ended before they were done."""
+    """The program that starts the processes of a world has failed, or ended before they were done."""
 
     generation: int
     why: str
@@ -110,14 +110,14 @@ class WorldNotBegun:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The job is to end, with this outcome; the first one holds. Told again: at once."""
+    """End the job with this outcome; the first outcome counts. The second time: at once."""
 
     why: JobFailed
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """It is time for planners to be asked."""
+    """Ask all planners."""
 
 
 Event: TypeAlias = (

@@ -1,4 +1,4 @@
-"""Does what planners and reducers want done: the only part of the driver that speaks to the outside."""
+"""Does the actions of planners and reducers: the only part of the driver that does anything outside."""
 
 from __future__ import annotations
 
@@ -17,46 +17,45 @@ Facts = Mapping[str, Any]
 
 
 class Outside(Protocol):
-    """The ways to the outside. ``facts``: what a host's agent said of its machine."""
+    """What the executor needs of sockets and processes. ``facts``: what an agent reports of its machine."""
 
     def start_agent(self, host: Host) -> None:
-        """Start an agent, or have a living one connect again. News of it follow, or the end of the launch."""
+        """Start an agent, or have a living one connect again. Events follow: it joins, or its launch ends."""
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
         """Give a host's agent an order; False if it is not connected."""
 
     def stop_launch(self, host: str) -> None:
-        """Give up on the start of an agent."""
+        """Give up the start of an agent."""
 
     def hang_up(self, host: str, reason: str) -> None:
-        """Close the connection to a host's agent. If that lives, it connects again and says what it has."""
+        """Close the connection to a host's agent. A living agent connects again."""
 
     def end_agent(self, host: Host) -> None:
-        """End the agent that may live on a host, and all that it runs, without a connection to it."""
+        """End a host's agent and all its processes, without a connection to it."""
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What agents give to every process. Nothing of it goes into an order: orders can be read on their way."""
+        """What agents give to every process. It is never part of an order: orders are not encrypted."""
 
     def start_order(self, seat: Seat, place: Place) -> dict[str, Any]:
-        """What is a seat's own of how its process is to be started.
-
-        ``place`` is what that shows to user code until it has one.
-        """
+        """The part of a start order that differs by seat. ``place``: what user code sees until there is a rank."""
 
     def peer_address(self, host: str) -> str:
         """The address at which other agents reach a host's agent."""
 
     def go_env(self, host: str) -> dict[str, str]:
-        """What is added to the environment of a host's process when it goes live."""
+        """What a host's process gets in its environment when it goes live."""
 
     def unfit(self, host: Host, facts: Facts) -> str | None:
-        """Why a host cannot be used, and what to do about it; None if it can."""
+        """Why a host cannot be used, and what to do; None if it can."""
 
 
 class Executor:
-    """``facts_of``: what a host's agent said of its machine. ``save``: called when what outlives the launcher has
-    changed. ``begin_world``: called with the number of each world whose ranks are known, and the host of each rank."""
+    """``facts_of``: what a host's agent reports of its machine. ``save``: saves the state for the next launcher.
+
+    ``begin_world``: called when the ranks of a world are known, with its generation and the host of each rank.
+    """
 
     def __init__(
         self, outside: Outside, journal: Journal, *, facts_of: Callable[[str], Facts], save: Callable[[], None]
@@ -65,7 +64,7 @@ class Executor:
         self.begin_world: Callable[[int, list[str]], None] = lambda generation, hosts: None
 
     def do(self, wanted: Iterable[Action]) -> None:
-        """Do all of them, in their order."""
+        """Do all actions, in order."""
         outside = self._outside
         for action in wanted:
             match action:

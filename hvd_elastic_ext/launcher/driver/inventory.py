@@ -1,4 +1,4 @@
-"""What an agent's account of itself changes in the state."""
+"""Applies an agent's list of its processes and commits to the state, when it joins."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hvd_elastic_ext.launcher.state.roster import Agent, Worker, take_heartbeat
 log = logging.getLogger(__name__)
 
 KILLED: Final = 137
-"""Exit code of a process of which only its agent, had it lived, could have told how it ended."""
+"""Exit code of a process whose real one is lost with its agent."""
 
 
 def joined(job: JobState, name: str, hello: Mapping[str, Any]) -> list[tuple[Worker, int]]:
-    """An agent is there: make the roster what it says that there is. Processes that ended unseen, and how."""
+    """Bring the roster up to date with an agent that has joined. Processes that have ended, with exit codes."""
     now = job.now
     agent = job.roster.agents.get(name)
     if agent is None:
         agent = job.roster.agents[name] = Agent(job.fleet.hosts.get(name) or Host(name, 1), now)
     agent.joined, agent.heard, agent.facts = True, now, hello.get("facts") or {}
     agent.identity = str(hello.get("agent") or "")
-    # It may be another one; what is to end is told so again, and what is about to go says so again.
+    # It may be a new agent. Orders to end and notices are repeated, so forget them here.
     agent.finishing, agent.dismissed, agent.leaves_by, agent.going = False, False, None, None
     job.roster.commits.came(name, agent.identity, hello.get("seats") or {})
     return _take_stock(job, agent, hello.get("seats") or {}, now)
@@ -60,7 +60,7 @@ def _take_stock(job: JobState, agent: Agent, seats: Mapping[str, Any], now: floa
 def _compare(
     job: JobState, agent: Agent, there: set[Life], ended: Mapping[Life, Mapping[str, Any]]
 ) -> list[tuple[Worker, int]]:
-    """Make up for what was lost with the last connection: orders, and how processes ended."""
+    """Repair what was lost with the last connection: orders, and ends of processes."""
     gone: list[tuple[Worker, int]] = []
     for worker in job.roster.on(agent.host.name):
         status = ended.get(worker.life)
@@ -71,15 +71,15 @@ def _compare(
             worker.done = worker.done or bool((status or {}).get("done"))
             worker.warned = worker.warned or bool((status or {}).get("warned"))
             gone.append((worker, code if isinstance(code, int) else KILLED))
-        else:  # the order to start it never came
+        else:  # the order to start it was lost
             del job.roster.workers[worker.seat]
     return gone
 
 
 def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
-    """Note what a process said that was never read: a connection may end with news on it."""
+    """Apply messages of a process that were lost with the connection."""
     now, generation = job.now, status.get("generation")
-    started(job, worker, status.get("pid"))  # or, if it has none yet, its agent says so later
+    started(job, worker, status.get("pid"))  # without a pid: its agent reports it later
     worker.loops = worker.loops or status.get("loops") is True
     worker.done = worker.done or bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
@@ -92,7 +92,7 @@ def _catch_up(job: JobState, worker: Worker, status: Mapping[str, Any]) -> None:
 
 
 def started(job: JobState, worker: Worker, pid: Any) -> None:
-    """A process runs. That may be told twice, or by its agent's account of what it has."""
+    """A process runs. The agent may report this more than once."""
     if worker.started or type(pid) is not int:
         return
     worker.started, worker.pid = True, pid
@@ -101,11 +101,11 @@ def started(job: JobState, worker: Worker, pid: Any) -> None:
 
 
 def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> Worker:
-    """A process that another launcher started."""
+    """A process that an earlier launcher started."""
     generation = status.get("generation")
     live = isinstance(generation, int) and generation > 0
     stage = Stage.LIVE if live else Stage.PARKED if status.get("parked") else Stage.BOOTING
-    loops = status.get("loops") is not False  # if nothing is known of it, it is a script as most are
+    loops = status.get("loops") is not False  # if unknown, as in most scripts
     worker = Worker(life, host, stage, now, started=True, pid=status.get("pid"), loops=loops)
     worker.done = bool(status.get("done"))
     worker.warned = worker.reclaimed = bool(status.get("warned"))
@@ -120,5 +120,5 @@ def _adopted(life: Life, host: Host, status: Mapping[str, Any], now: float) -> W
 
 
 def _tells_of_the_end(worker: Worker) -> bool:
-    """Whether the end of a process says something of the training: that was done, or went with it, or has no loop."""
+    """Whether the end of a process matters for training: it was done, kept no commit, or has no elastic loop."""
     return worker.stage is Stage.LIVE and (worker.done or not worker.loops or worker.keeps_nothing)

@@ -1,4 +1,4 @@
-"""What a job does, in the order in which it is decided: each planner is asked once at every look."""
+"""What a job does: each planner is asked once at every look, in this order."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import Plan
 
 LOOK_S: Final = 1.0
-"""Longest time between two looks, but for large jobs in which nothing happens."""
+"""Longest time between two looks, except for large jobs in which nothing happens."""
 CALM_EACH_S: Final = 0.004
 """What each process adds to that time, up to :data:`CALM_S`: a look at thousands takes a while."""
 CALM_S: Final = 20.0
 
 
 class Planner(NamedTuple):
-    """``ending``: it is asked also when the job comes to its end."""
+    """``ending``: also asked while the job ends."""
 
     plan: Callable[[JobState], Plan]
     ending: bool = False
@@ -44,29 +44,29 @@ class Planner(NamedTuple):
 
 PLANNERS: Final = (
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
-    Planner(custody.note, ending=True),  # what the next launcher is to know of the newest commit
-    Planner(link_loss.plan, ending=True),  # is it the launcher that has lost its link? Then nothing is decided
-    Planner(silence.plan, ending=True),  # hosts and processes of which nothing is heard
+    Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
+    Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided
+    Planner(silence.plan, ending=True),  # silent hosts and processes
     Planner(before_exit.plan, ending=True),  # a job that was told to end: is its last checkpoint made?
-    Planner(final_checkpoint.plan, ending=True),  # a job of which a checkpoint says that it is done
+    Planner(final_checkpoint.plan, ending=True),  # the checkpoint of a job whose training is done
     Planner(adoption.plan),  # hosts of an earlier launcher: nothing is decided before they are back
     Planner(before_exit.save),  # a job that was told to end and does not train saves what memory holds
     Planner(adoption.tend),  # hosts of an earlier launcher that are not back yet
-    Planner(hosts.plan),  # a list without hosts
-    Planner(exits.plan),  # is the job over by what is left of it?
+    Planner(hosts.plan),  # an empty list of hosts
+    Planner(exits.plan),  # is the job over?
     Planner(shutdown.plan, ending=True),  # the end of everything
-    Planner(seats.plan),  # which seats are to work
-    Planner(seats.see_what_never_begins),  # programs that need no world, and jobs of which nobody comes to train
+    Planner(seats.plan),  # which seats are wanted
+    Planner(seats.check_start),  # programs that need no world, and jobs in which no process can start
     Planner(agents.plan),  # agents where processes are wanted
     Planner(restore.plan),  # the newest checkpoint, before the first world
     Planner(processes.plan),  # processes in wanted seats
-    Planner(next_world.plan),  # does another world form, and who holds it back?
-    Planner(world.plan),  # ranks for those that have come, calls for those that have not
-    Planner(preemption.plan),  # processes that are to save what they have
+    Planner(next_world.plan),  # does another world form?
+    Planner(world.plan),  # ranks for the members of a new world
+    Planner(preemption.plan),  # processes learn that their host will be preempted
     Planner(before_preemption.plan),  # checkpoints before all hosts are taken away
     Planner(coordinator.plan),  # the next checkpoint
     Planner(commit_interval.plan),  # how often commit() commits
-    Planner(liveness.plan),  # who holds the world up, and who is slow
+    Planner(liveness.plan),  # stalled processes and stragglers
     Planner(blame.plan),  # when the next cooldown is over
     Planner(world.answer_next),  # when the next question is to be answered
 )
@@ -80,13 +80,13 @@ def look(job: JobState) -> float | None:
             continue
         plan = planner.plan(job)
         if plan.again_at is not None and plan.again_at > job.now:
-            # What was due has been seen to just now, or cannot be: to look again at once would be to look all the time.
+            # What was due is done now, or cannot be done: an earlier time would make looks endless.
             times.append(plan.again_at)
         if plan.last:
             break
     else:
         if job.ending:
-            return look(job)  # a planner has just ended the job: its end begins at once
+            return look(job)  # a planner has ended the job: look again at once
     if job.outcome.over:
         return None
     pause = min(CALM_S, CALM_EACH_S * len(job.roster.workers)) if job.calm and not job.ending else 0.0

@@ -1,7 +1,7 @@
-"""Events and what was done about them, as lines of JSON: a file from which the same driver decides the same again.
+"""Records events and the resulting actions as lines of JSON. A replay makes the same decisions.
 
-The first line of a launcher's part says with what it began; each other line is an event with its time and what the
-driver then wanted done. Neither environments nor keys are in it: the executor adds those.
+The first line of each launcher has its start; each other line has an event, its time and the actions. It contains no
+environments and no keys: the executor adds those.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PLAIN: Final[Mapping[str, type[Event]]] = {
         events.Look,
     )
 }
-"""Events whose fields are what JSON knows."""
+"""Events with plain fields only."""
 
 
 class Recorder:
@@ -49,11 +49,11 @@ class Recorder:
         self._sink = sink
 
     def begun(self, start: Mapping[str, Any]) -> None:
-        """A launcher begins; ``start`` is what a replay needs to begin likewise."""
+        """A launcher begins; ``start`` is what a replay starts with."""
         self._write({"recording": VERSION, **start})
 
     def happened(self, now: float, event: Event, done: Iterable[Action], again_at: float | None = None) -> None:
-        """An event has happened, or the driver has looked, and wants ``done``; ``again_at``: when it looks next."""
+        """An event and its actions; ``again_at``: after a look, when the next one is due."""
         self._write({"mono": now, "event": to_json(event, now), "done": described(done), "again_at": again_at})
 
     def _write(self, line: Mapping[str, Any]) -> None:
@@ -61,14 +61,14 @@ class Recorder:
             self._sink.write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
             self._sink.flush()
         except OSError:
-            return  # whoever made the sink says so
+            return  # the sink reports it
 
 
 # --- events
 
 
 def to_json(event: Event, now: float) -> dict[str, Any]:
-    """An event at ``now`` (mono) as JSON. What a process has printed is left out: nothing is decided by it."""
+    """An event at ``now`` (mono) as JSON. Output of processes is left out: no decision depends on it."""
     kind = type(event).__name__
     match event:
         case events.News(host, {"event": "output"}):
@@ -143,7 +143,7 @@ def rules_from_json(told: Mapping[str, Any]) -> Rules:
 
 
 def described(done: Iterable[Action]) -> list[str]:
-    """One line for each action, in which all is that was decided."""
+    """One line for each action, with all that was decided."""
     return [_described(action) for action in done]
 
 

@@ -1,4 +1,4 @@
-"""What each event changes in the state. What follows from that is decided by planners, at the next look."""
+"""Applies each event to the state. Planners decide what follows, at the next look."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 def reduce(job: JobState, event: Event) -> None:
-    """Take an event into the state, as of :attr:`JobState.now`."""
+    """Apply an event to the state, as of :attr:`JobState.now`."""
     match event:
         case events.News(host, news):
             _news(job, host, news)
@@ -78,7 +78,7 @@ def _agent_joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
     ended = inventory.joined(job, host, hello)
     notices.joined(job, host, hello)
     for worker, code in ended:
-        exits.exited(job, worker, {"code": code})  # its end was not told
+        exits.exited(job, worker, {"code": code})  # their ends were not reported
     for part in (coordinator, transfers, adoption, shutdown):
         part.came(job, host)
 
@@ -89,7 +89,7 @@ def _agent_unfit(job: JobState, host: str, why: str) -> None:
         return
     log.warning("%s cannot be used: %s", host, why)
     blame.strike(job, Cause.NEVER_READY, agent.host, detail=why, tried_s=job.now - agent.since)
-    orders.dismiss(job, agent)  # the next one, after the cooldown, is looked at anew
+    orders.dismiss(job, agent)  # after the cooldown the next agent is checked again
 
 
 def _agent_lost(job: JobState, host: str, reason: str) -> None:
@@ -97,7 +97,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
     if agent is not None:
         agent.joined = False
     for part in (restore, coordinator, before_sleep, transfers):
-        part.lost(job, host)  # also of one that was cut off: nobody waits for its answers
+        part.lost(job, host)  # also for a fenced host: nobody waits for its answers
     if agent is None:
         return
     log.info("connection to %s lost: %s", host, reason)
@@ -108,11 +108,11 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
 
 
 def _launch_ended(job: JobState, host: str, code: int, remark: str) -> None:
-    """That is a fault if the agent never came."""
+    """A launch has ended: a fault if its agent never joined."""
     agent, detail = job.roster.agents.get(host), remark or f"exit code {code}"
     if agent is None:
         return
-    if code == 0:  # one that hands over to an agent that lives ends well
+    if code == 0:  # it found a living agent
         adoption.handed_over(job, host)
     elif agent.heard:
         if not agent.joined and code != SSH_FAILED:  # a connection that broke says nothing about the agent
@@ -156,7 +156,7 @@ def _news(job: JobState, host: str, news: Mapping[str, Any]) -> None:
 
 
 def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """What a slot's memory holds once its process, or an errand's, has ended, or it was given back."""
+    """Note which commit a slot's memory holds after its process or an errand has ended."""
     slot, event, slots, known = news.get("slot"), news.get("event"), news.get("slots"), job.roster.commits
     if not agent.joined:
         return
@@ -172,7 +172,7 @@ def _note_held(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 
 
 def _beats(job: JobState, agent: Agent, slots: Any, *, part: bool) -> None:
-    # There may be a thousand a second of these. Those that tell of some only say nothing about who is not named.
+    # There may be a thousand a second of these. A partial one says nothing about processes that it does not name.
     host, workers = agent.host.name, job.roster.workers
     agent.heartbeats_at = agent.heartbeats_at if part else agent.heard
     for number, entry in slots.items() if isinstance(slots, dict) else ():
@@ -210,7 +210,7 @@ def _parked(job: JobState, worker: Worker, _: Mapping[str, Any]) -> None:
 
 
 def _entered(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    # Said of one world, this may come when the next one forms already. (A process that knows no number is in it.)
+    # This may be late, when the next world forms already. A process that knows no number is in the newest world.
     generation = message.get("generation") or job.generation
     worker.failure = None  # of a program that ran before
     if isinstance(generation, int) and worker.generation < generation <= job.generation:
@@ -226,7 +226,7 @@ def _worker_record(job: JobState, worker: Worker, message: Mapping[str, Any]) ->
     try:
         journal.check(event, own)
     except ValueError as error:
-        log.warning("%s said something that is no event: %s", worker.seat, error)
+        log.warning("%s sent an invalid journal event: %s", worker.seat, error)
     else:
         job.do(Record(event, worker.generation, {"host": worker.seat.host, **own}))
     if event == "synced":
@@ -240,13 +240,13 @@ def _asked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
         body = base64.b64decode(news.get("body") or "", validate=True)
         question = Question(worker.life, int(news["id"]), str(news["method"]), str(news["path"]), body)
     except (binascii.Error, KeyError, TypeError, ValueError):
-        log.warning("%s asked something that is no question", worker.seat)
+        log.warning("%s sent an invalid rendezvous question", worker.seat)
         return
     if job.rendezvous.repeats(question):
         world.name_world_again(job, worker)
     job.answer(job.rendezvous.ask(question, job.now))
     if worker.leaving is not None and worker.life in job.rendezvous.waiting:
-        worker.stopping_at = job.now  # it is out, and no answer says so without aborting it
+        worker.stopping_at = job.now  # it has left its world; any answer would abort it
 
 
 def _unasked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
@@ -257,7 +257,7 @@ def _unasked(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
 _Handler = Callable[[JobState, Worker, Mapping[str, Any]], None]
 
 _NOT_THEIRS: Final = frozenset({"t", "mono", "at_mono", "generation", "event", "dropped"})
-"""Fields of a journal line that no process writes, and what else the journal is told by name."""
+"""Fields of a journal line that no process may set."""
 
 _NEWS: Final[Mapping[str, _Handler]] = {
     "started": lambda job, worker, news: inventory.started(job, worker, news.get("pid")),
@@ -276,4 +276,4 @@ _SAID: Final[Mapping[Any, _Handler]] = {
     "not_kept": coordinator.not_kept,
     "going_on": lambda job, worker, message: resize_report.going_on(job, worker.life, worker.generation, message),
 }
-"""What they say beyond this is only noted."""
+"""Other messages are only noted."""

@@ -160,11 +160,9 @@ def _tell_to_leave(job: JobState, members: list[Worker], staying: set[str], reas
     """All commit at one step and end; ``check_alive()`` is False on hosts that are not to be in the next world."""
     generation = job.generation + 1
     looping = [worker for worker in members if worker.loops and not worker.done]
-    ends = [by - job.now for host, by in job.leaves_by.items() if job.roster.on(host)]
-    in_s = max(0.0, min(ends)) if ends and min(ends) < float("inf") else None
     for leave in (False, True):
         told = [worker for worker in looping if (worker.seat.host not in staying) is leave]
-        job.tell_all(told, "update", generation=generation, leave=leave, in_s=in_s, reason=reason)
+        job.tell_all(told, "update", generation=generation, leave=leave, in_s=job.next_end_s, reason=reason)
 
 
 # --- ends of processes

@@ -29,14 +29,14 @@ PACKAGES: Final = ("horovod", "torch", "hvd-elastic-ext")
 """Must be of the same version on all hosts."""
 
 
-class Way(NamedTuple):
+class Route(NamedTuple):
     """An interface of this machine (None if it is not known) and its address."""
 
     interface: str | None
     address: str
 
 
-class Reach:
+class Addresses:
     """See the module's docstring. ``given``: ``--network-interfaces``; ``rsh``: ``--rsh``.
 
     ``versions``: what hosts must have, by package.
@@ -65,11 +65,11 @@ class Reach:
                 f"network interface: {self._given[0]} has no IPv4 address here; name one that every host has "
                 f"with --network-interfaces (this machine has: {', '.join(sorted(own))})"
             )
-        await self._control.start((await self._way(first)).address)
+        await self._control.start((await self._route(first)).address)
 
     async def address(self, host: str) -> tuple[str, int]:
         """Where ``host`` is to connect to; listened on from now on. Raises ``OSError`` if that cannot be."""
-        way = await self._way(host)
+        way = await self._route(host)
         return way.address, self._control.listen(way.address)
 
     def is_near(self, host: str) -> bool:
@@ -107,7 +107,7 @@ class Reach:
         found = next(filter(None, ours), None)
         return None if found is None else f"the launcher's own machine cannot work with others: {found}"
 
-    async def _way(self, host: str) -> Way:
+    async def _route(self, host: str) -> Route:
         way, named_here = await self._lookups.call(functools.partial(self._look_up, host))
         self._near[host] = self._rsh == "local" or named_here
         if way.address == LOOPBACK:
@@ -117,9 +117,9 @@ class Reach:
             self._outward[host] = way.interface
         return way
 
-    def _look_up(self, host: str) -> tuple[Way, bool]:
+    def _look_up(self, host: str) -> tuple[Route, bool]:
         """The way, and whether the name is this machine's. Takes as long as the resolver does."""
-        way = way_to(host, given=self._given, local=self._rsh == "local")
+        way = route_to(host, given=self._given, local=self._rsh == "local")
         return way, self._rsh is None and is_this_machine(host)
 
 
@@ -136,7 +136,7 @@ def versions_here() -> dict[str, str | None]:
     return {package: _version(package) for package in PACKAGES}
 
 
-def way_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:
+def route_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Route:
     """The way from here to ``host``: a given interface, or the one that the route to it leaves through.
 
     ``local``: every host is this machine, whatever its name.
@@ -145,7 +145,7 @@ def way_to(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:
     name = next((name for name in given if name in own), None)
     if name is None:
         name = interface_towards([LOOPBACK] if local else [host]) or interface_towards([ANYWHERE])
-    return Way(name, own.get(name or "", LOOPBACK))
+    return Route(name, own.get(name or "", LOOPBACK))
 
 
 def _version(package: str) -> str | None:

@@ -1,7 +1,7 @@
-"""Where a running launcher takes questions of its own user: a Unix socket in the job's folder.
+"""A Unix socket in the job's folder, on which a running launcher answers its own user.
 
 One JSON object a line, answered by one JSON object a line. Only the launcher's
-user (and root) may ask: the socket is 0600, and the kernel says who is there.
+user (and root) may ask: the socket is 0600, and the kernel names the peer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MAX_LINE: Final = 64 << 10
 """Bytes of one request."""
 MAX_ANSWER: Final = 64 << 20
 IDLE_S: Final = 10.0
-"""A client that asks nothing for so long is hung up on."""
+"""A client that is idle for so long is disconnected."""
 MAX_CLIENTS: Final = 16
-"""At a time; more are turned away, so that nobody can tie the launcher up."""
+"""At a time; more are refused, so that clients cannot block the launcher."""
 
 Handler = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-class Desk:
+class AdminSocket:
     """Answers requests with ``handler``, which is called in the event loop and must not block.
 
     An :class:`ElasticError` that it raises is answered as ``{"error": its line}``.
@@ -47,11 +47,11 @@ class Desk:
 
     @property
     def open(self) -> bool:
-        """Whether anybody may ask."""
+        """Whether it listens."""
         return self._server is not None
 
     async def start(self) -> bool:
-        """Listen. False, said in a line, if that is impossible: the job can do without."""
+        """Listen. False, with a warning, if that is impossible: the job runs without it."""
         try:
             listening = self._bind()
         except OSError as error:
@@ -61,7 +61,7 @@ class Desk:
         return True
 
     async def stop(self) -> None:
-        """Hang up on everybody. May be repeated."""
+        """Disconnect all clients and stop. May be repeated."""
         server, self._server = self._server, None
         if server is None:
             return
@@ -81,7 +81,7 @@ class Desk:
             fresh.unlink(missing_ok=True)
             with short_name(fresh) as name:
                 listening.bind(name)
-            # Nobody can connect before it listens, so nobody comes between this and the next line.
+            # Nobody can connect before listen(), so the mode is set in time.
             fresh.chmod(0o600)
             listening.listen(MAX_CLIENTS)
             self._inode = fresh.lstat().st_ino
@@ -100,16 +100,16 @@ class Desk:
         self._clients.add(task)
         try:
             if len(self._clients) <= MAX_CLIENTS and _may_ask(writer):
-                await self._converse(reader, writer)
+                await self._answer_all(reader, writer)
         except (OSError, TimeoutError, asyncio.TimeoutError):
             pass  # the client is gone, or says nothing
         except asyncio.CancelledError:
-            pass  # stop() hangs up; nobody waits for this task's result
+            pass  # by stop(); nobody awaits this task
         finally:
             self._clients.discard(task)
             writer.close()
 
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer_all(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
                 line = await asyncio.wait_for(reader.readline(), IDLE_S)
@@ -137,11 +137,10 @@ class Desk:
 
 
 def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> Mapping[str, Any]:
-    """Ask whoever listens at ``path``; blocks up to ``timeout`` seconds.
+    """Send one request to the launcher at ``path``; blocks up to ``timeout`` seconds.
 
-    Raises ``ConnectionError`` or ``FileNotFoundError`` if nobody listens there, :class:`UsageError` if it is neither
-    this user nor root,
-    ``TimeoutError`` if there is no answer, ``ValueError`` if it is none.
+    Raises ``ConnectionError`` or ``FileNotFoundError`` if nobody listens there, :class:`UsageError` if the listener is
+    neither this user nor root, ``TimeoutError`` without an answer, ``ValueError`` for an invalid one.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
         asking.settimeout(timeout)
@@ -155,7 +154,7 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> M
         with asking.makefile("rb") as answers:
             line = answers.readline(MAX_ANSWER)
     if not line:
-        raise ConnectionResetError("hung up without an answer")
+        raise ConnectionResetError("disconnected without an answer")
     answer = json.loads(line)
     if not isinstance(answer, dict):
         raise ValueError("the answer is no JSON object")
@@ -164,7 +163,7 @@ def ask(path: Path, request: Mapping[str, Any], *, timeout: float = IDLE_S) -> M
 
 @contextlib.contextmanager
 def short_name(path: Path) -> Iterator[str]:
-    """A name of ``path`` that fits into a socket address, however deep the folder lies."""
+    """A name of ``path`` that is short enough for a socket address."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield f"/proc/self/fd/{folder}/{path.name}"

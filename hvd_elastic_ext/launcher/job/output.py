@@ -1,4 +1,4 @@
-"""Lines of training processes: put together again from pieces, and sent to where they are seen. Nothing here waits."""
+"""Joins output of training processes into lines and writes them without blocking."""
 
 from __future__ import annotations
 
@@ -16,27 +16,26 @@ from hvd_elastic_ext.io.writer_thread import Appended, Outlet, Stream
 log = logging.getLogger(__name__)
 
 LONGEST_LINE: Final = 1 << 20
-"""Bytes after which a line of a worker that does not end is passed on in pieces."""
+"""A longer line is passed on in pieces (bytes)."""
 
-Tap = Callable[[str], None]
-"""Takes text at once, to be written in its order."""
+Write = Callable[[str], None]
+"""Accepts text without blocking; texts are written in order."""
 
 
 class Outlets:
-    """The ways out of the launcher: ``stdout``, ``stderr``, files. One that stands still does not hold up the others.
+    """Where the launcher writes: ``stdout``, ``stderr``, files. One that blocks does not block the others.
 
-    A full disk or a reader that went away never stops training: what cannot be
-    written any more is dropped, and said once.
+    A full disk or a closed pipe never stops training: text that cannot be written is dropped, with one warning.
     """
 
     def __init__(self, stdout: TextIO | None, stderr: TextIO | None) -> None:
         out, err = Stream(stdout), Stream(stderr)
         self._err = Outlet(err.name)
-        # Lines of both keep their order where they meet again, in a terminal.
+        # On one terminal, lines of both keep their order.
         self._out = self._err if _same(out.descriptor, err.descriptor) else Outlet(out.name)
         self._files = Outlet("the files of --output-filename")
-        self.stdout: Tap = lambda text: self._out.put(out, text)
-        self.stderr: Tap = lambda text: self._err.put(err, text)
+        self.stdout: Write = lambda text: self._out.put(out, text)
+        self.stderr: Write = lambda text: self._err.put(err, text)
 
     def __enter__(self) -> Outlets:
         return self
@@ -44,13 +43,13 @@ class Outlets:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.close()
 
-    def file(self, path: Path) -> Tap:
-        """One that is appended to; its folder is made."""
+    def file(self, path: Path) -> Write:
+        """Append to ``path``; make its folder."""
         sink = Appended(path)
         return lambda text: self._files.put(sink, text)
 
     def close(self) -> None:
-        """Wait for what there is to be written, as long as that gets on."""
+        """Wait until all is written, as long as writing makes progress."""
         for outlet in (self._out, self._files):
             if outlet is not self._err and (lost := outlet.close()):
                 log.warning("%s: the last %d lines of output were dropped", outlet.name, lost)
@@ -58,9 +57,9 @@ class Outlets:
 
 
 class Log(logging.Handler):
-    """The launcher's own words go out as those of workers do: a reader that stands still must not stop who speaks."""
+    """Logs without blocking: a reader that stops must not stop the launcher."""
 
-    def __init__(self, tap: Tap) -> None:
+    def __init__(self, tap: Write) -> None:
         super().__init__()
         self._tap = tap
 
@@ -72,9 +71,9 @@ class Log(logging.Handler):
 
 
 class Output:
-    """Where lines of one stream of one worker go: the ``terminal``, labelled, and if given a ``file`` of its own."""
+    """Writes one stream of one worker to the ``terminal``, with a label, and to its own ``file`` if given."""
 
-    def __init__(self, terminal: Tap, file: Tap | None = None, *, timestamps: bool = False) -> None:
+    def __init__(self, terminal: Write, file: Write | None = None, *, timestamps: bool = False) -> None:
         self._terminal = terminal
         self._file = file
         self._timestamps = timestamps
@@ -96,27 +95,27 @@ def _same(one: int | None, other: int | None) -> bool:
         return False
 
 
-class Assembler:
-    """Makes whole lines of the pieces in which an agent passes them on."""
+class LineAssembler:
+    """Joins the pieces that an agent sends into lines."""
 
     def __init__(self) -> None:
-        self._rest: list[bytes] = []
+        self._partial: list[bytes] = []
         self._size = 0
 
     def feed(self, text: str) -> list[str]:
-        """The lines that ``text`` completes, each with its end."""
-        # Pieces may be cut within a letter: as bytes they fit together again.
+        """The lines that ``text`` completes, each with its line end."""
+        # A piece may end inside a character, so they are joined as bytes.
         data = text.encode("utf-8", "surrogateescape")
         whole, newline, rest = data.rpartition(b"\n")
-        done = b"".join([*self._rest, whole, newline]) if newline else b""
-        self._rest = [rest] if newline else [*self._rest, rest]
+        done = b"".join([*self._partial, whole, newline]) if newline else b""
+        self._partial = [rest] if newline else [*self._partial, rest]
         self._size = len(rest) if newline else self._size + len(rest)
         return _split(done) + (self.flush() if self._size > LONGEST_LINE else [])
 
     def flush(self) -> list[str]:
-        """What there is of a line that did not end, ended."""
-        rest = b"".join(self._rest)
-        self._rest, self._size = [], 0
+        """The unfinished line, with a line end."""
+        rest = b"".join(self._partial)
+        self._partial, self._size = [], 0
         return _split(rest + b"\n") if rest else []
 
 

@@ -43,7 +43,7 @@ def check_files(folder: Path, names: Iterable[str]) -> None:
 
 def _check_owners(path: Path, owners: set[int], *, folder: Path) -> None:
     strange = owners - {0, os.geteuid()}
-    if not strange or not (strange := strange - {_user_there(folder)}):
+    if not strange or not (strange := strange - {_user_on_file_system(folder)}):
         return
     raise UsageError(
         f"--state-dir: {path} belongs to user {name_of_user(min(strange))}, whose key and hosts the job would use; "
@@ -59,7 +59,7 @@ def _check_mode(path: Path, status: os.stat_result) -> None:
         raise UsageError(f"--state-dir: {path} may be written by group {group}; chmod g-w {path}, or {NAME_ANOTHER}")
 
 
-def _user_there(folder: Path) -> int:
+def _user_on_file_system(folder: Path) -> int:
     """Who owns a file that this process makes in ``folder``; its user if it cannot make one."""
     probe = folder / f".owner.{secrets.token_hex(8)}"
     try:

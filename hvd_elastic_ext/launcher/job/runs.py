@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.rules.health import ledger_json
 
 RUN: Final = "run"
 ENDED: Final = "ended"
-OF_THE_JOB: Final = ("checkpoint", "stored", "ports")
+KEPT_BETWEEN_RUNS: Final = ("checkpoint", "stored", "ports")
 """What holds for any run: where checkpoints are, and where the launcher listened."""
 
 
@@ -48,5 +48,5 @@ def begun(saved: Saved | None, *, fresh: str, resume: bool) -> Saved:
     if resume or not has_ended(saved):
         name = saved.more.get(RUN)
         return replace(saved, more={**saved.more, RUN: name if isinstance(name, str) else fresh, ENDED: False})
-    kept = {key: saved.more[key] for key in OF_THE_JOB if key in saved.more}
+    kept = {key: saved.more[key] for key in KEPT_BETWEEN_RUNS if key in saved.more}
     return Saved(saved.incarnation, 0, ledger_json.by_hand(saved.ledger), {**kept, RUN: fresh})

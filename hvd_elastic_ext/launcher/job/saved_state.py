@@ -1,8 +1,7 @@
-"""What outlives this launcher: states of the job, written one after the other in a thread that nobody waits for.
+"""The job's state for the next launcher, and the thread that writes it.
 
-The disk may be slow, or a network's that hangs: a thread for each state, as an
-executor has them, would let an older state overtake a newer one, have two
-writers at one file, and hold up the end of this process.
+A disk may be slow or hang. With one thread for each state, an older state could replace a newer one, and a thread that
+hangs could keep this process from ending.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from hvd_elastic_ext.launcher.state.rules import Rules
 
 log = logging.getLogger(__name__)
 
-LAST_S: Final = 30.0
-"""How long the end of a job waits for its last state to be written."""
+CLOSE_S: Final = 30.0
+"""How long the end of a job waits until its last state is written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """What a shift takes over from those before it.
+    """What a session takes over from those before it.
 
-    ``had``: the last list with a host in it. ``woken``: the job has slept, or failed after it had trained.
-    ``expects``: a checkpoint that was made.
+    ``last_hosts``: the last host list that was not empty. ``woken``: the job has slept, or failed after it had trained.
+    ``expects``: path of a checkpoint that exists.
     """
 
     saved: Saved
-    had: HostSet = field(default_factory=HostSet)
+    last_hosts: HostSet = field(default_factory=HostSet)
     woken: bool = False
     expects: str | None = None
 
@@ -50,10 +49,9 @@ class Handover:
 def state_of(
     job: JobState, *, incarnation: int, ports: Mapping[str, int], wall: float, run: str | None = None
 ) -> Saved:
-    """What the next launcher is to know, as of now and ``wall`` (Unix seconds). ``run``: its name.
+    """The state for the next launcher, as of now and ``wall`` (Unix seconds). ``run``: its name.
 
-    What is not in it does not outlive a launcher: agents say themselves what runs and what they hold, and monotonic
-    times mean nothing to another process.
+    Agents report themselves what runs and what they hold, so that is not in it.
     """
     agents, untold = job.roster.agents.values(), job.shutdown.untold
     there = [*job.adoption.missing.values(), *untold.values(), *(agent.host for agent in agents)]
@@ -108,13 +106,13 @@ def ledger_of(saved: Saved, *, now: float, wall: float) -> HealthLedger:
 
 
 def hosts_left(saved: Saved) -> list[Host]:
-    """Where a launcher that did not end its job may have left something running."""
+    """Hosts on which processes of a job may run whose launcher did not end it."""
     left = saved.more.get("hosts") if not saved.more.get("finished") else None
     return [Host(str(name), int(slots)) for name, slots in (left or {}).items()]
 
 
 def checkpoint_of(saved: Saved, *, place: str | None) -> str | None:
-    """A checkpoint in ``place`` that only the hosts have that made it; None if there is none."""
+    """A checkpoint in ``place`` that exists only on the hosts that made it; None if there is none."""
     path = saved.more.get("checkpoint")
     return path if isinstance(path, str) and place is not None and path.startswith(f"{place}/") else None
 
@@ -134,16 +132,16 @@ def commits_of(saved: Saved) -> list[Any]:
 
 
 def ports_of(saved: Saved) -> dict[str, int]:
-    """Where the last launcher listened, by address."""
+    """Port on which the last launcher listened, by address."""
     ports = saved.more.get("ports")
     found = ports.items() if isinstance(ports, dict) else ()
     return {str(address): port for address, port in found if type(port) is int and 0 < port < 1 << 16}
 
 
-class Saving:
-    """Gives states to ``save``, which may take its time and says itself what went wrong.
+class StateWriter:
+    """Calls ``save`` in a thread; ``save`` may be slow and reports its own errors.
 
-    Of those that wait only the newest is kept. Leaving waits for the last one.
+    Of waiting states only the newest is written. ``__exit__`` waits for the last one.
     """
 
     def __init__(self, save: Callable[[Saved], bool]) -> None:
@@ -152,22 +150,22 @@ class Saving:
         self._next: Saved | None = None
         self._busy = False
 
-    def __enter__(self) -> Saving:
+    def __enter__(self) -> StateWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         with self._turn:
-            done = self._turn.wait_for(lambda: not self._busy, LAST_S)
+            done = self._turn.wait_for(lambda: not self._busy, CLOSE_S)
         if not done:
-            log.warning("the job's last state is not written after %g s: the disk does not answer", LAST_S)
+            log.warning("the job's last state is not written after %g s: the disk does not answer", CLOSE_S)
 
     def soon(self, saved: Saved) -> None:
-        """Have ``saved`` written, unless a newer one comes before its turn. Never waits."""
+        """Write ``saved`` in the background, unless a newer one comes first. Never blocks."""
         with self._turn:
             self._next = saved
             if not self._busy:
                 self._busy = True
-                # A daemon: what hangs must not keep this process from ending.
+                # A daemon: a disk that hangs must not keep this process from ending.
                 threading.Thread(target=self._work, name="hvd-elastic-saving", daemon=True).start()
 
     def _work(self) -> None:

@@ -1,7 +1,7 @@
-"""One shift of an elastic job: the edges around its driver, in one asyncio loop.
+"""One session of an elastic job: sockets, agents and files around one driver, in one asyncio loop.
 
-Events come from the control port, the list of hosts, agents being started, and from whoever began the shift. Each is
-told to the driver, which then looks once; orders go out over the control port.
+Events come from the control port, the host list, the launches of agents and the job. The driver gets each of them and
+plans; the control port sends its orders.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
 from hvd_elastic_ext.launcher.engines.slot_program import slot_command, slot_env
 from hvd_elastic_ext.launcher.job import runs
-from hvd_elastic_ext.launcher.job.addresses import Reach, there, versions_here
-from hvd_elastic_ext.launcher.job.admin_socket import Desk
+from hvd_elastic_ext.launcher.job.addresses import Addresses, there, versions_here
+from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console, seat_of
 from hvd_elastic_ext.launcher.job.saved_state import (
     Handover,
-    Saving,
+    StateWriter,
     hosts_left,
     job_of,
     ports_of,
@@ -73,16 +73,16 @@ from hvd_elastic_ext.launcher.state import resize_report
 log = logging.getLogger(__name__)
 
 LATE_S: Final = 1.0
-"""A loop that is later than this has stood still: it was stopped, its machine was, or a disk held it up."""
+"""A loop that is later than this stood still: the process or machine was stopped, or a disk blocked it."""
 JUST_AFTER_S: Final = 0.001
-WATCH_S: Final = 1.0
-"""Longest time between two looks at who is silent; a host is looked at when its time is over."""
-LAST_WORD_S: Final = 2.0
-"""How long agents that were dismissed may take from their last word to their end."""
+MAX_WAIT_S: Final = 1.0
+"""Longest wait before the next check for silent hosts."""
+AGENTS_EXIT_S: Final = 2.0
+"""How long agents may take to exit after their last message."""
 
 
-class Conductor:
-    """Runs one driver. ``desk`` and ``console`` are whoever's to close that made them; ``pods``: the way to those."""
+class Session:
+    """Runs one driver. The caller closes ``admin`` and ``console``. ``pods`` starts agents in pods."""
 
     def __init__(
         self,
@@ -93,27 +93,27 @@ class Conductor:
         journal: Journal,
         clock: Clock,
         folder: StateDir,
-        saving: Saving,
-        desk: Desk,
+        writer: StateWriter,
+        admin: AdminSocket,
         console: Console,
         pods: PodTransport | None,
         recorder: Recorder | None = None,
     ) -> None:
         self._settings, self._feed, self._clock = settings, feed, clock
-        self._folder, self._saving, self._desk, self._console = folder, saving, desk, console
+        self._folder, self._writer, self._admin, self._console = folder, writer, admin, console
         self._pods = pods
         self._loop = asyncio.get_running_loop()
         self._look_soon = asyncio.Event()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
-        self._room_for = (0, 0)
+        self._adapted_to = (0, 0)
         self._mpi: MpiRuns | None = None
         self._launches = Launches(console.remark)
         self._left = HostSet(tuple(hosts_left(known.saved)))
         self._ports = ports_of(known.saved)
-        """Where the last launcher, or the last shift, listened, by address."""
-        self.had = known.had
-        """The last list with a host in it: of a job that sleeps, where it was."""
+        """Port on which the last launcher or session listened, by address."""
+        self.last_hosts = known.last_hosts
+        """The last host list that was not empty."""
         self._run = known.saved.more.get(runs.RUN)
         self._incarnation = folder.next_incarnation()
         resize_report.tell(known.saved.more.get("resized"), journal=journal, clock=clock)
@@ -125,68 +125,68 @@ class Conductor:
         self.driver = Driver(job, self, journal=journal, clock=clock, changed=self._save_soon, recorder=recorder)
 
     async def run(self) -> JobFailed | None:
-        """Run the job until it ends; how, None if training is done. Raises :class:`JobFailed` if it cannot begin."""
+        """Run to the end. Return why; None if training is done. Raises :class:`JobFailed` if it cannot begin."""
         try:
             if not self._left:
-                await self._open_desk()
+                await self._open_admin_socket()
                 await self._first_hosts()
             await self._listen()
-            await self._open_desk()
-            self._take_back()
+            await self._open_admin_socket()
+            self._expect_agents()
             self.hosts_changed()
             await self._drive()
-            if self.driver.over:  # agents that said their last word a moment ago
-                await self._launches.ended(within_s=LAST_WORD_S)
-        except Asleep as asleep:  # there was never anything to end
+            if self.driver.over:  # agents may not have exited yet
+                await self._launches.ended(within_s=AGENTS_EXIT_S)
+        except Asleep as asleep:  # nothing was started
             return asleep
         finally:
             await self._clean_up()
         if self._superseded:
-            raise JobFailed("another launcher of this job has taken over; this one has nothing to say any more")
+            raise JobFailed("another launcher of this job has taken over; this one stops")
         await self._save()
         return self.driver.outcome
 
     def end(self, why: JobFailed) -> None:
-        """End everything, with this outcome. Told again: at once."""
+        """End the job with this outcome. A second call ends it at once."""
         self.driver.tell(End(why))
         self._look_soon.set()
 
-    async def _open_desk(self) -> None:
-        if not self._desk.open:
-            await self._desk.start()
+    async def _open_admin_socket(self) -> None:
+        if not self._admin.open:
+            await self._admin.start()
 
     # --- the loop
 
     async def _drive(self) -> None:
         while not self._superseded:
             self._look_soon.clear()
-            self._make_room()
-            if self._reach.see(there(self.driver.job.roster.agents.values())):
+            self._adapt_to_hosts()
+            if self._addresses.see(there(self.driver.job.roster.agents.values())):
                 self.driver.tell(PeersChanged())
             begun = self._clock.mono()
             at = self.driver.look()
             if at is None:
                 return
             self._control.poller.calm = self.driver.job.calm
-            self._see_standstill(since=begun)
-            await self._something_new(until=at)
+            self._check_standstill(since=begun)
+            await self._wait_for_event(until=at)
 
-    async def _something_new(self, *, until: float) -> None:
-        """Wait for an event, for a silence that has become too long, or until then (mono)."""
-        await asyncio.sleep(0)  # however late it is: what came in is taken in before anything is concluded from silence
+    async def _wait_for_event(self, *, until: float) -> None:
+        """Wait for an event, for a host that is silent too long, or until ``until`` (mono)."""
+        await asyncio.sleep(0)  # read what has arrived before silence is judged
         while (left := until - self._clock.mono()) > 0:
-            begun, pause = self._clock.mono(), min(left, WATCH_S)
+            begun, pause = self._clock.mono(), min(left, MAX_WAIT_S)
             silent_at = self.driver.next_silence()
             if silent_at is not None and silent_at > begun:
                 pause = min(pause, silent_at - begun + JUST_AFTER_S)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), pause)
-            self._see_standstill(since=begun + pause)
+            self._check_standstill(since=begun + pause)
             if self._look_soon.is_set() or self.driver.too_silent():
                 return
 
-    def _see_standstill(self, *, since: float) -> None:
-        """Nobody else is to blame for a time in which this process did nothing."""
+    def _check_standstill(self, *, since: float) -> None:
+        """Tell the driver if this process stood still: hosts are not to blame for that silence."""
         late = self._clock.mono() - since
         if late > LATE_S:
             self.driver.tell(LauncherPaused(late))
@@ -194,10 +194,10 @@ class Conductor:
     # --- hosts
 
     async def _first_hosts(self) -> None:
-        """Wait for the first list: where to listen depends on who is to connect."""
+        """Wait for the first host list: the address to listen on depends on it."""
         rules = rules_of(self._settings)
-        patience_s = rules.elastic_timeout_s if rules.sleep_after_s is None else rules.sleep_after_s
-        deadline = self._clock.mono() + patience_s
+        wait_s = rules.elastic_timeout_s if rules.sleep_after_s is None else rules.sleep_after_s
+        deadline = self._clock.mono() + wait_s
         while not self._feed.hosts():
             if self._feed.failure is not None:
                 raise JobFailed(str(self._feed.failure))
@@ -206,14 +206,14 @@ class Conductor:
             if self._clock.mono() >= deadline:
                 why = self._feed.reason or "the list of hosts is empty, or none has come"
                 if rules.sleep_after_s is not None:
-                    raise Asleep(f"no host in --sleep-after {patience_s:g} s: {why}")
+                    raise Asleep(f"no host in --sleep-after {wait_s:g} s: {why}")
                 raise JobFailed(f"no host in --elastic-timeout {self._settings.elastic_timeout_s:g} s: {why}")
             self._look_soon.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._look_soon.wait(), 1.0)
 
     def hosts_changed(self) -> None:
-        """There may be a new list of hosts. From the loop's own thread."""
+        """Take in the host list. Call it in the loop's thread."""
         self._feed.changed.clear()
         if self._feed.failure is not None:
             self.driver.tell(End(JobFailed(str(self._feed.failure))))
@@ -222,17 +222,17 @@ class Conductor:
             each.host: (each.reason, None if each.deadline is None else now + each.deadline - wall)
             for each in self._feed.departing()
         }
-        self.had = self._hosts or self.had
+        self.last_hosts = self._hosts or self.last_hosts
         self.driver.tell(HostsChanged(self._hosts, departing))
         self._look_soon.set()
 
     @property
     def _hosts(self) -> HostSet:
-        """Those that were published; those of the last launcher until there is a list."""
+        """The published hosts; those of the last launcher until there is a list."""
         return self._feed.hosts() or self._left
 
     async def _listen(self) -> None:
-        """Open the one port, where the first host comes in."""
+        """Open the control port on the address that the first host uses."""
         settings = self._settings
         self._control = Control(
             settings.job,
@@ -243,26 +243,28 @@ class Conductor:
             ports=self._ports,
             on_event=self._event,
         )
-        self._reach = Reach(self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions_here())
-        await self._reach.begin(self._hosts.names[0])
+        self._addresses = Addresses(
+            self._control, given=settings.interfaces, rsh=settings.rsh, versions=versions_here()
+        )
+        await self._addresses.begin(self._hosts.names[0])
         hook = str(Path(__file__).parents[2] / "worker" / "hook")
-        beats = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
-        adopts = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
-        lasts = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
-        tuning = {**settings.env, **beats, **settings.notices.env(), **adopts, **lasts}
+        heartbeat = {"HVD_ELASTIC_HEARTBEAT_INTERVAL": f"{settings.heartbeat_interval_s:g}"}
+        adopt = {"HVD_ELASTIC_ADOPT": "1"} if settings.adopt else {}
+        last_commit = {"HVD_ELASTIC_LAST_COMMIT": "1"} if settings.durability is not None else {}
+        tuning = {**settings.env, **heartbeat, **settings.notices.env(), **adopt, **last_commit}
         self.environment = job_env(os.environ, tuning, hook=hook)
-        self._transport = transport_of(settings, is_near=self._reach.is_near, pods=self._pods)
+        self._transport = transport_of(settings, is_near=self._addresses.is_near, pods=self._pods)
         self._begin_engine()
 
-    def _make_room(self) -> None:
-        """Have as many files, and as few heartbeats, as so many hosts need."""
+    def _adapt_to_hosts(self) -> None:
+        """Set the file limit and the heartbeat interval for the number of hosts."""
         settings = self._settings
         most = settings.max_num_proc or sys.maxsize
         hosts = min(len(self._hosts), most)
         written = 0 if settings.output_dir is None else min(self._hosts.slots, most)
-        if (hosts, written) == self._room_for:
+        if (hosts, written) == self._adapted_to:
             return
-        self._room_for = (hosts, written)
+        self._adapted_to = (hosts, written)
         asked_s, timeout_s = settings.heartbeat_interval_s, settings.heartbeat_timeout_s
         progress_s = settings.progress_timeout_s
         self._control.set_pace(pace(asked_s, timeout_s=timeout_s, hosts=hosts, progress_timeout_s=progress_s))
@@ -271,7 +273,7 @@ class Conductor:
             log.warning("%s", said)
 
     def _begin_engine(self) -> None:
-        """With mpirun, have one of it for each world."""
+        """Prepare the engine: mpirun runs once for each world."""
         settings = self._settings
         if settings.engine == "mpirun":
             self._mpi = MpiRuns(
@@ -279,7 +281,7 @@ class Conductor:
                 mark=mark_of(self._control.key),
                 ssh=ssh_of(settings),
                 interfaces=settings.interfaces,
-                is_near=self._reach.is_near,
+                is_near=self._addresses.is_near,
                 ended=self._mpi_ended,
             )
             self.driver.executor.begin_world = self._mpi.begin
@@ -288,10 +290,10 @@ class Conductor:
         self.driver.tell(WorldNotBegun(generation, why))
         self._look_soon.set()
 
-    def _take_back(self) -> None:
-        """Agents of a launcher that died may live, and train."""
+    def _expect_agents(self) -> None:
+        """Expect the agents of a launcher that died: they may still train."""
         if self._left:
-            log.warning("a launcher of this job was here before and did not end it: looking for what it left running")
+            log.warning("an earlier launcher did not end this job: looking for what it left running")
             self.driver.tell(Expected(tuple(self._left), self._clock.mono() + self._settings.orphan_grace_s))
 
     # --- events
@@ -300,7 +302,7 @@ class Conductor:
         match event:
             case News(host, news) if news["event"] == "output":
                 life = seat_of(host, news.get("slot"), news.get("life"))
-                self.driver.tell(events.News(host, news))  # a sign of life as good as any
+                self.driver.tell(events.News(host, news))  # output counts as a sign of life
                 if life is not None:
                     self._console.take(life, str(news.get("stream")), str(news.get("text")))
                 return
@@ -313,7 +315,7 @@ class Conductor:
             case AgentJoined(host, hello):
                 self._launches.came(host)
                 self.driver.tell(events.AgentJoined(host, hello))
-                self._save_soon()  # whoever comes next is to find it, also before there is a world
+                self._save_soon()  # the next launcher must find this host, even before there is a world
                 self.driver.tell(PeersChanged(host))
             case AgentLost(host, reason):
                 self.driver.tell(events.AgentLost(host, reason))
@@ -322,21 +324,21 @@ class Conductor:
         self._look_soon.set()
 
     def health_changed(self, ledger: HealthLedger, event: str, fields: Mapping[str, Any]) -> None:
-        """Somebody has said how a host is; ``event`` and ``fields`` are the journal's."""
+        """An operator changed a host's health; ``event`` and ``fields`` go into the journal."""
         self.driver.tell(HealthChanged(ledger, event, fields))
         self._look_soon.set()
 
-    # --- Outside
+    # --- orders of the driver
 
     def start_agent(self, host: Host) -> None:
         self._launches.put(host.name, self._spawn(self._start_agent(host.name)))
 
     async def _start_agent(self, name: str) -> None:
         try:
-            address = await self._reach.address(name)
+            address = await self._addresses.address(name)
         except OSError as error:
             self.driver.tell(
-                LaunchEnded(name, SSH_FAILED, f"the launcher cannot listen where it would come in: {error}")
+                LaunchEnded(name, SSH_FAILED, f"the launcher cannot listen on the address for this host: {error}")
             )
             self._look_soon.set()
             return
@@ -350,7 +352,7 @@ class Conductor:
             argv=slot_command(self._settings.engine, self._settings.command),
             env=self.environment,
         )
-        if name in self._control.hosts:  # it has come by itself, before the way to it was known
+        if name in self._control.hosts:  # its agent connected before the route was known
             self.driver.tell(PeersChanged(name))
         ended = await self._launches.run(self._transport, name, line)
         if ended is not None:
@@ -383,26 +385,26 @@ class Conductor:
 
     def go_env(self, host: str) -> dict[str, str]:
         agent = self.driver.job.roster.agents.get(host)
-        return self._reach.environment(host, agent.facts if agent is not None else {})
+        return self._addresses.environment(host, agent.facts if agent is not None else {})
 
     def peer_address(self, host: str) -> str:
         agent = self.driver.job.roster.agents.get(host)
-        return self._reach.peer_address(host, agent.facts if agent is not None else {})
+        return self._addresses.peer_address(host, agent.facts if agent is not None else {})
 
     def unfit(self, host: Host, facts: Mapping[str, Any]) -> str | None:
-        return self._reach.unfit(host.name, there(self.driver.job.roster.agents.values()))
+        return self._addresses.unfit(host.name, there(self.driver.job.roster.agents.values()))
 
     # --- what outlives this launcher
 
     def _save_soon(self) -> None:
-        """When what happens now has happened: half of a change is nothing to remember."""
+        """Save after the present event: half of a change must not be saved."""
         self._spawn(self._save())
 
     async def _save(self) -> None:
-        self._saving.soon(self.saved())
+        self._writer.soon(self.saved())
 
     def saved(self) -> Saved:
-        """What whoever comes next is to know."""
+        """The state for the next session or launcher."""
         job = self.driver.job
         job.now = self._clock.mono()
         ports = self._control.ports if hasattr(self, "_control") else self._ports

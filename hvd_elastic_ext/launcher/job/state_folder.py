@@ -1,4 +1,4 @@
-"""The job's own folder: who holds it, what a restarted launcher needs to know.
+"""The job's folder: its lock, and the state for a restarted launcher.
 
     lock          who holds the folder: pid and host, under flock
     incarnation   number of the newest launcher's life
@@ -41,7 +41,7 @@ VERSION: Final = 1
 MAX_BYTES: Final = 64 << 20
 """Larger than any state; what is larger was put there by mistake."""
 KEY_BYTES: Final = 32
-PATIENCE_S: Final = 1.0
+LOCK_WAIT_S: Final = 1.0
 """How long a held lock is waited for."""
 
 FOLDERS: Final = ".hvd-elastic"
@@ -65,7 +65,7 @@ class InUse(UsageError):
 
 
 class StateDir:
-    """A folder that this process holds, until :meth:`close` or its end.
+    """A folder that this process locks, until :meth:`close` or its end.
 
     Raises :class:`InUse` if another process holds it, and :class:`UsageError`
     if it cannot be made, is another's or may be written by others; one line each.
@@ -73,8 +73,8 @@ class StateDir:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._silent: set[str] = set()
-        self._good = False
+        self._failing: set[str] = set()
+        self._backup_allowed = False
         """Whether what stands at state.json may become the backup."""
         self._incarnation = 0
         """The newest of this process; 0 before the first."""
@@ -106,7 +106,7 @@ class StateDir:
         known = (saved.incarnation for saved in self._states() if saved)
         number = max(_incarnation(self.path), self._incarnation, *known, 0) + 1
         try:
-            _count(self.path / INCARNATION, f"{number}\n")
+            _write_number(self.path / INCARNATION, f"{number}\n")
         except OSError as error:
             why = f"{self.path / INCARNATION} cannot be written ({error.strerror or error})"
             if self._incarnation == 0:
@@ -117,7 +117,7 @@ class StateDir:
 
     def load(self) -> Saved | None:
         """What the last launcher saved; None if there was none. A damaged file is said, and the one before it used."""
-        found, self._good = load(self.path)
+        found, self._backup_allowed = load(self.path)
         return found
 
     def save(self, saved: Saved) -> bool:
@@ -133,7 +133,7 @@ class StateDir:
             "more": saved.more,
         }
         done = self._write(STATE, _text({**document, "sum": _sum(document)}) + "\n")
-        self._good = self._good or done
+        self._backup_allowed = self._backup_allowed or done
         return done
 
     def key(self) -> bytes:
@@ -153,7 +153,7 @@ class StateDir:
         return made
 
     def forget_key(self) -> None:
-        """The job is over: nobody is left to be taken back."""
+        """Remove the key: the job is over and no agent is left."""
         with contextlib.suppress(OSError):
             (self.path / KEY).unlink(missing_ok=True)
 
@@ -162,18 +162,20 @@ class StateDir:
 
     def _write(self, name: str, text: str) -> bool:
         try:
-            _replace(self.path / name, text, backup=self.path / BACKUP if name == STATE and self._good else None)
+            _replace(
+                self.path / name, text, backup=self.path / BACKUP if name == STATE and self._backup_allowed else None
+            )
         except OSError as error:
-            if name not in self._silent:
+            if name not in self._failing:
                 LOG.warning(
                     "%s cannot be written (%s); the job goes on, but a restarted launcher would not know of this",
                     self.path / name,
                     error.strerror or error,
                 )
-            self._silent.add(name)
+            self._failing.add(name)
             return False
-        if name in self._silent:
-            self._silent.remove(name)
+        if name in self._failing:
+            self._failing.remove(name)
             LOG.warning("%s can be written again", self.path / name)
         return True
 
@@ -206,7 +208,7 @@ def holder(path: Path) -> str | None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        return _named(descriptor)
+        return _holder_name(descriptor)
     except OSError:
         return None
     finally:
@@ -257,7 +259,7 @@ def _hold(path: Path) -> int:
     try:
         _lock(descriptor)
     except BlockingIOError:
-        who = _named(descriptor)
+        who = _holder_name(descriptor)
         os.close(descriptor)
         raise InUse(
             f"{path} is already in use by {who}; stop that launcher, or give this one another --job or --state-dir"
@@ -272,7 +274,7 @@ def _hold(path: Path) -> int:
 
 def _lock(descriptor: int) -> None:
     """Take the lock. `hvd-elastic hosts` holds it for moments; those are waited for."""
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + LOCK_WAIT_S
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -282,7 +284,7 @@ def _lock(descriptor: int) -> None:
             time.sleep(0.02)
 
 
-def _named(descriptor: int) -> str:
+def _holder_name(descriptor: int) -> str:
     text = os.pread(descriptor, 400, 0).decode("utf-8", errors="replace")
     return "".join(c for c in text.strip() if c.isprintable()) or "another launcher"
 
@@ -325,7 +327,7 @@ def _text(document: Mapping[str, Any]) -> str:
 
 
 def _sum(document: Mapping[str, Any]) -> str:
-    """Against damage, not against malice: whoever may write here may do anything."""
+    """Protects against damage, not against attacks: a user who can write here can do anything."""
     return hashlib.sha256(_text(document).encode()).hexdigest()
 
 
@@ -343,7 +345,7 @@ def _incarnation(path: Path) -> int:
         return 0
 
 
-def _count(path: Path, text: str) -> None:
+def _write_number(path: Path, text: str) -> None:
     """Put ``text`` in the place of a number that was no longer. On a full disk there is room where that stood."""
     try:
         return _replace(path, text, backup=None)

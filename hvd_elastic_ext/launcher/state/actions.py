@@ -1,4 +1,4 @@
-"""What the driver wants done outside of its state: values, in the order in which they are to be done.
+"""What the driver wants done outside, as values, in order.
 
 Planners and reducers add them to :attr:`JobState.to_do`; only the executor does them.
 """
@@ -23,21 +23,21 @@ class StartAgent:
 
 @dataclass(frozen=True, slots=True)
 class EndAgent:
-    """End the agent that may live on a host, and all that it runs, without a connection to it."""
+    """End a host's agent and all its processes, without a connection to it."""
 
     host: Host
 
 
 @dataclass(frozen=True, slots=True)
 class StopLaunch:
-    """Give up on the start of a host's agent."""
+    """Give up the start of a host's agent."""
 
     host: str
 
 
 @dataclass(frozen=True, slots=True)
 class HangUp:
-    """Close the connection to a host's agent. If the agent lives, it connects again and says what it has."""
+    """Close the connection to a host's agent. If the agent lives, it connects again and reports what it runs."""
 
     host: str
     reason: str
@@ -53,7 +53,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class SendCommit:
-    """Have a host's agent send a commit to another host. The executor adds the address at which that reaches it."""
+    """Have a host's agent send a commit to another host. The executor adds the sender's address."""
 
     host: str
     order: Mapping[str, Any]
@@ -76,7 +76,7 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class GoLive:
-    """Tell a process that stands by to join the world of ``generation``. The executor adds how to find its peers."""
+    """Tell a standby process to join the world of ``generation``. The executor adds how to find its peers."""
 
     life: Life
     generation: int
@@ -110,7 +110,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Save what outlives the launcher: it has changed."""
+    """Save the part of the state that the next launcher needs: it has changed."""
 
 
 Action: TypeAlias = (

@@ -16,7 +16,7 @@ from hvd_elastic_ext.launcher.rules.checkpoints.commit_rate import Pace
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import Failures
 from hvd_elastic_ext.launcher.rules.checkpoints.finished import Finished
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import LATEST, Choice, Seal
-from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import Slowing
+from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter
 from hvd_elastic_ext.launcher.rules.membership.custody import Stored
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 
@@ -86,7 +86,7 @@ class Cost:
     choice: Choice = interval.UNMEASURED
     seals: list[Seal] = field(default_factory=list)
     """The newest checkpoints that were measured."""
-    slowing: Slowing = field(default_factory=Slowing)
+    slowing: SlowdownMeter = field(default_factory=SlowdownMeter)
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Which commit lies in the memory of which slot, as far as the launcher was told, and what became of its agent.
+"""Which commit each slot's memory holds, by the agents' reports, and whether its agent can be reached.
 
 Facts only. What follows from them is decided in :mod:`hvd_elastic_ext.launcher.rules.membership.custody`.
 """
@@ -15,9 +15,9 @@ from hvd_elastic_ext.launcher.rules.membership.rendezvous import Seat, seat_of
 
 @dataclass(slots=True)
 class Held:
-    """The newest commit of one slot. ``agent``: the process that owns the memory, by its own word.
+    """The newest commit of one slot. ``agent``: identity of the agent that owns the memory.
 
-    ``reached``: the newest step that a process of the slot has told of since the last world formed; None: none has.
+    ``reached``: the newest step that a process of the slot has reported since the last world formed, if any.
     ``away_since``: when that was last heard (mono), if it is not connected; ``why``: what is known of that.
     ``stale``: noted by an earlier launcher. ``told``: that it is lost, when a world formed without it.
     """
@@ -46,24 +46,24 @@ class Progress(NamedTuple):
 
 @dataclass(slots=True)
 class Holders:
-    """By slot what its memory holds; and what memory held that is gone, until a world has formed without it."""
+    """By seat, commits in memory; and lost ones, until a world has formed without them."""
 
     held: dict[Seat, Held] = field(default_factory=dict)
     gone: dict[Seat, Held] = field(default_factory=dict)
 
     def told(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
-        """A slot's memory holds this commit now: its agent has looked."""
+        """A slot's memory holds this commit now, by its agent."""
         known = self.held.get(seat)
         reached = known.reached if known is not None and known.agent == agent else None
         self.held[seat] = Held(commit, step, agent, reached)
 
     def newer(self, seat: Seat, found: tuple[Commit, int] | None, *, agent: str) -> None:
-        """The same, but that it may be old news, of before the agent came again."""
+        """The same, unless the report is older than what is known."""
         if found is not None and found[0] >= (self.commit_of(seat) or found[0]):
             self.told(seat, *found, agent=agent)
 
     def heartbeat(self, seat: Seat, commit: Commit, step: int, *, agent: str) -> None:
-        """A process tells its newest commit and its step. That may be older than what its agent has told since."""
+        """A process reports its newest commit and step. Its agent may have reported a newer commit."""
         known = self.held.get(seat)
         if known is None or known.agent != agent or known.away_since is not None:
             known = self.held[seat] = Held(commit, step, agent)
@@ -76,12 +76,12 @@ class Holders:
             self._is_gone(seat, held, "its memory was given back")
 
     def not_held(self, seat: Seat) -> None:
-        """The agent says that a slot's memory does not hold what it was thought to hold."""
+        """A slot's memory does not hold the commit that was noted, by its agent."""
         if (held := self.held.get(seat)) is not None:
             self._is_gone(seat, held, "its memory does not hold it any more")
 
     def came(self, host: str, agent: str, statuses: Mapping[str, Any]) -> None:
-        """An agent says what it has, by slot. Another one than before has none of what that one had."""
+        """An agent has joined and reports its slots. A new agent has none of the former one's commits."""
         for seat, held in self._of(host):
             if held.agent != agent and not (held.stale and not held.agent):
                 self._is_gone(seat, held, "its agent was replaced by another one")
@@ -99,7 +99,7 @@ class Holders:
                 self.told(named, *found, agent=agent)
 
     def _answered(self, seat: Seat, held: Held, statuses: Mapping[str, Any]) -> None:
-        """The holder that an earlier launcher noted is back: what its slots hold is known from here on."""
+        """A holder that an earlier launcher noted is back: now it is known what its slots hold."""
         del self.held[seat]
         found = [read(status.get("held")) for status in statuses.values() if isinstance(status, dict)]
         if not any(each is not None and each[0] >= held.commit for each in found):
@@ -118,10 +118,9 @@ class Holders:
             self._is_gone(seat, held, why)
 
     def formed(self, members: Iterable[Seat]) -> Progress | None:
-        """A world has formed with the newest commit that could be had: nobody waits for the others any more, and
-        what is newer is told to be lost.
+        """A world has formed with the newest available commit: newer ones are reported as lost, and not awaited.
 
-        Where it goes on, and how far processes had come before; None if no member holds a commit, or none had come far.
+        Return its step and the newest step before; None if neither is known.
         """
         known = [*self.held.values(), *self.gone.values()]
         reached = max((held.reached for held in known if held.reached is not None), default=None)
@@ -137,7 +136,7 @@ class Holders:
         return Progress(newest.step, newest.step if reached is None else reached)
 
     def commit_of(self, seat: Seat) -> Commit | None:
-        """The commit that a process of this slot takes up; None if there is none."""
+        """The commit that a process of this slot continues from; None if there is none."""
         held = self.held.get(seat)
         return None if held is None else held.commit
 
@@ -146,18 +145,18 @@ class Holders:
         return max((held.commit for _, held in self._of(host) if held.away_since is None), default=None)
 
     def newest_hosts(self) -> frozenset[str]:
-        """Hosts that hold the newest commit of all that can be reached."""
+        """Hosts that hold the newest reachable commit."""
         here = {seat: held.commit for seat, held in self.held.items() if held.away_since is None}
         newest = max(here.values(), default=None)
         return frozenset(seat.host for seat, commit in here.items() if commit == newest)
 
     @property
     def newest(self) -> Commit | None:
-        """The newest commit that was told of, whether it can still be had or not."""
+        """The newest commit that was ever reported, lost or not."""
         return max((held.commit for held in (*self.held.values(), *self.gone.values())), default=None)
 
     def plain(self, members: Iterable[Seat]) -> bool:
-        """Whether one of ``members`` holds a commit as new as any that was told: the usual case, quickly told."""
+        """Whether one of ``members`` holds a commit as new as any known: the usual case, and cheap to check."""
         newest = self.newest
         own = (self.held.get(seat) for seat in members)
         has = newest is None or any(held is not None and held.commit == newest for held in own)
@@ -180,20 +179,20 @@ class Holders:
             self.gone[seat] = held
 
     def launcher_paused(self, seconds: float) -> None:
-        """The launcher stood still: what agents have said meanwhile is not read yet, and their time is not over."""
+        """The launcher stood still: extend the time of agents whose messages it has not read yet."""
         for held in self.held.values():
             if held.away_since is not None:
                 held.away_since += seconds
 
-    # --- what outlives the launcher
+    # --- for the next launcher
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The newest commit that each host holds, for the next launcher, and that it held and is gone, with why."""
+        """By host, the newest commit that it holds, and the newest one that it has lost, with the reason."""
         held = [_note(host, held, gone=None) for host, held in _by_host(self.held.items())]
         return [*held, *(_note(host, held, gone=held.why) for host, held in _by_host(self.gone.items()))]
 
     def left_behind(self, saved: Commit | None) -> list[dict[str, Any]]:
-        """Notes of what was newer than the commit that was ``saved``, for a job of which nothing runs any more."""
+        """Commits newer than the ``saved`` one, of a job that has ended."""
         return [
             _note(host, held, gone=held.why or "its agent was ended")
             for host, held in _by_host((*self.held.items(), *self.gone.items()))
@@ -201,7 +200,7 @@ class Holders:
         ]
 
     def expect(self, noted: Iterable[Any], *, now: float) -> None:
-        """Take in what an earlier launcher noted: these hosts may hold what they held, or something newer."""
+        """Load the notes of an earlier launcher: these hosts may hold the noted commits, or newer ones."""
         for entry in noted:
             found = read([*entry["commit"], entry["step"]]) if _is_note(entry) else None
             if found is None:

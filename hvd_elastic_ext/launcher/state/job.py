@@ -1,9 +1,10 @@
-"""The whole state of a running job as one value, and how planners and reducers ask for something to be done."""
+"""The whole state of a running job as one value, and how planners and reducers request actions."""
 
 from __future__ import annotations
 
 import base64
 import logging
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -37,15 +38,15 @@ from hvd_elastic_ext.launcher.state.rules import Rules
 log = logging.getLogger(__name__)
 
 SYNC_S: Final = 10.0
-"""Members that have no elastic loop, and so cannot say when they agree on the state, do after this time in a world."""
+"""Members without an elastic loop count as agreed on the state after this time in a world: they cannot say so."""
 
 
 @dataclass
 class JobState:
     """All that the driver knows and has decided. Times are monotonic seconds, as :attr:`now`.
 
-    A reducer changes it by an event, a planner by a decision; what is to be done outside they add to :attr:`to_do`.
-    Nobody else changes it, and nothing else is kept anywhere between two events.
+    Reducers change it by events, planners by decisions. Both add their actions to :attr:`to_do`. Nothing else changes
+    it, and nothing else is kept between two events.
     """
 
     rules: Rules
@@ -54,8 +55,7 @@ class JobState:
     generation: int
     """Number of the newest world, whether it has formed or not."""
     errands: int
-    """Number of the last errand that an agent was sent on. The first one is random: an answer that another launcher
-    waited for has none of these numbers."""
+    """Number of the last errand. The first one is random, so that answers to another launcher do not match."""
 
     faults: Faults
     shortage: Shortage
@@ -88,17 +88,17 @@ class JobState:
     outcome: Outcome = field(default_factory=Outcome)
 
     wanted: tuple[Seat, ...] = ()
-    """Seats that are to work, as the newest look found."""
+    """Seats that should have a process, by the newest look."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
-    """Who should form the next world now, as the newest look found."""
+    """Who should form the next world now, by the newest look."""
     reason: str = ""
-    """Of that decision, as it was said last."""
+    """The reason of the decision that was logged last."""
     held: bool = False
-    """Nothing is decided for now."""
+    """No decisions for now."""
     excessive: set[Life] = field(default_factory=set)
-    """Who wanted too much kept at the rendezvous, which was said."""
+    """Processes whose rendezvous values were refused as too large, which was logged."""
     to_do: list[actions.Action] = field(default_factory=list, compare=False, repr=False)
-    """What is to be done outside, since the executor took them last."""
+    """Actions that the executor has not taken yet."""
 
     @classmethod
     def new(
@@ -142,7 +142,7 @@ class JobState:
         job.roster.commits.expect(commits, now=now)
         return job
 
-    # --- what follows from it
+    # --- derived
 
     @property
     def ending(self) -> bool:
@@ -175,7 +175,7 @@ class JobState:
         undecided = [worker for worker in present if worker.agreed < generation or worker.generation < generation]
         if any(worker.generation < generation for worker in undecided):
             return False
-        # Where there is an elastic loop, all say so, however long it takes to send what newcomers need.
+        # Members with an elastic loop report it themselves, however long the sync takes.
         latest = self.now - SYNC_S
         return not undecided or (
             all(worker.since <= latest for worker in undecided) and not any(worker.loops for worker in present)
@@ -187,7 +187,7 @@ class JobState:
         return self.situation_for(self.wanted)
 
     def situation_for(self, wanted: tuple[Seat, ...]) -> Situation:
-        """The same with other seats."""
+        """The same with other wanted seats."""
         return Situation(
             wanted,
             self.roster.processes(broken=self.rendezvous.asked_again, leaves_by=self.leaves_by),
@@ -198,7 +198,7 @@ class JobState:
         )
 
     def rank(self, life: Life) -> int | None:
-        """The rank of a process, or before there was a world the one that is planned for it; None if it has none."""
+        """The rank of a process; before the first world, its planned rank. None if it has none."""
         place = self.rendezvous.place(life)
         if place is not None or self.world.begun:
             return None if place is None else place.rank
@@ -212,23 +212,29 @@ class JobState:
 
     @property
     def transferring(self) -> frozenset[str]:
-        """Hosts between which a commit is sent: their agents do one errand at a time."""
+        """Hosts of the transfer under way: agents do one errand at a time."""
         return frozenset(() if self.transfers.current is None else self.transfers.current.hosts)
 
     @property
     def leaves_by(self) -> Mapping[str, float]:
-        """Hosts that are about to go, by the list or by their agents, and when (mono)."""
+        """Hosts with notice, by the list or by their agents, and when they will be gone (mono)."""
         told = self.roster.going()
         both = {host: min(by, told.get(host, by)) for host, by in self.notices.departing.items()}
         return {**told, **both}
 
+    @property
+    def next_end_s(self) -> float | None:
+        """Seconds until the first host with processes is gone; None if no such time is known."""
+        by = min((by for host, by in self.leaves_by.items() if self.roster.on(host)), default=math.inf)
+        return max(0.0, by - self.now) if by < math.inf else None
+
     def going(self, host: str) -> Cause | None:
-        """Why a host is about to go; None if it is not."""
+        """Why a host has notice; None if it has none."""
         if host in self.notices.announced or host not in self.leaves_by:
             return self.notices.announced.get(host)
         return announced(self.roster.agents[host].going or "")
 
-    # --- what is to be done outside
+    # --- actions
 
     def fail(self, why: JobFailed | None) -> None:
         """Have the job end with ``why``, unless that is None or it ends already."""
@@ -240,15 +246,15 @@ class JobState:
         return taken
 
     def do(self, action: actions.Action) -> None:
-        """Have something done outside."""
+        """Request an action."""
         self.to_do.append(action)
 
     def save(self) -> None:
-        """Have saved what outlives the launcher."""
+        """Have the state for the next launcher saved."""
         self.do(actions.Save())
 
     def record(self, event: str, **fields: Any) -> None:
-        """Have a line of the journal written."""
+        """Have a journal line written."""
         self.do(actions.Record(event, self.generation, fields))
 
     def start_agent(self, host: Host) -> None:
@@ -256,11 +262,11 @@ class JobState:
         self.do(actions.StartAgent(host))
 
     def stop_launch(self, host: str) -> None:
-        """Give up on the start of a host's agent."""
+        """Give up the start of a host's agent."""
         self.do(actions.StopLaunch(host))
 
     def is_connected(self, host: str) -> bool:
-        """Whether orders can be sent to a host's agent. A connection may be lost without anybody knowing."""
+        """Whether a host's agent is connected, as far as is known."""
         agent = self.roster.agents.get(host)
         return agent is not None and agent.joined
 
@@ -274,11 +280,11 @@ class JobState:
         return self.send(worker.seat.host, {"do": do, "slot": worker.seat.slot, **more})
 
     def tell(self, worker: Worker, what: str, **more: Any) -> None:
-        """Say something to a process."""
+        """Send a message to a process."""
         self.tell_all([worker], what, **more)
 
     def tell_all(self, workers: Iterable[Worker], what: str, **more: Any) -> None:
-        """Say the same to many processes, in one order a host: there may be thousands."""
+        """Send one message to many processes, in one order per host: there may be thousands."""
         by_host: dict[str, dict[str, int]] = {}
         for worker in workers:
             (host, slot), number = worker.life
@@ -288,16 +294,16 @@ class JobState:
             self.send(host, {"do": "tell", "to": to, "message": message})
 
     def answer(self, answers: Iterable[Answer]) -> None:
-        """Answer what processes have asked at the rendezvous."""
+        """Send the answers of the rendezvous."""
         for life, number, status, body in answers:
             if status in (TOO_LARGE, NO_ROOM) and life not in self.excessive:
                 self.excessive.add(life)
-                log.warning("%s wants more kept at the rendezvous than Horovod ever does: refused", life.seat)
+                log.warning("%s puts more into the rendezvous than Horovod ever does: refused", life.seat)
             text = base64.b64encode(body).decode("ascii")
             order = {"do": "answer", "slot": life.seat.slot, "id": number, "status": status, "body": text}
             self.send(life.seat.host, order)
 
     def new_errand(self) -> int:
-        """A number for what agents are to see to beside training."""
+        """A number for the next errand."""
         self.errands += 1
         return self.errands

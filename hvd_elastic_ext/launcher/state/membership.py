@@ -1,4 +1,4 @@
-"""What is known of hosts, of the newest world and of the newest commit, beside agents and processes themselves."""
+"""What is known of hosts, of the newest world and of the newest commit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
 from hvd_elastic_ext.core.rank_info import Place
-from hvd_elastic_ext.launcher.rules.health.restart_delay import Rests
+from hvd_elastic_ext.launcher.rules.health.restart_delay import RestartDelays
 from hvd_elastic_ext.launcher.rules.membership.custody import FORMS, Holding, Stored, Verdict
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
@@ -25,25 +25,25 @@ class NewerLife(NamedTuple):
 
 @dataclass(slots=True)
 class Fleet:
-    """The published hosts, and what is known of those that were."""
+    """The published hosts, and what is known of former ones."""
 
     hosts: HostSet = field(default_factory=HostSet)
     emptied: bool = False
-    """The newest list has no host, and was not believed: somebody worked."""
+    """The newest list is empty and was not accepted, because processes ran."""
     unreported_ends: dict[Life, tuple[Worker, int]] = field(default_factory=dict)
-    """Ends of processes, and their exit codes, that an earlier launcher started: it may not have heard of them."""
+    """Ended processes of an earlier launcher, with exit codes: it may not have known of their ends."""
     recovering: set[str] = field(default_factory=set)
-    """Hosts of which a member of a world failed, and that have not been back in one."""
+    """Hosts on which a member failed, until they are in a world again."""
     cut_off_live: set[Life] = field(default_factory=set)
     """Processes that were in a world when their host was cut off."""
-    rests: Rests = field(default_factory=Rests)
+    rests: RestartDelays = field(default_factory=RestartDelays)
     pods: dict[str, Host] = field(default_factory=dict)
-    """Of each pod that was published, by host: the newest one under that name, and its newest life."""
+    """By host name, the newest published pod with its newest life."""
     newer_lives: dict[str, NewerLife] = field(default_factory=dict)
-    """Hosts of which another life is listed than that under which their agents joined."""
+    """Hosts that are listed with another life than that of their agent."""
     lost: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """By host, the UID of the pod whose agent was cut off last, and that agent itself: any other agent that has come
-    since may be its successor's."""
+    """By host, the UID of the pod whose agent was cut off last, and that agent itself: any other agent
+    since then may be its successor's."""
 
 
 @dataclass(slots=True)
@@ -56,23 +56,23 @@ class World:
     changes: int = 0
     """Worlds formed since the first one."""
     mended: int = 0
-    """How many of them followed one that was lost: so often training was rolled back."""
+    """How many of them followed a lost world: each is a roll-back."""
     excused: set[Life] = field(default_factory=set)
-    """Members of the newest world that have ended because they were to, or because of others."""
+    """Members of the newest world that have ended by order, or because of others."""
     decision: Decision = field(default_factory=lambda: Decision(None, "", ""))
     """Why it was formed."""
     provisional: Mapping[Life, Place] = field(default_factory=dict)
-    """About where each member will be. Made when it is needed first, for all: there may be thousands."""
+    """The place that each member shows until it has its rank; made at first use, for all."""
     own: bool = False
     """A world was formed by this launcher."""
     found: dict[Life, int] = field(default_factory=dict)
     """Generation of each process of an earlier launcher, as it was found."""
     fences: bool = False
-    """Members that do not notice by themselves that the world is lost have their connections cut."""
+    """Members that do not notice the loss of their world have their connections cut."""
     left_out: frozenset[Life] = frozenset()
-    """Members of the worlds before that are not in this one: as long as it forms, members may wait for them."""
+    """Former members that are not in this world. While it forms, members may still wait for them."""
     late_from: float = 0.0
-    """Before then nobody is late who has been called to the newest world (mono)."""
+    """No called member counts as late before then (mono)."""
     before: Counter[str] = field(default_factory=Counter)
     """By host, members of the last world that has formed."""
     lost: Counter[str] = field(default_factory=Counter)
@@ -86,10 +86,10 @@ class World:
 
 @dataclass(slots=True)
 class Change:
-    """A change of the world whose cost is still to be told.
+    """A change of the world whose cost is not written yet.
 
-    ``first``: rank 0, whose step is waited for. ``pause_s``: the longest that a process did no step. ``stopped_at``:
-    when the first process ended (mono), where none lives on that could tell its pause.
+    ``first``: rank 0, whose first step completes it. ``pause_s``: the longest time without a step. ``stopped_at``:
+    when the first process ended (mono), if no process lives on to report its pause.
     """
 
     at: float
@@ -102,7 +102,7 @@ class Change:
 
 @dataclass(slots=True)
 class Resize:
-    """What the newest change of the world has cost, as far as that is known."""
+    """The cost of the newest change of the world."""
 
     change: Change | None = None
     steps_are_told: bool = False
@@ -111,7 +111,7 @@ class Resize:
 
     @property
     def untold(self) -> int | None:
-        """The generation of the world whose journal line is still to be written."""
+        """The generation of the world whose journal line is not written yet."""
         return None if self.change is None else self.change.generation
 
 
@@ -130,17 +130,16 @@ class Adoption:
     until: float | None = None
     """Until when they are waited for (mono); None if they are not."""
     missing: dict[str, Host] = field(default_factory=dict)
-    """Hosts that may train for this job, and were not heard since it has this launcher."""
+    """Hosts that may train for this job, and have not connected to this launcher."""
     failed: dict[str, float] = field(default_factory=dict)
     """When the last start of an agent on one of them has failed (mono)."""
     handed_over: dict[str, float] = field(default_factory=dict)
-    """When the last start on one of them has found an agent there, which connects by itself (mono)."""
+    """When the last start on one of them found a living agent, which connects by itself (mono)."""
 
 
 @dataclass(slots=True)
 class Transfer:
-    """A commit on its way. ``source`` is None for a checkpoint; ``asked``: the errands that are waited for, and of
-    which host each is."""
+    """A transfer under way. ``source``: None for a checkpoint. ``asked``: the host of each open errand."""
 
     target: Seat
     source: Holding | None
@@ -154,8 +153,8 @@ class Transfer:
 
 
 class FailedTries(NamedTuple):
-    """Tries in a row that have failed: when the first one began and the last one ended (mono), between which hosts,
-    and how often one of these has connected again meanwhile."""
+    """Failed tries in a row: start of the first and end of the last (mono), the hosts, and how often one of them has
+    connected again since."""
 
     began: float
     ended: float
@@ -170,27 +169,27 @@ class FailedTries(NamedTuple):
 
 @dataclass(slots=True)
 class Transfers:
-    """Commits that are sent from one agent's memory to another's, one at a time."""
+    """Transfers of commits, one at a time."""
 
     current: Transfer | None = None
     not_before: float = 0.0
     failures: dict[Seat | None, FailedTries] = field(default_factory=dict)
-    """Of each slot whose commit could not be sent; of None, those to load a checkpoint."""
+    """By seat of the holder; None: tries to load a checkpoint."""
     looked: dict[str, str] = field(default_factory=dict)
-    """Hosts that have loaded the newest complete checkpoint, or found none, and which agent that was."""
+    """Hosts that have loaded the newest complete checkpoint, or found none, with the identity of the agent."""
 
 
 @dataclass(slots=True)
 class Custody:
-    """What was decided about the newest commit, and what the next launcher was told of it."""
+    """What was decided about the newest commit, and what was saved of it for the next launcher."""
 
     noted_at: float
     noted: tuple[bool, frozenset[Seat], int, Stored | None, int | None] = (False, frozenset(), 0, None, None)
     may_end_since: dict[str, float] = field(default_factory=dict)
-    """Since when an agent would have ended if nobody needed its commit (mono), by host."""
+    """By host, since when its agent would have ended but for its commit (mono)."""
     asked_for: set[str] = field(default_factory=set)
     """Hosts whose agents would have ended since the last look."""
     verdict: Verdict = FORMS
     holds_back: bool = False
-    """A world would form now but for a commit that is waited for, or on its way."""
+    """A world would form now, but waits for a commit."""
     said: str = ""

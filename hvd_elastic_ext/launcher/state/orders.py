@@ -1,4 +1,4 @@
-"""Orders to agents and processes that several planners give."""
+"""Orders to agents and processes, for several planners."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 STOP_AGAIN_S: Final = 10.0
-"""How long after it was told to end a process is told so again."""
+"""Pause before a process is told again to end."""
 
 
 def without_delay(job: JobState, wanted: tuple[Seat, ...]) -> list[Seat]:
-    """Of the wanted seats those that do not rest after their process left."""
-    now = job.now
-    return [seat for seat in wanted if job.fleet.rests.over(seat, now)]
+    """Wanted seats in which a process may start now: no restart delay applies."""
+    return [seat for seat in wanted if job.fleet.rests.over(seat, job.now)]
 
 
 def delay_restart(job: JobState, seat: Seat) -> None:
-    """A process has left of its own accord: what follows it at once would most likely leave, too."""
+    """Delay the next process of a seat: the last one left by itself, and an immediate successor would, too."""
     job.fleet.rests.begin(seat, job.now, job.rules.cooldown_s)
 
 
 def remove(job: JobState, worker: Worker, why: str) -> None:
-    """Have a process leave: a member of a world at its next step, anybody else at once."""
+    """Have a process leave: a member of a world at its next step, any other at once."""
     worker.leaving, worker.leaving_since = why, job.now
     if worker.stage is Stage.LIVE and worker.life not in job.rendezvous.waiting:
         worker.stopping_at = math.inf
@@ -37,17 +36,18 @@ def remove(job: JobState, worker: Worker, why: str) -> None:
 
 
 def stop(job: JobState, worker: Worker) -> None:
-    """Have a process end, and once more if it is there after a while: orders get lost."""
+    """Tell a process to end, and again after a while: orders get lost."""
     worker.stopping_at, worker.stop_again_at = None, job.now + STOP_AGAIN_S
     job.order(worker, "stop")
 
 
 def ask_to_leave(job: JobState, worker: Worker) -> None:
-    generation, why = job.generation, worker.leaving
-    job.tell(worker, "update", generation=generation, leave=True, reason=why)
+    """Tell a member to leave at its next step."""
+    job.tell(worker, "update", generation=job.generation, leave=True, reason=worker.leaving)
 
 
 def repeat_order(job: JobState, worker: Worker) -> None:
+    """Send the last order to a process again, after its agent has connected again."""
     worker.told_at = None if worker.told_at is None else -math.inf
     if worker.killed is not None:
         job.order(worker, "kill")
@@ -58,21 +58,21 @@ def repeat_order(job: JobState, worker: Worker) -> None:
 
 
 def end(job: JobState, worker: Worker, why: str = "the job ends") -> None:
-    """End a process, with its grace: now, even if it was to leave at its next step."""
+    """End a process now, with its grace, even if it has to leave at its next step."""
     if worker.leaving is None or worker.stopping_at is not None:
         worker.leaving, worker.stopping_at = worker.leaving or why, None
         job.order(worker, "stop")
 
 
 def kill(job: JobState, worker: Worker, cause: Cause) -> None:
-    """End a process at once; it may be stopped, and deaf to anything else."""
+    """Kill a process; it may be stopped, and not react to anything else."""
     if worker.killed is None:
         worker.killed, worker.killed_at = cause, job.now
     job.order(worker, "kill")
 
 
 def dismiss(job: JobState, agent: Agent) -> None:
-    """Have an agent end."""
+    """Tell an agent to end."""
     if agent.dismissed:
         return
     agent.finishing = agent.dismissed = True

@@ -1,4 +1,4 @@
-"""What a planner answers."""
+"""What a planner returns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final, NamedTuple
 
 
 class Plan(NamedTuple):
-    """``again_at``: when the planner has to be asked again at the latest (mono), if nothing happens before.
+    """``again_at``: when to ask the planner again at the latest (mono), if nothing happens before.
 
-    ``last``: no planner after this one is asked at this look. What is to be done is in :attr:`JobState.to_do`.
+    ``last``: no planner after this one is asked at this look. Its actions are in :attr:`JobState.to_do`.
     """
 
     again_at: float | None = None

@@ -1,8 +1,7 @@
-"""What each change of the world cost: told with it, once the new world has done its first step.
+"""Writes the journal line of each change of the world, with its cost.
 
-The journal's line of a change is written a moment after the change then, with
-the time of the change itself. Where no process ever tells of steps it is
-written at once, and what it cost stays unknown.
+The line waits for the first step of the new world, and has the time of the change. If no process ever reports steps,
+it is written at once, and the cost stays unknown.
 """
 
 from __future__ import annotations
@@ -21,36 +20,36 @@ from hvd_elastic_ext.launcher.state.roster import seconds
 UNTOLD_S: Final = 10.0
 """The longest that a line waits for the first step."""
 UNTOLD_BY_OTHERS_S: Final = 120.0
-"""The same where other processes do it: they have to load everything first."""
+"""The same for new processes, which have to load everything first."""
 
 
 def stopped(job: JobState) -> None:
-    """A process has ended, and in its place another one is to go on: until then nobody trains."""
+    """A process has ended, and nobody trains until its successor does."""
     job.resize.stopped_at = job.now if job.resize.stopped_at is None else job.resize.stopped_at
 
 
 def changed(job: JobState, first: Life, *, lost: int | None, **fields: Any) -> None:
-    """A world has formed; ``first`` is its rank 0. ``lost``: steps that it does again, None if none is known."""
+    """A world has formed. ``first``: its rank 0. ``lost``: steps that it does again; None if unknown."""
     close(job)
-    said, job.resize.lost = job.resize.lost, []
-    # Where somebody was lost and nobody says what it rolled back, steps may have been lost all the same.
-    known = said or not (fields["failed"] or fields["cause"] == "start")
-    rolled_back = max(said, default=0) if known and job.resize.steps_are_told else None
+    resize = job.resize
+    reported, resize.lost = resize.lost, []
+    # If a process was lost and no other one reports a roll-back, steps may still be lost.
+    known = reported or not (fields["failed"] or fields["cause"] == "start")
+    rolled_back = max(reported, default=0) if known and resize.steps_are_told else None
     fields["steps_lost"] = max((n for n in (lost, rolled_back) if n is not None), default=None)
-    stopped_at, job.resize.stopped_at = job.resize.stopped_at, None
-    now = job.now
-    job.resize.change = Change(now, job.generation, first, fields, stopped_at=stopped_at)
-    if not job.resize.steps_are_told or fields["cause"] == "start":
+    resize.change = Change(job.now, job.generation, first, fields, stopped_at=resize.stopped_at)
+    resize.stopped_at = None
+    if not resize.steps_are_told or fields["cause"] == "start":
         close(job)
 
 
 def rolled_back(job: JobState, steps: Any) -> None:
-    """A process went back so many steps."""
+    """A process has rolled back this many steps."""
     if isinstance(steps, int) and not isinstance(steps, bool) and steps >= 0:
-        if job.resize.change is None:
+        if (change := job.resize.change) is None:
             job.resize.lost.append(steps)
         else:
-            job.resize.change.fields["steps_lost"] = max(job.resize.change.fields["steps_lost"] or 0, steps)
+            change.fields["steps_lost"] = max(change.fields["steps_lost"] or 0, steps)
 
 
 def going_on(job: JobState, life: Life, generation: int, message: Mapping[str, Any]) -> None:
@@ -68,21 +67,15 @@ def going_on(job: JobState, life: Life, generation: int, message: Mapping[str, A
 
 
 def look(job: JobState) -> None:
-    """Give up waiting for a first step."""
-    if job.resize.change is None:
-        return
-    patience_s = UNTOLD_S if job.resize.change.stopped_at is None else UNTOLD_BY_OTHERS_S
-    if job.now - job.resize.change.at >= patience_s:
-        close(job)
-
-
-def untold(job: JobState) -> int | None:
-    """The generation of the world whose line is still to be written."""
-    return None if job.resize.change is None else job.resize.change.generation
+    """Write the line without a first step if that takes too long."""
+    if (change := job.resize.change) is not None:
+        timeout_s = UNTOLD_S if change.stopped_at is None else UNTOLD_BY_OTHERS_S
+        if job.now - change.at >= timeout_s:
+            close(job)
 
 
 def to_json(job: JobState, now: float, *, wall: float) -> dict[str, Any] | None:
-    """The line that is still to be written, for the next launcher, see :func:`tell`."""
+    """The line that is not written yet, for the next launcher, see :func:`tell`."""
     change = job.resize.change
     if change is None:
         return None
@@ -90,7 +83,7 @@ def to_json(job: JobState, now: float, *, wall: float) -> dict[str, Any] | None:
 
 
 def close(job: JobState) -> None:
-    """Write what there is."""
+    """Write the line with what is known."""
     change, job.resize.change = job.resize.change, None
     if change is None:
         return
@@ -99,7 +92,7 @@ def close(job: JobState) -> None:
 
 
 def tell(noted: Any, *, journal: Journal, clock: Clock) -> None:
-    """Write the line that the last launcher had not written when it ended; what the change cost in time is unknown."""
+    """Write the line that the last launcher left; how long the change took is unknown."""
     match noted:
         case {"generation": int(generation), "at": float(at), "fields": {"steps_lost": _} as fields}:
             ago = max(0.0, clock.wall() - at)

@@ -1,4 +1,4 @@
-"""What the launcher knows of agents and processes: facts only, kept up to date by the driver."""
+"""What the launcher knows of agents and processes. Facts only; the driver updates them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from hvd_elastic_ext.launcher.state.commit_holders import Holders
 
 @dataclass(slots=True)
 class Agent:
-    """The agent of a host. ``heard``: when it last spoke (mono). ``facts``: what it said of its machine."""
+    """The agent of a host. ``heard``: when its last message came (mono). ``facts``: what it reports of its machine."""
 
     host: Host
     since: float
     joined: bool = False
     heard: float = 0.0
     heartbeats_at: float = 0.0
-    """When it last told of its processes' beats."""
+    """When its last complete heartbeat message came (mono)."""
     facts: Mapping[str, Any] = field(default_factory=dict)
     identity: str = ""
-    """Which process it is, by its own word; empty until it has joined."""
+    """Identifies the agent process; empty until it has joined."""
     inherited_at: float = -math.inf
     """When it was last taken for the agent of its pod's successor, or of its pod's next container (mono)."""
     unlisted_at: float = -math.inf
     """When the newest list without its host came (mono)."""
     finishing: bool = False
-    """It starts nothing any more: it was sent a signal, or told to end."""
+    """It starts no more processes: it got a signal, or was told to end."""
     dismissed: bool = False
     """It was told to end."""
     leaves_by: float | None = None
-    """When it or its host will be gone by its own account (mono; infinite if unknown); None if that is to stay."""
+    """When it or its host will be gone, by its own report (mono; infinite if unknown); None without notice."""
     going: str | None = None
-    """Why its host is about to go, by the files that others write there; they may take it back."""
+    """Why its host has notice, by a notice file there; the notice may be withdrawn."""
 
 
 @dataclass(slots=True)
@@ -50,9 +50,9 @@ class Worker:
     stage: Stage
     since: float
     planned: int = 0
-    """The rank that it shows to user code until it has one."""
+    """The rank that user code sees until there is a real one."""
     local_rank: int = 0
-    """The one that it was started with, and by which it has chosen its device."""
+    """The local rank that it was started with, by which it has chosen its device."""
     born: float = field(init=False)
     """When it was started, or taken over."""
     live_at: float | None = None
@@ -60,22 +60,22 @@ class Worker:
     generation: int = 0
     """Of the newest world that it has entered."""
     agreed: int = 0
-    """Of the newest world with which it has agreed on the state."""
+    """Of the newest world in which it has agreed on the state."""
     started: bool = False
     pid: int | None = None
     silent_s: float = 0.0
-    """How long its own thread had not spoken when its agent last said so."""
+    """Seconds without a heartbeat, by its agent's last report."""
     in_heartbeat_at: float | None = None
-    """When its agent's beats last told of it. None: not yet, or not since its agent was asked what it has."""
+    """When its agent's last heartbeat message named it (mono). None: not yet, or not since its agent joined again."""
     holds: tuple[int, int, int] | None = None
     step: int = 0
     step_s: float | None = None
     progress: int = 0
     """Grows with all that its main thread does."""
     waiting: bool = False
-    """Its main thread was waiting for other ranks when it last beat."""
+    """Its main thread waited for other ranks at its last heartbeat."""
     every: int | None = None
-    """Every how many calls of ``commit()`` it commits; None if it has not said, or has no State of ours."""
+    """It commits at every N-th call of ``commit()``; None if unknown, or if its State is not ours."""
     commit_s: float | None = None
     """Seconds that its last commit took."""
     call_s: float | None = None
@@ -83,7 +83,7 @@ class Worker:
     loops: bool = False
     """It has begun an elastic training function."""
     agreed_at_heartbeat: int = 0
-    """What :attr:`agreed` was when it last beat: a commit of that world would have been told by then."""
+    """:attr:`agreed` at its last heartbeat, which would have named a commit of that world."""
     done: bool = False
     failure: tuple[str, str, str] | None = None
     """What its training function raised: a digest, the error, the traceback."""
@@ -92,13 +92,13 @@ class Worker:
     leaving_since: float = 0.0
     """When it was told to (mono)."""
     reclaimed: bool = False
-    """It was told that its host, or the whole job, is about to be taken away."""
+    """It was told that its host, or the whole job, will be preempted."""
     warned: bool = False
     """Its script has seen, by ``check_alive()``, that it has to leave, and may end by itself."""
     stopping_at: float | None = None
-    """When it is ended if it has not gone by itself; infinite as long as it holds nobody up."""
+    """When it is ended if it has not left by itself; infinite while nobody waits for it."""
     stop_again_at: float | None = None
-    """When it is told once more to end, if it is still there: orders get lost."""
+    """When it is told again to end: orders get lost."""
     killed: Cause | None = None
     """Why it was killed."""
     killed_at: float = 0.0
@@ -106,7 +106,7 @@ class Worker:
     fence_at: float | None = None
     """When its connections are cut if it has not asked for the next world by itself."""
     fenced_at: float | None = None
-    """When they were."""
+    """When its connections were cut."""
     told_at: float | None = None
     """When it was last called to the newest world."""
 
@@ -119,22 +119,22 @@ class Worker:
 
     @property
     def keeps_nothing(self) -> bool:
-        """Whether it has trained, and tells of no commit: what it has ends with it."""
+        """Whether it has trained without a commit: its state ends with it."""
         trained = self.agreed_at_heartbeat > 0 or (self.generation > 0 and self.step > 0)
         return trained and self.holds is None and self.every is None
 
     @property
     def has_state(self) -> bool:
-        """Whether it has what was trained: it has agreed on that with others, or has trained itself."""
+        """Whether it has a trained state: it has agreed on one with others, or has trained itself."""
         return self.killed is None and (self.agreed > 0 or (self.generation > 0 and self.step > 0))
 
     @property
     def calls_per_s(self) -> float:
-        """Calls of ``commit()`` a second where some of them are left out: its commits do not tell; else 0."""
+        """Calls of ``commit()`` per second if not every call commits; else 0."""
         return 1.0 / max(self.call_s, 1e-6) if self.call_s is not None and (self.every or 1) > 1 else 0.0
 
     def tried_s(self, now: float) -> float:
-        """How long it was, or has been, getting ready."""
+        """Seconds from its start until it went live, or until ``now``."""
         return (now if self.live_at is None else self.live_at) - self.born
 
 
@@ -145,18 +145,18 @@ class Roster:
     agents: dict[str, Agent] = field(default_factory=dict)
     workers: dict[Seat, Worker] = field(default_factory=dict)
     lives: dict[Seat, int] = field(default_factory=dict)
-    """The highest life of each seat so far, whatever agents it has had: the next one is one more, and nobody else's."""
+    """The highest life of each seat so far, under all its agents. The next life is one more."""
     ended: dict[Seat, int] = field(default_factory=dict)
-    """The newest life of each seat whose end this launcher has heard of."""
+    """The newest life of each seat whose end was reported to this launcher."""
     commits: Holders = field(default_factory=Holders)
-    """What lies in the agents' memory."""
+    """Commits in the agents' memory."""
 
     def on(self, host: str) -> list[Worker]:
         """The processes on a host."""
         return [worker for seat, worker in self.workers.items() if seat.host == host]
 
     def of(self, host: str, slot: Any, life: Any) -> Worker | None:
-        """The process that an agent speaks of, if it is the one that lives."""
+        """The process that an agent's message is about, if it is alive."""
         worker = self.workers.get(Seat(host, slot)) if isinstance(slot, int) else None
         return worker if worker is not None and life in (None, worker.life.number) else None
 
@@ -175,17 +175,17 @@ class Roster:
         return Life(seat, self.lives[seat])
 
     def lived(self, life: Life) -> None:
-        """An agent tells of a life that the seat has had."""
+        """An agent reports a life of a seat."""
         self.lives[life.seat] = max(self.lives.get(life.seat, 0), life.number)
 
     def remember(self, worker: Worker) -> None:
-        """Keep what a process holds as what its agent holds, whatever becomes of the process."""
+        """Note the commit of a process as its agent's: it outlives the process."""
         agent = self.agents.get(worker.seat.host)
         if agent is not None and agent.joined and worker.holds is not None:
             self.commits.heartbeat(worker.seat, worker.holds, worker.step, agent=agent.identity)
 
     def holders(self) -> frozenset[str]:
-        """Hosts whose agent holds the newest commit of all that can be reached; empty if none holds any."""
+        """Hosts whose agent holds the newest reachable commit; empty if there is none."""
         return self.commits.newest_hosts()
 
     def going(self) -> dict[str, float]:
@@ -198,7 +198,7 @@ class Roster:
         return {seat: worker.stage for seat, worker in workers if worker.killed is None and worker.leaving is None}
 
     def processes(self, *, broken: frozenset[Life], leaves_by: Mapping[str, float]) -> dict[Seat, Process]:
-        """Those that may be planned with: not those that are on their way out."""
+        """Processes that may be in the next world: not those that are ending."""
         return {
             seat: Process(
                 worker.life,
@@ -216,7 +216,7 @@ class Roster:
 
 
 def seconds(said: object) -> float | None:
-    """A time that a process or an agent tells; None for whatever is none, or more than a float holds."""
+    """A time in a message; None if it is not a finite number."""
     try:
         told = float(said) if isinstance(said, (int, float)) and not isinstance(said, bool) else math.nan
     except OverflowError:
@@ -225,7 +225,7 @@ def seconds(said: object) -> float | None:
 
 
 def take_heartbeat(worker: Worker, beat: Mapping[str, Any]) -> None:
-    """Note what a process tells of itself from time to time."""
+    """Apply a heartbeat of a process."""
     _take_commit(worker, beat)
     step_s, progress = beat.get("step_s"), beat.get("progress")
     worker.step_s = seconds(step_s)
@@ -242,12 +242,12 @@ def _take_commit(worker: Worker, message: Mapping[str, Any]) -> None:
     if isinstance(commit, list) and len(commit) == 3 and all(type(number) is int for number in commit):
         worker.holds = (commit[0], commit[1], commit[2])
     elif worker.holds is not None:
-        return  # said before the first commit: a beat may be older than what was heard since
+        return  # sent before the first commit: a heartbeat may be late
     worker.step = step if type(step) is int else worker.step
 
 
 def take_message(worker: Worker, message: Mapping[str, Any]) -> None:
-    """Note what a process says of itself that nothing has to be done about at once."""
+    """Apply a message of a process that needs no immediate action."""
     match message.get("say"):
         case "looping":
             worker.loops, worker.done = True, False  # a script may train more than once

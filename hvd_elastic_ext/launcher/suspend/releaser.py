@@ -1,6 +1,6 @@
-"""What becomes of a job's worker pods while it sleeps: they are let go, asked for every now and then, and had back.
+"""Worker pods of a job that sleeps: released, asked for from time to time, and restored when it wakes.
 
-For whoever runs the job, in its loop::
+The job calls, in its loop::
 
     await releases.began()               # once: an earlier launcher may have ended while the job slept
     await releases.asleep(hosts_before)  # nothing of the job runs any more, and what it was is on storage
@@ -30,19 +30,19 @@ from hvd_elastic_ext.core.errors import Asleep, Transient, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.io.background_calls import BackgroundCalls
 from hvd_elastic_ext.launcher.rules.suspend import release_policy
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import Act, Decision, Limits, Night
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import Act, Decision, Limits, SleepProgress
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, to_delete
 
 log = logging.getLogger(__name__)
 
-LEAVING_S: Final = 10.0
-"""How long the last word may take: a pod that ends has seldom more than 30 s."""
+FINAL_CALL_S: Final = 10.0
+"""How long the final call may take: a pod that ends seldom has more than 30 s."""
 FILE: Final = "released.json"
 
 T = TypeVar("T")
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """The workers of a job in their cluster: see :class:`hvd_elastic_ext.launcher.suspend.replicas.Replicas`.
 
     Each may wait, and raise ``Transient``.
@@ -67,7 +67,7 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class WorkersNote:
     """What is to be known after a launcher's end. ``before``: how many workers there were, None if they are there;
     ``told``: the number that was asked for last; ``slots``: what workers had."""
 
@@ -76,26 +76,26 @@ class Note:
     slots: tuple[int, ...] = ()
 
 
-class Notebook:
-    """Keeps a note in the job's folder. A disk that is full costs the note; it stands at the object, too, if it can."""
+class NoteFile:
+    """Keeps a note in the job's folder. On a full disk it is lost; where possible the object has a copy."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE
 
-    def read(self) -> Note:
+    def read(self) -> WorkersNote:
         try:
             raw = json.loads(self._path.read_text())
             before, told, slots = raw["before"], raw["told"], raw["slots"]
             if all(type(each) is int for each in (before or 0, told or 0, *slots)):
-                return Note(before, told, tuple(slots))
+                return WorkersNote(before, told, tuple(slots))
             log.warning("%s holds no note of this job's workers", self._path)
         except FileNotFoundError:
             pass
         except (OSError, ValueError, TypeError, LookupError) as error:
             log.warning("%s cannot be read (%s)", self._path, error)
-        return Note()
+        return WorkersNote()
 
-    def write(self, note: Note) -> None:
+    def write(self, note: WorkersNote) -> None:
         fresh = self._path.with_name(f"{FILE}.tmp")
         try:
             fresh.write_text(json.dumps({"before": note.before, "told": note.told, "slots": note.slots}))
@@ -124,45 +124,52 @@ def found(
             raise
         remedy = "pip install 'hvd-elastic-ext[kubernetes]'"
         raise UsageError(f"--sleep-releases needs the package 'kubernetes'; install it: {remedy}") from None
-    crew = replicas.found(limits.job, environ)
-    return Releases(crew, limits, need, Notebook(folder), record=record, clock=clock)
+    workers = replicas.found(limits.job, environ)
+    return Releases(workers, limits, need, NoteFile(folder), record=record, clock=clock)
 
 
 class Releases:
     """See the module's docstring. ``record`` writes an event into the journal."""
 
     def __init__(
-        self, crew: Crew, limits: Limits, need: Need, notebook: Notebook, *, record: Callable[..., None], clock: Clock
+        self,
+        workers: Workers,
+        limits: Limits,
+        need: Need,
+        note_file: NoteFile,
+        *,
+        record: Callable[..., None],
+        clock: Clock,
     ) -> None:
-        self._crew, self._limits, self._need, self._notebook = crew, limits, need, notebook
+        self._workers, self._limits, self._need, self._note_file = workers, limits, need, note_file
         self._record, self._clock = record, clock
-        self._note = Note()
-        self._night: Night | None = None
+        self._note = WorkersNote()
+        self._progress: SleepProgress | None = None
         """None while the job does not sleep."""
-        self._last = Night()
+        self._last_progress = SleepProgress()
         """What was asked for last, at the beginning or in the last sleep."""
-        self._owed = self._beginning = self._enough = False
+        self._restore_due = self._starting = self._enough = False
         self._failures = 0
-        self._said = ""
+        self._last_error = ""
         self._soon = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._under_way: asyncio.Future[Any] | None = None
-        """A call in its thread, which goes on whatever becomes of who waits for it."""
+        self._current_call: asyncio.Future[Any] | None = None
+        """The call that runs in a thread; it goes on if its waiter is cancelled."""
         self._aside = BackgroundCalls()
 
     async def began(self) -> None:
         """The launcher has started."""
-        self._note = await asyncio.to_thread(self._notebook.read)
-        self._owed = self._beginning = True
+        self._note = await asyncio.to_thread(self._note_file.read)
+        self._restore_due = self._starting = True
         self._changed()
 
     async def asleep(self, hosts_before: HostSet) -> None:
         """The job has gone to sleep; these were its hosts. What was asked for at the beginning still has its time."""
         slots = tuple(sorted({host.slots for host in hosts_before}))
         self._note = replace(self._note, slots=slots or self._note.slots)
-        asked_at = self._last.since if self._beginning else None
+        asked_at = self._last_progress.since if self._starting else None
         lasts = asked_at is not None and self._clock.mono() < asked_at + self._limits.wake_timeout_s
-        self._night = self._last if lasts else Night()
+        self._progress = self._last_progress if lasts else SleepProgress()
         self._enough = False
         self._changed()
 
@@ -175,31 +182,31 @@ class Releases:
 
     async def woke(self) -> None:
         """The job goes on."""
-        self._last, self._night = self._night or Night(), None
-        self._owed, self._beginning = True, False
+        self._last_progress, self._progress = self._progress or SleepProgress(), None
+        self._restore_due, self._starting = True, False
         self._changed()
 
     async def left(self, *, code: int) -> None:
         """The launcher ends. Its job may be begun again, so an operator that looks away from it must look again."""
         await self.stop()
         try:
-            await asyncio.wait_for(self._last_word(code), LEAVING_S)
+            await asyncio.wait_for(self._final_call(code), FINAL_CALL_S)
         except (Transient, asyncio.TimeoutError) as error:
             self._fail(error)
 
-    async def _last_word(self, code: int) -> None:
-        if self._under_way is not None:
-            await asyncio.gather(self._under_way, return_exceptions=True)
+    async def _final_call(self, code: int) -> None:
+        if self._current_call is not None:
+            await asyncio.gather(self._current_call, return_exceptions=True)
         kind, before = self._limits.job.kind, self._note.before
         if self._limits.suspends and code == Asleep.exit_code:
-            count = before or (await self._call(self._crew.look)).replicas
-            await self._call(self._crew.suspend, max(count, kind.valid))
+            count = before or (await self._call(self._workers.look)).replicas
+            await self._call(self._workers.suspend, max(count, kind.valid))
             self._tell("released", "the job is suspended until somebody resumes it", replicas=0)
         elif self._note.told is not None and self._note.told < kind.valid:
-            await self._call(self._crew.tell, kind.valid, before=before)
+            await self._call(self._workers.tell, kind.valid, before=before)
 
     async def stop(self) -> None:
-        """See to nothing any more."""
+        """Stop the background task."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -209,9 +216,9 @@ class Releases:
         self._failures = 0
         self._soon.set()
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._tend(), name="releases")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="releases")
 
-    async def _tend(self) -> None:
+    async def _run(self) -> None:
         while True:
             self._soon.clear()
             try:
@@ -229,74 +236,78 @@ class Releases:
         """Do what is due; when time alone makes something due again (mono)."""
         now = self._clock.mono()
         try:
-            again_at = await (self._give_back() if self._night is None else self._see_to(now, self._night))
+            again_at = await (self._restore() if self._progress is None else self._in_sleep(now, self._progress))
         except Transient as error:
             self._failures += 1
             self._fail(error)
             return self._clock.mono() + release_policy.pause_s(self._failures)
-        self._failures, self._said = 0, ""
+        self._failures, self._last_error = 0, ""
         return again_at
 
-    async def _see_to(self, now: float, night: Night) -> float | None:
-        rest = release_policy.resting(now, night, self._limits, enough=self._enough)
+    async def _in_sleep(self, now: float, progress: SleepProgress) -> float | None:
+        rest = release_policy.without_look(now, progress, self._limits, enough=self._enough)
         if rest is not None:
             return rest.again_at
-        seen = await self._call(self._crew.look)
-        if self._night is not night or self._enough:
+        seen = await self._call(self._workers.look)
+        if self._progress is not progress or self._enough:
             return now  # meanwhile it was told to go on, or is about to be
-        return await self._act(release_policy.decide(now, night, seen, self._limits), night, seen)
+        return await self._act(release_policy.decide(now, progress, seen, self._limits), progress, seen)
 
-    async def _act(self, decision: Decision, night: Night, seen: Seen) -> float | None:
+    async def _act(self, decision: Decision, progress: SleepProgress, seen: Seen) -> float | None:
         kind = self._limits.job.kind
         match decision.act:
             case Act.RELEASE:
-                await self._tell_crew(kind.fewest, seen)
-                self._sleep_on(night, Night(since=self._clock.mono(), tidy=not kind.stands_still))
+                await self._tell_workers(kind.fewest, seen)
+                self._set_progress(
+                    progress, SleepProgress(since=self._clock.mono(), deletions_done=not kind.stands_still)
+                )
                 self._tell("released", decision.reason, replicas=kind.fewest, before=self._note.before)
                 return self._clock.mono()
             case Act.ASK:
                 wanted = self._wanted(self._need.least, seen)
-                await self._tell_crew(wanted, seen)
-                self._sleep_on(night, Night(wanted, self._clock.mono()))
+                await self._tell_workers(wanted, seen)
+                self._set_progress(progress, SleepProgress(wanted, self._clock.mono()))
                 self._tell("called", decision.reason, replicas=wanted)
                 return self._clock.mono()
             case Act.ADOPT:
                 self._note = replace(self._note, before=seen.replicas)  # nor are there to be more once it is awake
-                self._sleep_on(night, Night(seen.replicas, self._clock.mono()))
+                self._set_progress(progress, SleepProgress(seen.replicas, self._clock.mono()))
                 self._tell("called", decision.reason, replicas=seen.replicas)
                 return self._clock.mono()
             case Act.DELETE:
-                await self._call(self._crew.delete, to_delete(self._limits.job, seen))
+                await self._call(self._workers.delete, to_delete(self._limits.job, seen))
             case Act.WAIT:
-                self._sleep_on(night, replace(night, tidy=True))
+                self._set_progress(progress, replace(progress, deletions_done=True))
         return decision.again_at
 
-    def _sleep_on(self, night: Night, new: Night) -> None:
-        self._last = new
-        if self._night is night:  # it has not woken meanwhile
-            self._night = new
+    def _set_progress(self, progress: SleepProgress, new: SleepProgress) -> None:
+        self._last_progress = new
+        if self._progress is progress:  # it has not woken meanwhile
+            self._progress = new
 
-    async def _give_back(self) -> float | None:
+    async def _restore(self) -> float | None:
         """Ask for as many workers as there were."""
-        if not self._owed:
+        if not self._restore_due:
             return None
-        seen, kind = await self._call(self._crew.look), self._limits.job.kind
+        seen, kind = await self._call(self._workers.look), self._limits.job.kind
         if not kind.scale and seen.before is None:
-            self._note = Note(slots=self._note.slots)  # it was another object of this name whose workers were let go
+            self._note = WorkersNote(
+                slots=self._note.slots
+            )  # it was another object of this name whose workers were let go
         before = self._note.before or seen.before
-        if before is None and self._beginning and seen.replicas == 0:
+        if before is None and self._starting and seen.replicas == 0:
             before = self._wanted(self._need.start, seen)
         count = release_policy.restored(seen, before, self._note.told, kind)
-        if self._night is not None:
+        if self._progress is not None:
             return self._clock.mono()
         if count is not None or seen.before is not None:
-            await self._call(self._crew.tell, seen.replicas if count is None else count, before=None)
+            await self._call(self._workers.tell, seen.replicas if count is None else count, before=None)
         if count is not None:
-            self._last = Night(count, self._clock.mono())
+            self._last_progress = SleepProgress(count, self._clock.mono())
             self._tell("called", "the job needs its workers", replicas=count)
-        self._owed = False
-        self._note = Note(slots=self._note.slots)
-        await asyncio.to_thread(self._notebook.write, self._note)
+        self._restore_due = False
+        self._note = WorkersNote(slots=self._note.slots)
+        await asyncio.to_thread(self._note_file.write, self._note)
         return None
 
     # --- what is remembered
@@ -305,19 +316,19 @@ class Releases:
         guess = self._need.per_host or seen.slots or 1
         return release_policy.workers_for(slots, self._note.slots, guess=guess, before=self._note.before or 0)
 
-    async def _tell_crew(self, replicas: int, seen: Seen) -> None:
+    async def _tell_workers(self, replicas: int, seen: Seen) -> None:
         """The note comes first: after it anything may end."""
         before = self._note.before or seen.before
         if before is None and seen.replicas > self._limits.job.kind.fewest:
             before = seen.replicas
-        self._note = Note(before, replicas, self._note.slots)
-        await asyncio.to_thread(self._notebook.write, self._note)
-        await self._call(self._crew.tell, replicas, before=before)
+        self._note = WorkersNote(before, replicas, self._note.slots)
+        await asyncio.to_thread(self._note_file.write, self._note)
+        await self._call(self._workers.tell, replicas, before=before)
 
     async def _call(self, act: Callable[..., T], *args: Any, **named: Any) -> T:
         """In a thread, one at a time."""
         call = asyncio.ensure_future(self._aside.call(functools.partial(act, *args, **named)))
-        self._under_way = call
+        self._current_call = call
         return await asyncio.shield(call)
 
     def _tell(self, event: str, reason: str, **fields: Any) -> None:
@@ -326,8 +337,8 @@ class Releases:
         self._record(event, reason=said, **{name: value for name, value in fields.items() if value is not None})
 
     def _fail(self, error: BaseException) -> None:
-        why = f"{self._limits.job}: {str(error) or f'no answer within {LEAVING_S:g} s'}"
-        if why != self._said:
-            self._said = why
+        why = f"{self._limits.job}: {str(error) or f'no answer within {FINAL_CALL_S:g} s'}"
+        if why != self._last_error:
+            self._last_error = why
             log.warning("%s", why)
             self._record("not_called", reason=why)

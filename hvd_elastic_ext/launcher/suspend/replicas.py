@@ -24,7 +24,7 @@ _REMEDIES: Final[Mapping[int, str]] = {
     HTTPStatus.FORBIDDEN: "docker/manifests/sleep.yaml gives the right",
     HTTPStatus.NOT_FOUND: "--release-job names what makes the workers, in the namespace of the launcher",
 }
-_LONGEST_WORDS: Final = 500
+_MAX_MESSAGE: Final = 500
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class _Send(Protocol):
     def __call__(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]: ...
 
 
-class Untold(Transient):
+class RequestFailed(Transient):
     """The cluster could not be asked, or told, just now; ``str()`` is the reason, in one line."""
 
 
@@ -47,7 +47,7 @@ class Replicas:
         self._timeout = timeout
 
     def look(self) -> Seen:
-        """What there is. Raises :class:`Untold`."""
+        """What there is. Raises :class:`RequestFailed`."""
 
         def act(send: _Send, space: str) -> Seen:
             number = send("GET", self._job.number_path(space))
@@ -58,17 +58,17 @@ class Replicas:
 
     def tell(self, replicas: int, *, before: int | None) -> None:
         """Ask for so many workers; ``before``: how many there were, to be noted where that is possible, and None if
-        nothing is to be remembered any more. Raises :class:`Untold`; it may have been heard all the same."""
+        nothing is to be remembered any more. Raises :class:`RequestFailed`; it may have been heard all the same."""
         body = workloads.told(self._job, replicas, before)
         self._within(lambda send, space: send("PATCH", self._job.number_path(space), body))
 
     def suspend(self, replicas: int) -> None:
-        """Suspend the whole job, the launcher included. Raises :class:`Untold`."""
+        """Suspend the whole job, the launcher included. Raises :class:`RequestFailed`."""
         body = workloads.suspended(self._job, replicas)
         self._within(lambda send, space: send("PATCH", self._job.path(space), body))
 
     def delete(self, pods: tuple[Pod, ...]) -> None:
-        """Delete pods, and none of the same name that has come after them. Raises :class:`Untold`."""
+        """Delete pods, and none of the same name that has come after them. Raises :class:`RequestFailed`."""
 
         def act(send: _Send, space: str) -> None:
             for pod in pods:
@@ -90,11 +90,11 @@ class Replicas:
 
             return act(send, space)
         except Refused as error:
-            raise Untold(_refusal(error)) from None
+            raise RequestFailed(_refusal(error)) from None
         except Unanswered as error:
-            raise Untold(f"no answer from the API server: {error}") from None
+            raise RequestFailed(f"no answer from the API server: {error}") from None
         except (Unreadable, ValueError) as error:
-            raise Untold(str(error)) from None
+            raise RequestFailed(str(error)) from None
 
 
 def found(job: Workload, environ: Mapping[str, str]) -> Replicas:
@@ -108,5 +108,5 @@ def _refusal(error: Refused) -> str:
     except ValueError:
         status = {}
     said = status.get("message") if isinstance(status, dict) else None
-    line = f"{error}: {' '.join(said.split())[:_LONGEST_WORDS]}" if isinstance(said, str) and said else str(error)
+    line = f"{error}: {' '.join(said.split())[:_MAX_MESSAGE]}" if isinstance(said, str) and said else str(error)
     return f"{line}; {_REMEDIES[error.code]}" if error.code in _REMEDIES else line

@@ -18,17 +18,17 @@ from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from hvd_elastic_ext.launcher.rules.suspend import sleep_policy
-from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, Night
+from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, SleepFacts
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 60.0
+MAX_PAUSE_S: Final = 60.0
 """Longest time between two looks: the clock may have stood still with the machine."""
 
 
 class Releases(Protocol):
-    """What becomes of the machines meanwhile."""
+    """What is done about the worker pods in a sleep."""
 
     async def began(self) -> None:
         """The launcher has started."""
@@ -37,7 +37,7 @@ class Releases(Protocol):
         """The job has gone to sleep; these were its hosts."""
 
     async def look(self, now: float, *, enough: bool) -> float | None:
-        """See to it; when to look again at the latest (mono)."""
+        """Take in whether the job is about to wake; return when to look again at the latest (mono)."""
 
     async def woke(self) -> None:
         """The job goes on."""
@@ -46,8 +46,8 @@ class Releases(Protocol):
         """The launcher ends instead, with this exit code."""
 
 
-class Keeps:
-    """They stay as they are."""
+class NoReleases:
+    """Leaves the pods as they are."""
 
     async def began(self) -> None:
         """Nothing was let go."""
@@ -56,20 +56,20 @@ class Keeps:
         """Nothing is let go."""
 
     async def look(self, now: float, *, enough: bool) -> float | None:
-        """There is nothing to see to."""
+        """Nothing to do."""
 
     async def woke(self) -> None:
-        """Nothing has to be fetched back."""
+        """Nothing to ask for."""
 
     async def left(self, *, code: int) -> None:
-        """Nothing has to be said."""
+        """Nothing to do."""
 
 
-class Dormant:
-    """One sleep. ``ledger`` tells what is known of hosts' health; that may be changed from outside meanwhile.
+class SleepingJob:
+    """One sleep. ``ledger`` returns the present health of hosts; it may change meanwhile.
 
-    ``in_vain``: so often in a row the job has been woken and had to sleep again before it trained. What looks well
-    from here may be about to go by its own agent's word: the same hosts wake it ever later, others as ever.
+    ``in_vain``: wakes in a row after which the job slept again before it trained. Each makes the same hosts wake it
+    later: their agents may know of a preemption that the host list does not show. New hosts wake it as usual.
     """
 
     def __init__(
@@ -90,19 +90,19 @@ class Dormant:
         self._journal, self._clock, self._releases = journal, clock, releases
         self._generation, self._in_vain = generation, in_vain
         self._known = frozenset[str]()
-        """Hosts that have been there since it began."""
+        """Hosts that are listed since the sleep began."""
         self._soon = asyncio.Event()
         self._since = clock.mono()
         self._enough_since: float | None = None
         self._told: str | None = None
 
     def told(self, why: str) -> None:
-        """Somebody ends it. From the loop's own thread."""
+        """End the sleep. Call it in the loop's thread."""
         self._told = why
         self._soon.set()
 
     def changed(self) -> None:
-        """There may be something new. From the loop's own thread."""
+        """Hosts or health may have changed. Call it in the loop's thread."""
         self._soon.set()
 
     async def sleep(self, asleep: Asleep, hosts_before: HostSet) -> None:
@@ -111,26 +111,26 @@ class Dormant:
         kept = "" if asleep.path is None else f"; step {asleep.step} is in {asleep.path}"
         log.warning("asleep: %s%s; it goes on by itself when %d slots may work", asleep, kept, self._limits.least)
         self._record("slept", reason=str(asleep), **held)
-        _give_memory_back()
+        _release_memory()
         self._known = frozenset(hosts_before.names)
         await self._releases.asleep(hosts_before)
-        rest = await self._wait()
+        decision = await self._wait()
         slept_s = round(self._clock.mono() - self._since, 3)
-        if rest.act is Act.END:
-            raise Asleep(f"stopped while asleep ({rest.reason}); the same command goes on")
-        log.warning("awake again after %.1f s: %s", slept_s, rest.reason)
-        self._record("woke", reason=rest.reason, slept_s=slept_s)
+        if decision.act is Act.END:
+            raise Asleep(f"stopped while asleep ({decision.reason}); the same command goes on")
+        log.warning("awake again after %.1f s: %s", slept_s, decision.reason)
+        self._record("woke", reason=decision.reason, slept_s=slept_s)
         await self._releases.woke()
 
-    async def _wait(self) -> sleep_policy.Rest:
+    async def _wait(self) -> sleep_policy.Decision:
         while True:
             self._soon.clear()
             now = self._clock.mono()
-            rest = sleep_policy.decide(now, self._night(now), self._limits_now(), self._max_wait_s)
-            if rest.act is not Act.SLEEP_ON:
-                return rest
+            decision = sleep_policy.decide(now, self._facts(now), self._limits_now(), self._max_wait_s)
+            if decision.act is not Act.SLEEP_ON:
+                return decision
             again = await self._releases.look(now, enough=self._enough_since is not None)
-            at = min(time for time in (now + LOOK_S, rest.again_at, again) if time is not None)
+            at = min(time for time in (now + MAX_PAUSE_S, decision.again_at, again) if time is not None)
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), max(0.0, at - self._clock.mono()))
 
@@ -140,22 +140,22 @@ class Dormant:
         in_vain = self._in_vain if here == self._known else 0
         return replace(self._limits, settle_s=sleep_policy.settle_s(self._limits.settle_s, in_vain))
 
-    def _night(self, now: float) -> Night:
+    def _facts(self, now: float) -> SleepFacts:
         slots = sleep_policy.slots_there(now, self._feed.hosts(), self._ledger())
         enough = bool(self._limits.size(slots, begun=True))
         self._enough_since = (self._enough_since or now) if enough else None
         told = self._told
         if told is None and self._feed.failure is not None:
             told = str(self._feed.failure)
-        return Night(self._since, slots, self._enough_since, told, self._ledger().next_release(now))
+        return SleepFacts(self._since, slots, self._enough_since, told, self._ledger().next_release(now))
 
     def _record(self, event: str, **fields: Any) -> None:
         more: Mapping[str, Any] = {key: value for key, value in fields.items() if value is not None}
         self._journal.record(event, generation=self._generation, **more)
 
 
-def _give_memory_back() -> None:
-    """What the job needed while it trained is not needed now: a sleeping launcher is a small one."""
+def _release_memory() -> None:
+    """Return memory to the system: a sleeping launcher needs little."""
     gc.unfreeze()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # another C library than glibc

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host
-from hvd_elastic_ext.launcher.job.admin_socket import Desk
+from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
@@ -32,7 +32,7 @@ async def serve(folder: Path, hosts: list[Host]) -> None:
         held.save(Saved(1, 1, ledger_json.to_json(ledger, now, wall=time.time())))
         return answer
 
-    await Desk(held.socket, handle).start()
+    await AdminSocket(held.socket, handle).start()
     print("ready", flush=True)
     await asyncio.Event().wait()
 

@@ -87,7 +87,7 @@ def test_without_a_thread_it_is_an_error_of_this_call_and_the_next_one_has_its_t
 DEAF_RESOLVER = """
 import asyncio, socket, threading
 from hvd_elastic_ext.launcher.agents.server import Control
-from hvd_elastic_ext.launcher.job.addresses import Reach
+from hvd_elastic_ext.launcher.job.addresses import Addresses
 
 asked = threading.Event()
 
@@ -99,7 +99,7 @@ socket.gethostbyname = look_up
 
 async def main():
     control = Control("job", bytes(32), incarnation=1, on_event=print)
-    reach = Reach(control, given=["lo"], rsh=None, versions={})
+    reach = Addresses(control, given=["lo"], rsh=None, versions={})
     lookups = [asyncio.create_task(reach.address(f"host-{number}")) for number in range(100)]
     await asyncio.sleep(0)
     while not asked.is_set():

@@ -113,7 +113,7 @@ def _none_left(job: JobState) -> bool:
     roster, missing = job.roster, job.adoption.missing
     if roster.workers or not roster.agents.keys() <= missing.keys():
         return False
-    return job.shutdown.hurried or not adoption.on_their_way(job, job.now)
+    return job.shutdown.hurried or not adoption.on_their_way(job)
 
 
 def _end_unconnected(job: JobState) -> None:

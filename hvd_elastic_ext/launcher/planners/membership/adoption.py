@@ -1,4 +1,4 @@
-"""Hosts that another launcher of this job had: they are waited for, and what they train goes on."""
+"""Waits for the hosts of an earlier launcher, and continues the world that they train in."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 log = logging.getLogger(__name__)
 
 RETRY_S: Final = 10.0
-"""How long it is waited until a start that failed is tried again, on a host that may train with those that are back."""
+"""Pause before a failed start is tried again on a host whose processes may train with those that are back."""
 
 
 def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
-    """Another launcher had agents on these hosts; they are waited for until ``until`` (mono) at most."""
+    """Wait for ``hosts``, on which an earlier launcher had agents, until ``until`` (mono) at most."""
     job.adoption.begun, job.adoption.until = job.now, until
     for host in hosts:
         job.adoption.missing[host.name] = host
@@ -29,7 +29,7 @@ def expect(job: JobState, hosts: Iterable[Host], *, until: float) -> None:
 
 
 def plan(job: JobState) -> Plan:
-    """Decide nothing while hosts of an earlier launcher are waited for, or the launcher has lost its own link."""
+    """Stop the look while hosts of an earlier launcher are awaited, or while the launcher has lost its own link."""
     job.held = job.held or _waits(job)
     if job.held:
         liveness.forget_progress(job)
@@ -39,65 +39,55 @@ def plan(job: JobState) -> Plan:
 
 
 def _waits(job: JobState) -> bool:
-    """Whether nothing may be decided yet. When that is over, training goes on with those who are back."""
-    if job.adoption.until is None:
+    """Whether hosts are still awaited. When the wait ends, training goes on with those that are back."""
+    adoption = job.adoption
+    if adoption.until is None:
         return False
-    if job.adoption.missing and not _waited_enough(job, job.now, job.adoption.until):
+    # A process that waits for a world is not kept waiting for long; those that train lack nothing.
+    hurry = bool(job.rendezvous.waiting) and job.now - adoption.begun >= job.rules.heartbeat_timeout_s
+    if on_their_way(job) and not hurry and job.now < adoption.until:
         return True
-    job.adoption.until = None
-    if job.adoption.missing:
-        log.warning("not back: %s", ", ".join(job.adoption.missing))
+    adoption.until = None
+    if adoption.missing:
+        log.warning("not back: %s", ", ".join(adoption.missing))
     world.take_over(job)
     job.save()
     return False
 
 
-def _waited_enough(job: JobState, now: float, until: float) -> bool:
-    # Whoever waits for a world is not kept waiting for long; those who train lack nothing.
-    hurry = bool(job.rendezvous.waiting) and now - job.adoption.begun >= job.rules.heartbeat_timeout_s
-    return now >= until or hurry or not on_their_way(job, now)
-
-
-def on_their_way(job: JobState, now: float) -> bool:
-    """Whether missing hosts may still come, on their own or because an agent is being started there."""
-    return bool(job.adoption.missing) and (
-        now - job.adoption.begun < RETURN_S or not job.adoption.failed.keys() >= job.adoption.missing.keys()
-    )
+def on_their_way(job: JobState) -> bool:
+    """Whether missing hosts may still connect: by themselves, or because an agent is being started there."""
+    adoption = job.adoption
+    recent = job.now - adoption.begun < RETURN_S
+    return bool(adoption.missing) and (recent or not adoption.failed.keys() >= adoption.missing.keys())
 
 
 def tend(job: JobState) -> Plan:
-    """Look for those who train with others that are back, as long as that world stands."""
-    now = job.now
-    if not job.adoption.missing or job.adoption.until is not None:
+    """Keep trying to reach missing hosts while the inherited world stands; after that they are new hosts."""
+    adoption, agents, now = job.adoption, job.roster.agents, job.now
+    if not adoption.missing or adoption.until is not None:
         return NOTHING
-    if job.world.inherited:
-        for name, host in job.adoption.missing.items():
-            agent = job.roster.agents.get(name)
-            if agent is not None:
-                agent.since = now  # it may take its time: nobody waits for it
-            ended = job.adoption.failed.get(name, job.adoption.handed_over.get(name, now))
-            if agent is not None and now - ended >= RETRY_S:
+    for name, host in adoption.missing.items():
+        agent = agents.get(name)
+        if agent is None:
+            continue
+        if job.world.inherited:
+            agent.since = now  # no join timeout: nobody waits for it
+            if now - adoption.failed.get(name, adoption.handed_over.get(name, now)) >= RETRY_S:
                 _call(job, host)
-        return NOTHING
-    for name in job.adoption.missing:
-        _treat_as_new(job, name, now)
-    if job.world.members:  # whoever trained with them has gone on without them
-        job.adoption.missing.clear()
-    job.adoption.failed.clear()
+        elif not agent.heard:
+            agent.since = now
+            if name in adoption.failed:
+                del agents[name]
+    if not job.world.inherited:
+        if job.world.members:  # those that trained with them have gone on without them
+            adoption.missing.clear()
+        adoption.failed.clear()
     return NOTHING
 
 
-def _treat_as_new(job: JobState, name: str, now: float) -> None:
-    agent = job.roster.agents.get(name)
-    if agent is None or agent.heard:
-        return
-    agent.since = now
-    if name in job.adoption.failed:
-        del job.roster.agents[name]
-
-
 def came(job: JobState, host: str) -> None:
-    """An agent has joined. Whoever comes late is of the world that was taken over, if it stands."""
+    """An agent has joined. A late one belongs to the inherited world, if that stands."""
     job.adoption.failed.pop(host, None)
     job.adoption.handed_over.pop(host, None)
     if job.adoption.missing.pop(host, None) is not None and job.adoption.until is None:
@@ -105,7 +95,7 @@ def came(job: JobState, host: str) -> None:
 
 
 def failed(job: JobState, host: str, why: str) -> bool:
-    """Take note that no agent could be started. False if that host is none of those looked for."""
+    """Note that no agent could be started. False if the host is not one of the missing ones."""
     if host not in job.adoption.missing or (job.adoption.until is None and not job.world.inherited):
         return False
     log.warning("what may run on %s cannot be reached: %s", host, why)
@@ -114,7 +104,7 @@ def failed(job: JobState, host: str, why: str) -> bool:
 
 
 def handed_over(job: JobState, host: str) -> None:
-    """The start of an agent found one that lives. It comes, unless it ends before it has."""
+    """A start found a living agent, which now connects by itself."""
     if host in job.adoption.missing:
         job.adoption.handed_over[host] = job.now
 

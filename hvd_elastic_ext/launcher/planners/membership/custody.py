@@ -1,4 +1,4 @@
-"""Sees to the newest commit: asks the rules of the same name what may be done, and has it done."""
+"""Keeps the newest commit: asks ``rules/membership/custody.py`` what may be done, and starts the transfers."""
 
 from __future__ import annotations
 
@@ -20,84 +20,80 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 log = logging.getLogger(__name__)
 
 ENDS_S: Final = 5.0
-"""How long the end of a process that was killed is waited for; as a rule it is told at once."""
+"""How long to wait for the end of a killed process; as a rule it is reported at once."""
 NOTE_S: Final = 1.0
-"""How often the newest commit is noted for the next launcher: a loss is told by what was noted last."""
+"""How often the newest commit is saved for the next launcher, which reports losses by that."""
 NOTE_EACH_S: Final = 0.002
-"""What each slot that holds one adds to that: a note of thousands takes a while."""
+"""What each slot with a commit adds to that: saving thousands takes a while."""
 
 
 def held_back(job: JobState, decision: Decision) -> Decision:
-    """Have the newest commit brought to those who need it; the decision, or that it has to wait for that."""
-    now = job.now
+    """Start the transfers that the next world needs. Return the decision, or one that waits for them."""
+    part = job.custody
     transfers.look(job)
-    job.custody.holds_back = False
-    job.custody.may_end_since = {
-        host: at for host, at in job.custody.may_end_since.items() if host in job.custody.asked_for
-    }
-    job.custody.asked_for.clear()
+    part.holds_back = False
+    part.may_end_since = {host: at for host, at in part.may_end_since.items() if host in part.asked_for}
+    part.asked_for.clear()
+    part.verdict = FORMS
     if _calm(job):
         transfers.cancel(job)
-        job.custody.verdict = FORMS
         return decision
     seats, ready = _candidates(job, decision)
     if not seats and not _leaves_by(job):
-        job.custody.verdict = FORMS
         return decision
-    job.custody.verdict = _act(
-        job, custody.judge(now, _facts(job, seats, ready=ready), Limits(job.rules.commit_wait_s))
-    )
-    begins = decision.members is not None and not _anybody_is_in_a_world(job, decision)
-    if begins and job.custody.verdict.act is Act.FORM:
-        transfers.cancel(job)  # nobody may write to the memory of who is about to train
-    if not begins or job.custody.verdict.act is Act.FORM:
+    part.verdict = _judge(job, seats, ready=ready)
+    # What members of a world hold is known only when they ask for their ranks; :func:`may_form` is asked then.
+    live = any(worker.stage is Stage.LIVE for worker in job.roster.present(decision.members or ()))
+    if decision.members is None or live:
         return decision
-    job.custody.holds_back = True
-    return Decision(None, "", job.custody.verdict.reason, job.custody.verdict.until)
+    if part.verdict.act is Act.FORM:
+        transfers.cancel(job)  # nobody may write to the memory of a process that is about to train
+        return decision
+    part.holds_back = True
+    return Decision(None, "", part.verdict.reason, part.verdict.until)
 
 
 def note(job: JobState) -> Plan:
-    """Have the next launcher know of newer commits in a while; at once of the first one, of one that is gone, of
-    what a holder says that the last launcher had noted, and of what a new world has cost."""
-    now, commits = job.now, job.roster.commits
+    """Save newer commits for the next launcher from time to time.
+
+    Save at once the first commit, a loss, the answer of a holder that the last launcher noted, and a new world's cost.
+    """
+    part, commits = job.custody, job.roster.commits
     stale = sum(held.stale for held in commits.held.values())
     known = bool(commits.held), frozenset(commits.gone), stale, job.checkpoints.stored, job.resize.untold
-    if known != job.custody.noted or (
-        commits.held and now - job.custody.noted_at >= NOTE_S + NOTE_EACH_S * len(commits.held)
-    ):
-        job.custody.noted_at, job.custody.noted = now, known
+    due = commits.held and job.now - part.noted_at >= NOTE_S + NOTE_EACH_S * len(commits.held)
+    if known != part.noted or due:
+        part.noted_at, part.noted = job.now, known
         job.save()
     return NOTHING
 
 
 def may_form(job: JobState) -> tuple[bool, Loss | None]:
-    """Whether the members of the newest world, all of whom wait for their ranks, may be told them.
+    """Whether the members of the newest world, all of which wait for their ranks, may get them.
 
-    The loss, if the world forms behind a commit that was told once.
+    Also the loss, if the world forms without the newest commit that was ever reported.
     """
-    now = job.now
     seats = tuple(life.seat for life in job.world.members)
     plain = job.roster.commits.plain(seats) and not _storage_may_be_newer(job, seats)
-    if plain and all(now >= until for until in _ending(job).values()):
+    if plain and all(job.now >= until for until in _ending(job).values()):
         transfers.cancel(job)
         job.custody.verdict = FORMS
         return True, None
-    verdict = _act(job, custody.judge(now, _facts(job, seats, ready=True), Limits(job.rules.commit_wait_s)))
-    job.custody.verdict = verdict
+    job.custody.verdict = verdict = _judge(job, seats, ready=True)
     if verdict.act is Act.FORM:
         transfers.cancel(job)
     return verdict.act is Act.FORM, verdict.loss
 
 
 def formed(job: JobState, loss: Loss | None) -> int | None:
-    """A world has formed; how many steps it has to do again, None if no step is known of."""
+    """Note that a world has formed. Return the steps that it does again; None if no step is known."""
     progress = job.roster.commits.formed([life.seat for life in job.world.members])
     transfers.formed(job)
     if loss is None:
         return None if progress is None else progress.lost
     stored = job.checkpoints.stored
     if stored is not None and stored.commit is not None and (loss.left is None or stored.commit > loss.left[0]):
-        job.checkpoints.stored = None  # it is not there any more, or not whole
+        job.checkpoints.stored = None  # it could not be loaded: it is gone or damaged
     lost = max(loss.steps, 0 if progress is None else progress.lost)
     names, at = ", ".join(loss.holders) or "storage", 0 if loss.left is None else loss.left[1]
     log.warning("%d steps are lost: the newest commit, of step %d, was held by %s; %s. Training goes on after step "
@@ -106,31 +102,31 @@ def formed(job: JobState, loss: Loss | None) -> int | None:
 
 
 def next_look(job: JobState) -> float | None:
-    """When something may be due (mono)."""
+    """When to look again (mono)."""
     times = [job.custody.verdict.until, transfers.next_look(job)]
     return min((at for at in times if at is not None), default=None)
 
 
-def needs(job: JobState, host: str) -> bool:
-    """Whether the agent of a host has to stay for what only it holds."""
-    now = job.now
+def is_needed(job: JobState, host: str) -> bool:
+    """Whether the agent of a host has to stay because only it holds the newest commit."""
     job.custody.asked_for.add(host)
-    since = job.custody.may_end_since.setdefault(host, now)
-    if _calm(job) and not _is_ahead(job, host) and _some_stay(job):
-        return not _heard_since(job, since)
+    since = job.custody.may_end_since.setdefault(host, job.now)
     heard = {name for name, agent in job.roster.agents.items() if agent.heard > since}
+    members, leaving = {life.seat.host for life in job.world.members}, _leaves_by(job)
+    if _calm(job) and not _is_ahead(job, host) and not members <= leaving.keys():
+        return members.isdisjoint(heard)  # a member that is silent since then may be gone with its commit
     facts = _facts(job, (), ready=False)
-    needed, _ = custody.is_needed(now, host, facts, Limits(job.rules.commit_wait_s), told_at=since, heard=heard)
-    return needed
+    limits = Limits(job.rules.commit_wait_s)
+    return custody.is_needed(job.now, host, facts, limits, told_at=since, heard=heard)[0]
 
 
 def pause(job: JobState) -> None:
-    """Nothing is decided for now: who may end has had no time to send what it holds."""
+    """Restart the time of agents that may end: nothing is decided now, so they cannot send their commits."""
     job.custody.may_end_since.clear()
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher itself stood still for so long: what it waits for has had no time."""
+    """The launcher stood still: extend what it waits for by that time."""
     job.roster.commits.launcher_paused(seconds)
     transfers.launcher_paused(job, seconds)
     job.custody.may_end_since = {host: since + seconds for host, since in job.custody.may_end_since.items()}
@@ -138,8 +134,8 @@ def launcher_paused(job: JobState, seconds: float) -> None:
         worker.killed_at += seconds if worker.killed is not None else 0.0
 
 
-def awaits(job: JobState) -> bool:
-    """Whether somebody is waited for who alone holds the newest commit: nothing older may take its place yet."""
+def is_awaited(job: JobState) -> bool:
+    """Whether the only holder of the newest commit is awaited: nothing older may replace that commit yet."""
     return (
         not _calm(job)
         and custody.awaited(job.now, _facts(job, (), ready=False), Limits(job.rules.commit_wait_s)) is not None
@@ -147,7 +143,7 @@ def awaits(job: JobState) -> bool:
 
 
 def noted(job: JobState, *, over: bool, well: bool) -> list[dict[str, Any]]:
-    """What the next launcher is to know of commits: of a job that is ``over``, and not ``well``, what is lost."""
+    """What to save about commits for the next launcher. Of a job that is ``over`` and not ``well``: what is lost."""
     commits, durability = job.roster.commits, job.rules.durability
     if not over:
         return commits.to_json()
@@ -161,35 +157,22 @@ def noted(job: JobState, *, over: bool, well: bool) -> list[dict[str, Any]]:
 
 
 def _calm(job: JobState) -> bool:
-    """A world trains and has agreed on its state: its members hold the newest commit."""
+    """Whether a world trains and has agreed on its state: its members hold the newest commit."""
     return job.standing and job.formed and job.settled
 
 
 def _is_ahead(job: JobState, host: str) -> bool:
-    """Whether a host holds what the world that trains has formed behind, and has not made up for yet."""
+    """Whether a host holds a newer commit than the members of the world that trains."""
     commits = job.roster.commits
     own = commits.of_host(host)
     theirs = (held for life in job.world.members if (held := commits.commit_of(life.seat)) is not None)
     return own is not None and own > max(theirs, default=own)
 
 
-def _some_stay(job: JobState) -> bool:
-    """Whether one of those who train is not about to go, with what it holds."""
-    leaves_by = _leaves_by(job)
-    return any(life.seat.host not in leaves_by for life in job.world.members)
-
-
-def _heard_since(job: JobState, since: float) -> bool:
-    """Whether one of those who train has spoken since then: it may be gone with all that it holds."""
-    agents = job.roster.agents
-    members = {life.seat.host for life in job.world.members}
-    return any((agent := agents.get(host)) is not None and agent.heard > since for host in members)
-
-
 def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bool]:
-    """Who forms the next world, or may; and whether they are to form it now."""
+    """Seats that form the next world, or may form it; and whether they form it now."""
     roster = job.roster
-    if not job.formed:  # :func:`may_form` is asked when all its members wait for their ranks
+    if not job.formed:  # :func:`may_form` decides when all its members wait for their ranks
         return (), False
     if decision.members is not None:
         return tuple(life.seat for life in decision.members), True
@@ -200,12 +183,6 @@ def _candidates(job: JobState, decision: Decision) -> tuple[tuple[Seat, ...], bo
     return tuple(seat for seat in job.wanted if _joined(job, seat.host)), False
 
 
-def _anybody_is_in_a_world(job: JobState, decision: Decision) -> bool:
-    """What these hold is known only when they ask for their ranks; :func:`may_form` is asked then."""
-    workers = job.roster.present(decision.members or ())
-    return any(worker.stage is Stage.LIVE for worker in workers)
-
-
 def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
     roster = job.roster
     members, leaves_by = tuple(seats), _leaves_by(job)
@@ -214,7 +191,7 @@ def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
         roster.commits.holdings(leaves_by),
         members,
         ready,
-        frozenset(seat for seat in (*members, *keepers) if _writable(job, seat)),
+        frozenset(seat for seat in (*members, *keepers) if _is_quiet(job, seat) and _joined(job, seat.host)),
         keepers,
         _stored(job),
         transfers.failing(job),
@@ -228,7 +205,7 @@ def _facts(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Facts:
 
 
 def _ending(job: JobState) -> dict[Seat, float]:
-    """Processes of worlds that were killed, and until when their end is waited for."""
+    """Seats whose process was in a world and was killed, and until when its end is awaited."""
     agents = job.roster.agents
     return {
         seat: worker.killed_at + ENDS_S
@@ -238,7 +215,7 @@ def _ending(job: JobState) -> dict[Seat, float]:
 
 
 def _leaves_by(job: JobState) -> Mapping[str, float]:
-    """Hosts that will be gone, and when: by a notice, or because they are listed no more."""
+    """Hosts that leave, and when (mono): those with notice, and those that are not published any more."""
     told = dict(job.leaves_by)
     for name, agent in job.roster.agents.items():
         if name not in job.fleet.hosts or agent.finishing:
@@ -262,18 +239,14 @@ def _joined(job: JobState, host: str) -> bool:
     return agent is not None and agent.joined and not agent.finishing
 
 
-def _writable(job: JobState, seat: Seat) -> bool:
-    return _is_quiet(job, seat) and _joined(job, seat.host)
-
-
 def _is_quiet(job: JobState, seat: Seat) -> bool:
-    """Whether no process commits into a seat's memory now."""
+    """Whether no process commits into the memory of a seat now."""
     worker = job.roster.workers.get(seat)
     return worker is None or worker.stage is not Stage.LIVE or worker.life in job.rendezvous.waiting
 
 
 def _stored(job: JobState) -> Stored | None:
-    """The newest checkpoint; before the first world, in which hosts load what there is, one that is known of."""
+    """The newest checkpoint; before the first world, only one whose commit is known."""
     how = job.rules.durability
     if how is None:
         return None
@@ -286,13 +259,17 @@ def _stored(job: JobState) -> Stored | None:
 # --- acting
 
 
-def _act(job: JobState, verdict: Verdict) -> Verdict:
-    _say(job, verdict)
+def _judge(job: JobState, seats: Iterable[Seat], *, ready: bool) -> Verdict:
+    """Ask the rules, and start the transfer that they want."""
+    verdict = custody.judge(job.now, _facts(job, seats, ready=ready), Limits(job.rules.commit_wait_s))
+    _log(job, verdict)
     if verdict.act not in (Act.SEND, Act.LOAD):
         return verdict
     assert verdict.target is not None
     hosts = {verdict.target.host} | ({verdict.source.seat.host} if verdict.source is not None else set())
-    if not transfers.may_begin(job) or any(_is_busy(job, host) for host in hosts):
+    if not transfers.may_begin(job) or any(
+        part.is_busy(job, host) for part in (coordinator, restore, before_sleep) for host in hosts
+    ):
         return replace(verdict, act=Act.WAIT)
     if verdict.source is not None:
         transfers.send(job, verdict.source, verdict.target)
@@ -301,15 +278,10 @@ def _act(job: JobState, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def _say(job: JobState, verdict: Verdict) -> None:
+def _log(job: JobState, verdict: Verdict) -> None:
     what = verdict.reason if verdict.until is not None else ""
     named = what.partition(";")[0]
     if named != job.custody.said:
         job.custody.said = named
         if what:
             log.warning("no world is formed yet: %s", what)
-
-
-def _is_busy(job: JobState, host: str) -> bool:
-    """Whether a host's agent is on an errand for a checkpoint: it does one errand at a time."""
-    return any(part.is_busy(job, host) for part in (coordinator, restore, before_sleep))

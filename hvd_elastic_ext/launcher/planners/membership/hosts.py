@@ -1,4 +1,4 @@
-"""Takes in a new list of hosts."""
+"""Applies a new list of hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def plan(job: JobState) -> Plan:
-    """Believe a list without hosts once no agent and no process speaks against it."""
+    """Accept an empty list once no agent is connected and no process runs."""
     roster = job.roster
     if job.fleet.emptied and not roster.workers and not any(agent.joined for agent in roster.agents.values()):
         job.fleet.emptied = False
@@ -25,7 +25,7 @@ def plan(job: JobState) -> Plan:
 
 
 def publish(job: JobState, hosts: HostSet) -> None:
-    """Take in a new list. What was taken over from another launcher is known by its name only, until now."""
+    """Apply a new list. Hosts inherited from an earlier launcher are known only by name until now."""
     job.fleet.hosts = hosts
     for pod in hosts:
         before = job.fleet.pods.get(pod.name)
@@ -38,13 +38,13 @@ def publish(job: JobState, hosts: HostSet) -> None:
     known: list[Agent | Worker] = [*job.roster.agents.values(), *job.roster.workers.values()]
     for each in known:
         host = hosts.get(each.host.name)
-        if host is not None and (_says_nothing(each.host) or _says_more(host, each.host)):
+        if host is not None and (not (each.host.uid or each.host.node) or _says_more(host, each.host)):
             each.host = host
     _see_earlier_lives(job, hosts)
 
 
 def _see_recreated(job: JobState, host: Host) -> None:
-    """Another pod has taken the name: nothing of the former one holds for it, and nobody waits for that."""
+    """A new pod has the name of a former one: forget the former one, and do not wait for it."""
     agent = job.roster.agents.get(host.name)
     uid, lost = job.fleet.lost.get(host.name, ("", ""))
     if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.identity:
@@ -57,7 +57,7 @@ def _see_recreated(job: JobState, host: Host) -> None:
 
 
 def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
-    """Take in which agents are those of containers that run no more, by a new list."""
+    """Note which agents belong to containers that the new list shows as replaced."""
     now, before = job.now, job.fleet.newer_lives
     job.fleet.newer_lives = {}
     for name, agent in job.roster.agents.items():
@@ -72,15 +72,11 @@ def _see_earlier_lives(job: JobState, hosts: HostSet) -> None:
 
 
 def _forget_former(job: JobState, host: str) -> None:
-    """Nothing that was noted of the former pod, or container, holds for this one."""
+    """Forget what was noted of the former pod or container."""
     job.fleet.rests.forget(host)
     job.fleet.recovering.discard(host)
 
 
-def _says_nothing(host: Host) -> bool:
-    return not (host.uid or host.node)
-
-
 def _says_more(host: Host, known: Host) -> bool:
-    """Whether a list tells the life of a pod that was known without."""
+    """Whether a list gives the life of a pod that was known without one."""
     return bool(host.life) and not known.life and host.uid == known.uid

@@ -1,4 +1,4 @@
-"""Whether another world is to form, and what is to be done where none can."""
+"""Decides whether a new world forms, and what happens if none can."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def plan(job: JobState) -> Plan:
-    """Decide on the next world, unless something holds it back, and begin it."""
+    """Decide on the next world and begin it, unless something holds it back."""
     decision = engine_of(job).decide(job)
     for held_back in (loopless.held_back, restore.held_back, before_preemption.held_back, custody.held_back):
         decision = held_back(job, decision)
@@ -36,10 +36,10 @@ def plan(job: JobState) -> Plan:
 def _wait(job: JobState, decision: Decision) -> None:
     if loopless.can_end_by_itself(job):
         return
-    if job.custody.holds_back:  # a wait of its own, which has an end
+    if job.custody.holds_back:  # that wait has its own limit
         shortage.enough(job)
     short = shortage.short(job, decision)
-    if short is None or not custody.awaits(job):  # what is saved is to be the newest
+    if short is None or not custody.is_awaited(job):  # only the newest commit may be saved
         job.fail(before_sleep.save_before(job, short=short))
     if not job.before_sleep.going:
         job.fail(restore.explained(job, shortage.lost(job, decision)))

@@ -1,4 +1,4 @@
-"""Starts processes where they are wanted, and ends those that nobody needs."""
+"""Starts processes in wanted seats, and ends those that are not needed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from hvd_elastic_ext.launcher.state.plan import Plan
 from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 
 LEAVE_S: Final = 30.0
-"""How long one that was told to leave at its next step may take once another one has come to its own; then it ends.
+"""How long a process that has to leave at its next step may take once another member has left; then it is ended.
 
-As long as nobody has, all may be in a long evaluation: to end one then would cost the others their steps.
+Until one has left, all may be in a long evaluation, and to end one would cost the others their steps.
 """
 
 
 def plan(job: JobState) -> Plan:
-    """Start processes in wanted seats; end those that nobody needs, and those that do not get ready."""
+    """Start processes in wanted seats; end those that are not needed or do not get ready."""
     wanted, members = _startable(job), job.world.members
     now, kept, needed = job.now, set(members), frozenset(wanted)
     for seat, place, neighbours in _plans(wanted, job.roster.workers, joining=bool(members)):
@@ -36,9 +36,9 @@ def plan(job: JobState) -> Plan:
         if free and agent is not None and agent.joined and not agent.finishing and restore.ready(job, seat.host):
             _start(job, agent, seat, place, neighbours=neighbours, standby=bool(members))
     for worker in list(job.roster.workers.values()):
-        # One that is live without being a member is of a world that went on without it, behind a link that was cut.
+        # A live process that is no member lost its link, and its world went on without it.
         if worker.stage is Stage.LIVE and worker.stopping_at is None and worker.life in kept:
-            continue  # as thousands are
+            continue  # the common case, for thousands of processes
         useful = worker.seat in needed and worker.stage is not Stage.LIVE
         if not useful and worker.life not in kept and worker.leaving is None and not worker.done:
             orders.remove(job, worker, "it is not needed")
@@ -57,9 +57,9 @@ def plan(job: JobState) -> Plan:
 
 
 def _startable(job: JobState) -> tuple[Seat, ...]:
-    """Of the wanted seats those in which a process may be started.
+    """Wanted seats in which a process may be started.
 
-    A program that needs no world runs once, and where the script has come to its end no process follows.
+    A program that needs no world runs once, and no process starts after the script has ended.
     """
     workers, wanted = job.roster.workers, job.wanted
     if loopless.verdict(job).fate is Fate.ENDING:
@@ -101,7 +101,7 @@ class _Plan(NamedTuple):
 
 
 def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining: bool) -> list[_Plan]:
-    """Each wanted seat without a process, with the place that one is to show to user code until it has one."""
+    """Each wanted seat without a process, with the place that its process shows to user code at first."""
     if workers.keys() >= set(wanted):
         return []
     by_host: dict[str, list[tuple[int, Seat]]] = {}
@@ -115,7 +115,7 @@ def _plans(wanted: tuple[Seat, ...], workers: Mapping[Seat, Worker], *, joining:
         living = {seat.slot: workers[seat].local_rank for _, seat in group if seat in workers}
         neighbours = local_ranks([seat.slot for _, seat in group], living)
         for at, seat in free:
-            # One that joins others is not shown rank 0: what that does at the start has been done.
+            # A process that joins others is not shown rank 0: what rank 0 does at the start is done.
             rank = max(1, len(wanted) - 1) if joining and at == 0 else at
             local = neighbours[seat.slot]
             place = Place(rank, max(len(wanted), rank + 1), local, len(group), cross, len(by_host))

@@ -1,4 +1,4 @@
-"""Which seats are to work: slots of published hosts, without those that are blocked, about to go, or too many."""
+"""Which seats are wanted: slots of published hosts, without blocked hosts, departing hosts and surplus slots."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 
 def plan(job: JobState) -> Plan:
-    """Find the seats that are to work."""
+    """Find the wanted seats."""
     usable, going = blame.usable(job, job.fleet.hosts, forgive=job.world.begun), job.roster.going()
     staying = [(name, slots) for name, slots in usable if name not in going]
     job.wanted = membership.seats(staying, job.rules.limits, job.roster.taken(), job.roster.holders())
     return NOTHING
 
 
-def see_what_never_begins(job: JobState) -> Plan:
-    """Before there was a world: programs that need none may be done, and if nobody is left there will be none."""
+def check_start(job: JobState) -> Plan:
+    """Before the first world: end the job if programs that need no world are done, or if no process can start."""
     if job.world.begun or job.world.members:
         return NOTHING
     wanted, hosts = job.wanted, job.fleet.hosts
@@ -28,6 +28,6 @@ def see_what_never_begins(job: JobState) -> Plan:
         job.outcome.finishing = job.outcome.failure is None
     elif wanted or job.roster.going() or job.faults.first is None or not hosts:
         return NOTHING
-    elif not (job.rules.woken or job.has_trained):  # else it sleeps on, or waits for hosts
+    elif not (job.rules.woken or job.has_trained):  # such a job sleeps on, or waits for hosts
         job.fail(JobFailed(f"no process has come as far as training: {job.faults.first}"))
     return NOTHING

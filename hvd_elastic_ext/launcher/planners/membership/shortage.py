@@ -1,4 +1,4 @@
-"""How long too few processes are borne: until ``--elastic-timeout`` is over, or not at all."""
+"""How long a job may have too few processes: ``--elastic-timeout``, or no time at all with ``--below-min fail``."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hvd_elastic_ext.launcher.state.job import JobState
 
 
 def enough(job: JobState) -> None:
-    """A world forms, or stands."""
+    """There are enough processes: a world forms, or stands."""
     job.shortage.since = None
 
 
 def short(job: JobState, decision: Decision) -> str | None:
-    """Why nobody trains and nobody can: too few slots may work. None if that is not so."""
+    """Why no world can form: too few usable slots. None if a world stands or can form."""
     if job.standing:
         return None
     limits, begun = job.rules.limits, job.world.begun
@@ -26,7 +26,7 @@ def short(job: JobState, decision: Decision) -> str | None:
 
 
 def lost(job: JobState, decision: Decision) -> JobFailed | None:
-    """Why the job is over, if it is: nothing is left to wait for, or it was waited for long enough."""
+    """Why the job fails for lack of processes; None if it may wait longer."""
     if job.standing:
         enough(job)
         return None
@@ -34,7 +34,7 @@ def lost(job: JobState, decision: Decision) -> JobFailed | None:
     job.shortage.since = now if job.shortage.since is None else job.shortage.since
     limits, begun = rules.limits, job.world.begun
     free = len(orders.without_delay(job, job.wanted))
-    # What only has to be started again is no loss: that is what a commit is kept for.
+    # Slots whose process only has to be started again count as free: a commit is kept for that.
     if begun and rules.below_min == "fail" and not limits.size(free, begun=True):
         there = f"slots needed to go on: {limits.least}, usable: {free}"
         return JobFailed(f"{there} ({_names(job)}); --below-min is fail: {decision.reason}")

@@ -1,7 +1,7 @@
-"""One commit at a time goes from the agent that holds it to another one, or from storage into an agent's memory.
+"""Sends commits from one agent to another, or from storage into an agent's memory, one at a time.
 
-The launcher only says who sends what to whom. The agents' errands do the work and verify it
-(``checkpoint/transfer/transfer.py``); neither end loses what it holds if that fails.
+The launcher only says which commit goes where. The agents' errands send it and verify it
+(``checkpoint/transfer/transfer.py``). If that fails, both ends keep what they hold.
 """
 
 from __future__ import annotations
@@ -22,60 +22,58 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 log = logging.getLogger(__name__)
 
 TRANSFER_S: Final = 900.0
-"""How long one may take: the largest commits, over a slow network."""
+"""The longest that a transfer may take: the largest commit over a slow network."""
 AGAIN_S: Final = 1.0
-"""Pause after one that failed."""
+"""Pause after a failed try."""
 ROW_S: Final = 3.0
-"""A try that begins later than this after one that failed has not failed in a row with it: much may have changed."""
-
-
+"""Tries that fail count as in a row only if the next one begins within this time."""
 RETURNS: Final = 3
-"""How often a holder is asked as if nothing had failed, when its connection or that of the receiver is back: where one
-of them breaks each time, it is not asked for ever."""
+"""How often a reconnection of one end clears the failures of a holder: a connection that always breaks must not clear
+them for ever."""
 
 
 def may_begin(job: JobState) -> bool:
-    """Whether nothing is on its way, and the last one that failed is long enough ago."""
+    """Whether a transfer may start: none is under way, and the pause after a failed one is over."""
     return job.transfers.current is None and job.now >= job.transfers.not_before
 
 
 def next_look(job: JobState) -> float | None:
-    """When something is due (mono)."""
+    """When the pause ends, or the transfer under way times out (mono)."""
     return job.transfers.not_before if job.transfers.current is None else job.transfers.current.began + TRANSFER_S
 
 
 def failing(job: JobState) -> dict[Seat, float]:
-    """By slot, for how many seconds all tries in a row to send its commit have failed."""
+    """By seat, for how many seconds all tries to send its commit have failed in a row."""
     return {seat: each.seconds for seat, each in job.transfers.failures.items() if seat is not None}
 
 
 def sending(job: JobState) -> Seat | None:
-    """The slot whose commit is on its way."""
+    """The seat whose commit is being sent."""
     current = job.transfers.current
     return None if current is None or current.source is None else current.source.seat
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher stood still: no time has passed for what is on its way."""
+    """The launcher stood still: extend the transfer under way by that time."""
     if job.transfers.current is not None:
         job.transfers.current.began += seconds
 
 
 def loading(job: JobState) -> float:
-    """For how many seconds all tries in a row to load a checkpoint have failed."""
+    """For how many seconds all tries to load a checkpoint have failed in a row."""
     each = job.transfers.failures.get(None)
     return 0.0 if each is None else each.seconds
 
 
 def looked(job: JobState) -> frozenset[str]:
-    """Hosts whose agent has loaded the newest checkpoint that is whole, or found none."""
+    """Hosts whose present agent has loaded the newest complete checkpoint, or found none."""
     agents = job.roster.agents
     there = ((agents.get(host), host, identity) for host, identity in job.transfers.looked.items())
     return frozenset(host for agent, host, identity in there if agent is not None and agent.identity == identity)
 
 
 def formed(job: JobState) -> None:
-    """A world has formed: what failed before does not count any more."""
+    """A world has formed: forget earlier failures."""
     job.transfers.failures.clear()
     job.transfers.looked.clear()
 
@@ -85,7 +83,7 @@ def formed(job: JobState) -> None:
 
 def send(job: JobState, source: Holding, target: Seat) -> None:
     """Have ``source`` send its commit to ``target``."""
-    token = f"{job.new_errand():032x}"  # a name: the agents prove who they are by the job's key
+    token = f"{job.new_errand():032x}"  # not a secret: the agents authenticate by the job's key
     job.transfers.current = Transfer(target, source, token, job.now, {})
     commit = [*source.commit]
     if source.seat.host == target.host:
@@ -105,26 +103,26 @@ def load(job: JobState, target: Seat) -> None:
 
 
 def cancel(job: JobState) -> None:
-    """Nobody needs it any more. What the target held before stays as it was."""
+    """Stop the transfer under way, if any. What the target held before stays as it was."""
     transfer, job.transfers.current = job.transfers.current, None
     if transfer is not None:
         _drop(job, transfer)
 
 
 def look(job: JobState) -> None:
-    """Give up what takes too long."""
+    """Give up a transfer that takes too long."""
     if job.transfers.current is not None and job.now >= job.transfers.current.began + TRANSFER_S:
         _failed(job, f"it took longer than {TRANSFER_S:g} s")
 
 
 def lost(job: JobState, host: str) -> None:
-    """A connection was lost, and with it perhaps an answer."""
+    """A connection was lost, perhaps with an answer."""
     if job.transfers.current is not None and host in job.transfers.current.hosts:
         _failed(job, f"the connection to {host} was lost", blame=False)
 
 
 def came(job: JobState, host: str) -> None:
-    """An agent has come back: what failed may have failed because its connection was broken already."""
+    """An agent is connected again: earlier tries may have failed because its connection was broken."""
     now = job.now
     for seat, each in job.transfers.failures.items():
         if seat is not None and host in each.hosts and each.returns < RETURNS:
@@ -145,7 +143,7 @@ def _ask(job: JobState, host: str, slots: list[int], request: Mapping[str, Any])
 
 
 def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
-    """Take in what an agent says of its errand; False if it is about something else."""
+    """Apply an agent's message about a transfer; False if the message is about something else."""
     transfer, number = job.transfers.current, news.get("id")
     if transfer is None or news.get("event") not in ("errand", "errand_ended"):
         return False
@@ -154,10 +152,10 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
         return False
     answer = news.get("answer")
     if news["event"] == "errand_ended":
-        if not (host != transfer.target.host and news.get("code") == 0):  # a sender is done before the receiver
+        if not (host != transfer.target.host and news.get("code") == 0):  # the sender ends before the receiver
             _failed(job, f"{host}: {last_words(news)}")
     elif not isinstance(answer, dict):
-        _failed(job, f"{host}: an answer that is none")
+        _failed(job, f"{host}: an invalid answer")
     elif isinstance(why := answer.get("failed"), str):
         _failed(job, f"{host}: {why}", for_good=answer.get("for_good") is True and host != transfer.target.host)
     elif isinstance(address := answer.get("listening"), list):
@@ -177,7 +175,7 @@ def _receive(job: JobState, transfer: Transfer, address: list[Any]) -> None:
 def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, Any]) -> None:
     held = read(answer.get("held"))
     if held is None and transfer.source is not None:
-        _failed(job, f"{transfer.target.host}: an answer that is none")
+        _failed(job, f"{transfer.target.host}: an invalid answer")
         return
     job.transfers.current = None
     if transfer.source is None:
@@ -193,7 +191,7 @@ def _done(job: JobState, transfer: Transfer, agent: Agent, answer: Mapping[str, 
         job.record("resumed", path=path, **to, reason=f"the newest commit left is {path}")
         return
     source = transfer.source.seat
-    # The sender waits for a receiver that does not come where that had got it already.
+    # The sender still waits if the receiver had the commit already.
     job.send(source.host, {"do": "drop", "slots": [source.slot]})
     log.warning("step %d went from %s to %s: only %s held it", held[1], source, transfer.target, source.host)
     job.record("sent", source=source.host, bytes=answer.get("bytes"), **to, reason=f"only {source} held it")
@@ -210,7 +208,7 @@ def _failed(job: JobState, why: str, *, for_good: bool = False, blame: bool = Tr
         job.roster.commits.not_held(seat)
     else:
         before = job.transfers.failures.get(seat)
-        first = transfer.began if blame else now  # a link that broke once is no fault of the holder's
+        first = transfer.began if blame else now  # one broken connection does not count against the holder
         if before is not None and transfer.began <= before.ended + ROW_S:
             first = before.began
         job.transfers.failures[seat] = FailedTries(first, now, transfer.hosts, 0 if before is None else before.returns)

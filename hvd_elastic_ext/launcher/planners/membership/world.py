@@ -1,4 +1,4 @@
-"""One world after the other: its members are called together, and given their ranks when all have come."""
+"""Forms worlds: calls the members, and gives them their ranks when all have asked."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.membership.custody import Loss
 from hvd_elastic_ext.launcher.rules.membership.membership import Decision, Limits, Stage, decide, in_order
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat, places
+from hvd_elastic_ext.launcher.rules.membership.world_change import MENDING
 from hvd_elastic_ext.launcher.state import actions, orders, resize_report
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 TELL_AGAIN_S: Final = 5.0
-"""A member that was told of a change and has not come is told again after this time."""
+"""Pause before a member that was called and has not asked for its rank is called again."""
 NOTICE_S: Final = 0.25
-"""How long a member of a world that lost somebody may take to notice before its connections are cut for it."""
+"""How long a member may take to notice that a peer is lost before its connections are cut."""
 STUCK_S: Final = 8.0
-"""How long a member whose connections were cut may go on waiting for a peer that it lost.
+"""How long a member may still wait for a lost peer after its connections were cut; then it is killed.
 
-Gloo tells all who wait on a connection of its end, but not one that has handed over something that is not all sent:
-that one waits out Gloo's 30 s, and everybody else for it.
+Gloo reports a closed connection to all that wait on it, but not to a process whose data is partly sent. That process
+waits for Gloo's timeout of 30 s, and all others wait for it.
 """
-MENDING: Final = ("worker failed", "connection lost")
 
 
 def answer_due(job: JobState) -> Plan:
-    """Answer the questions of processes whose time has come."""
+    """Answer the questions that have waited long enough."""
     job.answer(job.rendezvous.due(job.now))
     return NOTHING
 
@@ -44,7 +44,7 @@ def answer_next(job: JobState) -> Plan:
 
 
 def plan(job: JobState) -> Plan:
-    """Form the newest world when all of its members have come, and call those again that have not."""
+    """Give ranks when all members of the newest world have asked, and call the others again."""
     deal(job, job.wanted)
     engine_at = engine_of(job).look(job)
     tell_again(job)
@@ -55,25 +55,25 @@ def plan(job: JobState) -> Plan:
 
 def change(job: JobState, decision: Decision) -> None:
     """Begin the world that was decided on."""
-    members = decision.members
+    members, world = decision.members, job.world
     assert members is not None
-    before = job.world.members
+    before = world.members
     old, new = frozenset(before), frozenset(members)
     joining = {life.seat.host for life in new - old}
     if decision.cause == "hosts added" and joining <= job.fleet.recovering:
         decision = replace(decision, cause="cooldown over")
     job.fleet.recovering -= joining
     living = {worker.life for worker in job.roster.present(before)}
-    job.world.lost.update(life.seat.host for life in before if life not in living and life not in job.world.excused)
-    job.world.excused.clear()
-    job.world.left_out = (old if job.formed else job.world.left_out | old) - new
-    job.world.changes += bool(job.world.begun and job.formed)
-    job.world.mended += bool(job.world.begun and job.formed and decision.cause in MENDING)
-    job.world.own = True
+    world.lost.update(life.seat.host for life in before if life not in living and life not in world.excused)
+    world.excused.clear()
+    world.left_out = (old if job.formed else world.left_out | old) - new
+    if world.begun and job.formed:
+        world.changes += 1
+        world.mended += decision.cause in MENDING
+    world.own = True
     job.generation += 1
     job.answer(job.rendezvous.form(job.generation, members))
-    job.world.members, job.world.decision = members, decision
-    job.world.provisional = {}
+    world.members, world.decision, world.provisional = members, decision, {}
     _call(job, job.roster.present(members))
     for worker in job.roster.present(life for life in before if life not in new):
         if worker.leaving is None and not worker.done:
@@ -81,10 +81,10 @@ def change(job: JobState, decision: Decision) -> None:
 
 
 def _call(job: JobState, members: Sequence[Worker]) -> None:
-    """Have the members of the newest world come to it."""
+    """Call the members of the newest world."""
     now, waiting = job.now, job.rendezvous.waiting
-    # Whoever is lost may be waited for by all the others. Most notice by themselves, and at once.
-    job.world.fences = job.world.decision.cause in MENDING or _torn(job)
+    # All others may wait for a lost member. Most of them notice at once by themselves.
+    job.world.fences = job.world.decision.cause in MENDING or _waits_for_fenced(job)
     fence_at = now + NOTICE_S if job.world.fences else None
     job.world.late_from = now + NOTICE_S
     absent: list[Worker] = []
@@ -99,14 +99,14 @@ def _call(job: JobState, members: Sequence[Worker]) -> None:
     _summon(job, absent)
 
 
-def _torn(job: JobState) -> bool:
-    """Whether one that was let go was cut off before all had left the world that it was in."""
+def _waits_for_fenced(job: JobState) -> bool:
+    """Whether a process left out of this world was cut off while it was in the world before."""
     return not job.world.left_out.isdisjoint(job.fleet.cut_off_live)
 
 
-def _see_torn(job: JobState, now: float) -> None:
-    """Members that are still in a world with one that was cut off wait for it, though they were to go on."""
-    if job.world.fences or not _torn(job):
+def _fence_late(job: JobState, now: float) -> None:
+    """Cut connections of members that are still in a world with a process that was cut off: they wait for it."""
+    if job.world.fences or not _waits_for_fenced(job):
         return
     job.world.fences = True
     for worker in job.roster.present(job.world.members):
@@ -115,7 +115,7 @@ def _see_torn(job: JobState, now: float) -> None:
 
 
 def _summon(job: JobState, members: Iterable[Worker]) -> None:
-    """Tell members to come: those that were in no world yet to go live, the others to leave the one they are in."""
+    """Tell members to go live, or to leave the world that they are in."""
     now, elsewhere = job.now, list[Worker]()
     for worker in members:
         worker.told_at = now
@@ -123,12 +123,13 @@ def _summon(job: JobState, members: Iterable[Worker]) -> None:
             elsewhere.append(worker)
         else:
             _go(job, worker)
-    _update(job, elsewhere)
+    reason = job.world.decision.reason
+    job.tell_all(elsewhere, "update", generation=job.generation, leave=False, in_s=job.next_end_s, reason=reason)
 
 
 def _go(job: JobState, worker: Worker) -> None:
     job.world.provisional = job.world.provisional or places(_by_seniority(job, job.world.members))
-    provisional = job.world.provisional[worker.life]  # Horovod asks for the real one
+    provisional = job.world.provisional[worker.life]  # Horovod asks for the final one
     job.do(actions.GoLive(worker.life, job.generation, provisional))
 
 
@@ -137,22 +138,15 @@ def _by_seniority(job: JobState, lives: Iterable[Life]) -> list[Life]:
     return sorted(lives, key=lambda life: (senior.get(life.seat.host, len(senior)), life))
 
 
-def _update(job: JobState, workers: Sequence[Worker]) -> None:
-    ends = [by - job.now for host, by in job.leaves_by.items() if job.roster.on(host)]
-    in_s = max(0.0, min(ends)) if ends and min(ends) < math.inf else None
-    reason = job.world.decision.reason
-    job.tell_all(workers, "update", generation=job.generation, leave=False, in_s=in_s, reason=reason)
-
-
 def tell_peers(job: JobState, host: str | None = None) -> None:
-    """Tell members, of one host or of all, how to find their peers from the next world on."""
+    """Tell live processes, of one host or of all, how to find their peers from the next world on."""
     for worker in job.roster.workers.values():
         if worker.stage is Stage.LIVE and host in (None, worker.seat.host):
             job.do(actions.TellPeers(worker.life))
 
 
 def deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
-    """Tell the members of the newest world their ranks, once all of them ask and it may form."""
+    """Give the members of the newest world their ranks, once all ask for them and the world may form."""
     if not job.world.members or not job.rendezvous.ready:
         return
     processes = job.roster.processes(broken=frozenset(), leaves_by={})
@@ -173,7 +167,7 @@ def deal(job: JobState, wanted: tuple[Seat, ...]) -> None:
 
 
 def name_world_again(job: JobState, worker: Worker) -> None:
-    """Say once more in which world a process has its place, before it is told the place once more."""
+    """Tell a process again which world it is in, before its rank is sent again."""
     place = job.rendezvous.place(worker.life)
     if place is not None:
         _name_world(job, worker, place.rank, place.size)
@@ -203,12 +197,12 @@ def _journal(job: JobState, order: tuple[Life, ...], steps: int | None, loss: Lo
 
 
 def tell_again(job: JobState) -> None:
-    """Messages get lost: members that have not come are told once more."""
+    """Call members again that have not asked for their ranks: messages get lost."""
     resize_report.look(job)
     now, waiting = job.now, job.rendezvous.waiting
     if job.formed or now < job.world.late_from:
         return
-    _see_torn(job, now)
+    _fence_late(job, now)
     late: list[Worker] = []
     for worker in job.roster.present(job.world.members):
         if worker.fence_at is not None and (worker.life in waiting or now >= worker.fence_at):
@@ -218,14 +212,14 @@ def tell_again(job: JobState) -> None:
                 worker.fenced_at = now
         if worker.fenced_at is not None and now - worker.fenced_at >= STUCK_S:
             _free(job, worker)
-        told = -math.inf if worker.told_at is None else worker.told_at  # it was cut off, and is back
+        told = -math.inf if worker.told_at is None else worker.told_at  # None: it was disconnected, and is back
         if worker.life not in waiting and now - told >= TELL_AGAIN_S:
             late.append(worker)
     _summon(job, late)
 
 
 def _free(job: JobState, worker: Worker) -> None:
-    """End a process that nothing else gets out of a world that is lost. It comes back, with its last commit."""
+    """Kill a process that is stuck in a lost world. Its successor continues from its last commit."""
     worker.fenced_at = None
     if worker.waiting and worker.life not in job.rendezvous.waiting:
         reason = f"{STUCK_S:g} s after its connections were cut it still waits for a peer that it lost"
@@ -234,13 +228,13 @@ def _free(job: JobState, worker: Worker) -> None:
 
 
 def finish(job: JobState) -> None:
-    """Some process is done and has ended: members that lost the world with it do what is left among themselves."""
+    """A process is done and has ended: members that lost the world by that finish in a world of their own."""
     alive = job.roster.present(job.world.members)
     rest = [worker for worker in alive if not worker.done and worker.killed is None]
     if not any(worker.life in job.rendezvous.waiting for worker in rest):
         return
     wanted = tuple(worker.seat for worker in rest)
-    decision = decide(job.now, job.situation_for(wanted), Limits())  # however few they are
+    decision = decide(job.now, job.situation_for(wanted), Limits())  # of any size
     if decision.members is not None:
         change(job, decision)
     deal(job, wanted)
@@ -248,24 +242,22 @@ def finish(job: JobState) -> None:
 
 
 def take_over(job: JobState) -> None:
-    """Go on with the world that processes of another launcher are in.
-
-    Again when more of them are back: until a world is formed here, those of the same one belong together.
-    """
-    if job.world.own:
+    """Inherit the world of an earlier launcher; again when more of its members are back."""
+    world = job.world
+    if world.own:
         return
     workers = [*job.roster.workers.values(), *(worker for worker, _ in job.fleet.unreported_ends.values())]
     for worker in workers:
-        job.world.found.setdefault(worker.life, worker.generation)
-    newest = max((job.world.found[worker.life] for worker in workers), default=0)
-    members = _by_seniority(job, (life for life, found in job.world.found.items() if newest and found == newest))
-    # Numbers may have been given to worlds that never formed; the next one is beyond all of them.
+        world.found.setdefault(worker.life, worker.generation)
+    newest = max((world.found[worker.life] for worker in workers), default=0)
+    members = _by_seniority(job, (life for life, found in world.found.items() if newest and found == newest))
+    # Worlds that never formed have numbers, too; the next number is beyond all of them.
     job.generation = max(job.generation, newest)
     if not members:
         return
-    job.world.provisional = places(members)
-    job.rendezvous.adopt(job.generation, job.world.provisional)
+    world.provisional = places(members)
+    job.rendezvous.adopt(job.generation, world.provisional)
     for worker in job.roster.present(members):
         worker.generation = worker.agreed = job.generation
-    job.world.members, job.world.begun = tuple(members), True
-    job.world.before = Counter(life.seat.host for life in members)
+    world.members, world.begun = tuple(members), True
+    world.before = Counter(life.seat.host for life in members)

@@ -1,4 +1,4 @@
-"""How fast commits come, by what beats tell of the newest one. Pure."""
+"""Commits a second, measured from the newest commit in heartbeats. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Name
 
 LEAST_S: Final = 1.0
-"""Over so long it is measured at least."""
+"""Shortest time over which it is measured."""
 
 
 class Pace:
-    """Of one world after the other; ``per_s`` is commits a second, 0 as long as nothing was measured."""
+    """``per_s``: commits a second, 0 until something is measured."""
 
     def __init__(self) -> None:
         self.per_s = 0.0
@@ -19,10 +19,9 @@ class Pace:
         self._last: Name | None = None
 
     def saw(self, now: float, newest: Name | None) -> bool:
-        """Take in the newest commit that is known (None: none); False if that says nothing of one before it.
+        """Take in the newest known commit (None: none). False if it cannot be compared with the one before.
 
-        Between beats nothing is known: it is measured from the moment at which a commit was first seen to that of
-        another, as its number alone may be as old as a beat.
+        Measures from the first sight of one commit to that of another: between heartbeats nothing is known.
         """
         seen, is_fresh = self._seen, newest != self._last
         self._last = newest

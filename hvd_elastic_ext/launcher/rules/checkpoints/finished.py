@@ -1,4 +1,4 @@
-"""A job whose checkpoints say that it is done: the same command has nothing more to do."""
+"""A job whose newest checkpoint is the end of training of the same command."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Finished(NamedTuple):
 
 
 def said(found: Finished, place: str) -> str:
-    """What the user is told, and what they may do."""
+    """The message for the user, with the ways to go on."""
     return (
         f"the job is done: step {found.step} is in {found.path}, by this very command and its scripts; "
         "to train on from there add --train-on, "

@@ -24,7 +24,7 @@ on the same hosts, which fail then as ever: it does not hold here. Where failure
 - N. R. Saxena et al., Optimal checkpoint interval with availability as an objective function, arXiv 2410.18124, 2024.
 
 The loss is flat around the best interval: a rate that is wrong by a factor of two costs 6 % of what seals and failures
-cost together. So a choice stands until it is off by more than ``STICK``, and the journal does not fill.
+cost together. So a choice stands until it is off by more than ``TOLERANCE``, and the journal does not fill.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ FIRST_S: Final = 60.0
 """When the first seal is made, of which nothing was measured: soon, since it is what is measured."""
 LATEST: Final = 9
 """Seals (or commits) whose median counts: one slow write is chance, five are the storage."""
-STICK: Final = 1.25
+TOLERANCE: Final = 1.25
 """A choice stays while the best is no further off than by this factor, which costs 2.5 % of what is lost anyway."""
-CHEAP: Final = 0.01
+FREE_SHARE: Final = 0.01
 """A share of the time that is not worth a lost step: commits that take no more are not thinned."""
-DEAR: Final = 0.05
+MAX_SHARE: Final = 0.05
 """The largest share of the time that commits take, where thinning can have that."""
-LOST_S: Final = 60.0
-"""Seconds of training between two commits at most, if commits take no more than ``DEAR`` then."""
+MAX_LOST_S: Final = 60.0
+"""Seconds of training between two commits at most, if commits take no more than ``MAX_SHARE`` then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +159,16 @@ def commit_every(
     failures of any process. ``redo``: what a lost step costs when it is done again, in steps: more than 1 where
     a failure made the world smaller.
 
-    The best interval by the same form, but for two things. Commits that take no more than ``CHEAP`` of the time are
+    The best interval by the same form, but for two things. Commits that take at most ``FREE_SHARE`` of the time are
     done whatever would be best, as a lost step is worse to a user than a percent. And between two of them lies at
-    most ``LOST_S`` of training, or what keeps them at ``DEAR`` if that is longer.
+    most ``MAX_LOST_S`` of training, or what keeps them at ``MAX_SHARE`` if that is longer.
     """
     if not commits_s or step_s <= 0.0:
         return before or Thinning(1, "no commit has been measured yet")
     commit = median(commits_s[-LATEST:])
     best = _training_between(commit, rate.per_s * redo)
-    most = max(LOST_S, commit / DEAR)
-    steps = max(1, min(math.ceil(commit / CHEAP / step_s), int(min(best, most) / step_s)))
+    most = max(MAX_LOST_S, commit / MAX_SHARE)
+    steps = max(1, min(math.ceil(commit / FREE_SHARE / step_s), int(min(best, most) / step_s)))
     if before is not None and _near(before.steps, steps):
         return before
     what = f"a commit takes {commit:.3g} s and a step {step_s:.3g} s"
@@ -184,7 +184,7 @@ def _training_between(cost_s: float, failures_per_s: float) -> float:
 
 def _near(standing: float, wanted: float) -> bool:
     low, high = sorted((standing, wanted))
-    return high <= STICK * low
+    return high <= TOLERANCE * low
 
 
 def _expected(rate: Rate) -> str:

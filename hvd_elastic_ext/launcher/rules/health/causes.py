@@ -1,4 +1,4 @@
-"""Why a training process or a host is gone, and whom that speaks against. Pure."""
+"""Why a training process or a host is gone, and what is to blame. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 NOT_STARTED: Final = 125
-"""What counts as the exit code of a process that could not be started; an agent ends with it too."""
+"""Exit code of a process that could not be started; agents use it too."""
 SSH_FAILED: Final = 255
-"""What ssh itself ends with when it could not connect, or lost the connection."""
-HEEDED: Final = 255
-"""What scripts written for Alibaba's SDK end with, as -1, when they have to leave."""
+"""Exit code of ssh when it could not connect or lost the connection."""
+LEFT_AS_ASKED: Final = 255
+"""Exit code (-1) of scripts for Alibaba's SDK that leave when asked."""
 BUDGET_WINDOW_S: Final = 3600.0
 """``--failure-budget`` is so many faults within this time."""
 SIGNALLED: Final = 128
@@ -20,7 +20,7 @@ SIGNALLED: Final = 128
 
 
 class Cause(str, Enum):
-    """One of a fixed few, in the words that journal and people see."""
+    """Why something is gone, in the words of the journal."""
 
     DONE = "done"
     LEFT = "left"
@@ -42,7 +42,7 @@ class Cause(str, Enum):
 
     @property
     def fault(self) -> bool:
-        """Whether somebody is to blame."""
+        """Whether it is a fault of a slot or a host."""
         return BLAME[self].points_at != "nobody"
 
 
@@ -55,19 +55,19 @@ class Blame(NamedTuple):
 
 BLAME: Final[Mapping[Cause, Blame]] = {
     Cause.DONE: Blame("nobody", "training is over"),
-    Cause.LEFT: Blame("nobody", "it ended in good order without being told: somebody else sent it away"),
-    Cause.TOLD: Blame("nobody", "the launcher sent it away"),
+    Cause.LEFT: Blame("nobody", "it exited cleanly without an order of the launcher"),
+    Cause.TOLD: Blame("nobody", "the launcher told it to leave"),
     Cause.DRAINED: Blame("nobody", "an operator empties the host; it works as well as before"),
-    Cause.EVICTED: Blame("nobody", "the cluster sent the pod away, for its own reasons"),
+    Cause.EVICTED: Blame("nobody", "the cluster evicted the pod"),
     Cause.PREEMPTED: Blame("nobody", "the cloud took the machine back, or a more important pod its place"),
     Cause.PEER_LOST: Blame("nobody", "Horovod ends a whole process when a peer is gone: the peer is to blame"),
     Cause.CRASHED: Blame("slot", "one process failed and its neighbours did not: its device, if it does so again"),
     Cause.MEMORY: Blame("slot", "the memory is the host's, but one process fewer is what relieves it"),
     Cause.SILENT: Blame("slot", "one process is stopped or stuck while its agent speaks"),
-    Cause.STALLED: Blame("slot", "one process stands still though it beats, and its peers wait for it"),
-    Cause.NEVER_READY: Blame("slot", "it was given its time to get ready; the others of the host may well have been"),
+    Cause.STALLED: Blame("slot", "one process makes no progress, though it sends heartbeats, and its peers wait"),
+    Cause.NEVER_READY: Blame("slot", "it was not ready in time; other slots of the host may be"),
     Cause.UNREACHABLE: Blame("host", "its name, its sshd or its network: that serves all of its slots"),
-    Cause.FENCED: Blame("host", "its agent fell silent, which says nothing about any one process"),
+    Cause.FENCED: Blame("host", "its agent is silent, which says nothing about one process"),
 }
 
 
@@ -75,12 +75,12 @@ _ANNOUNCED: Final = (("drain", Cause.DRAINED), ("cordon", Cause.DRAINED), ("evic
 
 
 def announced(reason: str) -> Cause:
-    """What the word that a host is about to go stands for, by the first of the table that is in it; else preempted."""
+    """The cause that a notice's reason names; preempted if it names none."""
     return next((cause for word, cause in _ANNOUNCED if word in reason.lower()), Cause.PREEMPTED)
 
 
 class Ending(NamedTuple):
-    """Why a process ended: the cause, and the same for people with what is known beyond it."""
+    """Why a process ended: the cause, and a text with details."""
 
     cause: Cause
     text: str
@@ -102,7 +102,7 @@ def ending(
     signal, as Python does). ``done``: it had said that training is over.
     ``going``: what is announced of its host (drained, evicted, preempted).
     ``peer_lost``: a world that it was in, or about to enter, had just lost
-    somebody else. ``oom``: evidence that the kernel ended something for want of
+    another process. ``oom``: evidence that the kernel ended something for want of
     memory there meanwhile. The exit code alone cannot
     tell that from any other SIGKILL. ``warned``: ``check_alive()`` has told its script that it
     has to leave; one that ends with -1 then has saved what it wanted to, as Alibaba's SDK has it.
@@ -111,7 +111,7 @@ def ending(
     how = _how(code, number)
     if done:
         return Ending(Cause.DONE, "done" if code == 0 else f"done, then {how}")
-    if warned and code == HEEDED:
+    if warned and code == LEFT_AS_ASKED:
         why = going or Cause.PREEMPTED
         return Ending(why, f"{why}: it ended by itself after check_alive() was False")
     if told_to_leave:

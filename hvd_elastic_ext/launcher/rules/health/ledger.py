@@ -1,4 +1,4 @@
-"""What is held against slots, pods, hosts and nodes, and who may not work for now. Pure.
+"""Strikes and blocks of slots, pods, hosts and nodes. Pure.
 
 All times are the launcher's monotonic seconds. In JSON they are seconds from
 the moment of saving, because the next launcher's clock may start elsewhere.
@@ -20,8 +20,8 @@ DEFAULT_COOLDOWN_S: Final = (10.0, 300.0)
 DECAY: Final = 10
 """A strike is taken back after this many times the last cooldown without a fault.
 
-So whoever fails just too often to be forgiven is out for a tenth of the time at
-most, and whoever fails more seldom than that never climbs above MIN.
+A subject that fails just too often for that is blocked for a tenth of the time at
+most; one that fails less often never gets more than the shortest cooldown.
 """
 
 SLOTS_WINDOW_S: Final = 30.0
@@ -31,7 +31,7 @@ SEVERAL_SLOTS: Final = 2
 
 NODE_WINDOW_S: Final = 3600.0
 NODE_FAULTS: Final = 3
-"""So many faults within so long on one node, whatever pods they struck, are the node's."""
+"""So many faults on one node within :data:`NODE_WINDOW_S`, in any pods, are the node's."""
 
 MAX_FAULTS: Final = 1000
 """Faults remembered; more than any job survives within :data:`NODE_WINDOW_S`."""
@@ -41,7 +41,7 @@ Commit = tuple[int, int, int]
 
 
 def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
-    """Seconds that somebody is blocked after the ``failures``-th failure (counted from 1).
+    """Seconds of the block after the ``failures``-th failure (counted from 1).
 
     The first cooldown is the lower limit and each further one twice the one
     before, up to the upper limit: what Horovod's documentation of
@@ -57,7 +57,7 @@ def cooldown_s(failures: int, limits: tuple[float, float]) -> float:
 
 
 class Subject(NamedTuple):
-    """Who is blamed. ``kind`` is ``slot``, ``pod``, ``host`` or ``node``.
+    """What is blamed. ``kind`` is ``slot``, ``pod``, ``host`` or ``node``.
 
     ``name`` is the host's name, or the node's. A slot and a pod carry the pod's
     ``uid`` and its ``life`` where they are known: a recreated pod is another
@@ -73,7 +73,7 @@ class Subject(NamedTuple):
     def __str__(self) -> str:
         return f"slot {self.slot} of {self.name}" if self.kind == "slot" else f"{self.kind} {self.name}"
 
-    def bears_on(self, host: Host, slot: int | None = None) -> bool:
+    def concerns(self, host: Host, slot: int | None = None) -> bool:
         """Whether a block of this subject keeps ``slot`` of ``host`` (None: the whole host) from work."""
         if self.kind == "node":
             return bool(host.node) and host.node == self.name
@@ -90,9 +90,9 @@ def _host_subject(name: str, uid: str, life: str) -> Subject:
 
 
 def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
-    """Whom ``cause`` points to, by the table :data:`BLAME`. Raises ``ValueError`` for a cause without blame."""
+    """What ``cause`` blames, by the table :data:`BLAME`. Raises ``ValueError`` for a cause without blame."""
     if not cause.fault:
-        raise ValueError(f"nobody is to blame when one is {cause.value}")
+        raise ValueError(f"{cause.value} is no fault")
     if slot is not None and BLAME[cause].points_at == "slot":
         return Subject("slot", host.name, host.uid, slot, host.life)
     return _host_subject(host.name, host.uid, host.life)
@@ -100,10 +100,9 @@ def subject_of(cause: Cause, host: Host, slot: int | None = None) -> Subject:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """One fault: whom it speaks against, why, when (mono), and on which node if that is known.
+    """One fault: subject, cause, time (mono), and node if known.
 
-    ``unproven_s``: how long it had been tried before that without doing any work:
-    a try that takes ten minutes to fail is no ten minutes of good conduct.
+    ``unproven_s``: seconds before it without any work; they do not count as time without a fault.
     """
 
     subject: Subject
@@ -114,15 +113,15 @@ class Strike:
 
     @classmethod
     def of(cls, cause: Cause, host: Host, slot: int | None, *, at: float, unproven_s: float = 0.0) -> Strike | None:
-        """The strike that ``cause`` earns; None if nobody is to blame."""
+        """The strike for ``cause``; None if it is no fault."""
         return cls(subject_of(cause, host, slot), cause, at, host.node, unproven_s) if cause.fault else None
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is held against one subject.
+    """Strikes and blocks of one subject.
 
-    ``strikes`` earned it its last ``cooldown``, which ends at ``until``.
+    ``strikes`` led to the last ``cooldown``, which ends at ``until``.
     ``held`` is a block by hand, or a drain: no strikes, ends at ``held_until`` or never.
     """
 
@@ -135,14 +134,14 @@ class Record:
     held_until: float | None = None
     reason: str = ""
     drained: bool = False
-    """The launcher held it, and may let it go where nobody else is left."""
+    """The launcher drained it, and may lift that when no other host is left."""
 
     @property
     def how_held(self) -> str:
         return ("drained" if self.drained else "blocked by hand") + (f": {self.reason}" if self.reason else "")
 
     def strikes_left(self, now: float) -> int:
-        """Strikes that time has not taken back; it counts from the end of the cooldown."""
+        """Strikes that have not decayed; decay starts at the end of the cooldown."""
         if not self.strikes or now <= self.until or self.cooldown <= 0:
             return self.strikes
         return max(0, self.strikes - int((now - self.until) / (DECAY * self.cooldown)))
@@ -172,12 +171,12 @@ class Record:
         strikes = self.strikes_left(now - unproven_s) + 1
         cooldown = cooldown_s(strikes, limits)
         if cooldown >= limits[1]:
-            # Strikes beyond the longest cooldown would only take hours more to be forgiven.
+            # More strikes than the longest cooldown needs would only decay for hours more.
             strikes = next(n for n in range(1, strikes + 1) if cooldown_s(n, limits) >= limits[1])
         return replace(self, strikes=strikes, cooldown=cooldown, until=now + cooldown, cause=cause, forgiven=False)
 
     def taken_back(self) -> Record:
-        """One strike fewer, and free: it was somebody else's fault."""
+        """One strike fewer, and not blocked: another subject is to blame."""
         return replace(self, strikes=max(0, self.strikes - 1), forgiven=True)
 
 
@@ -189,11 +188,11 @@ class Verdict(NamedTuple):
     until: float | None = None
 
 
-FREE: Final = Verdict(False, "nothing is held against it")
+FREE: Final = Verdict(False, "no strikes and no block")
 
 
 class Forgiven(NamedTuple):
-    """``host`` is None if there is nobody to forgive."""
+    """``host`` is None if no host can be forgiven."""
 
     ledger: HealthLedger
     host: Host | None
@@ -212,20 +211,20 @@ class HealthLedger:
     def struck(self, now: float, strike: Strike, limits: tuple[float, float]) -> HealthLedger:
         """The ledger after one more fault; a cause without blame changes nothing.
 
-        Whoever is blocked already is not struck again: several processes that
+        A subject that is blocked already gets no strike: several processes that
         fail together are one failure. Several slots of a host failing within
         :data:`SLOTS_WINDOW_S` are the host's failure, and each slot gets its
-        strike back; one that has been failing on its own all along is no sign of that.
+        strike back; a slot that has failed alone before does not count for that.
         """
         if not strike.cause.fault or self._covered(now, strike):
             return self
         faults = (*(f for f in self.faults if now - f.at <= NODE_WINDOW_S), strike)[-MAX_FAULTS:]
         records = {subject: record for subject, record in self.records.items() if not record.empty(now)}
         subject = strike.subject
-        # This fault does not stand in its subject's record yet; that of any other slot does.
+        # This fault is not in its subject's record yet; those of other slots are.
         known = ((each, record.strikes_left(now)) for each, record in records.items())
-        chronic = {each for each, strikes in known if strikes >= (1 if each == subject else 2)}
-        together = _together(now, [f for f in faults if f.subject not in chronic], subject)
+        failing_alone = {each for each, strikes in known if strikes >= (1 if each == subject else 2)}
+        together = _slots_failing_together(now, [f for f in faults if f.subject not in failing_alone], subject)
         if together:
             for slot in together:
                 if (record := records.get(slot)) is not None:
@@ -240,7 +239,7 @@ class HealthLedger:
         return HealthLedger(MappingProxyType(records), faults)
 
     def forgiven(self, subject: Subject) -> HealthLedger:
-        """Let somebody work before the cooldown is over. Strikes stay, and so does a block by hand."""
+        """End the cooldown of a subject. Strikes stay, and so does a block by hand."""
         record = self.records.get(subject)
         if record is None:
             return self
@@ -263,7 +262,7 @@ class HealthLedger:
         """Whether ``slot`` of ``host`` may work, and why not; the whole host for None.
 
         A host is blocked, too, when every one of its slots is. Of several
-        blocks the one that ends last is told.
+        blocks the one that ends last is returned.
         """
         found = self._verdict(now, host, slot)
         if found.blocked or slot is not None:
@@ -277,7 +276,7 @@ class HealthLedger:
         )
 
     def usable_slots(self, now: float, host: Host) -> tuple[int, ...]:
-        """Numbers of the slots that may work; they keep their numbers whoever is missing."""
+        """Numbers of the slots that may work; slots keep their numbers."""
         if not any(record.blocked(now) for record in self.records.values()):
             return tuple(range(host.slots))
         return tuple(slot for slot in range(host.slots) if not self._verdict(now, host, slot).blocked)
@@ -288,15 +287,15 @@ class HealthLedger:
         return min((end for end in ends if end is not None), default=None)
 
     def subjects(self, host: Host) -> tuple[Subject, ...]:
-        """Everybody on record who bears on a host: itself, its pod, its node, its slots."""
-        return tuple(s for s in self.records if s.bears_on(host, s.slot))
+        """The recorded subjects of a host: itself, its pod, its node, its slots."""
+        return tuple(s for s in self.records if s.concerns(host, s.slot))
 
     def forgive_first(self, now: float, candidates: Iterable[tuple[Host, Commit | None]]) -> Forgiven:
-        """Choose whom to forgive when nobody is left to work.
+        """Choose which host to forgive when no host may work.
 
         ``candidates`` are blocked hosts and the newest commit that each of them
-        holds (None: none). The newest commit goes first, then whoever has the
-        fewest strikes, then whoever would be free soonest, then the order given.
+        holds (None: none). The newest commit goes first, then the fewest strikes,
+        then the block that ends first, then the order given.
         A block by hand is never lifted.
         """
         best: Host | None = None
@@ -310,12 +309,12 @@ class HealthLedger:
             if best_rank is None or rank > best_rank:
                 best, best_rank = host, rank
         if best is None or best_rank is None:
-            return Forgiven(self, None, "whoever is left was blocked by hand")
+            return Forgiven(self, None, "all hosts left are blocked by hand")
         ledger = self
         for subject in self.subjects(best):
             ledger = ledger.forgiven(subject)
         has = "holds the newest commit" if best_rank[0] > (-1, -1, -1) else "has the fewest strikes"
-        return Forgiven(ledger, best, f"everybody is blocked; {best.name} {has}")
+        return Forgiven(ledger, best, f"all hosts are blocked; {best.name} {has}")
 
     # --- inside
 
@@ -324,19 +323,19 @@ class HealthLedger:
 
     def _verdict(self, now: float, host: Host, slot: int | None) -> Verdict:
         mine = [
-            _sentence(now, subject, record)
+            _verdict_of(now, subject, record)
             for subject, record in self.records.items()
-            if record.blocked(now) and subject.bears_on(host, slot) and (slot is not None or subject.kind != "slot")
+            if record.blocked(now) and subject.concerns(host, slot) and (slot is not None or subject.kind != "slot")
         ]
         return max(mine, key=_end, default=FREE)
 
     def _covered(self, now: float, strike: Strike) -> bool:
-        """Whether the blamed are blocked already, by themselves or with their host or node."""
+        """Whether the subject, its host or its node is in a cooldown already."""
         covers = {strike.subject, strike.subject.whole(), Subject("node", strike.node)}
         return any((record := self.records.get(s)) is not None and record.cooling(now) for s in covers)
 
 
-def _sentence(now: float, subject: Subject, record: Record) -> Verdict:
+def _verdict_of(now: float, subject: Subject, record: Record) -> Verdict:
     if record.held_back(now):
         return Verdict(True, f"{subject} is {record.how_held}", record.ends(now))
     count = record.strikes
@@ -350,8 +349,8 @@ def _end(verdict: Verdict) -> float:
     return float("inf") if verdict.until is None else verdict.until
 
 
-def _together(now: float, faults: Iterable[Strike], subject: Subject) -> set[Subject]:
-    """The slots that failed with ``subject``, itself included; nothing if they are too few to blame the host."""
+def _slots_failing_together(now: float, faults: Iterable[Strike], subject: Subject) -> set[Subject]:
+    """The slots that failed with ``subject``, itself included; empty if too few to blame the host."""
     if subject.kind != "slot":
         return set()
     slots = {
@@ -363,7 +362,7 @@ def _together(now: float, faults: Iterable[Strike], subject: Subject) -> set[Sub
 
 
 def _node_faults(faults: Iterable[Strike], node: str) -> int:
-    """Faults that speak against the node; one slot failing again and again is one."""
+    """Faults that count against the node; repeated faults of one slot count once."""
     on_node = [f for f in faults if f.node == node]
     slots = {f.subject for f in on_node if f.subject.kind == "slot"}
     return len(slots) + sum(f.subject.kind != "slot" for f in on_node)

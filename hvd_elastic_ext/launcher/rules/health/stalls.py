@@ -1,9 +1,7 @@
-"""Who stands still though it beats: ``(now, members, limit) → stall with its reason``. Pure.
+"""Processes that make no progress, though they send heartbeats. Pure.
 
-A process beats from a thread of its own, whatever its main thread does. That a
-main thread gets on shows in what it counts: steps, commits, checks and
-``elastic.heartbeat()``. One that waits for the others in a collective does not
-get on either, and is not to blame for it.
+Heartbeats come from their own thread. Progress of the main thread shows in its counts: steps, commits, checks and
+``elastic.heartbeat()``. A process that waits for others in a collective makes no progress either, and is not to blame.
 """
 
 from __future__ import annotations
@@ -27,9 +25,11 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """``lag``: who is waited for, empty if all wait for one another. ``since_s``: for how long the last of them has.
+    """``lag``: members that others wait for; empty if all wait for one another.
 
-    ``finished``: who is waited for in vain, for its training is over.
+    ``since_s``: shortest time without progress.
+
+    ``finished``: members whose training is over and that others still wait for.
     """
 
     lag: tuple[Member, ...]
@@ -40,19 +40,18 @@ class Stall:
 
 
 MOST_NAMED: Final = 8
-"""How many ranks are named at most."""
+"""Most ranks that a reason names."""
 
 
 def stall(now: float, members: Sequence[Member], limit: float, *, idle: bool = True) -> Stall | None:
-    """Say who holds a world up. Without ``idle`` only if somebody waits: all may be in a very long step.
+    """Name the members that stall a world. Without ``idle`` only if one waits: all may be in a long step.
 
-    Somebody who is not waiting has not got on for ``limit`` seconds while
-    somebody waits for it; or nobody has got on, waiting or not. A rank that does
-    something else for long, and says so by ``heartbeat()``, holds nobody up.
+    A stall is a member that does not wait and has made no progress for ``limit`` seconds while another waits for it; or
+    no progress of any member. A rank that calls ``heartbeat()`` in long work stalls nobody.
     """
     late = [member for member in members if now - member.moved_at >= limit]
     lag = tuple(member for member in late if not member.waiting)
-    # They cannot have waited for longer than the others have stood still; nor do they wait if they get on.
+    # A member with recent progress does not wait.
     waiting = sum(member.waiting and now - member.moved_at >= limit / 2 for member in members)
     if not late or (len(late) < len(members) and not (lag and waiting)):
         return None

@@ -1,8 +1,6 @@
-"""Who is slower than the others, for long enough to be worth a word. Pure.
+"""Processes that are slower than the others for many steps. Pure.
 
-Between two synchronous steps everybody waits for the slowest, so the time that
-counts is the one a process spends on its *own* work: what the worker reports as
-``step_s`` has to leave out the waiting in collectives, or all look alike.
+In synchronous training all wait for the slowest, so ``step_s`` must leave out the wait in collectives.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ def stragglers(
     """Name the processes whose last ``sustained`` steps *each* took over ``factor`` times the median, slowest first.
 
     ``step_times`` holds each process's recent steps, newest last. The median is
-    taken over the processes' own medians. With fewer than three of them there
-    is no telling who is slow and who is fast.
+    taken over the processes' own medians. With fewer than three processes
+    nothing can be said.
     """
     typical = {seat: median(times[-sustained:]) for seat, times in step_times.items() if len(times) >= sustained}
     if len(typical) < 3:
@@ -55,7 +53,7 @@ def stragglers(
 
 @dataclass(frozen=True)
 class Watch(Generic[Seat]):
-    """What was said and done about stragglers already, so that each is named once and drained once at most."""
+    """Stragglers that were reported or drained already: each is reported once and drained at most once."""
 
     named: frozenset[Seat] = frozenset()
     drained: frozenset[Seat] = frozenset()
@@ -66,7 +64,7 @@ class Watch(Generic[Seat]):
         """Return ``(next watch, whom to report, whom to drain)``.
 
         One that caught up and falls behind again is reported again, but never
-        drained twice: if leaving out did not help, it would only cost resizes.
+        drained twice: if the first drain did not help, another only costs a resize.
         """
         seats = frozenset(straggler.seat for straggler in found)
         report = [straggler for straggler in found if straggler.seat not in self.named]

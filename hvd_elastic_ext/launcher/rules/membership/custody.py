@@ -1,16 +1,14 @@
 """May a world form, and from which commit? Pure: ``(now, facts, limits) → verdict with its reason``.
 
-Commits lie in the memory of agents, one newest commit for each slot, and outlive the processes that made them. A host
-that may not work (it cools down, is blocked, drained, about to leave or no longer listed) still holds what its memory
-holds. This module is the only place that decides what follows from that:
+Agents keep the newest commit of each slot in memory. It outlives the process that made it. A host that may not work
+(in cooldown, blocked, drained, leaving or not listed) still holds its commits. Only this module decides what follows:
 
-* A world forms only from the newest commit that is known, as long as somebody who holds it can be reached or may come
-  back.
+* A world forms only from the newest known commit, as long as a holder can be reached or may come back.
 * If the holder takes no part in the world, its agent sends the commit to a member's agent.
 * A holder that cannot be reached is waited for, ``commit_wait_s`` at most, unless it is known to be gone.
-* A holder that leaves stays until somebody else holds the commit, or until its deadline.
-* What is on storage counts like a commit that somebody holds.
-* After that the world forms from what is left. The verdict says what is lost, who held it, and why it cannot be had.
+* A holder that leaves stays until another host holds the commit, or until its deadline.
+* A checkpoint counts like a held commit.
+* After that the world forms from the newest commit left. The verdict names the loss, its holders, and the reason.
 """
 
 from __future__ import annotations
@@ -30,9 +28,9 @@ ANY_SLOT: Final = -1
 """Slot of a holding that an earlier launcher noted: it knew the host only."""
 
 LEAST_S: Final = 0.001
-"""However short ``commit_wait_s`` is, what has not been tried has not failed."""
+"""Least time until a source counts as failed, so that each is tried at least once."""
 ASKED_S: Final = 2.0
-"""However short it is, a holder that may end stays so long: until it was asked for its commit, if it is needed."""
+"""Least time that a holder stays, so that it can be asked for its commit."""
 
 
 class Reach(Enum):

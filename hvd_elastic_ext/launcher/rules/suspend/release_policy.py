@@ -19,7 +19,7 @@ from hvd_elastic_ext.launcher.rules.suspend.workloads import Kind, Seen, Workloa
 
 PUBLISHED_S: Final = 60.0
 """How long workers that are all ready may take to be published as hosts: they are probed first, and settle."""
-TIDY_S: Final = 5.0
+DELETE_RETRY_S: Final = 5.0
 """Pause between two looks for workers that are to be deleted."""
 PAUSES_S: Final = (5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0)
 """After the first failure in a row, the second, …, and each from the last on."""
@@ -69,13 +69,13 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
+class SleepProgress:
     """What was done so far in one sleep. ``asked``: for how many workers, None while they are let go; ``since`` when
-    (mono), None before anything was done. ``tidy``: those that were let go are known to be on their way."""
+    (mono), None before anything was done. ``deletions_done``: those that were let go are known to be on their way."""
 
     asked: int | None = None
     since: float | None = None
-    tidy: bool = True
+    deletions_done: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,40 +87,40 @@ class Decision:
     again_at: float | None = None
 
 
-def resting(now: float, night: Night, limits: Limits, *, enough: bool) -> Decision | None:
+def without_look(now: float, progress: SleepProgress, limits: Limits, *, enough: bool) -> Decision | None:
     """Say that there is nothing to do, where that is known without a look at the cluster; else None.
 
     ``enough``: so many hosts are published that the job is about to wake.
     """
     if enough:
         return Decision(Act.WAIT, "enough hosts are published")
-    if night.since is None or not night.tidy:
+    if progress.since is None or not progress.deletions_done:
         return None
-    ends = night.since + (limits.wake_every_s if night.asked is None else limits.wake_timeout_s)
+    ends = progress.since + (limits.wake_every_s if progress.asked is None else limits.wake_timeout_s)
     if now >= ends:
         return None
-    for_what = "the workers have been let go" if night.asked is None else f"{night.asked} workers were asked for"
+    for_what = "the workers have been let go" if progress.asked is None else f"{progress.asked} workers were asked for"
     return Decision(Act.WAIT, for_what, ends)
 
 
-def decide(now: float, night: Night, seen: Seen, limits: Limits) -> Decision:
-    """Say what is to be done about what a look has shown, where :func:`resting` does not know."""
+def decide(now: float, progress: SleepProgress, seen: Seen, limits: Limits) -> Decision:
+    """Say what is to be done about what a look has shown, where :func:`without_look` does not know."""
     kind = limits.job.kind
-    if night.since is None:
+    if progress.since is None:
         return Decision(Act.RELEASE, "the job sleeps")
-    if night.asked is not None:
-        return _while_asked(now, night.asked, night.since, seen, limits)
-    if now < night.since + limits.wake_every_s:
-        return _until_tidy(now, night.since + limits.wake_every_s, seen, limits)
+    if progress.asked is not None:
+        return _while_asked(now, progress.asked, progress.since, seen, limits)
+    if now < progress.since + limits.wake_every_s:
+        return _after_release(now, progress.since + limits.wake_every_s, seen, limits)
     if seen.replicas > kind.fewest:
         return Decision(Act.ADOPT, "somebody else has asked for them")
     return Decision(Act.ASK, f"{limits.wake_every_s:g} s have passed without them")
 
 
-def _until_tidy(now: float, ends: float, seen: Seen, limits: Limits) -> Decision:
+def _after_release(now: float, ends: float, seen: Seen, limits: Limits) -> Decision:
     left = to_delete(limits.job, seen)
     if left:
-        return Decision(Act.DELETE, f"{len(left)} workers are still there", min(now + TIDY_S, ends))
+        return Decision(Act.DELETE, f"{len(left)} workers are still there", min(now + DELETE_RETRY_S, ends))
     return Decision(Act.WAIT, "the workers have been let go", ends)
 
 

@@ -10,10 +10,10 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 
-AGAIN_S: Final = 30.0
+FIRST_SETTLE_S: Final = 30.0
 """How long hosts have to stay that have just woken a job in vain; each further time twice as long, up to
-:data:`AGAIN_MOST_S`."""
-AGAIN_MOST_S: Final = 300.0
+:data:`MAX_SETTLE_S`."""
+MAX_SETTLE_S: Final = 300.0
 
 
 class Act(Enum):
@@ -25,7 +25,7 @@ class Act(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
+class SleepFacts:
     """What is known of one sleep. ``since``: when it began (mono). ``told``: why it is to end, if it is.
 
     ``slots`` may work now; ``enough_since``: since when that has been enough (mono); ``next_release``: when a block
@@ -40,7 +40,7 @@ class Night:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Decision:
     """A decision. ``again_at``: when time alone may change it (mono)."""
 
     act: Act
@@ -55,21 +55,23 @@ def slots_there(now: float, hosts: HostSet, ledger: HealthLedger) -> int:
 
 def settle_s(usual_s: float, in_vain: int) -> float:
     """How long enough slots have to stay, when hosts that are still there have woken the job so often ``in_vain``."""
-    return max(usual_s, min(AGAIN_MOST_S, AGAIN_S * 2 ** (in_vain - 1))) if in_vain else usual_s
+    return max(usual_s, min(MAX_SETTLE_S, FIRST_SETTLE_S * 2 ** (in_vain - 1))) if in_vain else usual_s
 
 
-def decide(now: float, night: Night, limits: Limits, max_wait_s: float | None) -> Rest:
+def decide(now: float, facts: SleepFacts, limits: Limits, max_wait_s: float | None) -> Decision:
     """Say what a sleeping job does. It wakes for as many slots as it needs to go on, once they have stayed a while."""
-    if night.told is not None:
-        return Rest(Act.END, night.told)
-    ends = None if max_wait_s is None else night.since + max_wait_s
-    if limits.size(night.slots, begun=True):
-        since = now if night.enough_since is None else night.enough_since
-        there = f"slots usable: {night.slots}, needed: {limits.least}"
+    if facts.told is not None:
+        return Decision(Act.END, facts.told)
+    ends = None if max_wait_s is None else facts.since + max_wait_s
+    if limits.size(facts.slots, begun=True):
+        since = now if facts.enough_since is None else facts.enough_since
+        there = f"slots usable: {facts.slots}, needed: {limits.least}"
         if now >= since + limits.settle_s:
-            return Rest(Act.WAKE, there)
-        return Rest(Act.SLEEP_ON, there, since + limits.settle_s)
+            return Decision(Act.WAKE, there)
+        return Decision(Act.SLEEP_ON, there, since + limits.settle_s)
     if ends is not None and now >= ends:
-        return Rest(Act.END, f"slots needed: {limits.least}; in --max-wait-time {max_wait_s:g} s they never were there")
-    times = [at for at in (ends, night.next_release) if at is not None and at > now]
-    return Rest(Act.SLEEP_ON, f"slots usable: {night.slots}, needed: {limits.least}", min(times, default=None))
+        return Decision(
+            Act.END, f"slots needed: {limits.least}; in --max-wait-time {max_wait_s:g} s they never were there"
+        )
+    times = [at for at in (ends, facts.next_release) if at is not None and at > now]
+    return Decision(Act.SLEEP_ON, f"slots usable: {facts.slots}, needed: {limits.least}", min(times, default=None))

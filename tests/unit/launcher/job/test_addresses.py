@@ -12,7 +12,7 @@ from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.agents.server import Control
 from hvd_elastic_ext.launcher.job import addresses as module
-from hvd_elastic_ext.launcher.job.addresses import LOOPBACK, Reach, Way, there, way_to
+from hvd_elastic_ext.launcher.job.addresses import LOOPBACK, Addresses, Route, route_to, there
 from hvd_elastic_ext.launcher.state.roster import Agent
 
 ELSEWHERE = "127.0.0.77"
@@ -20,11 +20,11 @@ ELSEWHERE = "127.0.0.77"
 FACTS = {"interfaces": {"lo": LOOPBACK, "eth0": ELSEWHERE}, "via": "lo"}
 
 
-def play(act: Callable[[Control, Reach], Awaitable[None]], *, given: Sequence[str] = ()) -> None:
+def play(act: Callable[[Control, Addresses], Awaitable[None]], *, given: Sequence[str] = ()) -> None:
     async def run() -> None:
         control = Control("job", bytes(32), incarnation=1, on_event=lambda event: None)
         try:
-            await act(control, Reach(control, given=given, rsh=None, versions={}))
+            await act(control, Addresses(control, given=given, rsh=None, versions={}))
         finally:
             await control.stop()
 
@@ -35,10 +35,10 @@ def play(act: Callable[[Control, Reach], Awaitable[None]], *, given: Sequence[st
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hosts called far… are reached through another interface."""
 
-    def way(host: str, *, given: Sequence[str] = (), local: bool = False) -> Way:
-        return Way("eth0", ELSEWHERE) if host.startswith("far") else way_to(host, given=given, local=local)
+    def way(host: str, *, given: Sequence[str] = (), local: bool = False) -> Route:
+        return Route("eth0", ELSEWHERE) if host.startswith("far") else route_to(host, given=given, local=local)
 
-    monkeypatch.setattr(module, "way_to", way)
+    monkeypatch.setattr(module, "route_to", way)
 
 
 async def listens(address: str, port: int) -> bool:
@@ -52,7 +52,7 @@ async def listens(address: str, port: int) -> bool:
 
 
 def test_the_port_is_opened_to_others_when_the_first_of_them_is_started_and_to_nobody_else(elsewhere: None) -> None:
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         await reach.begin("localhost")
         address, port = await reach.address("localhost")
         assert address == LOOPBACK
@@ -67,7 +67,7 @@ def test_the_port_is_opened_to_others_when_the_first_of_them_is_started_and_to_n
 
 
 def test_a_port_that_is_taken_elsewhere_becomes_another_one_there(elsewhere: None) -> None:
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         await reach.begin("localhost")
         _, port = await reach.address("localhost")
         with socket.create_server((ELSEWHERE, port)):
@@ -80,7 +80,7 @@ def test_a_port_that_is_taken_elsewhere_becomes_another_one_there(elsewhere: Non
 
 
 def test_an_address_that_is_gone_is_an_error_of_that_host(elsewhere: None) -> None:
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         await reach.begin("localhost")
         with pytest.raises(OSError, match=r"."):
             control.listen("192.0.2.1")
@@ -89,7 +89,7 @@ def test_an_address_that_is_gone_is_an_error_of_that_host(elsewhere: None) -> No
 
 
 def test_local_processes_use_another_interface_while_there_are_hosts_elsewhere(elsewhere: None) -> None:
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         await reach.begin("localhost")
         await reach.address("localhost")
         assert not reach.see(["localhost"])
@@ -106,7 +106,7 @@ def test_local_processes_use_another_interface_while_there_are_hosts_elsewhere(e
 
 
 def test_an_interface_outwards_stays_while_somebody_is_reached_through_it(elsewhere: None) -> None:
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         for host in ("localhost", "far", "farther"):
             await (reach.begin if host == "localhost" else reach.address)(host)
         assert reach.see(["localhost", "farther"])
@@ -120,7 +120,7 @@ def test_an_interface_outwards_stays_while_somebody_is_reached_through_it(elsewh
 def test_a_host_that_was_tried_and_has_not_come_changes_nothing_for_this_machine(elsewhere: None) -> None:
     here = {"hostname": "me", "addresses": ["127.0.1.1"], **FACTS}
 
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         await reach.begin("far")  # the first of the list is tried first
         await reach.address("far")
         await reach.address("localhost")
@@ -135,7 +135,7 @@ def test_this_machines_name_may_lead_to_loopback_until_there_are_others(elsewher
     here = {"hostname": "me", "addresses": ["127.0.1.1"]}
     other = {"hostname": "far", "addresses": ["10.0.0.2"]}
 
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         await reach.begin("localhost")
         await reach.address("localhost")
         assert reach.unfit("localhost", {"localhost": here}) is None
@@ -161,7 +161,7 @@ def test_who_is_there_has_come_and_was_not_told_to_go() -> None:
 
 
 def test_an_interface_that_was_named_and_is_not_there_is_one_line() -> None:
-    async def act(control: Control, reach: Reach) -> None:
+    async def act(control: Control, reach: Addresses) -> None:
         with pytest.raises(JobFailed, match=r"nic9 has no IPv4 address here.*lo"):
             await reach.begin("localhost")
 
@@ -169,5 +169,5 @@ def test_an_interface_that_was_named_and_is_not_there_is_one_line() -> None:
 
 
 def test_the_way_to_a_loopback_name_or_to_any_name_under_rsh_local_is_loopback() -> None:
-    assert way_to("127.0.0.5") == ("lo", LOOPBACK)
-    assert way_to("no-such-host.invalid", local=True) == ("lo", LOOPBACK)
+    assert route_to("127.0.0.5") == ("lo", LOOPBACK)
+    assert route_to("no-such-host.invalid", local=True) == ("lo", LOOPBACK)

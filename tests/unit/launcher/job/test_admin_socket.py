@@ -19,7 +19,7 @@ import pytest
 from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.launcher.cli import hosts
 from hvd_elastic_ext.launcher.job import admin_socket as desks
-from hvd_elastic_ext.launcher.job.admin_socket import MAX_CLIENTS, MAX_LINE, Desk, ask, short_name
+from hvd_elastic_ext.launcher.job.admin_socket import MAX_CLIENTS, MAX_LINE, AdminSocket, ask, short_name
 from hvd_elastic_ext.launcher.job.state_folder import StateDir
 
 
@@ -45,12 +45,12 @@ def test_a_request_is_answered_and_the_socket_is_for_its_user_alone(tmp_path: Pa
     path = tmp_path / "control.sock"
 
     async def story() -> None:
-        desk = Desk(path, echo)
-        assert await desk.start()
+        admin = AdminSocket(path, echo)
+        assert await admin.start()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert await asyncio.to_thread(ask, path, {"do": "list"}) == {"asked": {"do": "list"}}
-        await desk.stop()
-        await desk.stop()
+        await admin.stop()
+        await admin.stop()
         assert not path.exists()
 
     asyncio.run(story())
@@ -58,14 +58,14 @@ def test_a_request_is_answered_and_the_socket_is_for_its_user_alone(tmp_path: Pa
 
 def test_an_error_of_the_handler_is_answered_and_the_desk_goes_on(tmp_path: Path) -> None:
     async def story() -> None:
-        desk = Desk(tmp_path / "s", echo)
-        await desk.start()
+        admin = AdminSocket(tmp_path / "s", echo)
+        await admin.start()
         answers = await raw(tmp_path / "s", b'{"wrong":1}\n{"right":2}\n')
         assert [json.loads(line) for line in answers] == [
             {"error": "that is wrong; write it right"},
             {"asked": {"right": 2}},
         ]
-        await desk.stop()
+        await admin.stop()
 
     asyncio.run(story())
 
@@ -73,12 +73,12 @@ def test_an_error_of_the_handler_is_answered_and_the_desk_goes_on(tmp_path: Path
 @pytest.mark.parametrize("line", [b"no json\n", b"[1]\n", b"\xff\xfe\n", b"[" * 60_000 + b"\n", b"x" * (2 * MAX_LINE)])
 def test_what_is_no_request_gets_one_line_and_harms_nobody(tmp_path: Path, line: bytes) -> None:
     async def story() -> None:
-        desk = Desk(tmp_path / "s", echo)
-        await desk.start()
+        admin = AdminSocket(tmp_path / "s", echo)
+        await admin.start()
         (answer,) = await raw(tmp_path / "s", line)
         assert "one JSON object on one line" in json.loads(answer)["error"]
         assert await raw(tmp_path / "s", b'{"a":1}\n') == [b'{"asked": {"a": 1}}']
-        await desk.stop()
+        await admin.stop()
 
     asyncio.run(story())
 
@@ -87,21 +87,21 @@ def test_a_client_that_says_nothing_is_hung_up_on(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(desks, "IDLE_S", 0.05)
 
     async def story() -> None:
-        desk = Desk(tmp_path / "s", echo)
-        await desk.start()
+        admin = AdminSocket(tmp_path / "s", echo)
+        await admin.start()
         with short_name(tmp_path / "s") as name:
             reader, writer = await asyncio.open_unix_connection(name)
         assert await asyncio.wait_for(reader.read(), 10) == b""
         writer.close()
-        await desk.stop()
+        await admin.stop()
 
     asyncio.run(story())
 
 
 def test_more_clients_than_there_is_room_for_are_turned_away(tmp_path: Path) -> None:
     async def story() -> None:
-        desk = Desk(tmp_path / "s", echo)
-        await desk.start()
+        admin = AdminSocket(tmp_path / "s", echo)
+        await admin.start()
         idle = []
         for _ in range(MAX_CLIENTS):
             with short_name(tmp_path / "s") as name:
@@ -113,20 +113,20 @@ def test_more_clients_than_there_is_room_for_are_turned_away(tmp_path: Path) -> 
         for writer in idle:
             writer.close()
             await writer.wait_closed()
-        await desk.stop()
+        await admin.stop()
 
     asyncio.run(story())
 
 
 def test_stopping_hangs_up_on_whoever_is_connected(tmp_path: Path) -> None:
     async def story() -> None:
-        desk = Desk(tmp_path / "s", echo)
-        await desk.start()
+        admin = AdminSocket(tmp_path / "s", echo)
+        await admin.start()
         with short_name(tmp_path / "s") as name:
             reader, writer = await asyncio.open_unix_connection(name)
         writer.write(b"{}\n")
         assert await reader.readline()
-        await asyncio.wait_for(desk.stop(), 10)
+        await asyncio.wait_for(admin.stop(), 10)
         assert await asyncio.wait_for(reader.read(), 10) == b""
         writer.close()
 
@@ -143,10 +143,10 @@ def test_the_socket_that_a_killed_launcher_left_is_replaced(tmp_path: Path) -> N
         ask(path, {})
 
     async def story() -> None:
-        desk = Desk(path, echo)
-        assert await desk.start()
+        admin = AdminSocket(path, echo)
+        assert await admin.start()
         assert await asyncio.to_thread(ask, path, {"a": 1}) == {"asked": {"a": 1}}
-        await desk.stop()
+        await admin.stop()
 
     asyncio.run(story())
 
@@ -155,7 +155,7 @@ def test_an_older_launcher_that_stops_leaves_the_newer_ones_socket_alone(tmp_pat
     path = tmp_path / "s"
 
     async def story() -> None:
-        older, newer = Desk(path, lambda _: {"i": "older"}), Desk(path, lambda _: {"i": "newer"})
+        older, newer = AdminSocket(path, lambda _: {"i": "older"}), AdminSocket(path, lambda _: {"i": "newer"})
         await older.start()
         await newer.start()
         await older.stop()
@@ -170,18 +170,18 @@ def test_a_folder_too_deep_for_a_socket_address_will_do(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
 
     async def story() -> None:
-        desk = Desk(deep / "control.sock", echo)
-        assert await desk.start()
+        admin = AdminSocket(deep / "control.sock", echo)
+        assert await admin.start()
         assert await asyncio.to_thread(ask, deep / "control.sock", {}) == {"asked": {}}
-        await desk.stop()
+        await admin.stop()
 
     asyncio.run(story())
 
 
 def test_a_launcher_that_cannot_listen_says_so_and_goes_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    desk = Desk(tmp_path / "missing" / "s", echo)
-    assert asyncio.run(desk.start()) is False
-    asyncio.run(desk.stop())
+    admin = AdminSocket(tmp_path / "missing" / "s", echo)
+    assert asyncio.run(admin.start()) is False
+    asyncio.run(admin.stop())
     assert "cannot listen" in caplog.text
     assert "hvd-elastic hosts" in caplog.text
 
@@ -201,12 +201,12 @@ def test_a_launcher_that_has_just_begun_is_asked_as_soon_as_it_listens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def story() -> None:
-        loop, desk = asyncio.get_running_loop(), Desk(folder.socket, echo)
+        loop, admin = asyncio.get_running_loop(), AdminSocket(folder.socket, echo)
         monkeypatch.setattr(
-            hosts.time, "sleep", lambda _: asyncio.run_coroutine_threadsafe(desk.start(), loop).result()
+            hosts.time, "sleep", lambda _: asyncio.run_coroutine_threadsafe(admin.start(), loop).result()
         )
         assert await asyncio.to_thread(hosts._ask, folder.path, {"do": "list"}) == {"asked": {"do": "list"}}
-        await desk.stop()
+        await admin.stop()
 
     with StateDir(tmp_path / "state") as folder:
         asyncio.run(story())

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.io import writer_thread
 from hvd_elastic_ext.launcher.job.console import Console
-from hvd_elastic_ext.launcher.job.output import LONGEST_LINE, Assembler, Log, Outlets, Output
+from hvd_elastic_ext.launcher.job.output import LONGEST_LINE, LineAssembler, Log, Outlets, Output
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from tests.support.waiting import wait_until
 
@@ -115,24 +115,24 @@ def test_letters_that_a_terminal_does_not_know_raise_nothing(caplog: pytest.LogC
 def test_lines_come_out_whole_however_they_were_cut(texts: list[str], size: int) -> None:
     data = "".join(f"{text}\n" for text in texts).encode()
     pieces = [data[at : at + size].decode("utf-8", "surrogateescape") for at in range(0, len(data), size)]
-    assembler = Assembler()
+    assembler = LineAssembler()
     assert [line for piece in pieces for line in assembler.feed(piece)] == [f"{text}\n" for text in texts]
     assert assembler.flush() == []
 
 
 def test_a_line_that_never_ended_is_ended_at_the_end() -> None:
-    assembler = Assembler()
+    assembler = LineAssembler()
     assert assembler.feed("one\nprompt> ") == ["one\n"]
     assert assembler.flush() == ["prompt> \n"]
     assert assembler.flush() == []
 
 
 def test_a_progress_bar_without_line_ends_is_one_line() -> None:
-    assert Assembler().feed("10%\r20%\r30%\n") == ["10%\r20%\r30%\n"]
+    assert LineAssembler().feed("10%\r20%\r30%\n") == ["10%\r20%\r30%\n"]
 
 
 def test_a_line_without_end_does_not_fill_memory() -> None:
-    assembler = Assembler()
+    assembler = LineAssembler()
     lines = [line for _ in range(3 * LONGEST_LINE // 65536) for line in assembler.feed("x" * 65536)]
     lines += assembler.flush()
     assert len(lines) in (3, 4)
@@ -140,7 +140,7 @@ def test_a_line_without_end_does_not_fill_memory() -> None:
 
 
 def test_bytes_that_are_no_text_are_shown_as_such() -> None:
-    assert Assembler().feed("caf\udce9\n") == ["caf\ufffd\n"]
+    assert LineAssembler().feed("caf\udce9\n") == ["caf\ufffd\n"]
 
 
 def test_where_no_file_can_be_made_the_terminal_still_shows_everything_and_that_is_said_once(

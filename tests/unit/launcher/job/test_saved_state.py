@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hvd_elastic_ext.launcher.job import saved_state, state_folder
-from hvd_elastic_ext.launcher.job.saved_state import Saving
+from hvd_elastic_ext.launcher.job.saved_state import StateWriter
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
 
 SECONDS = 60
@@ -57,7 +57,7 @@ def state(generation: int) -> Saved:
 def test_what_changes_while_the_disk_is_slow_is_written_next_and_the_newest_of_it_only(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Saving(disk.save) as saved:
+    with StateWriter(disk.save) as saved:
         saved.soon(state(1))
         assert disk.stands.wait(SECONDS)
         for generation in (2, 3, 4):
@@ -72,7 +72,7 @@ def test_of_states_that_come_by_the_hundred_none_fails_and_the_last_one_stays(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     disk.goes.set()
-    with Saving(disk.save) as saved:
+    with StateWriter(disk.save) as saved:
         for generation in range(1, 401):
             saved.soon(state(generation))
             if generation % 20 == 0:
@@ -86,7 +86,7 @@ def test_of_states_that_come_by_the_hundred_none_fails_and_the_last_one_stays(
 
 
 def test_who_leaves_waits_for_the_state_that_is_being_written_and_for_the_last_one(disk: Disk) -> None:
-    with Saving(disk.save) as saved:
+    with StateWriter(disk.save) as saved:
         saved.soon(state(1))
         assert disk.stands.wait(SECONDS)
         saved.soon(Saved(1, 2, None, {"finished": True}))
@@ -97,8 +97,8 @@ def test_who_leaves_waits_for_the_state_that_is_being_written_and_for_the_last_o
 def test_a_disk_that_hangs_costs_one_thread_and_keeps_nobody_from_leaving(
     disk: Disk, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(saved_state, "LAST_S", 0.05)
-    with Saving(disk.save) as saved:
+    monkeypatch.setattr(saved_state, "CLOSE_S", 0.05)
+    with StateWriter(disk.save) as saved:
         before = threading.active_count()
         for generation in range(100):
             saved.soon(state(generation))
@@ -112,7 +112,7 @@ def test_a_disk_that_hangs_costs_one_thread_and_keeps_nobody_from_leaving(
 def test_a_defect_is_logged_and_the_next_state_written(disk: Disk, caplog: pytest.LogCaptureFixture) -> None:
     disk.goes.set()
     for broken in (Saved(1, 1, None, {"not": object()}), state(2)):
-        with Saving(disk.save) as saved:
+        with StateWriter(disk.save) as saved:
             saved.soon(broken)
     (said,) = caplog.records
     assert said.levelno == logging.ERROR

@@ -159,7 +159,7 @@ def test_no_damaged_byte_and_no_cut_is_ever_taken_for_a_state(folder: Path, capl
 
 
 def test_a_second_launcher_gets_one_line_that_names_the_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_folder, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(state_folder, "LOCK_WAIT_S", 0.0)
     assert holder(folder) is None
     with StateDir(folder) as first:
         assert holder(folder) == f"pid {os.getpid()} on host {os.uname().nodename}"

@@ -14,9 +14,9 @@ import pytest
 from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.rules.suspend.release_policy import PUBLISHED_S, TIDY_S, Limits
+from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, PUBLISHED_S, Limits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, told, workload
-from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, Note, Notebook, Releases
+from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, Releases, WorkersNote
 
 SECONDS = 60
 HOSTS = HostSet.of({"w-0": 4})
@@ -78,7 +78,7 @@ class Story:
             cluster,
             Limits(job, EVERY, TIMEOUT, suspends),
             Need(start=12, least=8, per_host=per_host),
-            Notebook(folder),
+            NoteFile(folder),
             record=lambda event, **fields: self.journal.append((event, fields)),
             clock=self.clock,
         )
@@ -175,11 +175,11 @@ def test_workers_that_their_operator_leaves_are_deleted(tmp_path: Path) -> None:
         cluster.left = (
             Pod("w-1", "u-9", False, False),
         )  # made in the very moment by an operator that did not know yet
-        await story.later(TIDY_S)
-        await story.later(TIDY_S)
+        await story.later(DELETE_RETRY_S)
+        await story.later(DELETE_RETRY_S)
         assert cluster.told == [0, ["w-0", "w-1"], ["w-1"]]
         looks = cluster.looks
-        await story.later(TIDY_S)
+        await story.later(DELETE_RETRY_S)
         assert cluster.looks == looks
 
     play(act)
@@ -331,7 +331,7 @@ def test_the_next_launcher_has_back_what_the_last_one_let_go(tmp_path: Path, ann
             (tmp_path / FILE).unlink()  # another pod: its folder is empty
         await Story(tmp_path, cluster, MPI if annotated else SET).began()
         assert (cluster.replicas, cluster.before) == (5, None)
-        assert Notebook(tmp_path).read().before is None
+        assert NoteFile(tmp_path).read().before is None
 
     play(act)
 
@@ -383,7 +383,7 @@ def test_a_note_about_another_job_of_the_same_name_does_not_count(tmp_path: Path
         await Story(tmp_path, first, MPI).asleep()
         await Story(tmp_path, second, MPI).began()  # it was deleted and made anew, with 1
         assert second.told == []
-        assert Notebook(tmp_path).read().before is None
+        assert NoteFile(tmp_path).read().before is None
 
     play(act)
 
@@ -530,14 +530,14 @@ def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> None:
 )
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     (tmp_path / FILE).write_text(text)
-    assert Notebook(tmp_path).read() == Note()
+    assert NoteFile(tmp_path).read() == WorkersNote()
 
 
 def test_a_note_that_cannot_be_written_costs_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Notebook(tmp_path / "nowhere").write(Note(5, 0, (4,)))
+    NoteFile(tmp_path / "nowhere").write(WorkersNote(5, 0, (4,)))
     assert "cannot be written" in caplog.text
-    Notebook(tmp_path).write(Note(5, 0, (4,)))
-    assert Notebook(tmp_path).read() == Note(5, 0, (4,))
+    NoteFile(tmp_path).write(WorkersNote(5, 0, (4,)))
+    assert NoteFile(tmp_path).read() == WorkersNote(5, 0, (4,))
     assert json.loads((tmp_path / FILE).read_text()) == {"before": 5, "told": 0, "slots": [4]}
 
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from hvd_elastic_ext.launcher.rules.checkpoints.failure_rate import EVERY_S, MEMORY, Failures, Rate
 from hvd_elastic_ext.launcher.rules.checkpoints.interval import (
     BOUNDS,
-    DEAR,
     LATEST,
-    LOST_S,
-    STICK,
+    MAX_LOST_S,
+    MAX_SHARE,
+    TOLERANCE,
     UNMEASURED,
     Bounds,
     Seal,
@@ -117,10 +117,10 @@ def test_before_anything_is_measured_the_first_seal_comes_soon() -> None:
 
 def test_a_choice_stands_while_the_best_is_close_to_it_and_is_said_once() -> None:
     first = checkpoint_interval([Seal(1.0, 3.0)], HOUR)
-    near = first.seconds * (STICK - 0.01)
-    assert checkpoint_interval([Seal(1.0 * (STICK - 0.01) ** 2, 3.0)], HOUR, before=first) is first
-    assert checkpoint_interval([Seal(1.0 / (STICK - 0.01) ** 2, 3.0)], HOUR, before=first) is first
-    moved = checkpoint_interval([Seal(1.0 * (STICK + 0.05) ** 2, 3.0)], HOUR, before=first)
+    near = first.seconds * (TOLERANCE - 0.01)
+    assert checkpoint_interval([Seal(1.0 * (TOLERANCE - 0.01) ** 2, 3.0)], HOUR, before=first) is first
+    assert checkpoint_interval([Seal(1.0 / (TOLERANCE - 0.01) ** 2, 3.0)], HOUR, before=first) is first
+    moved = checkpoint_interval([Seal(1.0 * (TOLERANCE + 0.05) ** 2, 3.0)], HOUR, before=first)
     assert moved.seconds > near
 
 
@@ -171,13 +171,13 @@ def test_dearer_commits_are_never_done_more_often(commit: float, step: float, ra
 @given(SECONDS, STEPS, RATES)
 def test_what_lies_between_two_commits_is_bounded(commit: float, step: float, rate: Rate) -> None:
     thinning = commit_every([commit], step, rate)
-    assert thinning.steps == 1 or thinning.steps * step <= max(LOST_S, commit / DEAR) * A_BIT
+    assert thinning.steps == 1 or thinning.steps * step <= max(MAX_LOST_S, commit / MAX_SHARE) * A_BIT
 
 
 @given(SECONDS, STEPS)
 def test_where_failures_are_rare_commits_take_little_of_the_time(commit: float, step: float) -> None:
     thinning = commit_every([commit], step, Rate(1e-12))
-    assert commit / (thinning.steps * step) <= DEAR * (1 + step / LOST_S) * A_BIT
+    assert commit / (thinning.steps * step) <= MAX_SHARE * (1 + step / MAX_LOST_S) * A_BIT
 
 
 def test_commits_that_cost_next_to_nothing_are_all_done() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import Mark, Slowing, slowed
+from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import SlowdownMeter, StepAt, slowed
 
 
 @pytest.mark.parametrize(
@@ -23,14 +23,14 @@ from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import Mark, Slowing, s
 def test_steps_are_compared_over_times_that_are_long_enough(
     before: tuple[float, int], meanwhile: tuple[float, int], expected: float | None
 ) -> None:
-    since, begun = Mark(0.0, 7), Mark(before[0], 7 + before[1])
-    end = Mark(begun.at + meanwhile[0], begun.step + meanwhile[1])
+    since, begun = StepAt(0.0, 7), StepAt(before[0], 7 + before[1])
+    end = StepAt(begun.at + meanwhile[0], begun.step + meanwhile[1])
     found = slowed((since, begun), (begun, end))
     assert found == (None if expected is None else pytest.approx(expected))
 
 
 def test_each_is_compared_with_the_time_since_the_one_before() -> None:
-    slowing = Slowing()
+    slowing = SlowdownMeter()
     for now in (0.0, 50.0):
         slowing.trains(now, int(now))
     slowing.begins(100.0, 100)
@@ -41,7 +41,7 @@ def test_each_is_compared_with_the_time_since_the_one_before() -> None:
 
 
 def test_what_was_broken_off_is_no_measure() -> None:
-    slowing = Slowing()
+    slowing = SlowdownMeter()
     slowing.trains(0.0, 0)
     slowing.begins(100.0, 100)
     slowing.breaks()

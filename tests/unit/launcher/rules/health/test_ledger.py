@@ -139,7 +139,7 @@ def test_faults_of_a_node_long_ago_do_not_count() -> None:
 @pytest.mark.parametrize("cause", [Cause.DRAINED, Cause.EVICTED, Cause.PREEMPTED, Cause.TOLD, Cause.PEER_LOST])
 def test_leaving_is_not_failing(cause: Cause) -> None:
     assert Strike.of(cause, EIGHT, 0, at=0.0) is None
-    with pytest.raises(ValueError, match="nobody is to blame"):
+    with pytest.raises(ValueError, match="is no fault"):
         subject_of(cause, EIGHT, 0)
     strike = Strike(Subject("pod", "w-1", "u1"), cause, 0.0)
     assert HealthLedger().struck(0.0, strike, LIMITS) == HealthLedger()
@@ -240,7 +240,7 @@ def test_the_holder_of_the_newest_commit_is_forgiven_first_and_its_strikes_stay(
     ledger = faults(*((0.0, Cause.UNREACHABLE, host, None) for host in (a, b, c)))
     after, host, reason = ledger.forgive_first(1.0, [(a, (1, 2, 30)), (b, (1, 3, 4)), (c, None)])
     assert host == b
-    assert reason == "everybody is blocked; b holds the newest commit"
+    assert reason == "all hosts are blocked; b holds the newest commit"
     assert [after.blocked(1.0, h).blocked for h in (a, b, c)] == [True, False, True]
     again = faults((2.0, Cause.UNREACHABLE, b, None), ledger=after)
     assert again.blocked(2.0, b).until == 22.0
@@ -255,7 +255,11 @@ def test_without_commits_the_one_with_the_fewest_strikes_is_forgiven() -> None:
 
 def test_a_block_by_hand_is_never_lifted_by_the_launcher() -> None:
     ledger = HealthLedger().block(Subject("host", "a"), None, "")
-    assert ledger.forgive_first(0.0, [(PLAIN, (1, 1, 1))]) == (ledger, None, "whoever is left was blocked by hand")
+    assert ledger.forgive_first(0.0, [(PLAIN, (1, 1, 1))]) == (
+        ledger,
+        None,
+        "all hosts left are blocked by hand",
+    )
     assert ledger.forgiven(Subject("host", "a")).blocked(0.0, PLAIN).blocked
 
 

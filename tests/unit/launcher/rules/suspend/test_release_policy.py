@@ -10,16 +10,16 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.options.settings import RunSettings, Sources
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import (
+    DELETE_RETRY_S,
     PUBLISHED_S,
-    TIDY_S,
     Act,
     Limits,
-    Night,
+    SleepProgress,
     decide,
     limits_of,
     pause_s,
-    resting,
     restored,
+    without_look,
     workers_for,
 )
 from hvd_elastic_ext.launcher.rules.suspend.workloads import KINDS, Pod, Seen, workload
@@ -34,59 +34,62 @@ def seen(replicas: int, *, ready: int = 0, waiting: int = 0) -> Seen:
 
 
 def test_workers_are_let_go_once_the_job_sleeps() -> None:
-    assert resting(100.0, Night(), LIMITS, enough=False) is None
-    assert decide(100.0, Night(), seen(4, ready=1), LIMITS).act is Act.RELEASE
+    assert without_look(100.0, SleepProgress(), LIMITS, enough=False) is None
+    assert decide(100.0, SleepProgress(), seen(4, ready=1), LIMITS).act is Act.RELEASE
 
 
 def test_then_they_stay_away_for_a_while() -> None:
-    rest = resting(399.9, Night(since=100.0), LIMITS, enough=False)
+    rest = without_look(399.9, SleepProgress(since=100.0), LIMITS, enough=False)
     assert rest is not None
     assert (rest.act, rest.again_at) == (Act.WAIT, 400.0)
 
 
 def test_and_are_asked_for_when_that_has_passed() -> None:
-    assert resting(400.0, Night(since=100.0), LIMITS, enough=False) is None
-    assert decide(400.0, Night(since=100.0), seen(0), LIMITS).act is Act.ASK
+    assert without_look(400.0, SleepProgress(since=100.0), LIMITS, enough=False) is None
+    assert decide(400.0, SleepProgress(since=100.0), seen(0), LIMITS).act is Act.ASK
 
 
 def test_who_asks_for_workers_by_hand_gets_them_and_the_same_time() -> None:
-    assert decide(400.0, Night(since=100.0), seen(3, waiting=3), LIMITS).act is Act.ADOPT
+    assert decide(400.0, SleepProgress(since=100.0), seen(3, waiting=3), LIMITS).act is Act.ADOPT
 
 
 def test_they_have_their_time_to_be_ready() -> None:
-    rest = resting(1099.9, Night(4, 500.0), LIMITS, enough=False)
+    rest = without_look(1099.9, SleepProgress(4, 500.0), LIMITS, enough=False)
     assert rest is not None
     assert (rest.act, rest.again_at) == (Act.WAIT, 1100.0)
 
 
 def test_those_that_are_not_all_ready_by_then_are_let_go_again() -> None:
-    decided = decide(1100.0, Night(4, 500.0), seen(4, ready=3, waiting=1), LIMITS)
+    decided = decide(1100.0, SleepProgress(4, 500.0), seen(4, ready=3, waiting=1), LIMITS)
     assert decided.act is Act.RELEASE
     assert decided.reason == "3 of 4 workers are ready 600 s after they were asked for"
 
 
 def test_those_that_are_all_ready_have_time_to_be_published() -> None:
-    night, there = Night(4, 500.0), seen(4, ready=4)
-    decided = decide(1100.0, night, there, LIMITS)
+    progress, there = SleepProgress(4, 500.0), seen(4, ready=4)
+    decided = decide(1100.0, progress, there, LIMITS)
     assert (decided.act, decided.again_at) == (Act.WAIT, 1100.0 + PUBLISHED_S)
-    assert decide(1100.0 + PUBLISHED_S, night, there, LIMITS).act is Act.RELEASE
+    assert decide(1100.0 + PUBLISHED_S, progress, there, LIMITS).act is Act.RELEASE
 
 
-@pytest.mark.parametrize("night", [Night(), Night(since=0.0), Night(4, 0.0), Night(since=0.0, tidy=False)])
-def test_nobody_is_let_go_or_asked_for_while_the_job_is_about_to_wake(night: Night) -> None:
-    rest = resting(1e6, night, LIMITS, enough=True)
+@pytest.mark.parametrize(
+    "progress",
+    [SleepProgress(), SleepProgress(since=0.0), SleepProgress(4, 0.0), SleepProgress(since=0.0, deletions_done=False)],
+)
+def test_nobody_is_let_go_or_asked_for_while_the_job_is_about_to_wake(progress: SleepProgress) -> None:
+    rest = without_look(1e6, progress, LIMITS, enough=True)
     assert rest is not None
     assert (rest.act, rest.again_at) == (Act.WAIT, None)
 
 
 def test_workers_that_their_operator_leaves_are_deleted_until_none_is_left() -> None:
-    night = Night(since=100.0, tidy=False)
-    assert resting(101.0, night, MPI, enough=False) is None
-    decided = decide(101.0, night, seen(0, ready=2), MPI)
-    assert (decided.act, decided.again_at) == (Act.DELETE, 101.0 + TIDY_S)
-    assert decide(106.0, night, seen(0), MPI).act is Act.WAIT
+    progress = SleepProgress(since=100.0, deletions_done=False)
+    assert without_look(101.0, progress, MPI, enough=False) is None
+    decided = decide(101.0, progress, seen(0, ready=2), MPI)
+    assert (decided.act, decided.again_at) == (Act.DELETE, 101.0 + DELETE_RETRY_S)
+    assert decide(106.0, progress, seen(0), MPI).act is Act.WAIT
     # Somebody has asked for workers: they are not ours to delete.
-    assert decide(106.0, night, seen(2, ready=2), MPI).act is Act.WAIT
+    assert decide(106.0, progress, seen(2, ready=2), MPI).act is Act.WAIT
 
 
 @pytest.mark.parametrize(

@@ -17,38 +17,38 @@ from hvd_elastic_ext.launcher.job.restart_policy import pause_before_restart
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, Night, decide, settle_s, slots_there
+from hvd_elastic_ext.launcher.rules.suspend.sleep_policy import Act, SleepFacts, decide, settle_s, slots_there
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
-from hvd_elastic_ext.launcher.suspend.sleep import Dormant, Keeps
+from hvd_elastic_ext.launcher.suspend.sleep import NoReleases, SleepingJob
 
 LIMITS = Limits(start=2, least=2, settle_s=3.0)
 
 
 @pytest.mark.parametrize(
-    ("night", "max_wait_s", "act", "again_at"),
+    ("facts", "max_wait_s", "act", "again_at"),
     [
-        (Night(90.0, 1), None, Act.SLEEP_ON, None),
-        (Night(90.0, 1), 20.0, Act.SLEEP_ON, 110.0),
-        (Night(80.0, 1), 20.0, Act.END, None),
-        (Night(90.0, 1, next_release=105.0), 20.0, Act.SLEEP_ON, 105.0),
-        (Night(90.0, 2), None, Act.SLEEP_ON, 103.0),
-        (Night(90.0, 2, enough_since=98.0), None, Act.SLEEP_ON, 101.0),
-        (Night(90.0, 2, enough_since=97.0), None, Act.WAKE, None),
-        (Night(80.0, 2, enough_since=99.0), 20.0, Act.SLEEP_ON, 102.0),
-        (Night(90.0, 2, enough_since=90.0, told="stopped by SIGTERM"), None, Act.END, None),
+        (SleepFacts(90.0, 1), None, Act.SLEEP_ON, None),
+        (SleepFacts(90.0, 1), 20.0, Act.SLEEP_ON, 110.0),
+        (SleepFacts(80.0, 1), 20.0, Act.END, None),
+        (SleepFacts(90.0, 1, next_release=105.0), 20.0, Act.SLEEP_ON, 105.0),
+        (SleepFacts(90.0, 2), None, Act.SLEEP_ON, 103.0),
+        (SleepFacts(90.0, 2, enough_since=98.0), None, Act.SLEEP_ON, 101.0),
+        (SleepFacts(90.0, 2, enough_since=97.0), None, Act.WAKE, None),
+        (SleepFacts(80.0, 2, enough_since=99.0), 20.0, Act.SLEEP_ON, 102.0),
+        (SleepFacts(90.0, 2, enough_since=90.0, told="stopped by SIGTERM"), None, Act.END, None),
     ],
 )
 def test_it_wakes_for_enough_that_stay_a_while(
-    night: Night, max_wait_s: float | None, act: Act, again_at: float | None
+    facts: SleepFacts, max_wait_s: float | None, act: Act, again_at: float | None
 ) -> None:
-    rest = decide(100.0, night, LIMITS, max_wait_s)
-    assert (rest.act, rest.again_at) == (act, again_at)
+    decision = decide(100.0, facts, LIMITS, max_wait_s)
+    assert (decision.act, decision.again_at) == (act, again_at)
 
 
 def test_sizes_that_are_not_allowed_are_not_enough() -> None:
     limits = Limits(least=2, allowed=(4, 8), settle_s=0.0)
-    assert decide(1.0, Night(0.0, 3), limits, None).act is Act.SLEEP_ON
-    assert decide(1.0, Night(0.0, 5, enough_since=0.0), limits, None).act is Act.WAKE
+    assert decide(1.0, SleepFacts(0.0, 3), limits, None).act is Act.SLEEP_ON
+    assert decide(1.0, SleepFacts(0.0, 5, enough_since=0.0), limits, None).act is Act.WAKE
 
 
 def test_hosts_that_are_blocked_do_not_count() -> None:
@@ -83,13 +83,13 @@ class Slumber:
         self.clock, self.lines = ManualClock(), io.StringIO()
         journal = Journal(self.lines, self.clock)
         self.feed = HostFeed(Journal(io.StringIO(), self.clock))
-        self.dormant = Dormant(
+        self.dormant = SleepingJob(
             self.feed,
             HealthLedger,
             Limits(least=2, settle_s=0.0),
             journal=journal,
             clock=self.clock,
-            releases=Keeps(),
+            releases=NoReleases(),
             max_wait_s=max_wait_s,
             generation=4,
             in_vain=in_vain,
@@ -108,14 +108,14 @@ class Slumber:
 
 def test_it_sleeps_on_until_hosts_are_published_that_stay() -> None:
     async def play() -> None:
-        night = Slumber()
-        sleep = asyncio.create_task(night.dormant.sleep(Asleep("too few", path="/store/x", step=40), HostSet()))
+        facts = Slumber()
+        sleep = asyncio.create_task(facts.dormant.sleep(Asleep("too few", path="/store/x", step=40), HostSet()))
         for hosts, departing in ((("a",), ()), (("a",), ("b",)), (("a", "c"), ("b",))):
             await asyncio.sleep(0)
             assert not sleep.done()
-            night.publish(*hosts, departing=departing)
+            facts.publish(*hosts, departing=departing)
         await asyncio.wait_for(sleep, 30.0)
-        assert night.events() == ["slept", "woke"]
+        assert facts.events() == ["slept", "woke"]
 
     asyncio.run(play())
 
@@ -123,19 +123,19 @@ def test_it_sleeps_on_until_hosts_are_published_that_stay() -> None:
 @pytest.mark.parametrize("others", [True, False])
 def test_woken_in_vain_it_wakes_at_once_for_other_hosts_only(others: bool) -> None:
     async def play() -> None:
-        night = Slumber(in_vain=1)
-        night.publish("a", "b")
-        sleep = asyncio.create_task(night.dormant.sleep(Asleep("too few"), night.feed.hosts()))
+        facts = Slumber(in_vain=1)
+        facts.publish("a", "b")
+        sleep = asyncio.create_task(facts.dormant.sleep(Asleep("too few"), facts.feed.hosts()))
         await asyncio.sleep(0)
         assert not sleep.done()
-        night.publish("a")
-        night.publish("a", "c" if others else "b")
+        facts.publish("a")
+        facts.publish("a", "c" if others else "b")
         if not others:
-            night.publish("b", "a")
+            facts.publish("b", "a")
             await asyncio.sleep(0)
             assert not sleep.done()
-            night.clock.advance(30.0)
-            night.dormant.changed()
+            facts.clock.advance(30.0)
+            facts.dormant.changed()
         await asyncio.wait_for(sleep, 30.0)
 
     asyncio.run(play())
@@ -144,14 +144,14 @@ def test_woken_in_vain_it_wakes_at_once_for_other_hosts_only(others: bool) -> No
 @pytest.mark.parametrize("waits", [True, False])
 def test_told_to_stop_or_after_the_longest_wait_it_ends_resumable(waits: bool) -> None:
     async def play() -> None:
-        night = Slumber(max_wait_s=0.0 if waits else None)
-        sleep = asyncio.create_task(night.dormant.sleep(Asleep("too few"), HostSet()))
+        facts = Slumber(max_wait_s=0.0 if waits else None)
+        sleep = asyncio.create_task(facts.dormant.sleep(Asleep("too few"), HostSet()))
         await asyncio.sleep(0)
         if not waits:
-            night.dormant.told("stopped by SIGTERM")
+            facts.dormant.told("stopped by SIGTERM")
         with pytest.raises(Asleep, match="--max-wait-time 0 s" if waits else "stopped by SIGTERM") as ended:
             await asyncio.wait_for(sleep, 30.0)
         assert ended.value.exit_code == 75
-        assert night.events() == ["slept"]
+        assert facts.events() == ["slept"]
 
     asyncio.run(play())
