@@ -132,7 +132,7 @@ def _overslept(job: JobState, seconds: float) -> None:
     log.warning("the launcher itself stood still for %.1f s", seconds)
     silence.launcher_paused(job, seconds)
     custody.launcher_paused(job, seconds)
-    liveness.pause(job)
+    liveness.forget_progress(job)
 
 
 # --- what agents say

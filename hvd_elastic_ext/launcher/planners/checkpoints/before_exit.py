@@ -1,4 +1,4 @@
-"""A job that is told to end: what was trained is made durable first, for a while."""
+"""A job that is told to end makes a last checkpoint first, within a time limit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 log = logging.getLogger(__name__)
 
 LAST_CHECKPOINT_S: Final = 20.0
-"""How long the end of a job that is told to end waits for a last checkpoint: pods have 30 s in all."""
+"""Longest time for the last checkpoint: pods have 30 s in all."""
 
 
 def hold(job: JobState, why: JobFailed) -> bool:
-    """Whether the end has to wait. Told again, it does not."""
+    """Whether the end has to wait for a checkpoint. A second request does not wait."""
     if job.before_exit.why is not None or not isinstance(why, Interrupted) or not _anything_to_save(job):
         return False
     job.before_exit.why, job.before_exit.until = why, job.now + LAST_CHECKPOINT_S
@@ -26,7 +26,7 @@ def hold(job: JobState, why: JobFailed) -> bool:
 
 
 def plan(job: JobState) -> Plan:
-    """End a job that was told to, once all is saved or that was waited for long enough."""
+    """End a job that was told to end, once all is saved or the time is over."""
     part = job.before_exit
     if part.why is None or part.until is None or job.outcome.failure is not None:
         return NOTHING
@@ -40,16 +40,16 @@ def plan(job: JobState) -> Plan:
 
 
 def save(job: JobState) -> Plan:
-    """Where a job that is to end does not train, save what memory holds; no other world is formed."""
+    """Save the commit in memory if the job does not train; form no other world."""
     why = job.before_exit.why
     if why is None or job.standing:
         return NOTHING
-    coordinator.rests(job, "the world is lost")
-    if before_sleep.look(job, short=str(why), hurry=True) is not None:
+    coordinator.training_stopped(job, "the world is lost")
+    if before_sleep.save_before(job, short=str(why), hurry=True) is not None:
         job.fail(why)
     return Plan(before_sleep.next_look(job), last=True)
 
 
 def _anything_to_save(job: JobState) -> bool:
     at_rest = job.rules.durability is not None and not job.standing
-    return coordinator.now_please(job) or (at_rest and bool(job.roster.holders()))
+    return coordinator.request(job) or (at_rest and bool(job.roster.holders()))

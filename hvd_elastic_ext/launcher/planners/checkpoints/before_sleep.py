@@ -1,7 +1,7 @@
-"""Before a job goes to sleep for want of hosts, all that was trained is on storage, sealed and read back.
+"""Before a job sleeps for lack of hosts, the newest commit is in a checkpoint that is complete and read back.
 
-Nobody trains any more, so no commit is named: what the survivors' memory holds is looked at, and written from there
-if storage has nothing as new. Only what a look has found to be there, and a second one whole, counts.
+No process trains any more, so no commit is named: agents report what memory and storage hold, and the newest commit is
+written if storage has none as new. A checkpoint counts only once an agent has found it, and one has read it back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Asleep
 from hvd_elastic_ext.launcher.planners.checkpoints import coordinator, cost
-from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import before_s
+from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import lead_s
 from hvd_elastic_ext.launcher.rules.checkpoints.attempt import Kept, last_words
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.state.checkpoints import Found, Identity, Known
@@ -24,63 +24,63 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 900.0
-"""How long a host may take for a look: it may have to read all of a checkpoint."""
+"""Longest time for a host's answer: it may have to read a whole checkpoint."""
 AGAIN_S: Final = 5.0
-"""Pause after a look that came to nothing."""
+"""Pause after a failed attempt."""
 
 
 class Step(Enum):
     """What comes next."""
 
     LOOK = "see what memory and storage hold"
-    SEAL = "write what memory holds"
+    WRITE = "write what memory holds"
     VERIFY = "read the checkpoint back"
     SLEEP = "nothing is left to save"
     WAIT = "it cannot be saved"
 
 
 def next_step(known: Known, *, read_back: bool = True) -> Step:
-    """Say what is to be done before anything ends. Pure. ``read_back``: what is stored is only believed when read."""
+    """Choose the next step. Pure. ``read_back``: a checkpoint counts only once it is read back."""
     if not known.looked:
         return Step.LOOK
     newest = max((kept.commit[1:] for kept in known.held.values()), default=None)
     if newest is not None and (known.stored is None or known.stored.identity[1:] < newest):
-        return Step.SEAL
+        return Step.WRITE
     if known.stored is None:
         return Step.WAIT if known.stateless else Step.SLEEP
     return Step.SLEEP if known.whole or not read_back else Step.VERIFY
 
 
-def look(job: JobState, *, short: str | None, hurry: bool = False, read_back: bool = True) -> Asleep | None:
-    """Do what comes next. ``short``: why there is nobody to train, and will not be; None if there is.
+def save_before(job: JobState, *, short: str | None, hurry: bool = False, read_back: bool = True) -> Asleep | None:
+    """Do the next step. ``short``: why no process can train; None if some can.
 
-    What the job ends with for now, once nothing can be lost by it. In a ``hurry`` it is not waited for that
-    somebody may train after all, whether the job may sleep or not. ``read_back``: what is stored is read back.
+    Returns how the job ends for now, once nothing can be lost by that. In a ``hurry`` it does not wait for hosts that
+    may still come, whether the job may sleep or not. ``read_back``: the checkpoint is read back.
     """
     state = job.before_sleep
     if job.rules.durability is None or (job.rules.sleep_after_s is None and not hurry):
         return None
     state.hurry, state.read_back = hurry, read_back
     if short is None:
-        rise(job)
+        training_resumed(job)
         return None
     state.since = job.now if state.since is None else state.since
     if job.now < _not_before(job) or (job.checkpoints.attempt is not None) or job.transferring:
         return None
     if state.asked:
         if job.now >= state.asked_at + ANSWER_S:
-            _later(job, f"no answer from {', '.join(sorted(state.asked))} after {ANSWER_S:g} s")
+            _try_later(job, f"no answer from {', '.join(sorted(state.asked))} after {ANSWER_S:g} s")
         return None
-    return _go_on(job, short)
+    return _next(job, short)
 
 
-def waits_for_an_answer(job: JobState) -> bool:
-    """Whether an agent is at work for this, or on a checkpoint."""
+def is_waiting(job: JobState) -> bool:
+    """Whether an agent still has to answer, or writes a checkpoint."""
     return bool(job.before_sleep.asked) or (job.checkpoints.attempt is not None)
 
 
 def next_look(job: JobState) -> float | None:
-    """When there may be something to do (mono)."""
+    """When the next step may be due (mono)."""
     state = job.before_sleep
     waits = state.since is None or state.asked or (job.checkpoints.attempt is not None)
     return None if waits else _not_before(job)
@@ -94,17 +94,17 @@ def _not_before(job: JobState) -> float:
 
 
 def _ready_at(job: JobState, since: float) -> float:
-    """It has been too few for long enough then, or all that holds the newest commit is about to go."""
+    """When hosts have been too few for long enough, or all holders of the newest commit are about to go (mono)."""
     at = since + (0.0 if job.before_sleep.hurry else job.rules.sleep_after_s or 0.0)
     holders, going = job.roster.holders(), job.leaves_by
     if not holders or not holders <= going.keys():
         return at
     ends = min(going[host] for host in holders)
-    return since if ends == math.inf else max(since, min(at, ends - before_s(cost.durable_s(job))))
+    return since if ends == math.inf else max(since, min(at, ends - lead_s(cost.durable_s(job))))
 
 
 def lost(job: JobState, host: str) -> None:
-    """A connection was lost, and with it perhaps an answer: what is known is known no more."""
+    """A connection was lost, and with it perhaps an answer: ask all again."""
     state = job.before_sleep
     if host in state.asked or any(seat.host == host for seat in state.known.held):
         _forget(job)
@@ -123,9 +123,9 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
         return False
     answer = news.get("answer")
     if not isinstance(answer, dict):
-        _later(job, f"{host}: {last_words(news)}")
+        _try_later(job, f"{host}: {last_words(news)}")
     elif isinstance(why := answer.get("failed"), str):
-        _later(job, f"{host}: {why}")
+        _try_later(job, f"{host}: {why}")
     else:
         del state.asked[host]
         state.answers[host] = answer
@@ -134,13 +134,13 @@ def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
     return True
 
 
-def _go_on(job: JobState, short: str) -> Asleep | None:
+def _next(job: JobState, short: str) -> Asleep | None:
     state = job.before_sleep
     match next_step(state.known, read_back=state.read_back):
         case Step.LOOK:
             return _ask_all(job, short)
-        case Step.SEAL:
-            _seal(job)
+        case Step.WRITE:
+            _write(job)
         case Step.VERIFY:
             assert state.known.stored is not None
             state.answers = {}
@@ -149,7 +149,7 @@ def _go_on(job: JobState, short: str) -> Asleep | None:
             return Asleep(short)
         case Step.WAIT:
             state.hopeless = True
-            _later(job, "it trains without a State of hvd_elastic_ext; use one, or --adopt")
+            _try_later(job, "it trains without a State of hvd_elastic_ext; use one, or --adopt")
         case Step.SLEEP:
             stored = state.known.stored
             return Asleep(short, path=stored and stored.path, step=stored and stored.step)
@@ -157,7 +157,7 @@ def _go_on(job: JobState, short: str) -> Asleep | None:
 
 
 def _ask_all(job: JobState, short: str) -> Asleep | None:
-    # One that was sent a signal is to end, and yet has its grace, and its memory, as long as it lasts.
+    # An agent that was sent a signal still has its grace period, and its memory until then.
     state = job.before_sleep
     agents = [
         agent
@@ -166,7 +166,7 @@ def _ask_all(job: JobState, short: str) -> Asleep | None:
     ]
     if any(not agent.joined for agent in agents):
         state.again_at = job.now + AGAIN_S
-        return None  # it comes again, or is cut off; what it holds may be the newest
+        return None  # it connects again, or is cut off; it may hold the newest commit
     if not agents:
         path, step = job.checkpoints.newest
         return Asleep(short, path=path, step=step)
@@ -181,9 +181,9 @@ def _ask(job: JobState, hosts: Sequence[str], **request: Any) -> None:
     state.asked_at = job.now
     for host in hosts:
         number = job.new_errand()
-        whole = {"place": job.rules.durability.place, **request}
-        if not job.send(host, _order(job, host, number, whole)):
-            _later(job, f"{host} is not connected")
+        full = {"place": job.rules.durability.place, **request}
+        if not job.send(host, _order(job, host, number, full)):
+            _try_later(job, f"{host} is not connected")
             return
         state.asked[host] = number
 
@@ -209,7 +209,7 @@ def _take_answers(job: JobState) -> None:
                 found = Found(newest["name"], newest["path"], identity, step, host)
                 stored = found if stored is None or found.identity[1:] > stored.identity[1:] else stored
     except (KeyError, TypeError, ValueError) as error:
-        _later(job, f"an answer that is none: {type(error).__name__} {error}")
+        _try_later(job, f"malformed answer: {type(error).__name__} {error}")
         return
     stateless = not held and any(worker.live_at is not None for worker in job.roster.workers.values())
     state.known = Known(True, held, stored, stateless=stateless)
@@ -228,29 +228,29 @@ def _take_verdict(job: JobState, answer: Mapping[str, Any]) -> None:
     state.again_at = job.now + AGAIN_S
 
 
-def _seal(job: JobState) -> None:
+def _write(job: JobState) -> None:
     state = job.before_sleep
     newest = max(kept.commit[1:] for kept in state.known.held.values())
     having = {seat: kept for seat, kept in state.known.held.items() if kept.commit[1:] == newest}
-    state.skip.clear()  # what is made anew has its name
+    state.skip.clear()  # the new checkpoint may have the same name
     lives = {Life(seat, job.roster.lives.get(seat, 0)): kept for seat, kept in having.items()}
     _forget(job)
-    coordinator.at_rest(job, dict(sorted(lives.items(), key=lambda each: _place(job, each[0]))))
+    coordinator.write_memory(job, dict(sorted(lives.items(), key=lambda each: _rank_order(job, each[0]))))
 
 
-def _place(job: JobState, life: Life) -> tuple[float, Life]:
-    """Ranks are dealt in the order of those in the last world: each gets its own random generators back."""
+def _rank_order(job: JobState, life: Life) -> tuple[float, Life]:
+    """Ranks follow those of the last world, so that each gets its own random generators back."""
     place = job.rendezvous.place(life)
     return (math.inf if place is None else place.rank), life
 
 
-def rise(job: JobState) -> None:
-    """Somebody trains, or is about to."""
+def training_resumed(job: JobState) -> None:
+    """Processes train, or are about to."""
     state = job.before_sleep
     if state.since is not None:
         state.since, state.hopeless = None, False
         _forget(job)
-        coordinator.no_more_rest(job)
+        coordinator.training_resumed(job)
 
 
 def _forget(job: JobState) -> None:
@@ -259,14 +259,14 @@ def _forget(job: JobState) -> None:
     state.asked.clear()
 
 
-def _later(job: JobState, why: str) -> None:
+def _try_later(job: JobState, why: str) -> None:
     state = job.before_sleep
     _forget(job)
     state.again_at = job.now + AGAIN_S
-    _say(job, f"the job does not {'end' if state.hurry else 'go to sleep'} yet: {why}")
+    _report(job, f"the job does not {'end' if state.hurry else 'go to sleep'} yet: {why}")
 
 
-def _say(job: JobState, what: str) -> None:
+def _report(job: JobState, what: str) -> None:
     state = job.before_sleep
     if what != state.said:
         state.said = what

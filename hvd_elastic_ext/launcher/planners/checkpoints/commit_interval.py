@@ -1,8 +1,7 @@
-"""Every how many calls of ``state.commit()`` one is made: decided here, told to all, and compared with what they do.
+"""One in how many calls of ``state.commit()`` commits.
 
-Ranks change at one call among themselves, begin anew with every call in each world, and
-leave none out while a commit is named for a checkpoint. Nothing of that has to be followed here: whoever
-goes by another number than the one that is wanted is told it again.
+Ranks change to a new interval at the same call, start each world with every call, and skip none while a commit is named
+for a checkpoint. The planner does not follow that: it tells a rank that reports another interval again.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Worker
 
 ENOUGH: Final = 5
-"""Commits that are measured before any is left out: the first ones find their memory."""
+"""Commits to measure before any is skipped: the first ones allocate their memory."""
 CHOOSE_S: Final = 10.0
-"""How often the choice is looked at."""
+"""Seconds between two choices."""
 AGAIN_S: Final = 5.0
-"""When a rank that goes by another number is told again."""
+"""Seconds until a rank with another interval is told again."""
 
 
 def plan(job: JobState) -> Plan:
-    """Measure, choose, and tell those who go by another number."""
+    """Measure, choose, and tell ranks that use another interval."""
     state = job.commit_interval
     now = job.now
     auto = job.rules.commit_every is not None and job.rules.commit_every.auto
-    if not auto and now < state.look_at:  # there may be thousands, and mostly nothing is to be said
+    if not auto and now < state.look_at:  # there may be thousands of ranks, and mostly nothing to tell
         return NOTHING
     state.look_at = now + AGAIN_S
     if not job.settled:
@@ -48,7 +47,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _measure(job: JobState, members: list[Worker]) -> None:
-    """Note what a commit took that is new: all wait for the slowest."""
+    """Note the time of a new commit: all ranks wait for the slowest."""
     state = job.commit_interval
     newest = max((worker.holds for worker in members if worker.holds is not None), default=None)
     commits = [worker.commit_s for worker in members if worker.commit_s is not None]

@@ -1,9 +1,8 @@
 """Durable checkpoints of a running job: which commit becomes one, when, and who does what for it.
 
-The launcher names a commit that is still to come, so that every rank keeps the
-same one; the agents write it beside training, each rank its share; when all
-shares are there, one agent makes the checkpoint exist. Whatever goes wrong on
-the way costs nothing but this attempt: the checkpoint before is still the newest.
+The launcher names a commit that is still to come, so that every rank keeps the same one. The agents write it beside
+training, each rank its share. When all shares are written, one agent completes the checkpoint. A failure on the way
+costs only this attempt: the checkpoint before stays the newest.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ log = logging.getLogger(__name__)
 WRITE_S: Final = 900.0
 """How long a host may take for its share."""
 AGAIN_S: Final = 5.0
-"""Pause after an attempt that failed; it doubles with each one more, up to :data:`AGAIN_MOST_S`."""
+"""Pause after a failed attempt; it doubles with each further one, up to :data:`AGAIN_MOST_S`."""
 AGAIN_MOST_S: Final = 300.0
 TELLS_S: Final = 5.0
-"""How long after it has entered a world a process tells of its first commit at the latest."""
+"""Latest time from a process's entry into a world to the report of its first commit."""
 TRAINS_S: Final = 30.0
-"""How long after that it trains without a State of ours, if it does and has not."""
+"""A process that trains for so long without a commit has no State of ours."""
 MISSES: Final = 8
-"""Times that a commit is named further and further ahead before an attempt has failed."""
+"""How often a commit is named again, further ahead, before the attempt fails."""
 
 
 def is_busy(job: JobState, host: str) -> bool:
@@ -42,43 +41,43 @@ def is_busy(job: JobState, host: str) -> bool:
     return state.attempt is not None and host in state.attempt.hosts
 
 
-def began_with(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
-    """Training goes on from a checkpoint of so many steps, at whose seal ``facts`` were noted."""
+def resumed_from(job: JobState, path: str, step: int, facts: Mapping[str, Any], commit: Name | None = None) -> None:
+    """Training resumes from a checkpoint of ``step`` steps, whose manifest holds ``facts``."""
     state = job.checkpoints
     state.path, state.last = path, Last(job.now, step)
     state.stored = Stored(commit, step, path)
-    cost.began_with(job, facts)
+    cost.resumed_from(job, facts)
 
 
-def now_please(job: JobState, *, stay: bool = True) -> bool:
+def request(job: JobState, *, stay: bool = True) -> bool:
     """Make a checkpoint as soon as possible; False if there is nothing to save.
 
-    With ``stay`` nobody trains beyond it, until :func:`go_on`.
+    With ``stay`` no process trains beyond it, until :func:`withdraw_request`.
     """
     state = job.checkpoints
     if stay and state.staying is not None:
-        return False  # nothing was trained since
+        return False  # nothing was trained since then
     state.stay = stay
-    state.asked, state.not_before = job.rules.durability is not None and _may_commit(job), -math.inf
+    state.asked, state.not_before = job.rules.durability is not None and _can_commit(job), -math.inf
     return state.asked
 
 
-def _may_commit(job: JobState) -> bool:
-    """Whether every member has a State of ours, or may not have had the time to say so."""
+def _can_commit(job: JobState) -> bool:
+    """Whether every member has a State of ours, or is too new to have reported one."""
     now, members = job.now, _members(job)
     return bool(members) and all(each.holds is not None or now - each.since < TELLS_S for each in members)
 
 
-def done(job: JobState) -> None:
-    """Training is done: no commit that was named will come, and what is sealed from now on is the end of it."""
+def training_finished(job: JobState) -> None:
+    """Training is done: a named commit does not come any more, and the next checkpoint is the end of training."""
     state = job.checkpoints
     state.done = True
-    rests(job, "training is done")
+    training_stopped(job, "training is done")
     state.failed_in_a_row, state.not_before = 0, -math.inf
 
 
-def rests(job: JobState, why: str) -> None:
-    """Nobody trains any more: no commit that was named will come, and what lies in memory is there to be sealed."""
+def training_stopped(job: JobState, why: str) -> None:
+    """No process trains any more: a named commit does not come, and the commit in memory can be written."""
     state = job.checkpoints
     state.asked = False
     if state.attempt is not None and len(state.attempt.kept) < len(state.attempt.ranks):
@@ -87,14 +86,14 @@ def rests(job: JobState, why: str) -> None:
 
 
 def last(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process whose training is done keeps something else in the place of its last commit."""
+    """A process whose training is done keeps other data in the place of its last commit."""
     kept = _kept(message)
     if kept is not None:
         job.checkpoints.files[worker.life] = kept
 
 
-def at_rest(job: JobState, held: Mapping[Life, Kept]) -> None:
-    """Make a checkpoint of a commit that lies in memory while nobody trains: of the same one everywhere."""
+def write_memory(job: JobState, held: Mapping[Life, Kept]) -> None:
+    """Make a checkpoint of ``held``, the same commit in every memory, while no process trains."""
     state = job.checkpoints
     files = {life: kept for life, kept in state.files.items() if life in held and kept.commit == held[life].commit}
     held = {**held, **files}
@@ -104,40 +103,40 @@ def at_rest(job: JobState, held: Mapping[Life, Kept]) -> None:
     _write(job, state.attempt)
 
 
-def no_more_rest(job: JobState) -> None:
-    """Somebody trains again: what was in memory will not stay there."""
+def training_resumed(job: JobState) -> None:
+    """Processes train again: the commit in memory will be overwritten."""
     state = job.checkpoints
     if state.attempt is not None and state.attempt.at_rest:
         _give_up(job, "training goes on", blame=False)
 
 
-def go_on(job: JobState) -> None:
-    """Nobody has to stay, and nothing is asked for, any more."""
+def withdraw_request(job: JobState) -> None:
+    """Drop the request for a checkpoint, and let waiting processes train on."""
     state = job.checkpoints
     state.asked = False
     if state.attempt is not None and state.attempt.stay:
-        _give_up(job, "it is not needed any more", blame=False)
+        _give_up(job, "it is no longer needed", blame=False)
     if state.staying is not None:
-        _tell_to_go_on(job, state.staying)
+        _let_train_on(job, state.staying)
 
 
-def _tell_to_go_on(job: JobState, attempt: Attempt) -> None:
+def _let_train_on(job: JobState, attempt: Attempt) -> None:
     job.checkpoints.staying = None
     job.tell_all(job.roster.present(attempt.ranks), "keep", commit=None)
 
 
 def readers(job: JobState) -> frozenset[str] | None:
-    """Hosts that are known to have the newest checkpoint on their storage; None: all have that storage."""
+    """Hosts whose storage is known to have the newest checkpoint; None: all hosts share it."""
     return None if job.rules.durability is not None and "://" in job.rules.durability.place else job.checkpoints.readers
 
 
-def is_read_by(job: JobState, host: str) -> None:
+def note_reader(job: JobState, host: str) -> None:
     """A host has loaded the newest checkpoint."""
     job.checkpoints.readers |= {host}
 
 
-def has_all(job: JobState) -> bool:
-    """Whether the newest checkpoint is as new as all commits that are known of."""
+def covers_all_commits(job: JobState) -> bool:
+    """Whether the newest checkpoint is as new as every known commit."""
     state = job.checkpoints
     newest, stored = (
         job.roster.commits.newest,
@@ -147,16 +146,16 @@ def has_all(job: JobState) -> bool:
 
 
 def lost(job: JobState, host: str) -> None:
-    """A connection was lost, and with it perhaps what was asked, or answered."""
+    """A connection was lost, and with it perhaps a request or an answer."""
     state = job.checkpoints
     if state.attempt is not None and host in state.attempt.hosts:
         _give_up(job, f"the connection to {host} was lost", blame=False)
 
 
 def came(job: JobState, host: str) -> None:
-    """An agent is there, or there again: what another launcher had kept, or what was lost on the way to it, ends.
+    """An agent has connected: end what an earlier launcher, or a lost message, left open.
 
-    Its processes might stay for ever for a word that was never heard.
+    Else its processes might wait for ever for a message that was lost.
     """
     state = job.checkpoints
     workers = job.roster.on(host)
@@ -164,7 +163,7 @@ def came(job: JobState, host: str) -> None:
         return
     lost(job, host)
     if state.staying is not None and host in state.staying.hosts:
-        return  # as they should
+        return  # they are to wait
     job.tell_all(workers, "keep", commit=None)
     job.send(host, {"do": "drop", "slots": [worker.seat.slot for worker in workers]})
 
@@ -173,7 +172,7 @@ def came(job: JobState, host: str) -> None:
 
 
 def plan(job: JobState) -> Plan:
-    """Begin what is due, and give up what has lost its world or its patience."""
+    """Begin a checkpoint that is due; give up an attempt whose world has changed or whose time is over."""
     state = job.checkpoints
     if job.rules.durability is None:
         return NOTHING
@@ -182,9 +181,9 @@ def plan(job: JobState) -> Plan:
         job.cost.slowing.breaks()
     elif state.attempt is None:
         job.cost.slowing.trains(now, _step(job))
-    _see_stateless(job)
+    _warn_of_stateless(job)
     if state.staying is not None and state.staying.generation != job.generation:
-        _tell_to_go_on(job, state.staying)  # to the next world
+        _let_train_on(job, state.staying)  # into the next world
     attempt = state.attempt
     if attempt is None:
         if now >= state.not_before and _due(job):
@@ -196,8 +195,8 @@ def plan(job: JobState) -> Plan:
     return Plan(_next_look(job))
 
 
-def _see_stateless(job: JobState) -> None:
-    """Say once of a script that trains without a State of ours that there will be no checkpoints of it."""
+def _warn_of_stateless(job: JobState) -> None:
+    """Warn once that a script without a State of ours gets no checkpoints."""
     state = job.checkpoints
     if state.said_stateless or not job.settled:
         return
@@ -218,7 +217,7 @@ def _next_look(job: JobState) -> float:
         return state.attempt.deadline
     seconds = cost.interval_s(job) if job.rules.durability.every.seconds is None else job.rules.durability.every.seconds
     at = math.inf if job.rules.durability.every.steps else max(state.not_before, state.last.at + seconds)
-    return at if at > job.now else math.inf  # what is due, and cannot be made yet, hurries nobody
+    return at if at > job.now else math.inf  # one that is due and cannot be made yet needs no earlier look
 
 
 def _due(job: JobState) -> bool:
@@ -231,7 +230,7 @@ def _due(job: JobState) -> bool:
 
 
 def _step(job: JobState) -> int:
-    """The newest one that any member has told of."""
+    """The newest step that any member has reported."""
     return max((worker.step for worker in _members(job)), default=0)
 
 
@@ -240,14 +239,14 @@ def _members(job: JobState) -> list[Worker]:
 
 
 def _newest(job: JobState) -> Name | None:
-    """The newest commit that any member has told of, if all have told of one: others have no State of ours."""
+    """The newest reported commit; None unless all members have reported one: others have no State of ours."""
     held = [worker.holds for worker in _members(job)]
     known = [each for each in held if each is not None]
     return max(known) if known and len(known) == len(job.world.members) else None
 
 
 def _age_s(job: JobState, newest: Name) -> float:
-    """How long ago that commit was seen to be the newest."""
+    """How long ago, in seconds, ``newest`` was first seen."""
     told = [
         each.silent_s + job.now - each.in_heartbeat_at
         for each in _members(job)
@@ -257,7 +256,7 @@ def _age_s(job: JobState, newest: Name) -> float:
 
 
 def _pace_per_s(job: JobState) -> float:
-    """How fast commits come until the one that is named: none is left out then."""
+    """Commits per second until the named one: none is left out meanwhile."""
     return max([job.checkpoints.pace.per_s, *(worker.calls_per_s for worker in _members(job))])
 
 
@@ -266,7 +265,7 @@ def _all_there(job: JobState, attempt: Attempt) -> bool:
 
 
 def _reachable(job: JobState, lives: Iterable[Life]) -> bool:
-    """Whether all will hear which commit is named: it is said once."""
+    """Whether every process can be told which commit is named: it is told once."""
     agents = [job.roster.agents.get(host) for host in {life.seat.host for life in lives}]
     return all(agent is not None and agent.joined for agent in agents)
 
@@ -302,7 +301,7 @@ def kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
 
 
 def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
-    """A process has passed the commit that was named before it heard of it: one further ahead is named."""
+    """A process made the named commit before it was told of it: name one further ahead."""
     attempt, wanted, newest = job.checkpoints.attempt, message.get("wanted"), message.get("newest")
     if attempt is None or worker.life not in attempt.ranks or attempt.waits_for or wanted != [*attempt.wanted]:
         return
@@ -311,9 +310,11 @@ def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
         return
     attempt.misses += 1
     if not isinstance(newest, list) or len(newest) != 3:
-        _give_up(job, f"{worker.seat} has not got its agent's memory; start it with the descriptors of its parent")
+        _give_up(
+            job, f"{worker.seat} has no access to its agent's memory; start it with the file descriptors of its parent"
+        )
     elif attempt.misses > MISSES:
-        _give_up(job, "commits come faster than processes can be told of them")
+        _give_up(job, "commits are made faster than processes can be told of them")
     else:
         further = ahead((newest[0], newest[1], newest[2]), _pace_per_s(job), attempt.misses)
         attempt.wanted = max(further, attempt.wanted)
@@ -322,10 +323,10 @@ def not_kept(job: JobState, worker: Worker, message: Mapping[str, Any]) -> None:
 
 def _write(job: JobState, attempt: Attempt) -> None:
     if len({(kept.commit, kept.step) for kept in attempt.kept.values()}) > 1:
-        _give_up(job, "ranks took commits of one number after different steps; commit on all ranks at the same")
+        _give_up(job, "ranks made commits of one number after different steps; commit at the same step on all ranks")
         return
     assert job.rules.durability is not None
-    attempt.number = job.new_errand()  # of the errand before its end may not be heard of yet
+    attempt.number = job.new_errand()  # the end of the errand before may not be reported yet
     attempt.kept_at = job.now
     if attempt.measurable:
         job.cost.slowing.begins(attempt.kept_at, _step(job))
@@ -342,10 +343,10 @@ def _write(job: JobState, attempt: Attempt) -> None:
 def _send(job: JobState, attempt: Attempt, host: str, lives: list[Life], **request: Any) -> bool:
     assert job.rules.durability is not None
     commit = next(iter(attempt.kept.values())).commit
-    whole = {"place": job.rules.durability.place, "commit": commit, **request}
+    full = {"place": job.rules.durability.place, "commit": commit, **request}
     slots = [life.seat.slot for life in lives]
     attempt.waits_for.add(host)
-    if not job.send(host, {"do": "errand", "id": attempt.number, "slots": slots, "request": whole}):
+    if not job.send(host, {"do": "errand", "id": attempt.number, "slots": slots, "request": full}):
         _give_up(job, f"{host} is not connected", blame=False)
         return False
     return True
@@ -373,21 +374,21 @@ def _answered(job: JobState, attempt: Attempt, host: str, answer: Mapping[str, A
     elif attempt.sealing:
         attempt.answer = answer if host == attempt.root else attempt.answer
         if not attempt.waits_for:
-            _sealed(job, attempt, attempt.answer)
+            _completed(job, attempt, attempt.answer)
     else:
         attempt.written[host] = answer
         if not attempt.waits_for:
-            _seal(job, attempt)
+            _complete(job, attempt)
 
 
-def _seal(job: JobState, attempt: Attempt) -> None:
-    """All that was to be written is: have it exist."""
+def _complete(job: JobState, attempt: Attempt) -> None:
+    """All shares are written: have the checkpoint completed."""
     state = job.checkpoints
     assert job.rules.durability is not None
     if len({str(answer.get("store")) for answer in attempt.written.values()}) > 1 and not state.apart:
         state.apart = True
         log.warning(
-            "%s is not the same storage on all hosts: each makes a whole checkpoint", job.rules.durability.place
+            "%s is not the same storage on all hosts: each makes a complete checkpoint", job.rules.durability.place
         )
         _write(job, attempt)
         return
@@ -407,7 +408,7 @@ def _seal(job: JobState, attempt: Attempt) -> None:
             return
 
 
-def _sealed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> None:
+def _completed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> None:
     state = job.checkpoints
     now = job.now
     step = next(iter(attempt.kept.values())).step
@@ -425,7 +426,7 @@ def _sealed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> None:
         since_asked_s=round(now - attempt.began, 3),
     )
     if isinstance(why := answer.get("not_removed"), str):
-        log.warning("older checkpoints are not removed, and take up room: %s", why)
+        log.warning("older checkpoints cannot be removed and take up room: %s", why)
     state.last = Last(attempt.kept_at, step)
     state.stored = Stored(next(iter(attempt.kept.values())).commit[1:], step, str(state.path))
     state.words.update({host: str(written.get("store")) for host, written in attempt.written.items()})
@@ -433,13 +434,13 @@ def _sealed(job: JobState, attempt: Attempt, answer: Mapping[str, Any]) -> None:
     shared = frozenset(host for host, known in state.words.items() if known == word)
     state.readers = frozenset(attempt.written) if state.apart else shared
     slowed = job.cost.slowing.ends(now, _step(job)) if attempt.measurable else None
-    cost.sealed(job, took, slowed, stall_s=attempt.stall_s)
+    cost.measured(job, took, slowed, stall_s=attempt.stall_s)
     state.failed_in_a_row, state.asked = (
         0,
         state.asked and state.stay and not attempt.stay,
     )
     state.staying = attempt if attempt.stay else None
-    _let_go(job, attempt)
+    _drop(job, attempt)
 
 
 def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
@@ -447,9 +448,9 @@ def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
     attempt = state.attempt
     assert attempt is not None
     job.cost.slowing.breaks()
-    _let_go(job, attempt)
+    _drop(job, attempt)
     if not attempt.at_rest:
-        _tell_to_go_on(job, attempt)
+        _let_train_on(job, attempt)
     if not blame:
         state.not_before = job.now + AGAIN_S
         return
@@ -460,14 +461,14 @@ def _give_up(job: JobState, why: str, *, blame: bool = True) -> None:
     job.record("not_sealed", reason=why, again_s=pause)
 
 
-def _let_go(job: JobState, attempt: Attempt) -> None:
+def _drop(job: JobState, attempt: Attempt) -> None:
     job.checkpoints.attempt = None
     for host, lives in attempt.hosts.items():
         job.send(host, {"do": "drop", "slots": [life.seat.slot for life in lives]})
 
 
 def _kept(message: Mapping[str, Any]) -> Kept | None:
-    """What a process says that it keeps; None if that makes no sense."""
+    """What a process reports to keep; None if the message is malformed."""
     commit, step, side = message.get("commit"), message.get("step"), message.get("side")
     if not isinstance(commit, list) or len(commit) != 4 or not all(type(each) is int for each in commit):
         return None

@@ -1,4 +1,4 @@
-"""What seals were seen to cost a running job, how often something failed, and so how often one is made."""
+"""The interval between checkpoints, chosen by what they cost the job and how often something fails."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from hvd_elastic_ext.launcher.rules.checkpoints.slowdown import UNKNOWN
 from hvd_elastic_ext.launcher.state.job import JobState
 
 FIRST_S: Final = 5.0
-"""How long a commit is thought to take to become durable before any has."""
+"""Assumed time for a commit to become durable, before one was measured."""
 
 
 def interval_s(job: JobState) -> float:
-    """From the start of one seal to that of the next."""
+    """Seconds from the start of one checkpoint to that of the next."""
     return job.cost.choice.seconds
 
 
 def durable_s(job: JobState) -> float:
-    """How long a commit took to become durable, the last time; a guess at first."""
+    """Seconds in which the last commit became durable; a guess at first."""
     return job.cost.seals[-1].durable_s if job.cost.seals else FIRST_S
 
 
-def began_with(job: JobState, facts: Mapping[str, Any]) -> None:
-    """Training goes on from a checkpoint at whose seal ``facts`` were noted: see :meth:`facts`.
+def resumed_from(job: JobState, facts: Mapping[str, Any]) -> None:
+    """Training resumes from a checkpoint whose manifest holds ``facts``: see :func:`facts`.
 
-    Unless the job was told to end with it, something has cost every commit in memory since then: such failures
-    are what checkpoints are for.
+    Unless the job ended with it, a failure has cost every commit in memory since then, and counts.
     """
     known = Failures.of(facts.get("failures"))
     job.cost.failures = known if facts.get("ended") is True else known.failed()
@@ -37,14 +36,14 @@ def began_with(job: JobState, facts: Mapping[str, Any]) -> None:
 
 
 def facts(job: JobState, *, ended: bool) -> dict[str, Any]:
-    """What is noted at a seal. ``ended``: with its commit the job ends, or sleeps."""
+    """What the manifest notes. ``ended``: the job ends, or sleeps, with this commit."""
     return {"failures": _watched(job).told(), "ended": ended}
 
 
-def sealed(job: JobState, durable_s: float, slowed: float | None, *, stall_s: float = 0.0) -> None:
-    """A seal has taken so long, and made steps slower by that share (None: that could not be measured).
+def measured(job: JobState, durable_s: float, slowed: float | None, *, stall_s: float = 0.0) -> None:
+    """Take in the cost of a checkpoint.
 
-    ``stall_s``: seconds of it in which training stood still.
+    ``slowed``: share by which steps were slower (None: not measured). ``stall_s``: seconds in which training stood.
     """
     state = job.cost
     usual = state.seals[-1].slowed if state.seals else UNKNOWN

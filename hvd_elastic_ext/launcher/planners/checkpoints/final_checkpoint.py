@@ -1,6 +1,6 @@
-"""The end of a job that has succeeded: what training left is made durable before the agents go, whose memory holds it.
+"""The last checkpoint of a job that has succeeded, made before its agents end, whose memory holds the last commit.
 
-Storage that does not answer, or fails, holds the end up for a while only: training is done, whatever becomes of that.
+Storage that fails or does not answer delays the end only for a limited time: training is done in any case.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 log = logging.getLogger(__name__)
 
 ANSWER_S: Final = 300.0
-"""How long storage that gives no answer is waited for at least."""
+"""Shortest limit for storage that gives no answer."""
 TIMES: Final = 4.0
-"""How many times as long as the last checkpoint took it is waited for."""
+"""That limit as a multiple of what the last checkpoint took, if that is longer."""
 FAILING_S: Final = 20.0
-"""How long it is tried again with storage that fails."""
+"""How long to retry when storage fails."""
 
 
 class Facts(NamedTuple):
-    """``since``: when the last process had ended (mono). ``answered``: nobody is at work on it just now.
+    """``since``: when the last process had ended (mono). ``answered``: no agent works on it now.
 
     ``durable_s``: how long the last checkpoint took. ``saved``: the end of training is on storage, or there is nothing
     to save.
@@ -37,7 +37,7 @@ class Facts(NamedTuple):
 
 
 def decide(now: float, facts: Facts) -> tuple[bool, str]:
-    """Whether the agents are still needed, and why not any more; "" if all is saved. Pure."""
+    """Whether agents are still needed, and why; "" if all is saved. Pure."""
     waited_s = now - facts.since
     if facts.saved:
         return False, ""
@@ -49,7 +49,7 @@ def decide(now: float, facts: Facts) -> tuple[bool, str]:
 
 
 def plan(job: JobState) -> Plan:
-    """Begin nothing where the job's own newest checkpoint says that its training is done."""
+    """Start nothing if the newest checkpoint of this job says that training is done."""
     done, how = job.restore.done, job.rules.durability
     if done is not None and how is not None and not (job.ending or job.world.begun):
         log.warning("%s", finished.said(done, how.place))
@@ -58,16 +58,16 @@ def plan(job: JobState) -> Plan:
 
 
 def needs_agents(job: JobState) -> bool:
-    """Whether there is still something to save; it is said how that ended."""
+    """Whether there is still something to save. Logs how that ended."""
     state = job.final_checkpoint
     if state.over:
         return False
     if state.since is None:
         state.since = job.now
-        before_sleep.rise(job)
-        coordinator.done(job)
-    done = before_sleep.look(job, short="training is done", hurry=True, read_back=False)
-    facts = Facts(state.since, done is not None, not before_sleep.waits_for_an_answer(job), cost.durable_s(job))
+        before_sleep.training_resumed(job)
+        coordinator.training_finished(job)
+    done = before_sleep.save_before(job, short="training is done", hurry=True, read_back=False)
+    facts = Facts(state.since, done is not None, not before_sleep.is_waiting(job), cost.durable_s(job))
     waits, why = decide(job.now, facts)
     if waits:
         return True

@@ -1,4 +1,4 @@
-"""The end of a process: why it has ended, who is to blame, and whether the job is over by it."""
+"""The end of a process: its cause, the strike that follows, and whether it ends the job."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hvd_elastic_ext.launcher.state.roster import Worker
 
 
 def plan(job: JobState) -> Plan:
-    """See by what is left of the job whether it is over.
+    """End the job if no part of it is left to train.
 
     Scripts without an elastic loop cannot say that they are done: they are when all processes have ended well.
     """
-    _hear_of_unheard_ends(job)
-    job.fail(loopless.look(job))
+    _take_unheard_ends(job)
+    job.fail(loopless.see_lost_training(job))
     found, why = loopless.verdict(job)
     if found is Fate.FAILED:
         job.fail(JobFailed(why))
@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
     return NOTHING
 
 
-def _hear_of_unheard_ends(job: JobState) -> None:
+def _take_unheard_ends(job: JobState) -> None:
     """Processes of the world that was taken over may have ended while there was no launcher."""
     for life in [each for each in job.world.members if each in job.fleet.unreported_ends]:
         worker, code = job.fleet.unreported_ends.pop(life)
@@ -48,7 +48,7 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     job.roster.ended[worker.seat] = worker.life.number
     job.rendezvous.ended(worker.life)
     if worker.life in members and worker.generation < job.generation:
-        job.answer(job.rendezvous.give_up())  # whoever waits for its addresses waits in vain
+        job.answer(job.rendezvous.give_up())  # its peers wait in vain for its addresses
     found = _ending(job, worker, code, oom=bool(news.get("oom")))
     cause = worker.killed or found.cause
     how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
@@ -59,10 +59,10 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     if worker.done:
         _done(job, worker, code)
     elif loopless.verdict(job).fate in (Fate.ENDING, Fate.DONE, Fate.FAILED):
-        return  # the last one of them tells
+        return  # the last end decides
     elif cause is Cause.LEFT:
         orders.delay_restart(job, worker.seat)
-        _end_for(job, blame.left(job, worker, found.text, members=members))
+        _end_job(job, blame.left(job, worker, found.text, members=members))
     elif job.outcome.finishing:
         if worker.life in members and (cause.fault or cause is Cause.PEER_LOST) and not _others_finish(job, worker):
             shutdown.end(job, JobFailed(f"{worker.seat} {how}, before its training was done; that of others is"))
@@ -85,7 +85,7 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
 
 
 def _done(job: JobState, worker: Worker, code: int) -> None:
-    """One whose training was done has ended."""
+    """A process whose training was done has ended."""
     job.outcome.finishing = True
     generation, who = job.outcome.failed
     if code and worker.killed is None:
@@ -95,14 +95,14 @@ def _done(job: JobState, worker: Worker, code: int) -> None:
 
 
 def _failed(job: JobState, worker: Worker, cause: Cause, how: str) -> None:
-    """One has failed while the job trains."""
+    """A process has failed while the job trains."""
     members = job.world.members
-    # Where some are done, others that are not do the last steps without it.
+    # Once some are done, the others do the last steps without it.
     if not (any(each.done for each in job.roster.present(members)) and _others_finish(job, worker)):
         told = "" if worker.failure is None else f": {worker.failure[1]}"
         job.outcome.failed = worker.generation, f"{worker.seat} {how}{told}"
     job.fleet.recovering.add(worker.seat.host)
-    _end_for(job, blame.failed(job, worker, cause, how, members=members))
+    _end_job(job, blame.failed(job, worker, cause, how, members=members))
 
 
 def _others_finish(job: JobState, worker: Worker) -> bool:
@@ -110,6 +110,6 @@ def _others_finish(job: JobState, worker: Worker) -> bool:
     return any(not each.done and each is not worker for each in job.roster.present(job.world.members))
 
 
-def _end_for(job: JobState, why: JobFailed | None) -> None:
+def _end_job(job: JobState, why: JobFailed | None) -> None:
     if why is not None:
         shutdown.end(job, why)

@@ -1,4 +1,4 @@
-"""Who is about to go, by the list of hosts or by its agent's own word; and what else agents say of themselves."""
+"""Hosts that are about to go, by the published list or by their agents; and other reports of agents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) -> None:
-    """What the newest list says: by host, why it goes, and when (mono) if that is known."""
+    """Take in the newest list: by host, why it goes, and when (mono) if that is known."""
     state = job.notices
     for name, (reason, deadline) in departing.items():
         if name not in state.listed:
@@ -25,7 +25,7 @@ def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) 
     for name in state.listed.difference(departing).intersection(job.fleet.hosts.names):
         job.record("notice_over", host=name, reason="it is listed as a host again")
     state.listed = frozenset(departing)
-    # What was said of a host that is listed no more holds, though the list does not repeat it.
+    # A notice stays for a host that is not listed any more.
     hosts = job.fleet.hosts
     kept = {n: by for n, by in state.departing.items() if n in job.roster.agents and n not in hosts}
     state.departing = kept | {name: math.inf if by is None else by for name, (_, by) in departing.items()}
@@ -33,7 +33,7 @@ def published(job: JobState, departing: Mapping[str, tuple[str, float | None]]) 
 
 
 def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
-    """An agent that comes back says once more what it was sent."""
+    """An agent that connects again repeats its notices."""
     agent = job.roster.agents.get(host)
     for word, take in (("going", _going), ("notice", _give_notice)):
         said = hello.get(word)
@@ -42,7 +42,7 @@ def joined(job: JobState, host: str, hello: Mapping[str, Any]) -> None:
 
 
 def take(job: JobState, agent: Agent, news: Mapping[str, Any]) -> bool:
-    """Take in news of an agent; False if they are of a process, or of nobody."""
+    """Take in news of an agent; False if they are of something else."""
     handler = _OF_AGENTS.get(str(news.get("event")))
     if handler is not None:
         handler(job, agent, news)
@@ -57,7 +57,7 @@ def _give_notice(job: JobState, agent: Agent, notice: Mapping[str, Any]) -> None
     agent.finishing, agent.leaves_by = True, job.now + grace_s
     job.record("notice", host=host.name, reason=reason, deadline=agent.leaves_by)
     log.warning("%s: %s, and ends within %g s; it is given no work meanwhile", host.name, reason, grace_s)
-    for slot in range(host.slots):  # whoever sent it away may well do so with the next one
+    for slot in range(host.slots):  # the next agent may be sent away, too
         orders.delay_restart(job, Seat(host.name, slot))
 
 
@@ -77,26 +77,26 @@ def _going(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 def _staying(job: JobState, agent: Agent, _: Mapping[str, Any]) -> None:
     if agent.going is not None and not agent.finishing:
         agent.going = agent.leaves_by = None
-        job.record("notice_over", host=agent.host.name, reason="what said so says it no more")
+        job.record("notice_over", host=agent.host.name, reason="its notice was withdrawn")
         log.info("%s is not about to go any more", agent.host.name)
 
 
 def _advised(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """It may go, or not soon: nothing follows from that."""
+    """It may go, or not soon: only the journal notes that."""
     job.record("advised", host=agent.host.name, reason=news.get("reason"))
 
 
 def _deaf(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     source, problem = str(news.get("source")), news.get("reason")
     job.record("deaf", host=agent.host.name, source=source, reason=problem)
-    if problem is not None and source not in job.notices.deaf_to:  # or else each of a thousand hosts says so
+    if problem is not None and source not in job.notices.deaf_to:  # else each of a thousand hosts would be logged
         job.notices.deaf_to.add(source)
-        said = "its cloud does not tell whether it is taken back (--notices-from)"
-        log.warning("%s: %s: %s; it is asked again. Of others the journal tells", agent.host.name, said, problem)
+        said = "its cloud does not tell whether the host is preempted (--notices-from)"
+        log.warning("%s: %s: %s; it is asked again. The journal has other such hosts", agent.host.name, said, problem)
 
 
 def _refused(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
-    """An agent does not do what it was told. If that was to start a process, it is told so again in a while."""
+    """An agent refuses an order. An order to start a process is sent again after a pause."""
     log.warning("the agent on %s refuses an order: %s", agent.host.name, news.get("reason"))
     worker = job.roster.of(agent.host.name, news.get("slot"), None)
     if worker is not None and not worker.started:
@@ -113,15 +113,15 @@ def _left(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
 def _dropped(job: JobState, agent: Agent, news: Mapping[str, Any]) -> None:
     if isinstance(slot := news.get("slot"), int):
         said = f"{news.get('records')} journal entries and {news.get('messages')} other messages of slot {slot}"
-        why = "it says more than is passed on"
+        why = "its process sends more than is passed on"
     else:
         said = f"{news.get('output')} bytes of output and {news.get('news')} other news"
-        why = "there was no room for them without a launcher"
+        why = "its buffer was full while no launcher was connected"
     log.warning("%s has dropped %s: %s", agent.host.name, said, why)
 
 
 def _seconds(value: Any) -> float:
-    """What an agent gave as a time, or 0."""
+    """A duration from an agent, in seconds, or 0."""
     return max(0.0, seconds(value) or 0.0)
 
 

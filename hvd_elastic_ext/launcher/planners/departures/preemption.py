@@ -1,7 +1,7 @@
-"""Which processes are to see by ``check_alive()`` that they are about to be taken away, and may save what they have.
+"""Which processes learn by ``check_alive()`` that they are about to be preempted, and may save their state.
 
-Where others go on, whoever leaves is told when the next world is called. This is for where there is none to call yet:
-all train on then until the hosts are gone, since others may come.
+Where others go on, a leaving process is told by the call to the next world. This is for jobs without a next world yet:
+all train on until the hosts are gone, since others may come.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 
 SAVE_S: Final = 30.0
-"""So long before its host is gone a process is told, though others are on their way: all that some clouds leave."""
+"""A process is told so long before its host is gone, though others may come: the least that some clouds leave."""
 
 
 def reclaimed(
     members: Collection[Life], leaves_by: Mapping[str, float], *, now: float, enough: bool
 ) -> frozenset[Life]:
-    """Of ``members`` those that are to save what they have. Pure.
+    """Those of ``members`` that are to save their state. Pure.
 
-    ``leaves_by``: hosts that are about to go, and when that will be (mono). If what stays, or is
-    to come, is not ``enough`` to go on, all are: the job is below its minimum.
+    ``leaves_by``: hosts that are about to go, and when (mono). If present and coming hosts are not ``enough``, all are:
+    the job is below its minimum.
     """
     leaving = frozenset(life for life in members if life.seat.host in leaves_by)
     if leaving and not enough:
@@ -32,7 +32,7 @@ def reclaimed(
 
 
 def plan(job: JobState) -> Plan:
-    """Tell processes that their host, or the whole job, is about to be taken away, and take it back."""
+    """Tell processes that their host, or the whole job, is about to be preempted, or is not any more."""
     state = job.preemption
     leaves_by = job.leaves_by
     present = job.roster.present(job.world.members) if leaves_by or state.open else []

@@ -1,4 +1,4 @@
-"""The end of a job: what runs is told to end, also where no agent listens any more or does not listen yet."""
+"""The end of a job: processes and agents are told to end, also on hosts without a connection."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 log = logging.getLogger(__name__)
 
 PATIENCE_S: Final = 30.0
-"""How long the end of everything is waited for."""
+"""Longest wait for the end of all processes."""
 LAST_S: Final = 30.0
 LAST_EACH_S: Final = 1.0
-"""How long, after that, hosts without a connection may take to end what they run, and what each of them adds."""
+"""Longest wait, after that, for the end on hosts without a connection, and what each of them adds to it."""
 
 
 def plan(job: JobState) -> Plan:
-    """Bring the job to its end: everything if it was told to end, else all but the world whose training is done."""
+    """End everything if the job was told to end, else all but the world whose training is done."""
     if not job.ending:
         return NOTHING
     if job.outcome.failure is None:
@@ -34,7 +34,7 @@ def plan(job: JobState) -> Plan:
 
 
 def _is_over(job: JobState) -> bool:
-    """End what runs; whether all has ended."""
+    """End processes and agents; whether all have ended."""
     state = job.shutdown
     now, everything = job.now, job.outcome.failure is not None
     resize_report.close(job)
@@ -49,17 +49,17 @@ def _is_over(job: JobState) -> bool:
             state.ends_by = now + PATIENCE_S
             return False
         _dismiss(job, late=late)
-    if state.gone_by is None and (late or _nobody_left(job)):
+    if state.gone_by is None and (late or _none_left(job)):
         if late:
-            log.warning("not waited for any longer: %s", ", ".join(job.roster.agents) or "processes")
-        _tell_the_others(job)
-    return state.gone_by is not None and _all_are_gone(job, state.gone_by)
+            log.warning("the launcher does not wait any longer for: %s", ", ".join(job.roster.agents) or "processes")
+        _end_unconnected(job)
+    return state.gone_by is not None and _all_gone(job, state.gone_by)
 
 
 def end(job: JobState, why: JobFailed) -> None:
-    """End everything, with this outcome; the first one holds. Told again: at once.
+    """End everything; the first ``why`` is the outcome. A second call ends it at once.
 
-    Somebody who ends it from outside means to lose nothing: what was trained is made durable first.
+    A job that is ended from outside makes a last checkpoint first.
     """
     state = job.shutdown
     if not job.ending and before_exit.hold(job, why):
@@ -69,13 +69,13 @@ def end(job: JobState, why: JobFailed) -> None:
         return
     for worker in job.roster.workers.values():
         orders.kill(job, worker, Cause.TOLD)
-    state.hurried = True  # nobody is waited for who has not come; told again, nobody at all
+    state.hurried = True  # missing hosts are not waited for; after another call, none is
     if state.gone_by is not None:
         state.gone_by = job.now
 
 
 def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
-    """How it went to end what a host runs without a connection."""
+    """The result of ending a host without a connection."""
     state = job.shutdown
     state.pending.discard(host)
     if well:
@@ -85,14 +85,14 @@ def answered(job: JobState, host: str, *, well: bool, why: str) -> None:
 
 
 def came(job: JobState, host: str) -> None:
-    """An agent has joined after all."""
+    """An agent has connected after all."""
     state = job.shutdown
     state.pending.discard(host)
     state.untold.pop(host, None)
 
 
 def _end_processes(job: JobState, *, everything: bool) -> bool:
-    """Whether there are some that may go on for as long as they like."""
+    """End processes that are to end; whether some may still train on."""
     state = job.shutdown
     roster, members = job.roster, set(job.world.members)
     for worker in roster.workers.values():
@@ -109,17 +109,17 @@ def _dismiss(job: JobState, *, late: bool) -> None:
             orders.dismiss(job, agent)
 
 
-def _nobody_left(job: JobState) -> bool:
+def _none_left(job: JobState) -> bool:
     roster, missing = job.roster, job.adoption.missing
     if roster.workers or not roster.agents.keys() <= missing.keys():
         return False
     return job.shutdown.hurried or not adoption.on_their_way(job)
 
 
-def _tell_the_others(job: JobState) -> None:
-    """Have what runs on hosts without a connection ended in the way in which agents are started."""
+def _end_unconnected(job: JobState) -> None:
+    """End hosts without a connection by the transport that starts agents."""
     now, state = job.now, job.shutdown
-    deaf = {name: host for name, host in state.running.items() if not _hears(job, name)}
+    deaf = {name: host for name, host in state.running.items() if not _hears_orders(job, name)}
     state.untold = {**job.adoption.missing, **deaf}
     state.asked, state.pending = set(state.untold), set(state.untold)
     state.gone_by = now + LAST_S + LAST_EACH_S * len(state.untold)
@@ -129,18 +129,21 @@ def _tell_the_others(job: JobState) -> None:
         job.do(actions.EndAgent(host))
 
 
-def _hears(job: JobState, host: str) -> bool:
-    """Whether orders arrive. A connection may be lost without anybody knowing."""
+def _hears_orders(job: JobState, host: str) -> bool:
+    """Whether orders arrive. A connection may be lost without notice."""
     agent = job.roster.agents.get(host)
     silent_s = job.rules.heartbeat_timeout_s
     return agent is not None and agent.joined and job.now - agent.heard <= silent_s
 
 
-def _all_are_gone(job: JobState, gone_by: float) -> bool:
+def _all_gone(job: JobState, gone_by: float) -> bool:
     state = job.shutdown
     if job.now < gone_by and (state.pending or state.asked & job.roster.agents.keys()):
         return False
     if state.untold:
         names = ", ".join(state.untold)
-        log.error("not told to end, and may train on: %s; when reachable, start this job again and stop it", names)
+        log.error(
+            "not told to end, may train on: %s; once they are reachable, start and stop this job again",
+            names,
+        )
     return True

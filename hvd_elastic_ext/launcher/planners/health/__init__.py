@@ -1,7 +1,7 @@
 """Watches over hosts and processes that run.
 
-Belongs here: silence, a lost link of the launcher, processes that stand still or are slow, scripts without an elastic
-loop, and who is blamed for a failure.
+Belongs here: silent hosts and processes, a lost link of the launcher, stalled and slow processes, scripts without an
+elastic loop, and which host or slot a fault counts against.
 
 Never here: what a strike costs: that is ``rules/health``.
 """

@@ -1,4 +1,4 @@
-"""Who is blamed when a process or a host is gone, and when it has been too much."""
+"""Which host or slot a fault counts against, and when faults end the job."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan(job: JobState) -> Plan:
 def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[str, tuple[int, ...]]]:
     """Each host's slots that may work.
 
-    If nobody is left to work, whoever has the newest commit is forgiven first.
+    If no slot is left, the holders of the newest commit are forgiven first.
     """
     state = job.faults
     now = job.now
@@ -45,9 +45,9 @@ def usable(job: JobState, hosts: HostSet, *, forgive: bool) -> list[tuple[str, t
 def strike(
     job: JobState, cause: Cause, host: Host, slot: int | None = None, *, detail: str, tried_s: float = 0.0
 ) -> None:
-    """Hold something against a slot or a host, unless nobody is to blame.
+    """Count a strike against a slot or a host, if the cause has one.
 
-    ``tried_s``: how long it had been tried before, without any work done.
+    ``tried_s``: seconds for which it was tried, without any work done.
     """
     state = job.faults
     now = job.now
@@ -70,7 +70,7 @@ def strike(
 
 
 def drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
-    """Give a slot no work for as long as the longest cooldown. Nobody is to blame.
+    """Give a slot no work for the longest cooldown. It is not a strike.
 
     It is for the pod's whole life, whatever container runs in it: the device stays the same.
     """
@@ -82,15 +82,14 @@ def drain(job: JobState, host: Host, slot: int, *, reason: str) -> None:
 def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
     """Note that a process has failed; why that ends the job, if it does.
 
-    While others train on, one host alone neither ends the job nor uses up
-    ``--failure-budget``: its cooldowns are answer enough. What newcomers do
-    before they are in a world costs nobody anything, and does not count at all.
+    While others train on, one host alone neither ends the job nor uses up ``--failure-budget``: it only cools down.
+    Failures of newcomers before they are in a world cost nothing, and do not count.
     """
     state = job.faults
     state.first = state.first or f"{worker.seat} {how}"
-    well = _others_are_well(job, worker, members)
+    well = _others_healthy(job, worker, members)
     newcomer = well and worker.life not in members
-    if worker.failure is not None and not newcomer and _users_own(job, worker, members, well=well):
+    if worker.failure is not None and not newcomer and _is_script_error(job, worker, members, well=well):
         _, error, traceback = worker.failure
         how_often = " again and again" if well else ""
         return JobFailed(f"the training script fails{how_often}: {error}\n{traceback}".rstrip())
@@ -104,9 +103,9 @@ def failed(job: JobState, worker: Worker, cause: Cause, how: str, *, members: tu
 
 
 def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) -> JobFailed | None:
-    """Note that a process has left of its own accord; why that ends the job, if it does.
+    """Note that a process has left by itself; why that ends the job, if it does.
 
-    Leaving is everybody's right. That nobody is left, time and again, is no way to train.
+    One process may leave at any time. The job ends when all have left too often.
     """
     state = job.faults
     if worker.life not in members or job.roster.present(members):
@@ -122,7 +121,7 @@ def left(job: JobState, worker: Worker, how: str, *, members: tuple[Life, ...]) 
 
 
 def _count(job: JobState, host: str, *, well: bool) -> bool:
-    """Count a fault, and say whether that makes too many."""
+    """Count a fault; whether there are too many now."""
     state = job.faults
     now, budget = job.now, job.rules.failure_budget
     state.counted = [(at, name) for at, name in state.counted if now - at < BUDGET_WINDOW_S]
@@ -133,17 +132,17 @@ def _count(job: JobState, host: str, *, well: bool) -> bool:
     return len(state.counted) > budget
 
 
-def _others_are_well(job: JobState, worker: Worker, members: tuple[Life, ...]) -> bool:
-    """Whether some member of the world lives that has not said that it fails in the same way."""
+def _others_healthy(job: JobState, worker: Worker, members: tuple[Life, ...]) -> bool:
+    """Whether another member lives that has not reported the same error."""
     digest = worker.failure and worker.failure[0]
     others = [each for each in job.roster.present(members) if each is not worker]
     return any(each.killed is None and not (each.failure and each.failure[0] == digest) for each in others)
 
 
-def _users_own(job: JobState, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:
+def _is_script_error(job: JobState, worker: Worker, members: tuple[Life, ...], *, well: bool) -> bool:
     """Whether the same error has ended every member of the world, or has come back without a step in between.
 
-    As long as others are well it has to be back somewhere else, unless nobody has ever come as far as training.
+    While others are healthy it has to come back on another host, unless no process has ever trained.
     """
     assert worker.failure is not None
     digest, host = worker.failure[0], worker.seat.host

@@ -1,8 +1,7 @@
-"""Whether it is the launcher that has lost its link. Then nobody is cut off for a while, and nothing is decided.
+"""Whether the launcher has lost its own link. Then no host is cut off for a while, and nothing is decided.
 
-A silent host is cut off so that the others of its world can go on. Where
-nothing is heard of any of them there is nobody to go on, and most likely all
-of them train: what is broken then is this machine's own way to them.
+A silent host is cut off so that the others of its world can go on. If all of them are silent, none could go on, and
+most likely all of them train: the link of the launcher's machine is broken.
 """
 
 from __future__ import annotations
@@ -18,15 +17,14 @@ from hvd_elastic_ext.launcher.state.roster import Agent
 log = logging.getLogger(__name__)
 
 RETURN_S: Final = 7.0
-"""How long agents may take to come back once they can: they try every 5 s."""
+"""Longest time for agents to connect again once they can: they try every 5 s."""
 
 
 def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float) -> bool:
-    """Whether hosts are silent and nobody is there for whose sake they would be cut off. Pure.
+    """Whether hosts are silent, and no other host of the world could go on without them. Pure.
 
-    ``heard``: when each host of the world last spoke. Hosts speak three times
-    in ``limit_s`` at least: one that has not for half of it is about to be silent, too. When even the
-    last word is older than ``grace_s``, those hosts are taken to be gone.
+    ``heard``: when each host of the world was last heard. Hosts send three messages in ``limit_s``: one that was
+    silent for half of it counts as silent here. Hosts that are all silent for longer than ``grace_s`` are gone.
     """
     if not heard or now - min(heard) <= limit_s:
         return False
@@ -34,13 +32,13 @@ def alone(now: float, heard: Sequence[float], *, limit_s: float, grace_s: float)
 
 
 def plan(job: JobState) -> Plan:
-    """Hold everything back while it is the launcher that has lost its link."""
+    """Hold all decisions back while the launcher has lost its link."""
     job.held = _is_alone(job)
     return NOTHING
 
 
 def _is_alone(job: JobState) -> bool:
-    """Whether hosts may be silent for now, and all else has to wait."""
+    """Whether hosts may be silent for now, and all decisions wait."""
     now, state = job.now, job.link_loss
     rules = job.rules
     latest = now - rules.heartbeat_timeout_s
@@ -53,7 +51,7 @@ def _is_alone(job: JobState) -> bool:
             return False
         _begin(job, agents)
         return True
-    if _waits(job, agents):
+    if _still_alone(job, agents):
         return True
     state.since = state.back_by = None
     return False
@@ -62,7 +60,7 @@ def _is_alone(job: JobState) -> bool:
 def _agents(job: JobState) -> list[Agent]:
     roster = job.roster
     members = roster.present(job.world.members)
-    # Newcomers have nothing to go on with.
+    # Newcomers have no state to go on with.
     those = [worker for worker in members if worker.generation] or members
     hosts = [*(worker.seat.host for worker in those), *(life.seat.host for life in job.world.excused)]
     found = map(roster.agents.get, dict.fromkeys(hosts))
@@ -75,11 +73,11 @@ def _begin(job: JobState, agents: Sequence[Agent]) -> None:
     silent_s = now - max(agent.heard for agent in agents)
     names = [agent.host.name for agent in agents]
     reason = f"nothing was heard of any host of the world for {silent_s:.1f} s: is this machine's link down?"
-    log.warning("%s Nobody is cut off for now", reason)
+    log.warning("%s No host is cut off for now", reason)
     job.record("isolated", hosts=names, reason=reason)
 
 
-def _waits(job: JobState, agents: Sequence[Agent]) -> bool:
+def _still_alone(job: JobState, agents: Sequence[Agent]) -> bool:
     now, state = job.now, job.link_loss
     assert state.since is not None
     rules = job.rules

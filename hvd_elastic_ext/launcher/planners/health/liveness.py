@@ -1,4 +1,4 @@
-"""Watches over the processes of a world that beat: who stands still, and who is slower than the others for long."""
+"""Finds processes of a world that send heartbeats but stall, or are slower than the others for long."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 1.0
 GO_S: Final = 60.0
-"""How long a newcomer that was told to go live may take to ask for its place: nothing lies between the two."""
+"""Longest time from the order to go live to a newcomer's request for its rank."""
 MISSED_S: Final = 30.0
-"""After how long it is said for whom the next world waits, where there is no ``--progress-timeout``."""
+"""When to report for whom the next world waits, without ``--progress-timeout``."""
 STILL_S: Final = 60.0
-"""After how long it is said that a world stands still, where there is no ``--progress-timeout``."""
+"""When to report that a world is stalled, without ``--progress-timeout``."""
 STEPS: Final = 3.0
-"""That, or so many times the longest step that any rank has told of, if that is longer."""
+"""That, or this multiple of the longest reported step, if that is longer."""
 FINISHED_S: Final = 15.0
-"""After how long it is said that ranks wait for one whose training is over: nothing else can free them."""
+"""When to report that ranks wait for one whose training is over: nothing else ends that wait."""
 COMPARE_S: Final = 5.0
-"""How often step times are compared: that takes a while where there are thousands."""
+"""Seconds between two comparisons of step times: thousands take a while."""
 
 
-def pause(job: JobState) -> None:
-    """Nothing can be seen of anybody for now: what was seen before says nothing later."""
+def forget_progress(job: JobState) -> None:
+    """Forget the progress of all processes: none can be observed for now."""
     job.liveness.moved.clear()
 
 
 def plan(job: JobState) -> Plan:
-    """Look at who holds the world up, unless another world was called just now."""
-    if job.decision.members is None:  # who was called just now is not late yet
+    """Look for stalled and slow processes, unless another world was called just now."""
+    if job.decision.members is None:  # a process that was called just now is not late yet
         _look(job)
     return NOTHING
 
@@ -51,59 +51,59 @@ def _look(job: JobState) -> None:
         return
     state.looked_at = now
     if not job.formed:
-        _see_who_is_missing(job)
+        _find_missing(job)
         return
-    if _see_left_waiting(job):
+    if _find_left_waiting(job):
         return
     if not job.settled:  # what newcomers need may take long to send
         state.moved.clear()
         state.told = None
         return
-    if not _all_are_heard(job):
-        pause(job)
+    if not _all_hosts_heard(job):
+        forget_progress(job)
         return
     members = _members(job)
     limit = job.rules.progress_timeout_s
     if limit is not None:
-        _see_stall(job, stall(now, members, limit))
+        _report_stall(job, stall(now, members, limit))
     else:
-        _see_stall(job, stall(now, members, _still_s(job), idle=False), restart=False)
+        _report_stall(job, stall(now, members, _stall_limit_s(job), idle=False), restart=False)
     if now - state.compared_at >= COMPARE_S:
         state.compared_at = now
-        _compare(job)
+        _find_stragglers(job)
 
 
 def look_at_the_end(job: JobState) -> None:
-    """The same once training is over for some: of the others it counts only whether they wait for those."""
+    """The same once training is over for some: only whether the others wait for those counts."""
     state = job.liveness
     if job.now - state.looked_at >= LOOK_S:
         state.looked_at = job.now
-        _see_left_waiting(job)
+        _find_left_waiting(job)
 
 
 def ended(job: JobState, worker: Worker, *, well: bool) -> None:
-    """A process has ended. One that did ``well`` may be waited for by others for ever."""
+    """A process has ended. Others may wait for ever for one that ended ``well``."""
     place = job.rendezvous.place(worker.life)
     if well and place is not None and worker.life in job.world.members:
-        _renew(job)
+        _start_generation(job)
         job.liveness.finished[worker.life] = Member(worker.life, place.rank, job.now)
 
 
-def _renew(job: JobState) -> None:
+def _start_generation(job: JobState) -> None:
     state = job.liveness
     if state.of != job.generation:
         state.of = job.generation
         state.finished.clear()
 
 
-def _still_s(job: JobState) -> float:
-    """How long a world may stand still before that is said, by how long its steps take."""
+def _stall_limit_s(job: JobState) -> float:
+    """Seconds for which a world may stall before that is reported, by the length of its steps."""
     steps = [worker.step_s for worker in job.roster.present(job.world.members) if worker.step_s]
     return max(STILL_S, STEPS * max(steps, default=0.0))
 
 
-def _all_are_heard(job: JobState) -> bool:
-    """Whether every host of the world has spoken lately: of one that is silent nothing can be said, for now."""
+def _all_hosts_heard(job: JobState) -> bool:
+    """Whether every host of the world was heard lately: the progress of a silent one is unknown."""
     lately = job.now - job.rules.heartbeat_timeout_s / 2
     agents = map(job.roster.agents.get, {life.seat.host for life in job.world.members})
     return all(agent is not None and agent.heard >= lately for agent in agents)
@@ -122,7 +122,7 @@ def _members(job: JobState) -> list[Member]:
         recent = state.times[life] = times.get(life, deque(maxlen=SUSTAINED))
         if worker.step_s is not None and (not recent or recent[-1] != worker.step_s):
             recent.append(worker.step_s)
-        if worker.progress or worker.waiting:  # else nothing in it counts, and there is no telling
+        if worker.progress or worker.waiting:  # else it reports no progress at all
             found.append(Member(life, place.rank, entry[1], worker.waiting))
     return found
 
@@ -130,26 +130,26 @@ def _members(job: JobState) -> list[Member]:
 # --- standing still
 
 
-def _see_left_waiting(job: JobState) -> bool:
-    """Whether some members of the world are done while others are not; said if these only wait for them."""
+def _find_left_waiting(job: JobState) -> bool:
+    """Whether only some members are done. Reports it if the others only wait for those."""
     now, state = job.now, job.liveness
-    _renew(job)
+    _start_generation(job)
     for worker in job.roster.present(job.world.members):
         place = job.rendezvous.place(worker.life)
         if worker.done and place is not None:
             state.finished.setdefault(worker.life, Member(worker.life, place.rank, now))
         elif worker.life in state.finished:
             del state.finished[worker.life]  # a script may train more than once
-    if not state.finished or not _all_are_heard(job):
+    if not state.finished or not _all_hosts_heard(job):
         return False
     limit = min(FINISHED_S, job.rules.progress_timeout_s or FINISHED_S)
     members, finished = _members(job), sorted(state.finished.values(), key=lambda member: member.rank)
-    _see_stall(job, left_waiting(now, members, finished, limit), restart=False)
+    _report_stall(job, left_waiting(now, members, finished, limit), restart=False)
     return True
 
 
-def _see_who_is_missing(job: JobState) -> None:
-    """Of those whom the next world waits for: a newcomer is not waited for long; others as for each other."""
+def _find_missing(job: JobState) -> None:
+    """Report members that the next world waits for; kill newcomers that are late."""
     now, state = job.now, job.liveness
     roster, waiting = job.roster, job.rendezvous.waiting
     moved, state.moved = state.moved, {}
@@ -169,14 +169,14 @@ def _see_who_is_missing(job: JobState) -> None:
     came = sum(life in waiting for life in job.world.members)
     found = absence(now, absent, MISSED_S if limit is None else limit, waiting=came)
     if found is not None:
-        _see_stall(job, found, restart=limit is not None)
+        _report_stall(job, found, restart=limit is not None)
 
 
-def _see_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:
+def _report_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> None:
     state = job.liveness
     if found is None:
         if state.told is not None:
-            log.warning("training gets on again")
+            log.warning("training makes progress again")
         state.told = None
         return
     lives = frozenset(member.life for member in found.lag)
@@ -202,21 +202,21 @@ def _see_stall(job: JobState, found: Stall | None, *, restart: bool = True) -> N
 # --- being slow
 
 
-def _compare(job: JobState) -> None:
+def _find_stragglers(job: JobState) -> None:
     state = job.liveness
     found = stragglers({life.seat: tuple(times) for life, times in state.times.items()})
     drain = job.rules.drain_stragglers and _can_spare_one(job)
     state.watch, report, leave = state.watch.look(found, drain=drain)
     for straggler in found:
         if straggler in report or straggler.seat in leave:
-            _tell(job, straggler, drained=straggler.seat in leave)
+            _report_straggler(job, straggler, drained=straggler.seat in leave)
 
 
-def _tell(job: JobState, straggler: Straggler[Seat], *, drained: bool) -> None:
+def _report_straggler(job: JobState, straggler: Straggler[Seat], *, drained: bool) -> None:
     seat, worker = straggler.seat, job.roster.workers[straggler.seat]
     place = job.rendezvous.place(worker.life)
     rank = -1 if place is None else place.rank
-    log.warning("straggler: rank %d, %s%s", rank, straggler.text, "; it is drained" if drained else "")
+    log.warning("straggler: rank %d, %s%s", rank, straggler.text, "; its slot is drained" if drained else "")
     job.record(
         "straggler",
         host=seat.host,
@@ -232,7 +232,7 @@ def _tell(job: JobState, straggler: Straggler[Seat], *, drained: bool) -> None:
 
 
 def _can_spare_one(job: JobState) -> bool:
-    """Whether the world would lose no more than the straggler, or nothing, by its leaving."""
+    """Whether the world would lose no more than the straggler if that left."""
     limits = job.rules.limits
     there = sum(len(slots) for _, slots in blame.usable(job, job.fleet.hosts, forgive=False))
     after = limits.size(there - 1, begun=True)

@@ -1,8 +1,7 @@
-"""Watches over jobs whose script has no elastic loop, and over those of which nothing would be left.
+"""Jobs whose script has no elastic loop, and jobs whose training would be lost.
 
-A process says when it begins an elastic loop. As long as none of a job ever has, a change of the world is of no use:
-nobody would come to another one. And where all that has trained is lost, and no commit was ever told of, another world
-would begin the training anew.
+A process reports when it begins an elastic loop. Until one has, the world cannot change: no process would join another
+one. And if all processes that trained are lost, and no commit is known, another world would start from the beginning.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ OPEN: Final = Verdict(Fate.LOST)
 """The world changes as in any job."""
 
 
-def look(job: JobState) -> JobFailed | None:
-    """Note what is to be known later of those who live now; why the job is over, if nothing is left of it."""
+def see_lost_training(job: JobState) -> JobFailed | None:
+    """Note what living processes have reported; why the job is over, if all of its training is lost."""
     state = job.loopless
     state.kept = state.kept or job.roster.commits.newest is not None or job.checkpoints.known
     survivors = 0
@@ -51,7 +50,7 @@ def look(job: JobState) -> JobFailed | None:
 
 
 def _warn_of_the_unknown(job: JobState) -> None:
-    """Nobody of a world is left, and nobody has told of a step. It may have trained all the same."""
+    """Warn if a whole world is lost that reported no step: it may have trained all the same."""
     state = job.loopless
     members, generation = job.world.members, job.generation
     lost = members and job.formed and not job.roster.present(members)
@@ -65,7 +64,7 @@ def _warn_of_the_unknown(job: JobState) -> None:
 
 
 def has_trained(job: JobState) -> bool:
-    """Whether some process of the job has come as far as training."""
+    """Whether a process of the job has trained."""
     state = job.loopless
     return state.trained or state.kept or state.loops
 
@@ -83,7 +82,7 @@ def verdict(job: JobState) -> Verdict:
 
 
 def held_back(job: JobState, decision: Decision) -> Decision:
-    """The decision, or that the world is left as it is: nobody would come to another one."""
+    """The decision, or none where no process would join another world."""
     state = job.loopless
     found = verdict(job).fate
     if decision.members is None or not (found is Fate.ENDING or (found is Fate.STANDS and job.in_place)):
@@ -101,7 +100,7 @@ def held_back(job: JobState, decision: Decision) -> Decision:
 
 
 def _cut_off_those_who_wait(job: JobState) -> None:
-    """A member was lost without a word, with its host: whoever waits for it is to hear of that now."""
+    """Tell members that wait for a lost host's process that it is gone."""
     state = job.loopless
     members, generation = job.world.members, job.generation
     present = job.roster.present(members)
@@ -112,8 +111,8 @@ def _cut_off_those_who_wait(job: JobState) -> None:
             job.tell(worker, "fence", addresses=None)
 
 
-def lasts(job: JobState) -> bool:
-    """Whether processes of a script without a loop are left to come to its end, however long they take."""
+def can_end_by_itself(job: JobState) -> bool:
+    """Whether processes of a script without a loop are left that can finish it, however long that takes."""
     return job.in_place and verdict(job).fate in (Fate.ENDING, Fate.STANDS)
 
 
@@ -127,7 +126,7 @@ def ended(job: JobState, worker: Worker, cause: Cause, how: str, code: int) -> N
     state.kept = state.kept or worker.warned
     place = job.rendezvous.place(worker.life)
     rank = worker.planned if place is None else place.rank
-    # Also on a host that is about to go, which is the cause of all that ends there then.
+    # Also on a host that is about to go: that is the cause of every end there.
     by_itself = worker.killed is None and worker.leaving is None and not worker.warned
     well = worker.done or (code == 0 and by_itself)
     told = "" if worker.failure is None or well else f": {worker.failure[1]}"

@@ -1,4 +1,4 @@
-"""Cuts off hosts and ends processes of which nothing was heard for too long."""
+"""Cuts off hosts and kills processes that were silent for too long."""
 
 from __future__ import annotations
 
@@ -17,45 +17,45 @@ from hvd_elastic_ext.launcher.state.roster import Agent, Worker
 log = logging.getLogger(__name__)
 
 BEAT_S: Final = 2.0
-"""How long before it fell silent a process may have been told something and heard it: it beats every so often."""
+"""A process may have received a message so long before its silence: the time between heartbeats."""
 WAY_OUT_S: Final = 60.0
-"""How long a process that is done, or was sent away, may be silent: an interpreter that ends waits for much."""
+"""How long a process that is done, or was sent away, may be silent: the end of an interpreter takes time."""
 GONE_S: Final = 2.0
-"""How long a host that is listed no more, or was not for a while, may be silent once its connection is lost: most
-likely it is gone. And how long what its agent had said before may still be on its way."""
+"""How long a host that is not listed, or was not for a while, may be silent once its connection is lost: most likely it
+is gone. Also how long messages of its agent may be on their way."""
 
 
 def plan(job: JobState) -> Plan:
-    """Cut off hosts and processes.kill processes of which nothing was heard for too long."""
+    """Cut off hosts and kill processes that were silent for too long."""
     if job.held:
         return NOTHING
     end_earlier_lives(job)
     now = job.now
     for agent in list(job.roster.agents.values()):
-        if agent.heard and now - agent.heard > _patience_s(job, agent):
+        if agent.heard and now - agent.heard > _limit_s(job, agent):
             cut_off(job, agent, f"nothing was heard of it for {now - agent.heard:.1f} s", blame=not job.ending)
     for worker in _silent(job):
         reason = f"its process was silent for {worker.silent_s:.1f} s"
         job.record("fenced", host=worker.seat.host, slot=worker.seat.slot, reason=reason)
         orders.kill(job, worker, Cause.SILENT)
-    _ask_for_lost_ends(job)
+    _ask_for_unreported_ends(job)
     return NOTHING
 
 
 def next_silence(job: JobState) -> float | None:
     """When the next host will have been silent for too long, unless it speaks (mono)."""
     agents = job.roster.agents.values()
-    return min((agent.heard + _patience_s(job, agent) for agent in agents if agent.heard), default=None)
+    return min((agent.heard + _limit_s(job, agent) for agent in agents if agent.heard), default=None)
 
 
 def too_silent(job: JobState) -> bool:
-    """Whether :meth:`plan` would have something to do."""
+    """Whether :func:`plan` would find a silent host or process."""
     silent_at = next_silence(job)
     return (silent_at is not None and silent_at < job.now) or bool(_silent(job))
 
 
 def launcher_paused(job: JobState, seconds: float) -> None:
-    """The launcher itself stood still for so long: what agents have said meanwhile is not read yet."""
+    """The launcher itself stood still for ``seconds``: messages of agents from that time are not read yet."""
     now = job.now
     job.fleet.newer_lives = {
         name: each._replace(since=min(now, each.since + seconds)) for name, each in job.fleet.newer_lives.items()
@@ -65,30 +65,30 @@ def launcher_paused(job: JobState, seconds: float) -> None:
 
 
 def end_earlier_lives(job: JobState) -> None:
-    """Nobody waits for an agent whose container runs no more, and its successor is not blamed.
+    """Cut off agents whose container has ended, without a strike for its successor.
 
-    One that goes on speaking is of that container, whatever the list has said.
+    An agent that is still heard is of the new container.
     """
     now, limit_s = job.now, job.rules.heartbeat_timeout_s
     for name, (host, since) in list(job.fleet.newer_lives.items()):
         agent = job.roster.agents.get(name)
         if agent is not None and agent.joined and agent.heard > since + GONE_S:
-            inherit(job, agent, host)
+            pass_on(job, agent, host)
         elif agent is not None and agent.joined and now - agent.heard <= limit_s / 2:
             continue
         elif agent is not None:
-            bury(job, agent, "its container was started again")
+            cut_off_dead(job, agent, "its container was started again")
         del job.fleet.newer_lives[name]
 
 
-def inherit(job: JobState, agent: Agent, host: Host) -> None:
+def pass_on(job: JobState, agent: Agent, host: Host) -> None:
     agent.host, agent.inherited_at = host, job.now
     for worker in job.roster.on(host.name):
         worker.host = host
 
 
-def bury(job: JobState, agent: Agent, reason: str) -> None:
-    """Cut off an agent that is known to be dead, and its memory with it: nobody is to blame."""
+def cut_off_dead(job: JobState, agent: Agent, reason: str) -> None:
+    """Cut off an agent that is known to be dead, with its memory. It is not a strike."""
     log.warning("%s is cut off: %s", agent.host.name, reason)
     job.record("fenced", host=agent.host.name, reason=reason)
     job.roster.commits.ended(agent.host.name, reason)
@@ -96,11 +96,11 @@ def bury(job: JobState, agent: Agent, reason: str) -> None:
 
 
 def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
-    """Nobody waits for a silent host any more. If its agent comes again, its processes are told to leave."""
+    """Remove a silent host. If its agent connects again, its processes are told to leave."""
     fleet = job.fleet
     name = agent.host.name
     fleet.lost[name] = agent.host.uid, agent.identity
-    # One that has said nothing as the successor's was none: it died with its pod.
+    # An agent that was never heard since the host's successor came has died with its pod.
     blame = blame and agent.heard > agent.inherited_at
     del job.roster.agents[name]
     job.roster.commits.lost(name, heard=agent.heard, why=reason)
@@ -111,7 +111,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
             fleet.cut_off_live.add(worker.life)
             fleet.recovering.update([name] if blame else [])
     job.stop_launch(name)
-    job.do(actions.HangUp(name, reason))  # a machine that goes on after a pause has noticed nothing
+    job.do(actions.HangUp(name, reason))  # a machine that paused has not noticed anything
     if not blame or agent.finishing or agent.leaves_by is not None or name in job.leaves_by:
         return
     log.warning("%s is cut off: %s", name, reason)
@@ -119,7 +119,7 @@ def cut_off(job: JobState, agent: Agent, reason: str, *, blame: bool) -> None:
     faults.strike(job, Cause.FENCED, agent.host, detail=reason)
 
 
-def _patience_s(job: JobState, agent: Agent) -> float:
+def _limit_s(job: JobState, agent: Agent) -> float:
     """How long a host may be silent."""
     fleet = job.fleet
     limit_s = job.rules.heartbeat_timeout_s
@@ -130,7 +130,7 @@ def _patience_s(job: JobState, agent: Agent) -> float:
     return min(limit_s, GONE_S) if gone else limit_s
 
 
-def _ask_for_lost_ends(job: JobState) -> None:
+def _ask_for_unreported_ends(job: JobState) -> None:
     """A process that its agent's beats told of, and no longer do, has ended: have the agent say how, once more."""
     limit, agents = job.rules.heartbeat_timeout_s, job.roster.agents
     lost: dict[str, list[Worker]] = {}
@@ -146,20 +146,20 @@ def _ask_for_lost_ends(job: JobState) -> None:
         for worker in workers:
             worker.in_heartbeat_at = None
         names = ", ".join(str(worker.seat) for worker in workers)
-        log.warning("%s must have ended, which was not told; its agent is asked what it has", names)
-        job.do(actions.HangUp(host, "news of it were lost"))
+        log.warning("%s must have ended without a report; its agent is asked for it", names)
+        job.do(actions.HangUp(host, "its report was lost"))
 
 
 def _silent(job: JobState) -> list[Worker]:
     limit = job.rules.heartbeat_timeout_s
     silent = [worker for worker in job.roster.workers.values() if worker.silent_s > limit]
-    return [worker for worker in silent if _is_to_be_killed(job, worker)]
+    return [worker for worker in silent if _is_overdue(job, worker)]
 
 
-def _is_to_be_killed(job: JobState, worker: Worker) -> bool:
-    """For its silence. One that nobody waits for may be on its way out, and say no more."""
+def _is_overdue(job: JobState, worker: Worker) -> bool:
+    """Whether it is to be killed for its silence. A process that is leaving may be silent for longer."""
     limit, meeting = job.rules.heartbeat_timeout_s, job.rendezvous
-    # One that was silent before it was told to leave has not heard that, and is on no way out.
+    # A process that was silent before it was told to leave has not received that.
     silent_since = job.now - worker.silent_s + BEAT_S
     told = worker.leaving is not None and silent_since > worker.leaving_since
     left = told and meeting.formed and worker.life not in meeting.members

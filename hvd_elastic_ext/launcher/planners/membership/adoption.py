@@ -32,7 +32,7 @@ def plan(job: JobState) -> Plan:
     """Stop the look while hosts of an earlier launcher are awaited, or while the launcher has lost its own link."""
     job.held = job.held or _waits(job)
     if job.held:
-        liveness.pause(job)
+        liveness.forget_progress(job)
         custody.pause(job)
         return Plan(last=True)
     return NOTHING

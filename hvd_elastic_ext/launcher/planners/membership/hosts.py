@@ -48,9 +48,9 @@ def _see_recreated(job: JobState, host: Host) -> None:
     agent = job.roster.agents.get(host.name)
     uid, lost = job.fleet.lost.get(host.name, ("", ""))
     if agent is not None and agent.joined and uid and uid == agent.host.uid and lost != agent.identity:
-        silence.inherit(job, agent, host)
+        silence.pass_on(job, agent, host)
     elif agent is not None and agent.host.uid not in ("", host.uid):
-        silence.bury(job, agent, "its pod was recreated")
+        silence.cut_off_dead(job, agent, "its pod was recreated")
     elif agent is None and uid not in ("", host.uid):  # it was cut off before
         job.roster.commits.ended(host.name, "its pod was recreated")
     _forget_former(job, host.name)

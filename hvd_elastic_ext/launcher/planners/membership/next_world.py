@@ -34,13 +34,13 @@ def plan(job: JobState) -> Plan:
 
 
 def _wait(job: JobState, decision: Decision) -> None:
-    if loopless.lasts(job):
+    if loopless.can_end_by_itself(job):
         return
     if job.custody.holds_back:  # that wait has its own limit
         shortage.enough(job)
     short = shortage.short(job, decision)
     if short is None or not custody.is_awaited(job):  # only the newest commit may be saved
-        job.fail(before_sleep.look(job, short=short))
+        job.fail(before_sleep.save_before(job, short=short))
     if not job.before_sleep.going:
         job.fail(restore.explained(job, shortage.lost(job, decision)))
 
@@ -51,7 +51,7 @@ def _begin(job: JobState, decision: Decision) -> None:
         job.fail(JobFailed(f"the world would change for the {limit + 1}th time; --reset-limit is {limit}"))
         return
     shortage.enough(job)
-    before_sleep.rise(job)
+    before_sleep.training_resumed(job)
     engine_of(job).begun(job)
     world.change(job, decision)
     job.save()

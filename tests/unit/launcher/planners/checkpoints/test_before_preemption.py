@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import OVER_S, Call, before_s, call
+from hvd_elastic_ext.launcher.planners.checkpoints.before_preemption import OVER_S, Call, decide, lead_s
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import ON_NOTICE
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from tests.unit.launcher.storing import Storing
@@ -26,13 +26,13 @@ from tests.unit.launcher.storing import Storing
 def test_the_last_one_begins_as_late_as_it_can_be_made_for_sure(
     now: float, by: float | None, before: float, expected: Call
 ) -> None:
-    assert call(now, by, before) is expected
+    assert decide(now, by, before) is expected
 
 
 def test_it_begins_the_sooner_the_longer_a_checkpoint_takes_and_its_commit_is_waited_for() -> None:
-    assert before_s(1.0) == 8.0
-    assert before_s(1.0, 4.0) == 16.0
-    assert before_s(40.0) == 125.0
+    assert lead_s(1.0) == 8.0
+    assert lead_s(1.0, 4.0) == 16.0
+    assert lead_s(40.0) == 125.0
 
 
 def reclaimed(in_s: float | None) -> Storing:

@@ -238,7 +238,7 @@ def test_what_goes_wrong_is_said_and_tried_again_after_ever_longer_pauses() -> N
 def test_on_notice_only_none_is_made_by_itself_and_one_when_it_is_asked_for() -> None:
     cluster = trained(ON_NOTICE, 60.0)
     assert not cluster.asked or {request["do"] for _, request in cluster.asked} == {"load"}
-    cluster.ask(coordinator.now_please)
+    cluster.ask(coordinator.request)
     cluster.run(10.0)
     assert len(cluster.events("sealed")) == 1
 
@@ -293,7 +293,7 @@ def test_a_job_that_is_told_to_end_makes_what_was_trained_durable_first() -> Non
 
 def test_who_stays_beside_what_is_durable_does_not_train_on_to_end() -> None:
     cluster = trained(Cadence(steps=1000), 10.0)
-    cluster.ask(coordinator.now_please)
+    cluster.ask(coordinator.request)
     cluster.until(lambda: cluster.events("sealed"))
     cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
     assert cluster.driver.outcome is not None

@@ -237,8 +237,8 @@ def test_what_an_agent_could_not_kill_or_pass_on_is_told(caplog: pytest.LogCaptu
         cluster.driver.tell(News("a", news))
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "a[0]: processes 71, 72 cannot be killed: another user's, or stuck in the kernel",
-        "a has dropped 1000 bytes of output and 3 other news: there was no room for them without a launcher",
-        "a has dropped 5 journal entries and 6 other messages of slot 0: it says more than is passed on",
+        "a has dropped 1000 bytes of output and 3 other news: its buffer was full while no launcher was connected",
+        "a has dropped 5 journal entries and 6 other messages of slot 0: its process sends more than is passed on",
     ]
 
 

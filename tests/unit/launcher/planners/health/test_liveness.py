@@ -72,7 +72,7 @@ def test_a_stall_is_told_once_and_nobody_is_ended_for_it(caplog: pytest.LogCaptu
     with caplog.at_level(logging.WARNING):
         cluster.agents["b"][0].stuck = False
         cluster.run(5.0)
-    assert "training gets on again" in caplog.text
+    assert "training makes progress again" in caplog.text
     cluster.agents["b"][0].stuck = True
     cluster.run(10.0)
     assert len(cluster.events("stalled")) == 2
