@@ -42,7 +42,7 @@ def test_agents_end_their_processes_and_themselves_and_nobody_else_is_touched(po
 def test_an_agent_that_takes_longer_is_named_and_left_to_the_pods_end(pod: list[str]) -> None:
     outcome = told(pod, "0.3", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
     assert outcome["leave"] == 1
-    assert "after 0.3 s there still are agents: " in str(outcome["said"])
+    assert "after 0.3 s agents still run: " in str(outcome["said"])
     assert outcome["agent"] is None
 
 
