@@ -18,7 +18,7 @@ from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageErr
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.agents.transports.transports import PodTransport
 from hvd_elastic_ext.launcher.driver.recording import Recorder
-from hvd_elastic_ext.launcher.engines.mpirun import why_not as why_not_mpirun
+from hvd_elastic_ext.launcher.engines.engine import ENGINES
 from hvd_elastic_ext.launcher.job import runs
 from hvd_elastic_ext.launcher.job.admin_socket import AdminSocket
 from hvd_elastic_ext.launcher.job.console import Console
@@ -66,7 +66,7 @@ class Job:
         """The signal that asked the job to stop."""
         self._pods = PodTransport.found() if settings.rsh == "pod" else None
         self._releases = self._new_releases()
-        if settings.engine == "mpirun" and (problem := why_not_mpirun()) is not None:
+        if (problem := ENGINES[settings.engine].why_not()) is not None:
             raise UsageError(problem)
 
     def run(self) -> None:

@@ -46,6 +46,7 @@ from hvd_elastic_ext.launcher.driver.events import (
     WorldNotBegun,
 )
 from hvd_elastic_ext.launcher.driver.recording import Recorder
+from hvd_elastic_ext.launcher.engines.engine import ENGINES
 from hvd_elastic_ext.launcher.engines.mpirun import MpiRuns, mark_of
 from hvd_elastic_ext.launcher.engines.slot_program import slot_command, slot_env
 from hvd_elastic_ext.launcher.job import runs
@@ -107,7 +108,7 @@ class Session:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._superseded = False
         self._adapted_to = (0, 0)
-        self._mpi: MpiRuns | None = None
+        self._program: MpiRuns | None = None
         self._launches = Launches(console.remark)
         self._left = HostSet(tuple(hosts_left(known.saved)))
         self._ports = ports_of(known.saved)
@@ -273,20 +274,20 @@ class Session:
             log.warning("%s", said)
 
     def _begin_engine(self) -> None:
-        """Prepare the engine: mpirun runs once for each world."""
+        """Prepare the program of the engine that starts the processes of each world, if there is one."""
         settings = self._settings
-        if settings.engine == "mpirun":
-            self._mpi = MpiRuns(
+        if (program := ENGINES[settings.engine].program) is not None:
+            self._program = program(
                 settings.state_dir,
                 mark=mark_of(self._control.key),
                 ssh=ssh_of(settings),
                 interfaces=settings.interfaces,
                 is_near=self._addresses.is_near,
-                ended=self._mpi_ended,
+                ended=self._program_ended,
             )
-            self.driver.executor.begin_world = self._mpi.begin
+            self.driver.executor.begin_world = self._program.begin
 
-    def _mpi_ended(self, generation: int, why: str) -> None:
+    def _program_ended(self, generation: int, why: str) -> None:
         self.driver.tell(WorldNotBegun(generation, why))
         self._look_soon.set()
 
@@ -411,8 +412,8 @@ class Session:
         return state_of(job, incarnation=self._incarnation, ports=ports, wall=time.time(), run=self._run)
 
     async def _clean_up(self) -> None:
-        if self._mpi is not None:
-            await self._mpi.end(everything=self.driver.over)
+        if self._program is not None:
+            await self._program.end(everything=self.driver.over)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -127,7 +127,7 @@ def test_an_effect_that_does_not_show_is_one_clear_line_and_exit_1(
     plan = plan_of(quick=True, seed=1)
     never = Event("a host that nobody adds", Watch(), size=3, causes=("hosts added",), within_s=1.0)
     with Folder(tmp_path / "out") as folder:
-        code = run_demo(replace(plan, script=(plan.scenario[0], never)), folder, stream=io.StringIO(), plain=True)
+        code = run_demo(replace(plan, scenario=(plan.scenario[0], never)), folder, stream=io.StringIO(), plain=True)
     assert code == 1
     said = capsys.readouterr().err
     assert said.count("\n") == 1

@@ -72,7 +72,7 @@ def test_who_hangs_up_while_the_kernel_is_asked_is_nobody(
 ) -> None:
     came, accepted = pair
 
-    def slow(theirs: peers.End, ours: peers.End) -> int | None:
+    def slow(theirs: peers.Address, ours: peers.Address) -> int | None:
         uid = lookup(theirs, ours)
         came.close()
         return uid
@@ -83,7 +83,7 @@ def test_who_hangs_up_while_the_kernel_is_asked_is_nobody(
 def test_the_quicker_way_is_taken_and_the_other_where_it_is_barred(
     untold: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def barred(theirs: peers.End, ours: peers.End) -> int | None:
+    def barred(theirs: peers.Address, ours: peers.Address) -> int | None:
         raise OSError(errno.EPROTONOSUPPORT, "no such protocol")
 
     assert owner_lookup() is owner_by_netlink
