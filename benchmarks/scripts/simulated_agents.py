@@ -108,8 +108,9 @@ class Agent:
             phase = int(self._join["host"].strip("h")) * 0.618 % 1.0
             self.heartbeat_at = time.monotonic() + phase * self._heartbeat_s
             return
-        for news in self._slots.handle(order, moment):
-            self._say(news)
+        for each in order["orders"] if order["do"] == "all" else [order]:
+            for news in self._slots.handle(each, moment):
+                self._say(news)
         self.over = self.over or self._slots.finished
 
     def _say(self, news: Mapping[str, Any]) -> None:

@@ -312,7 +312,10 @@ class Job:
                 slot.worker_link.ask_again()
 
     def ordered(self, message: dict[str, Any]) -> None:
-        self._agent.order(completed(message, self._order))
+        together = message.get("orders") if message.get("do") == "all" else None
+        for entry in together if isinstance(together, list) else [message]:
+            if isinstance(entry, dict):
+                self._agent.order(completed(entry, self._order))
 
     def warn(self, problem: str) -> None:
         if problem not in self._warnings:

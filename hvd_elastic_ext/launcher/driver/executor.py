@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.core.journal import Journal
@@ -14,6 +14,9 @@ from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.actions import Action
 
 Facts = Mapping[str, Any]
+
+TOGETHER: Final = 32
+"""Most orders in one message to an agent: one that starts a process may be long."""
 
 
 class Outside(Protocol):
@@ -62,14 +65,15 @@ class Executor:
     ) -> None:
         self._outside, self._journal, self._facts_of, self._save = outside, journal, facts_of, save
         self.begin_world: Callable[[int, list[str]], None] = lambda generation, hosts: None
+        self._unsent: dict[str, list[Mapping[str, Any]]] = {}
 
     def do(self, wanted: Iterable[Action]) -> None:
-        """Do all actions, in order."""
+        """Do all actions, in order. Orders to one agent go together: to thousands of processes there are as many."""
         outside = self._outside
         for action in wanted:
             match action:
                 case actions.Send(host, order):
-                    outside.send(host, order)
+                    self._order(host, order)
                 case actions.Record(event, generation, fields, at):
                     self._journal.record(event, generation=generation, at_mono=at, **fields)
                 case actions.StartProcess():
@@ -82,23 +86,40 @@ class Executor:
                         self._tell(life, {"tell": "env", "env": env})
                 case actions.SendCommit(host, order):
                     request = {**order["request"], "address": outside.peer_address(host)}
-                    outside.send(host, {**order, "request": request})
-                case actions.StartAgent(host):
-                    outside.start_agent(host)
-                case actions.StopLaunch(host):
-                    outside.stop_launch(host)
-                case actions.HangUp(host, reason):
-                    outside.hang_up(host, reason)
-                case actions.EndAgent(host):
-                    outside.end_agent(host)
-                case actions.BeginWorld(generation, hosts):
-                    self.begin_world(generation, list(hosts))
+                    self._order(host, {**order, "request": request})
                 case actions.Save():
                     self._save()
+                case _:
+                    self._send_all()  # what follows may end the connection
+                    self._start_or_end(action)
+        self._send_all()
+
+    def _start_or_end(self, action: Action) -> None:
+        match action:
+            case actions.StartAgent(host):
+                self._outside.start_agent(host)
+            case actions.StopLaunch(host):
+                self._outside.stop_launch(host)
+            case actions.HangUp(host, reason):
+                self._outside.hang_up(host, reason)
+            case actions.EndAgent(host):
+                self._outside.end_agent(host)
+            case actions.BeginWorld(generation, hosts):
+                self.begin_world(generation, list(hosts))
+
+    def _order(self, host: str, order: Mapping[str, Any]) -> None:
+        self._unsent.setdefault(host, []).append(order)
+
+    def _send_all(self) -> None:
+        unsent, self._unsent = self._unsent, {}
+        for host, orders in unsent.items():
+            for first in range(0, len(orders), TOGETHER):
+                together = orders[first : first + TOGETHER]
+                self._outside.send(host, together[0] if len(together) == 1 else {"do": "all", "orders": together})
 
     def _tell(self, life: Life, message: Mapping[str, Any]) -> None:
         to = {str(life.seat.slot): life.number}
-        self._outside.send(life.seat.host, {"do": "tell", "to": to, "message": message})
+        self._order(life.seat.host, {"do": "tell", "to": to, "message": message})
 
     def _start(self, start: actions.StartProcess) -> None:
         seat, number = start.life
@@ -112,4 +133,4 @@ class Executor:
             blocked=list(start.blocked),
         )
         own = {"env": {**order["env"], **devices}, "life": number, "link": True, "note": str(start.place.local_rank)}
-        self._outside.send(seat.host, {**order, "do": "start", "slot": seat.slot, **own})
+        self._order(seat.host, {**order, "do": "start", "slot": seat.slot, **own})

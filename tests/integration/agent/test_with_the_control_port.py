@@ -106,3 +106,25 @@ def test_what_a_defect_of_the_launcher_lost_an_agent_tells_again(
         await control.stop()
 
     asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_orders_that_come_together_are_carried_out_in_their_order_and_a_bad_one_holds_none_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+
+    async def story() -> None:
+        control, seen, line = await launcher(new_key(), 1)
+        launch = await Local().start("h1", line, remark=lambda remark: None)
+        await seen.until(seen.joined)
+        starts = [{"do": "start", "slot": slot, "argv": ["sh", "-c", f"exit {slot}"], "life": 1} for slot in (4, 5)]
+        assert control.send("h1", {"do": "all", "orders": [starts[0], {"do": "dance"}, "x", starts[1]]})
+        await seen.until(lambda: len(seen.news("exited")) == 2)
+        assert [each["slot"] for each in seen.news("started")] == [4, 5]
+        assert {each["slot"]: each["code"] for each in seen.news("exited")} == {4: 4, 5: 5}
+        assert control.send("h1", {"do": "all", "orders": [{"do": "finish"}]})
+        await seen.until(lambda: [one for one in seen.events if isinstance(one, AgentLost)])
+        await launch.wait()
+        await control.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 60))

@@ -362,6 +362,8 @@ class Cluster(Processes):
         """No word follows of a launch that was given up."""
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        if order["do"] == "all":
+            return all(self.send(host, each) for each in order["orders"])
         if host not in self.agents or host in self._kept:
             return False
         if host not in self.cut | self.deaf:

@@ -9,7 +9,9 @@ import pytest
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.slot_protocol import START_AGAIN, TERMINATED
 from hvd_elastic_ext.launcher.driver.events import Expected, WorldNotBegun
+from hvd_elastic_ext.launcher.engines.engine import ENGINES
 from hvd_elastic_ext.launcher.engines.restarting import BEHIND_S, NOTICE_S, STARTS_S
+from hvd_elastic_ext.launcher.options import settings
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits, Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from hvd_elastic_ext.launcher.rules.membership.world_change import BACK_S, Move, decide
@@ -318,3 +320,7 @@ def test_a_rank_that_fails_when_another_has_ended_well_fails_the_job_and_begins_
     cluster.until(lambda: cluster.driver.over)
     assert str(cluster.driver.outcome) == "rank 0 on a[0] crashed: exit code 1; 1 of 2 processes ended well"
     assert len(cluster.begun) == 1
+
+
+def test_every_engine_that_can_be_chosen_is_in_the_table() -> None:
+    assert set(settings.ENGINES) == set(ENGINES)

@@ -210,6 +210,8 @@ class Launcher:
             self.dirty = True
 
     def send(self, host: str, order: Mapping[str, Any]) -> bool:
+        if order["do"] == "all":
+            return all(self.send(host, each) for each in order["orders"])
         line = self.lines.get(host)
         if not self.alive or line is None:
             return False
