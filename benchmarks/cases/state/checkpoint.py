@@ -10,7 +10,6 @@ import contextlib
 import json
 import mmap
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks.model import BenchmarkError, Case, Figure, Timing, Trial, Values
+from hvd_elastic_ext.checkpoint.values import trees
 from hvd_elastic_ext.core import commit_record as sides
 from hvd_elastic_ext.core.commit_record import Identity, Record
 
@@ -140,8 +140,7 @@ def _commit(length: int) -> Iterator[tuple[int, Identity]]:
     rows = [["float32", [length // 12], [1], "cpu", 1]] * 3
     layout = json.dumps(rows, separators=(",", ":")).encode()
     data = 3 * -(-(length // 3) // 64) * 64
-    tree = pickle.dumps({"model": pickle.dumps({}, 5)}, 5)
-    local = pickle.dumps({}, 5)
+    tree, local = trees.encode({"model": json.dumps([{"$tensor": number} for number in range(3)])}), trees.encode({})
     record = Record(identity, 1, 0, data, len(layout), len(tree), len(local))
     with _memory(sides.PAGE + record.total) as memory:
         side = mmap.mmap(memory, 0)
