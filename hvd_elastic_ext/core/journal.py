@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -25,7 +25,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "parked": "a newcomer is ready to join; host",
     "resized": "a new world was formed; cause, added, removed, size, downtime_s, steps_lost (null: no step is known "
     "of), lost_because (it goes on behind a commit that was told: who held it, and why that could not be had)",
-    "exited": "a training process ended; host, slot, code, cause, reason",
+    "exited": "a training process ended; host, slot, rank (if it had one), code, cause, reason",
     "struck": "somebody is blamed for a fault; subject, cause, until",
     "fenced": "a silent process was cut off; host, reason",
     "isolated": "nothing is heard of any host of the world: the launcher's own link is suspected; hosts, reason",
@@ -83,11 +83,12 @@ class Journal:
 
     A sink that fails (a full disk) never stops the job: the line is dropped and
     counted in :attr:`dropped`, and the next line that gets through carries the
-    count as ``dropped``.
+    count as ``dropped``. ``announce`` is called with each event, its generation and fields, written or not.
     """
 
-    def __init__(self, sink: Sink, clock: Clock) -> None:
+    def __init__(self, sink: Sink, clock: Clock, announce: Callable[[str, int, Mapping[str, Any]], None] | None = None):
         self._sink = sink
+        self._announce = announce
         self._clock = clock
         self.dropped = 0
         """Lines lost since the last one that got through."""
@@ -120,6 +121,8 @@ class Journal:
             self.dropped += 1
         else:
             self.dropped = 0
+        if self._announce is not None:
+            self._announce(event, generation, fields)
 
 
 def check(event: str, fields: Mapping[str, Any]) -> None:

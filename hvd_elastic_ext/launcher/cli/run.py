@@ -27,6 +27,7 @@ from hvd_elastic_ext.io import core_dumps
 from hvd_elastic_ext.io.append_file import Announced, AppendFile
 from hvd_elastic_ext.io.config_file import read_config
 from hvd_elastic_ext.launcher.agents.environment import too_large, why_not_elastic
+from hvd_elastic_ext.launcher.cli.announcements import announce
 from hvd_elastic_ext.launcher.driver.recording import Recorder
 from hvd_elastic_ext.launcher.job import finished_check, runs, state_folder
 from hvd_elastic_ext.launcher.job.output import Log, Outlets
@@ -80,8 +81,8 @@ def main(argv: Sequence[str]) -> int:
     core_dumps.forbid()
     settings = parse(argv, os.environ)
     with Outlets(sys.stdout, sys.stderr) as outlets:
-        level = logging.DEBUG if settings.verbose else logging.WARNING
-        logging.basicConfig(level=level, format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
+        logging.basicConfig(format="hvd-elastic: %(message)s", handlers=[Log(outlets.stderr)])
+        logging.getLogger("hvd_elastic_ext").setLevel(settings.log_level)
         _recorded(settings, outlets)
     return 0
 
@@ -170,7 +171,7 @@ def open_journal(path: Path) -> Journal:
     """Open a journal for appending. Raises :class:`UsageError` if it cannot be."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock())
+        return Journal(Announced(AppendFile(path, create=True), f"the journal {path}"), SystemClock(), announce)
     except OSError as error:
         raise UsageError(f"--journal {path} cannot be written: {error.strerror}; name another with --journal") from None
 
@@ -253,6 +254,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="what forms worlds: Horovod, within the processes; torchrun's way or mpirun, with new processes (horovod)",
     )
     group.add_argument("--job", metavar="NAME", help="name of the job (default: that of what it runs)")
+    group.add_argument("-q", "--quiet", action="store_true", help="errors and output of processes only")
     group.add_argument("--journal", metavar="PATH", help="journal of what happened (default: STATE_DIR/journal.jsonl)")
     group.add_argument(
         "--record-events",
@@ -418,7 +420,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         ssh_identity_file=args.ssh_identity_file,
         output_dir=Path(args.output_filename) if args.output_filename else None,
         timestamps=args.prefix_output_with_timestamp,
-        verbose=args.verbose,
+        log_level=logging.DEBUG if args.verbose else logging.ERROR if args.quiet else logging.INFO,
         job=job,
         journal=Path(args.journal or state_dir / "journal.jsonl"),
         state_dir=state_dir,

@@ -23,6 +23,7 @@ from hvd_elastic_ext.launcher.planners.membership import (
     next_world,
     processes,
     seats,
+    waiting,
     world,
 )
 from hvd_elastic_ext.launcher.state.job import JobState
@@ -43,6 +44,7 @@ class Planner(NamedTuple):
 
 
 PLANNERS: Final = (
+    Planner(waiting.plan, ending=True),  # what the last look left the job waiting for is said
     Planner(world.answer_due, ending=True),  # questions of processes that wait for their world
     Planner(custody.note, ending=True),  # the newest commit is saved for the next launcher
     Planner(link_loss.plan, ending=True),  # if the launcher has lost its own link, nothing is decided

@@ -100,7 +100,7 @@ def _agent_lost(job: JobState, host: str, reason: str) -> None:
         part.lost(job, host)  # also for a fenced host: nobody waits for its answers
     if agent is None:
         return
-    log.info("connection to %s lost: %s", host, reason)
+    log.debug("connection to %s lost: %s", host, reason)
     job.roster.commits.lost(host, heard=agent.heard, why=reason)
     if agent.finishing and not job.roster.on(host):
         job.roster.commits.ended(host, "its agent has ended")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import logging
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -108,7 +109,8 @@ class RunSettings:
     ssh_identity_file: str | None = None
     output_dir: Path | None = None
     timestamps: bool = False
-    verbose: bool = False
+    log_level: int = logging.INFO
+    """Of the launcher's lines, as :mod:`logging` has them."""
     grace_s: float = GRACE_S
     job: str = "job"
     journal: Path = Path("journal.jsonl")

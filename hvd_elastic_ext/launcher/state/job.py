@@ -31,7 +31,16 @@ from hvd_elastic_ext.launcher.state.checkpoints import (
 from hvd_elastic_ext.launcher.state.departures import Notices, Outcome, Preemption, Shutdown
 from hvd_elastic_ext.launcher.state.engine import Restarting
 from hvd_elastic_ext.launcher.state.health import Faults, LinkLoss, Liveness, Loopless
-from hvd_elastic_ext.launcher.state.membership import Adoption, Custody, Fleet, Resize, Shortage, Transfers, World
+from hvd_elastic_ext.launcher.state.membership import (
+    Adoption,
+    Custody,
+    Fleet,
+    Resize,
+    Shortage,
+    Transfers,
+    Waiting,
+    World,
+)
 from hvd_elastic_ext.launcher.state.roster import Roster, Worker
 from hvd_elastic_ext.launcher.state.rules import Rules
 
@@ -77,6 +86,7 @@ class JobState:
     fleet: Fleet = field(default_factory=Fleet)
     world: World = field(default_factory=World)
     resize: Resize = field(default_factory=Resize)
+    waiting: Waiting = field(default_factory=Waiting)
     transfers: Transfers = field(default_factory=Transfers)
     notices: Notices = field(default_factory=Notices)
     preemption: Preemption = field(default_factory=Preemption)

@@ -123,6 +123,13 @@ class Shortage:
 
 
 @dataclass(slots=True)
+class Waiting:
+    """``say_at``: when to say next what the job waits for (mono); None if it waits for nothing."""
+
+    say_at: float | None = None
+
+
+@dataclass(slots=True)
 class Adoption:
     """Hosts that an earlier launcher of this job had."""
 

@@ -43,7 +43,7 @@ def _take_unheard_ends(job: JobState) -> None:
 def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     """A process has ended. ``news``: its exit code, and what its agent knows of that."""
     code = code if isinstance(code := news.get("code"), int) else 1
-    members = job.world.members
+    members, rank = job.world.members, job.rank(worker.life)
     del job.roster.workers[worker.seat]
     job.roster.ended[worker.seat] = worker.life.number
     job.rendezvous.ended(worker.life)
@@ -53,7 +53,8 @@ def exited(job: JobState, worker: Worker, news: Mapping[str, Any]) -> None:
     cause = worker.killed or found.cause
     how = f"{found.text}: {said}" if isinstance(said := news.get("reason"), str) else found.text
     why = how if worker.killed is None else f"{worker.killed}: killed by the launcher"
-    job.record("exited", host=worker.seat.host, slot=worker.seat.slot, code=code, cause=str(cause), reason=why)
+    place = {"host": worker.seat.host, "slot": worker.seat.slot, **({} if rank is None else {"rank": rank})}
+    job.record("exited", **place, code=code, cause=str(cause), reason=why)
     loopless.ended(job, worker, cause, how, code)
     liveness.ended(job, worker, well=worker.done or (cause is Cause.LEFT and code == 0))
     if worker.done:

@@ -24,7 +24,7 @@ def plan(job: JobState) -> Plan:
     job.decision = decision
     if decision.reason != job.reason:
         job.reason = decision.reason
-        log.info("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
+        log.debug("%s%s", f"{decision.cause}: " if decision.cause else "", decision.reason)
     if decision.members is None:
         _wait(job, decision)
     else:

@@ -1,5 +1,6 @@
 """Options that cannot work are refused, one clear line each."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -131,7 +132,7 @@ def test_horovods_own_options_keep_their_names_and_meaning() -> None:
     assert (parsed.default_slots, parsed.reset_limit, parsed.cooldown_s) == (2, 5, (20, 200))
     assert (parsed.elastic_timeout_s, parsed.interfaces, parsed.ssh_port) == (60, ("eth0", "eth1"), 2222)
     assert parsed.sources == Sources(script="./discover.sh")
-    assert (parsed.output_dir, parsed.verbose) == (Path("out"), True)
+    assert (parsed.output_dir, parsed.log_level) == (Path("out"), logging.DEBUG)
     assert parsed.env["HOROVOD_FUSION_THRESHOLD"] == str(32 * 1024 * 1024)
     assert parsed.env["HOROVOD_GLOO_TIMEOUT_SECONDS"] == "12"
     assert parsed.command == tuple(COMMAND)
@@ -273,7 +274,7 @@ def test_toml_is_read_too_and_lists_and_switches_work(tmp_path: Path) -> None:
     config = tmp_path / "job.toml"
     config.write_text('num-proc = 2\nblacklist-cooldown-range = [5, 50]\nverbose = true\njob = "x"\n')
     parsed = parse("--config", str(config))
-    assert (parsed.cooldown_s, parsed.verbose, parsed.job) == ((5, 50), True, "x")
+    assert (parsed.cooldown_s, parsed.log_level, parsed.job) == ((5, 50), logging.DEBUG, "x")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""The launcher's lines on the terminal: one for each journal event of consequence.
+
+A planner that records an event says nothing itself: what people read of it is here. Events that are not in
+:data:`LINES` are not announced, and those of training processes go to the journal without the launcher.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+log = logging.getLogger(__name__)
+
+Fields = Mapping[str, Any]
+
+
+def announce(event: str, generation: int, fields: Fields) -> None:
+    """Log the line of an event, if it has one."""
+    if event in LINES and (text := LINES[event](generation, fields)):
+        log.log(logging.INFO if event in USUAL else logging.WARNING, "%s", text)
+
+
+def _published(_: int, fields: Fields) -> str:
+    signs = (("+", "added"), ("-", "removed"), ("more slots: ", "grown"), ("fewer slots: ", "shrunk"))
+    changes = [f"{sign}{host}" for sign, key in signs for host in fields[key]]
+    hosts = ", ".join(f"{host}:{slots}" for host, slots in fields["hosts"].items()) or "none"
+    return f"hosts: {hosts}" + (f" ({', '.join(changes)})" if changes and fields["number"] > 1 else "")
+
+
+def _resized(generation: int, fields: Fields) -> str:
+    changes = [*(f"+{host}" for host in fields["added"]), *(f"-{host}" for host in fields["removed"])]
+    where = ", ".join(f"{host}:{count}" for host, count in fields["hosts"].items())
+    parts = [f"world {generation}: size {fields['size']} ({where})"]
+    parts.append(fields["cause"] if fields["cause"] == "start" else " ".join([f"{fields['cause']}:", *changes]))
+    if (downtime_s := fields["downtime_s"]) is not None:
+        parts.append(f"downtime {downtime_s:.1f} s")
+    if (lost := fields["steps_lost"]) is not None:
+        parts.append(f"steps lost: {lost}")
+    if because := fields.get("lost_because"):
+        parts.append(because)
+    return "; ".join(parts)
+
+
+def _exited(_: int, fields: Fields) -> str:
+    if fields["cause"] in ("done", "told to leave"):
+        return ""
+    rank = fields.get("rank")
+    who = _place(fields) if rank is None else f"rank {rank} ({_place(fields)})"
+    return f"{who} has ended: {fields['reason']}"
+
+
+def _place(fields: Fields) -> str:
+    return f"{fields['host']} slot {fields['slot']}" if fields.get("slot") is not None else str(fields["host"])
+
+
+def _struck(_: int, fields: Fields) -> str:
+    seconds = fields.get("cooldown_s")
+    return "" if seconds is None else f"{fields['subject']} gets no work for {seconds:.0f} s: {fields['reason']}"
+
+
+def _reason(prefix: str) -> Callable[[int, Fields], str]:
+    return lambda _, fields: f"{prefix.format_map(fields)}{fields['reason']}"
+
+
+LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
+    "published": _published,
+    "refused": _reason("the host list is refused, the hosts known so far are kept: "),
+    "standby": lambda _, fields: f"{_place(fields)} starts a process beside the training",
+    "resized": _resized,
+    "exited": _exited,
+    "struck": _struck,
+    "blocked": _reason("{host} gets no work: "),
+    "cleared": _reason("{host} may work again: "),
+}
+"""``(generation, fields) -> line`` by event; an empty line is not announced."""
+
+USUAL: Final = frozenset({"published", "standby", "resized", "cleared"})
+"""Events that no one has to act on."""

@@ -1,0 +1,100 @@
+"""Says what a job that does not train waits for, and for how long at most. It decides nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
+from hvd_elastic_ext.launcher.state.job import JobState
+from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+
+log = logging.getLogger(__name__)
+
+SAY_S: Final = 4.0
+"""Pause between two lines of one wait: a silence of more than 5 s is what people take for a hang."""
+NAMES: Final = 4
+"""Most names in one line."""
+
+
+class Wait(NamedTuple):
+    """``until``: when it ends at the latest (mono), None if nothing ends it; ``then``: what follows."""
+
+    what: str
+    until: float | None = None
+    then: str = ""
+
+
+def plan(job: JobState) -> Plan:
+    """Say what the last look left the job waiting for, at first after :data:`SAY_S`."""
+    state, wait = job.waiting, waits_for(job)
+    if wait is None:
+        state.say_at = None
+        return NOTHING
+    if state.say_at is None:
+        state.say_at = job.now + SAY_S
+    elif job.now >= state.say_at:
+        state.say_at = job.now + SAY_S
+        log.info("%s", _line(job, wait))
+    return Plan(state.say_at)
+
+
+def _line(job: JobState, wait: Wait) -> str:
+    if wait.until is None:
+        return f"waiting: {wait.what}"
+    return f"waiting: {wait.what}; at most {max(0.0, wait.until - job.now):.0f} s more{wait.then}"
+
+
+def waits_for(job: JobState) -> Wait | None:
+    """What the job waits for; None if it trains, or nothing has to be waited for."""
+    if job.ending:
+        names = _names(job.shutdown.running or job.roster.agents)
+        return Wait(f"for the end on {names}", job.shutdown.ends_by) if names else None
+    if job.adoption.until is not None:
+        names = _names(job.adoption.missing)
+        return Wait(f"for hosts of the launcher before this one: {names}", job.adoption.until) if names else None
+    if job.link_loss.since is not None:
+        return Wait("no host is heard: is this machine's own link down?")
+    if job.custody.holds_back:
+        verdict = job.custody.verdict
+        return Wait(f"for the newest commit: {verdict.reason}", verdict.until)
+    if not job.standing:
+        return _shortage(job)
+    if not job.formed:
+        absent = [str(life.seat) for life in _unasked(job)]
+        return Wait(f"world {job.generation} forms" + (f": not there yet: {_some(absent)}" if absent else ""))
+    return None
+
+
+def _shortage(job: JobState) -> Wait:
+    what = [job.decision.reason or "no world is formed yet"]
+    if not job.fleet.hosts.names:
+        what.append("no host is published")
+    if blocked := _left_out(job):
+        what.append(f"left out: {_some(blocked)}")
+    until = None if job.shortage.since is None else job.shortage.since + job.rules.elastic_timeout_s
+    return Wait("; ".join(what), until, ", then the job fails (--elastic-timeout)")
+
+
+def _left_out(job: JobState) -> list[str]:
+    """Hosts that get no work on any slot, and for how long."""
+    found = []
+    for host in job.fleet.hosts:
+        verdict = job.faults.ledger.blocked(job.now, host)
+        if verdict.blocked:
+            found.append(host.name if verdict.until is None else f"{host.name} ({verdict.until - job.now:.0f} s more)")
+    return found
+
+
+def _unasked(job: JobState) -> list[Life]:
+    return [life for life in job.world.members if life not in job.rendezvous.waiting]
+
+
+def _names(hosts: Mapping[str, object]) -> str:
+    return _some(list(hosts))
+
+
+def _some(names: list[str]) -> str:
+    more = len(names) - NAMES
+    return ", ".join(names[:NAMES]) + (f" and {more} more" if more > 0 else "")
