@@ -9,6 +9,7 @@ Two forms, both directions each:
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -70,6 +71,8 @@ def parse_hosts_line(line: str, *, default_slots: int | None = None) -> Host:
 
     Raises ``ValueError`` saying what is wrong.
     """
+    if mpi := re.fullmatch(r"([^\s:]+)\s+slots\s*=\s*(\d{1,6})\s*", line):
+        raise ValueError(f"{_shown(line)} is a line for mpirun or --hostfile; write {mpi[1]}:{mpi[2]}")
     if any(c.isspace() for c in line):
         raise ValueError(f"{_shown(line)} contains white space; write host:slots, nothing else")
     name, colon, slots = line.rpartition(":")

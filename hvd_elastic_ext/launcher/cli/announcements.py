@@ -65,15 +65,16 @@ def _reason(prefix: str) -> Callable[[int, Fields], str]:
 
 LINES: Final[Mapping[str, Callable[[int, Fields], str]]] = {
     "published": _published,
-    "refused": _reason("the host list is refused, the hosts known so far are kept: "),
+    "refused": _reason("the host list is refused: "),
     "standby": lambda _, fields: f"{_place(fields)} starts a process beside the training",
     "resized": _resized,
     "exited": _exited,
     "struck": _struck,
     "blocked": _reason("{host} gets no work: "),
     "cleared": _reason("{host} may work again: "),
+    "finished": lambda _, fields: "" if fields["code"] else f"the job ends: {fields['reason']}",
 }
 """``(generation, fields) -> line`` by event; an empty line is not announced."""
 
-USUAL: Final = frozenset({"published", "standby", "resized", "cleared"})
+USUAL: Final = frozenset({"published", "standby", "resized", "cleared", "finished"})
 """Events that no one has to act on."""

@@ -125,6 +125,8 @@ def _journalled(
     feed = HostFeed(journal)
     source = make_source(settings, feed)
     try:
+        if isinstance(source, HostsFileSource) and not saved.more.get("hosts"):  # no host works for this job yet
+            source.check()
         _run(settings, feed, source, folder=folder, saved=saved, journal=journal, outlets=outlets)
     except ElasticError as error:
         journal.record("finished", generation=feed.generation, code=error.exit_code, reason=str(error))

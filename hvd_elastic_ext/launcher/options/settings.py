@@ -185,7 +185,13 @@ def _of_sizes(s: RunSettings) -> Checks:
 
 def _of_hosts(s: RunSettings) -> Checks:
     low, high = s.cooldown_s
+    slots = s.num_proc if s.sources.hosts is None else s.sources.hosts.slots
     return [
+        (
+            slots < s.num_proc,
+            f"-np is {s.num_proc}, the hosts given have {slots} in all, and they never get more; give more slots "
+            "with --hosts, or a lower -np",
+        ),
         (
             s.default_slots is not None and s.default_slots < 1,
             f"--slots-per-host is {s.default_slots}; at least 1 is needed",

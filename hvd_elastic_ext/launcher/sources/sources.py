@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import urlencode, urlsplit
 
-from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable
+from hvd_elastic_ext.core.errors import BadPublication, ElasticError, SourceUnavailable, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json, parse_hosts_text
 from hvd_elastic_ext.io.file_watch import MAX_BYTES, BeingWritten, FileWatch, read_text
@@ -71,6 +71,15 @@ class HostsFileSource:
         self._default_slots = default_slots
         self._sequence = 0
         self._watch = FileWatch(path, self._read)
+
+    def check(self) -> None:
+        """Raise :class:`ElasticError` if the file cannot be used now: nobody may be there who would write it."""
+        try:
+            parse_hosts_text(read_text(self._path), where=str(self._path), default_slots=self._default_slots)
+        except BeingWritten:
+            pass
+        except SourceUnavailable as error:
+            raise UsageError(f"--hosts-file {error.where} {error.why}; write it first: lines of host:slots") from None
 
     def start(self) -> None:
         self._watch.start()  # looks at the file first of all

@@ -1,0 +1,69 @@
+"""What people read on the terminal of each event."""
+
+from __future__ import annotations
+
+import io
+import logging
+from typing import Any
+
+import pytest
+
+from hvd_elastic_ext.core.clock import SystemClock
+from hvd_elastic_ext.core.journal import EVENTS, Journal
+from hvd_elastic_ext.launcher.cli.announcements import LINES, USUAL, announce
+
+WORLD = {"cause": "worker failed", "added": ["c"], "removed": ["b"], "size": 3, "hosts": {"a": 2, "c": 1}}
+LISTED = {"number": 2, "hosts": {"a": 2, "b": 1}, "added": ["b"], "removed": ["c"], "grown": [], "shrunk": ["a"]}
+ENDED = {"host": "b", "slot": 1, "code": 3, "reason": "crashed: exit code 3", "cause": "crashed"}
+STRUCK = {"subject": "slot 1 of b", "host": "b", "reason": "crashed: exit code 3"}
+
+
+@pytest.mark.parametrize(
+    ("event", "fields", "line"),
+    [
+        ("published", {**LISTED, "number": 1}, "hosts: a:2, b:1"),
+        ("published", LISTED, "hosts: a:2, b:1 (+b, -c, fewer slots: a)"),
+        ("published", {**LISTED, "hosts": {}, "added": [], "shrunk": []}, "hosts: none (-c)"),
+        ("refused", {"reason": "hosts:1: no"}, "the host list is refused: hosts:1: no"),
+        (
+            "resized",
+            {**WORLD, "downtime_s": 2.04, "steps_lost": 1},
+            "world 7: size 3 (a:2, c:1); worker failed: +c -b; downtime 2.0 s; steps lost: 1",
+        ),
+        (
+            "resized",
+            {**WORLD, "cause": "start", "downtime_s": None, "steps_lost": None},
+            "world 7: size 3 (a:2, c:1); start",
+        ),
+        (
+            "resized",
+            {**WORLD, "downtime_s": None, "steps_lost": 9, "lost_because": "d held step 9 and is gone"},
+            "world 7: size 3 (a:2, c:1); worker failed: +c -b; steps lost: 9; d held step 9 and is gone",
+        ),
+        ("exited", {**ENDED, "rank": 2}, "rank 2 (b slot 1) has ended: crashed: exit code 3"),
+        ("exited", ENDED, "b slot 1 has ended: crashed: exit code 3"),
+        ("exited", {**ENDED, "code": 0, "cause": "done"}, ""),
+        ("struck", {**STRUCK, "cooldown_s": 20.0}, "slot 1 of b gets no work for 20 s: crashed: exit code 3"),
+        ("struck", {**STRUCK, "cooldown_s": None}, ""),
+        ("blocked", {"host": "b", "for_s": None, "reason": "by hand"}, "b gets no work: by hand"),
+        ("finished", {"code": 0, "reason": "training is done"}, "the job ends: training is done"),
+        ("finished", {"code": 1, "reason": "told as the error"}, ""),
+        ("stepped", {"step": 3}, ""),
+    ],
+)
+def test_an_event_is_announced_in_one_line(
+    event: str, fields: dict[str, Any], line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        Journal(io.StringIO(), SystemClock(), announce).record(event, generation=7, **fields)
+    assert [record.getMessage() for record in caplog.records] == ([line] if line else [])
+
+
+def test_what_somebody_may_have_to_act_on_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    announce("exited", 7, ENDED)
+    announce("published", 7, LISTED)
+    assert [record.levelname for record in caplog.records if record.name.endswith("announcements")][:1] == ["WARNING"]
+
+
+def test_only_known_events_have_lines() -> None:
+    assert USUAL <= LINES.keys() <= EVENTS.keys()

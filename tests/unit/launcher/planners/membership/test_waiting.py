@@ -1,0 +1,52 @@
+"""A job that does not train is never silent for long: a line tells what it waits for, and for how long at most."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, waits_for
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from tests.unit.launcher.driver.test_driver import running
+from tests.unit.launcher.simulated import Cluster, Rules
+
+
+@pytest.fixture(autouse=True)
+def info(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+
+def waits(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.getMessage().startswith("waiting: ")]
+
+
+def test_a_job_that_trains_waits_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.run(60.0)
+    assert waits_for(cluster.driver.job) is None
+    assert waits(caplog) == []
+
+
+def test_too_few_slots_are_told_at_least_every_5_s_until_the_job_fails(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(Rules(Limits(start=2)))
+    cluster.rules.elastic_timeout_s = 60.0
+    cluster.hosts(a=1)
+    cluster.run(59.0)
+    told = waits(caplog)
+    assert len(told) == 59 // SAY_S
+    assert "processes ready: 1, needed: 2; at most 4 s more, then the job fails (--elastic-timeout)" in told[-1]
+
+
+def test_no_host_at_all_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(Rules(Limits(start=1)))
+    cluster.run(10.0)
+    assert "no host is published" in waits(caplog)[0]
+
+
+def test_hosts_that_are_left_out_are_named_with_the_rest_of_their_cooldown(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = running("a", "b")
+    cluster.rules.limits = Limits(start=2, least=2)
+    cluster.kill("b", code=3)
+    cluster.run(SAY_S + 1.5)
+    assert "left out: b (" in waits(caplog)[0]
