@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +17,12 @@ log = logging.getLogger(__name__)
 
 LONGEST_LINE: Final = 1 << 20
 """A longer line is passed on in pieces (bytes)."""
+
+LONGEST_BAR: Final = 1000
+"""A longer state of a progress bar waits for the end of its line (bytes): all of it is written again as it grows."""
+
+PIECE: Final = re.compile(rb"\r*[^\r\n]*(?:\r?\n)?")
+"""A line, or a state of a progress bar."""
 
 Write = Callable[[str], None]
 """Accepts text without blocking; texts are written in order."""
@@ -34,8 +40,10 @@ class Outlets:
         # On one terminal, lines of both keep their order.
         self._out = self._err if _same(out.descriptor, err.descriptor) else Outlet(out.name)
         self._files = Outlet("the files of --output-filename")
-        self.stdout: Write = lambda text: self._out.put(out, text)
-        self.stderr: Write = lambda text: self._err.put(err, text)
+        err_line = _Line()
+        out_line = err_line if self._out is self._err else _Line()
+        self.stdout: Write = lambda text: self._out.put(out, out_line.next(text))
+        self.stderr: Write = lambda text: self._err.put(err, err_line.next(text))
 
     def __enter__(self) -> Outlets:
         return self
@@ -54,6 +62,19 @@ class Outlets:
             if outlet is not self._err and (lost := outlet.close()):
                 log.warning("%s: the last %d lines of output were dropped", outlet.name, lost)
         self._err.close()
+
+
+class _Line:
+    """The last line of a terminal, which a progress bar may leave unfinished."""
+
+    def __init__(self) -> None:
+        self._unfinished = False
+
+    def next(self, text: str) -> str:
+        """What to write for ``text``: a line of its own, unless it is the next state of a bar."""
+        before = "\n" if self._unfinished and not text.startswith("\r") else ""
+        self._unfinished = not text.endswith("\n")
+        return before + text
 
 
 class Log(logging.Handler):
@@ -80,7 +101,8 @@ class Output:
 
     def write(self, text: str, *, label: str) -> None:
         time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it
-        self._terminal(f"{time_of_day}{label}{text}")
+        bar = "\r" if text.startswith("\r") else ""
+        self._terminal(f"{bar}{time_of_day}{label}{text.removeprefix(bar)}")
         if self._file is not None:
             self._file(text)
 
@@ -96,28 +118,45 @@ def _same(one: int | None, other: int | None) -> bool:
 
 
 class LineAssembler:
-    """Joins the pieces that an agent sends into lines."""
+    """Joins the pieces that an agent sends into lines.
+
+    Text after a carriage return does not wait for the end of its line, so progress bars are shown as they come.
+    """
 
     def __init__(self) -> None:
         self._partial: list[bytes] = []
         self._size = 0
+        self._bar = False
+        """The unfinished line began with a carriage return."""
+        self._shown = b""
+        """What was passed on of it."""
 
     def feed(self, text: str) -> list[str]:
-        """The lines that ``text`` completes, each with its line end."""
+        """The lines that ``text`` completes, each with its line end; states of a progress bar begin with ``\\r``."""
         # A piece may end inside a character, so they are joined as bytes.
         data = text.encode("utf-8", "surrogateescape")
-        whole, newline, rest = data.rpartition(b"\n")
-        done = b"".join([*self._partial, whole, newline]) if newline else b""
-        self._partial = [rest] if newline else [*self._partial, rest]
-        self._size = len(rest) if newline else self._size + len(rest)
-        return _split(done) + (self.flush() if self._size > LONGEST_LINE else [])
+        if not self._bar and b"\r" not in data and b"\n" not in data:
+            self._partial.append(data)
+            self._size += len(data)
+            return self.flush() if self._size > LONGEST_LINE else []
+        *done, rest = PIECE.findall(b"".join([*self._partial, data]))[:-1] or [b""]
+        if rest.endswith(b"\n"):
+            done, rest = [*done, rest], b""
+        if self._shown and done and done[0] == self._shown:
+            del done[0]
+        shown = [b"\r" * (piece[:1] == b"\r" or piece[-1:] != b"\n") + piece.lstrip(b"\r") for piece in done]
+        self._bar = rest.startswith(b"\r")
+        self._shown = rest if self._bar and 1 < len(rest) <= LONGEST_BAR else b""
+        shown += [self._shown] if self._shown else []
+        self._partial, self._size = [rest], len(rest)
+        return [*map(_decoded, shown), *(self.flush() if self._size > LONGEST_LINE else [])]
 
     def flush(self) -> list[str]:
         """The unfinished line, with a line end."""
         rest = b"".join(self._partial)
-        self._partial, self._size = [], 0
-        return _split(rest + b"\n") if rest else []
+        self._partial, self._size, self._bar, self._shown = [], 0, False, b""
+        return [_decoded(rest + b"\n")] if rest else []
 
 
-def _split(data: bytes) -> list[str]:
-    return [line.decode("utf-8", "replace") for line in io.BytesIO(data)]
+def _decoded(line: bytes) -> str:
+    return line.decode("utf-8", "replace")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from hvd_elastic_ext.io import writer_thread
 from hvd_elastic_ext.launcher.job.console import Console
-from hvd_elastic_ext.launcher.job.output import LONGEST_LINE, LineAssembler, Log, Outlets, Output
+from hvd_elastic_ext.launcher.job.output import LONGEST_BAR, LONGEST_LINE, LineAssembler, Log, Outlets, Output
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life, Seat
 from tests.support.waiting import wait_until
 
@@ -111,7 +111,7 @@ def test_letters_that_a_terminal_does_not_know_raise_nothing(caplog: pytest.LogC
     assert not caplog.records
 
 
-@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"))), st.integers(1, 5))
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))), st.integers(1, 5))
 def test_lines_come_out_whole_however_they_were_cut(texts: list[str], size: int) -> None:
     data = "".join(f"{text}\n" for text in texts).encode()
     pieces = [data[at : at + size].decode("utf-8", "surrogateescape") for at in range(0, len(data), size)]
@@ -127,8 +127,37 @@ def test_a_line_that_never_ended_is_ended_at_the_end() -> None:
     assert assembler.flush() == []
 
 
-def test_a_progress_bar_without_line_ends_is_one_line() -> None:
-    assert LineAssembler().feed("10%\r20%\r30%\n") == ["10%\r20%\r30%\n"]
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        (["10%\r20%\r30%\n"], ["\r10%", "\r20%", "\r30%\n"]),
+        (["\r10%", "\r20%", "\rdone\nnext\n"], ["\r10%", "\r20%", "\rdone\n", "next\n"]),
+        (["\r1", "0%"], ["\r1", "\r10%"]),
+        (["10%\r", "20%\r"], ["\r10%", "\r20%"]),
+        (["a line\r\n", "\r\n"], ["a line\r\n", "\r\n"]),
+        (["\r\u2588".encode()[:2].decode("utf-8", "surrogateescape")], ["\r\ufffd"]),
+    ],
+    ids=["at once", "each state", "in pieces", "returns at the end", "line ends of Windows", "half a letter"],
+)
+def test_a_progress_bar_is_shown_as_it_comes(written: list[str], shown: list[str]) -> None:
+    assembler = LineAssembler()
+    assert [piece for text in written for piece in assembler.feed(text)] == shown
+
+
+def test_a_long_line_after_a_return_waits_for_its_end() -> None:
+    assembler = LineAssembler()
+    assert sum(len(piece) for _ in range(10 * LONGEST_BAR) for piece in assembler.feed("\r" * (_ == 0) + "x")) < 1e6
+    assert assembler.feed("\n") == ["\r" + "x" * 10 * LONGEST_BAR + "\n"]
+
+
+def test_a_line_begins_below_a_bar_and_a_bar_in_its_own_line() -> None:
+    terminal = io.StringIO()
+    with Outlets(terminal, io.StringIO()) as outlets:
+        console = Console(outlets, None, timestamps=False, rank=lambda life: life.seat.slot)
+        for slot, text in ((0, "\r10%"), (0, "\r20%"), (1, "a line\n"), (0, "\r30%\n"), (1, "a line\n")):
+            console.take(Life(Seat("a", slot), 1), "stdout", text)
+    expected = "\r[0]<stdout>:10%\r[0]<stdout>:20%\n[1]<stdout>:a line\n\r[0]<stdout>:30%\n[1]<stdout>:a line\n"
+    assert terminal.getvalue() == expected
 
 
 def test_a_line_without_end_does_not_fill_memory() -> None:
