@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from hvd_elastic_ext.launcher.rules.membership.membership import Stage
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Life
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -68,6 +69,11 @@ def waits_for(job: JobState) -> Wait | None:
 
 
 def _shortage(job: JobState) -> Wait:
+    workers = job.roster.workers
+    booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
+    if booting and job.rules.limits.size(len(workers), begun=job.world.begun):
+        until = min(worker.since for worker in booting.values()) + job.rules.standby_timeout_s
+        return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", until, " (--standby-timeout)")
     what = [job.decision.reason or "no world is formed yet"]
     if not job.fleet.hosts.names:
         what.append("no host is published")

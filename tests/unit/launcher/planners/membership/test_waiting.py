@@ -50,3 +50,11 @@ def test_hosts_that_are_left_out_are_named_with_the_rest_of_their_cooldown(caplo
     cluster.kill("b", code=3)
     cluster.run(SAY_S + 1.5)
     assert "left out: b (" in waits(caplog)[0]
+
+
+def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    cluster = Cluster(Rules(Limits(start=2)))
+    cluster.boot_s["b"] = 30.0
+    cluster.hosts(a=1, b=1)
+    cluster.run(10.0)
+    assert "processes that have not called hvd.init() yet: b[0]; at most " in waits(caplog)[0]
