@@ -19,6 +19,7 @@ from hvd_elastic_ext.worker.commits.copying import copy_batch
 from hvd_elastic_ext.worker.commits.preallocated import Reserve
 from hvd_elastic_ext.worker.optim.reductions import drop_step
 from hvd_elastic_ext.worker.parts import state_dicts
+from hvd_elastic_ext.worker.parts.sharded import demand_whole
 
 
 @runtime_checkable
@@ -272,7 +273,9 @@ class ParameterNames:
 
 
 def part_for(value: object, names: ParameterNames) -> Part | None:
-    """Choose how ``value`` is kept, or None for a plain value."""
+    """Choose how ``value`` is kept, or None for a plain value. Raises :class:`Permanent` for sharded models."""
+    if isinstance(value, nn.Module | optim.Optimizer):
+        demand_whole(value)
     if isinstance(value, nn.Module):
         return ModelPart(value)
     if isinstance(value, optim.Optimizer):

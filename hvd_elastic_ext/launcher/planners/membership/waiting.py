@@ -72,8 +72,8 @@ def _shortage(job: JobState) -> Wait:
     workers = job.roster.workers
     booting = {str(seat): worker for seat, worker in workers.items() if worker.stage is Stage.BOOTING}
     if booting and job.rules.limits.size(len(workers), begun=job.world.begun):
-        until = min(worker.since for worker in booting.values()) + job.rules.standby_timeout_s
-        return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", until, " (--standby-timeout)")
+        latest = min(worker.since for worker in booting.values()) + job.rules.standby_timeout_s
+        return Wait(f"processes that have not called hvd.init() yet: {_names(booting)}", latest, " (--standby-timeout)")
     what = [job.decision.reason or "no world is formed yet"]
     if not job.fleet.hosts.names:
         what.append("no host is published")

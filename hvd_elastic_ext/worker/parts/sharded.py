@@ -1,0 +1,44 @@
+"""Finds models whose parameters lie on several ranks: a commit holds a whole model of each rank."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+from torch import Tensor, nn, optim
+
+from hvd_elastic_ext.core.errors import Permanent
+
+REMEDY: Final = (
+    "a commit holds whole models; use DistributedDataParallel or elastic.wrap, or leave it out of the State and save "
+    "it with torch.distributed.checkpoint"
+)
+
+
+def demand_whole(value: nn.Module | optim.Optimizer) -> None:
+    """Raise :class:`Permanent` for what FSDP, DeepSpeed or a device mesh shards. Nothing is imported for that."""
+    what = _who_shards(value)
+    if what is not None:
+        raise Permanent(f"{type(value).__name__}: its parameters are sharded over the ranks by {what}, and {REMEDY}")
+
+
+def _who_shards(value: nn.Module | optim.Optimizer) -> str | None:
+    """Who has sharded a model's or an optimizer's parameters; None if nobody has."""
+    kinds = type(value).__mro__
+    engine = any(kind.__module__.partition(".")[0] == "deepspeed" for kind in kinds)
+    if engine or any(hasattr(tensor, "ds_tensor") for tensor in _parameters(value)):  # the latter by ZeRO, stage 3
+        return "DeepSpeed"
+    fsdp = getattr(sys.modules.get("torch.distributed.fsdp"), "FullyShardedDataParallel", ())
+    if isinstance(value, nn.Module) and fsdp and any(isinstance(module, fsdp) for module in value.modules()):
+        return "FSDP"
+    d_tensor = getattr(sys.modules.get("torch.distributed.tensor"), "DTensor", ())
+    if d_tensor and any(isinstance(tensor, d_tensor) for tensor in _parameters(value)):
+        return "fully_shard or a device mesh"
+    return None
+
+
+def _parameters(value: nn.Module | optim.Optimizer) -> Iterable[Tensor]:
+    if isinstance(value, nn.Module):
+        return value.parameters()
+    return (tensor for group in value.param_groups for tensor in group["params"])
