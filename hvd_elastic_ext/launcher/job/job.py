@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import signal
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
 from hvd_elastic_ext.core.errors import Asleep, Interrupted, JobFailed, UsageError
@@ -29,12 +30,16 @@ from hvd_elastic_ext.launcher.job.session import Session
 from hvd_elastic_ext.launcher.job.state_folder import Saved, StateDir
 from hvd_elastic_ext.launcher.options.policy import rules_of
 from hvd_elastic_ext.launcher.options.settings import RunSettings
+from hvd_elastic_ext.launcher.planners.membership import waiting
 from hvd_elastic_ext.launcher.rules.health import host_requests
 from hvd_elastic_ext.launcher.sources.feed import HostFeed
 from hvd_elastic_ext.launcher.suspend import releaser, sleep
 from hvd_elastic_ext.launcher.suspend.sleep import NoReleases, SleepingJob
 
 log = logging.getLogger(__name__)
+
+STATUS_S: Final = 1.0
+"""Pause between two looks at what the status line shows."""
 
 
 class Job:
@@ -103,6 +108,7 @@ class Job:
         saved, in_vain, restarts = self._saved, 0, 0
         known = Handover(saved, expects=checkpoint_of(saved, place=None if how is None else how.place))
         await self._releases.began()  # before the signal handlers: only this process is there to end
+        showing = asyncio.ensure_future(self._show_status())
         with self._signals():
             try:
                 self._feed.listener = lambda: loop.call_soon_threadsafe(self._hosts_changed)
@@ -123,8 +129,17 @@ class Job:
                 raise
             finally:
                 self._feed.listener = lambda: None
+                showing.cancel()
+                self._outlets.status("")
                 await self._admin.stop()
                 self._console.close()
+
+    async def _show_status(self) -> None:
+        """Keep the status line of a terminal."""
+        while self._outlets.is_terminal and self._settings.log_level < logging.ERROR:
+            await asyncio.sleep(STATUS_S)
+            text = waiting.status(self._session.driver.job) if self._sleeping is None else ""
+            self._outlets.status(text[: shutil.get_terminal_size().columns - 1])
 
     async def _run_session(self, known: Handover) -> JobFailed | None:
         """Run one session. Return why it ended; None if training is done."""

@@ -21,6 +21,9 @@ LONGEST_LINE: Final = 1 << 20
 LONGEST_BAR: Final = 1000
 """A longer state of a progress bar waits for the end of its line (bytes): all of it is written again as it grows."""
 
+ERASE: Final = "\r\x1b[K"
+"""Removes what stands in a terminal's last line."""
+
 PIECE: Final = re.compile(rb"\r*[^\r\n]*(?:\r?\n)?")
 """A line, or a state of a progress bar."""
 
@@ -44,6 +47,9 @@ class Outlets:
         out_line = err_line if self._out is self._err else _Line()
         self.stdout: Write = lambda text: self._out.put(out, out_line.next(text))
         self.stderr: Write = lambda text: self._err.put(err, err_line.next(text))
+        self.is_terminal = err.descriptor is not None and os.isatty(err.descriptor)
+        """Whether a status line can be shown."""
+        self._status: Write = lambda text: self._err.put(err, err_line.status(text))
 
     def __enter__(self) -> Outlets:
         return self
@@ -56,6 +62,11 @@ class Outlets:
         sink = Appended(path)
         return lambda text: self._files.put(sink, text)
 
+    def status(self, text: str) -> None:
+        """Show ``text`` below all lines, in place of the last status; an empty one removes it."""
+        if self.is_terminal:
+            self._status(text)
+
     def close(self) -> None:
         """Wait until all is written, as long as writing makes progress."""
         for outlet in (self._out, self._files):
@@ -65,16 +76,24 @@ class Outlets:
 
 
 class _Line:
-    """The last line of a terminal, which a progress bar may leave unfinished."""
+    """The last line of a terminal: a progress bar may leave it unfinished, and the status stands in it."""
 
     def __init__(self) -> None:
-        self._unfinished = False
+        self._bar = False
+        self._status = ""
 
     def next(self, text: str) -> str:
         """What to write for ``text``: a line of its own, unless it is the next state of a bar."""
-        before = "\n" if self._unfinished and not text.startswith("\r") else ""
-        self._unfinished = not text.endswith("\n")
+        before = ERASE if self._status else "\n" if self._bar and not text.startswith("\r") else ""
+        self._bar, self._status = not text.endswith("\n"), ""
         return before + text
+
+    def status(self, text: str) -> str:
+        """What to write to show a status. A bar that is drawn stays."""
+        if self._bar or text == self._status:
+            return ""
+        self._status = text
+        return ERASE + text
 
 
 class Log(logging.Handler):

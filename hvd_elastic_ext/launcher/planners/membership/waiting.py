@@ -47,6 +47,25 @@ def _line(job: JobState, wait: Wait) -> str:
     return f"waiting: {wait.what}; at most {max(0.0, wait.until - job.now):.0f} s more{wait.then}"
 
 
+def status(job: JobState) -> str:
+    """What the job does at this moment, in one short line for a terminal."""
+    wait = waits_for(job)
+    if wait is not None:
+        return _line(job, wait)
+    members = job.roster.present(job.world.members)
+    parts = [f"world {job.generation}", f"size {len(members)}"]
+    if step := max((worker.step for worker in members), default=0):
+        parts.append(f"step {step}")
+    times = [worker.step_s for worker in members if worker.step_s]
+    if times:
+        parts.append(f"{1 / max(times):.3g} steps/s")
+    if newcomers := sum(worker.stage is not Stage.LIVE for worker in job.roster.workers.values()):
+        parts.append(f"newcomers: {newcomers}")
+    if blocked := _left_out(job):
+        parts.append(f"left out: {_some(blocked)}")
+    return ", ".join(parts)
+
+
 def waits_for(job: JobState) -> Wait | None:
     """What the job waits for; None if it trains, or nothing has to be waited for."""
     if job.ending:

@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import tty
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -188,3 +189,32 @@ def test_where_no_file_can_be_made_the_terminal_still_shows_everything_and_that_
     assert (tmp_path / "rank.0" / "stdout").read_text() == "a line of 0\n"
     (said,) = caplog.messages
     assert f": {tmp_path}/rank.1/stdout: [Errno 17] File exists" in said
+
+
+def test_the_status_stands_below_all_lines_of_a_terminal() -> None:
+    reader, writer = os.openpty()
+    tty.setraw(writer)
+    with open(writer, "w") as terminal, Outlets(terminal, terminal) as outlets:
+        for write, text in (
+            (outlets.status, "world 1"),
+            (outlets.stdout, "a line\n"),
+            (outlets.status, "world 2"),
+            (outlets.status, "world 2"),
+            (outlets.stdout, "\r10%"),
+            (outlets.status, "hidden by the bar"),
+            (outlets.stderr, "a line\n"),
+            (outlets.status, "world 3"),
+            (outlets.status, ""),
+        ):
+            write(text)
+    shown = os.read(reader, 4096).decode()
+    os.close(reader)
+    erase = "\r\x1b[K"
+    assert shown == f"{erase}world 1{erase}a line\n{erase}world 2{erase}\r10%\na line\n{erase}world 3{erase}"
+
+
+def test_a_pipe_gets_no_status() -> None:
+    shown = io.StringIO()
+    with Outlets(shown, shown) as outlets:
+        outlets.status("world 1")
+    assert shown.getvalue() == ""

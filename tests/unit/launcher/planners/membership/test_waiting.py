@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, waits_for
+from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, status, waits_for
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
 from tests.unit.launcher.driver.test_driver import running
 from tests.unit.launcher.simulated import Cluster, Rules
@@ -58,3 +58,12 @@ def test_processes_that_import_for_long_are_named(caplog: pytest.LogCaptureFixtu
     cluster.hosts(a=1, b=1)
     cluster.run(10.0)
     assert "processes that have not called hvd.init() yet: b[0]; at most " in waits(caplog)[0]
+
+
+def test_the_status_of_a_job_is_one_short_line() -> None:
+    cluster = running("a", "b")
+    cluster.run(20.0)
+    assert status(cluster.driver.job).startswith("world 1, size 2, step ")
+    cluster.kill("b", code=3)
+    cluster.run(0.5)
+    assert "left out: b (" in status(cluster.driver.job)
