@@ -118,6 +118,9 @@ FOUND = {
     # The launcher stood still: what it heard of the other one was old, and its link was down.
     "who may end stays until those who hold as much are heard again": """
         0 hosts a:1 b:1; 5.5 standstill 9; 5.5 kill a; 6.7 cut b; 14.8 hosts b:1""",
+    # The launcher stood still meanwhile. Its wait for the agent began again at every look.
+    "an agent that was found and ended before it connected is followed by another": """
+        0 hosts a:1; 5.1 launcher 0.5; 5.7 standstill 9; 6 agent a""",
 }
 
 
