@@ -7,9 +7,10 @@ makes every option of ``horovodrun`` mean here what it means there.
 from __future__ import annotations
 
 import argparse
+import difflib
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final, NoReturn
 
 from horovod.runner import launch
 from horovod.runner.common.util import config_parser, hosts
@@ -18,6 +19,8 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.io.config_file import YAMLError
 
 AddOptions = Callable[[argparse.ArgumentParser], None]
+SEE_HELP: Final = "`hvd-elastic run --help` lists all options; the command comes last: hvd-elastic run -np 2 train.py"
+
 Layer = Callable[[argparse.ArgumentParser, Sequence[str]], Sequence[str]]
 
 
@@ -36,7 +39,13 @@ def parse(
 
         def parse_args(self, *_: Any, **__: Any) -> Any:
             add_options(self)
+            for action in self._actions:
+                action.required = False  # what is missing is found when all else is right
+            _demand_known(self, argv)
             return super().parse_args(list(layer(self, argv)))
+
+        def error(self, message: str) -> NoReturn:
+            raise UsageError(f"{message}\n{SEE_HELP}")
 
     # parse_args() makes its parser itself and reads sys.argv: both are replaced by name, for this call.
     theirs = launch.argparse
@@ -49,6 +58,27 @@ def parse(
         launch.argparse = theirs
     assert isinstance(args, argparse.Namespace)
     return args
+
+
+def _demand_known(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """Raise :class:`UsageError` for the first word that looks like an option and is none. The command ends the look."""
+    words, known = list(argv), parser._option_string_actions
+    while words and words[0] not in ("-", "--") and words[0].startswith("-"):
+        word, equals, _ = words.pop(0).partition("=")
+        actions = {id(known[name]): known[name] for name in known if name == word} or {
+            id(known[name]): known[name] for name in known if word.startswith("--") and name.startswith(word)
+        }
+        if not actions and word[:2] in known and not word.startswith("--"):
+            continue  # -p2222
+        if not actions:
+            near = difflib.get_close_matches(word, known, n=1, cutoff=0.0)[0]
+            raise UsageError(f"{word} is no option; did you mean {near}?\n{SEE_HELP}")
+        nargs = next(iter(actions.values())).nargs
+        if nargs in ("+", "*"):
+            while words and not words[0].startswith("-"):
+                words.pop(0)
+        elif not equals:
+            del words[: 1 if nargs is None else nargs if isinstance(nargs, int) else 0]
 
 
 def tuning_env(args: argparse.Namespace) -> dict[str, str]:

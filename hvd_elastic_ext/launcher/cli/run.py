@@ -57,6 +57,7 @@ from hvd_elastic_ext.launcher.sources.sources import (
     PushSource,
     ScriptSource,
     connector,
+    read_hosts_file,
 )
 
 PREFIX: Final = "HVD_ELASTIC_"
@@ -221,19 +222,28 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> RunSettings:
     args = horovod.parse(argv, prog="hvd-elastic run", description=DESCRIPTION, add_options=add_options, layer=layer)
     _check_sample(environ)
     problem = horovod.why_not_elastic(args) or why_not_elastic(environ) or too_large(environ, args.command)
-    problem = problem or why_no_program(args.command)
     if problem is not None:
         raise UsageError(problem)
     hostfile = horovod.read_hostfile(args.hostfile) if args.hostfile else None
     return _settings(args, hosts=args.hosts or hostfile, env=horovod.tuning_env(args))
 
 
-def why_no_program(command: Sequence[str]) -> str | None:
-    """Why a command can be started nowhere: it is a file here, and no program. None if nothing is known against it."""
-    script = command[0] if command else ""
+def runnable(command: Sequence[str]) -> tuple[str, ...]:
+    """``command``, with this Python before a script that is no program itself, as torchrun has it."""
+    words = tuple(command[1:] if command[:1] == ["--"] else command)
+    script = words[0] if words else ""
     if not script.endswith(".py") or not Path(script).is_file() or shutil.which(script) is not None:
-        return None
-    return f"{script} is no program: write python {script}"
+        return words
+    return (sys.executable, *words)
+
+
+def _slots_there(sources: Sources, default_slots: int | None) -> int:
+    """What ``-np`` is when it is not given: all slots that are there at the start. Raises :class:`UsageError`."""
+    if sources.hosts is not None:
+        return sources.hosts.slots
+    if sources.hosts_file is not None:
+        return read_hosts_file(sources.hosts_file, default_slots=default_slots).slots
+    raise UsageError("-np is missing: how many processes are needed to start? Hosts are not known before the start")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -401,14 +411,16 @@ def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Ma
 
 
 def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, str]) -> RunSettings:
-    command = tuple(args.command[1:] if args.command[:1] == ["--"] else args.command)
+    command = runnable(args.command)
     job = args.job or job_name(command)
     state_dir = Path(args.state_dir or Path(state_folder.FOLDERS) / job)
+    sources = _sources(args, hosts)
+    num_proc = _slots_there(sources, args.slots) if args.num_proc is None else args.num_proc
     return RunSettings(
         command=command,
-        sources=_sources(args, hosts),
-        num_proc=args.num_proc,
-        min_num_proc=args.min_num_proc if args.min_num_proc is not None else args.num_proc,
+        sources=sources,
+        num_proc=num_proc,
+        min_num_proc=args.min_num_proc if args.min_num_proc is not None else num_proc,
         max_num_proc=args.max_num_proc,
         default_slots=args.slots,
         elastic_timeout_s=args.elastic_timeout if args.elastic_timeout is not None else _elastic_timeout(),
@@ -467,7 +479,7 @@ def _sources(args: argparse.Namespace, hosts: str | None) -> Sources:
         fixed = parse_hosts_option(hosts, where="--hosts", default_slots=args.slots or 1)
     elif not any(named):
         # As horovodrun does: without any word about hosts, this machine is the one host.
-        fixed = HostSet.of({"localhost": max(1, args.num_proc)})
+        fixed = HostSet.of({"localhost": max(1, args.num_proc or 1)})
     return Sources(
         hosts_file=Path(args.hosts_file) if args.hosts_file else None,
         discovery_url=args.discovery,

@@ -62,6 +62,16 @@ class FixedSource:
         """Nothing runs."""
 
 
+def read_hosts_file(path: Path, *, default_slots: int | None) -> HostSet:
+    """Read a hosts file at the start. Raises :class:`ElasticError` if it cannot be used; empty while it is written."""
+    try:
+        return parse_hosts_text(read_text(path), where=str(path), default_slots=default_slots)
+    except BeingWritten:
+        return HostSet()
+    except SourceUnavailable as error:
+        raise UsageError(f"--hosts-file {error.where} {error.why}; write it first: lines of host:slots") from None
+
+
 class HostsFileSource:
     """A hosts file, read whenever it may have changed."""
 
@@ -74,12 +84,7 @@ class HostsFileSource:
 
     def check(self) -> None:
         """Raise :class:`ElasticError` if the file cannot be used now: nobody may be there who would write it."""
-        try:
-            parse_hosts_text(read_text(self._path), where=str(self._path), default_slots=self._default_slots)
-        except BeingWritten:
-            pass
-        except SourceUnavailable as error:
-            raise UsageError(f"--hosts-file {error.where} {error.why}; write it first: lines of host:slots") from None
+        read_hosts_file(self._path, default_slots=self._default_slots)
 
     def start(self) -> None:
         self._watch.start()  # looks at the file first of all

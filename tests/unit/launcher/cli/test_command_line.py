@@ -1,0 +1,66 @@
+"""Mistakes on the command line of ``run``: the real one first, in two lines, with the nearest option."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import ElasticError, UsageError
+from hvd_elastic_ext.launcher.cli import run
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        ("--checkpoint-evry 5 python s.py", "--checkpoint-evry is no option; did you mean --checkpoint-every?"),
+        ("-np 2 --hostfil=h python s.py", None),  # argparse takes what begins one option only for it
+        ("--verbos --nonsense python s.py", "--nonsense is no option; did you mean"),
+        ("-np x python s.py", "argument -np/--num-proc: invalid int value: 'x'"),
+        ("--network-interfaces a --x python s.py", "--x is no option"),
+        ("-np", "argument -np/--num-proc: expected one argument"),
+        ("--discovery http://localhost:9 python s.py", "-np is missing"),
+        ("-np 3 -H a:1,b:1 python s.py", "-np is 3, the hosts given have 2 in all"),
+    ],
+)
+def test_a_mistake_is_told_in_at_most_two_lines(words: str, line: str | None) -> None:
+    with pytest.raises(UsageError) as error:
+        run.parse(words.split(), {})
+    if line is not None:
+        assert str(error.value).startswith(line)
+    assert len(str(error.value).splitlines()) <= 2
+
+
+def test_options_of_the_command_are_its_own() -> None:
+    parsed = run.parse(["-np", "1", "-p2222", "--", "python", "s.py", "--nonsense", "-np", "x"], {})
+    assert parsed.command == ("python", "s.py", "--nonsense", "-np", "x")
+
+
+def test_without_np_all_slots_that_are_there_are_used(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("a:2\nb:3\n")
+    assert run.parse(["--hosts-file", str(hosts), "python", "s.py"], {}).num_proc == 5
+    assert run.parse(["-H", "a:2,b:1", "python", "s.py"], {}).num_proc == 3
+    assert run.parse(["python", "s.py"], {}).num_proc == 1
+
+
+def test_a_script_is_run_by_this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").touch()
+    assert run.parse(["-np", "1", "train.py", "--lr", "1"], {}).command == (sys.executable, "train.py", "--lr", "1")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [(None, "does not exist; write it first: lines of host:slots"), ("a slots=2\n", "hosts:1: 'a slots=2' is a line")],
+)
+def test_a_hosts_file_that_cannot_be_used_is_refused_at_once(
+    text: str | None, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if text is not None:
+        Path("hosts").write_text(text)
+    with pytest.raises(ElasticError) as error:
+        run.main(["-np", "1", "--hosts-file", "hosts", "true"])
+    assert line in str(error.value)
