@@ -62,5 +62,5 @@ def test_a_hosts_file_that_cannot_be_used_is_refused_at_once(
     if text is not None:
         Path("hosts").write_text(text)
     with pytest.raises(ElasticError) as error:
-        run.main(["-np", "1", "--hosts-file", "hosts", "true"])
+        run.parse(["--hosts-file", "hosts", "true"], {})
     assert line in str(error.value)
