@@ -23,6 +23,7 @@ class Command(NamedTuple):
 COMMANDS: Final = {
     "run": Command("hvd_elastic_ext.launcher.cli.run", "launch an elastic job"),
     "demo": Command("hvd_elastic_ext.demo.command", "watch a real elastic job on this machine lose and regain hosts"),
+    "status": Command("hvd_elastic_ext.launcher.cli.status", "what a job does at this moment, in one line"),
     "events": Command("hvd_elastic_ext.report.command", "what happened in a job and why, from its journal"),
     "hosts": Command("hvd_elastic_ext.launcher.cli.hosts", "see and change which hosts a job may use"),
     "checkpoints": Command(

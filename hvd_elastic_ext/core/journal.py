@@ -16,6 +16,11 @@ from typing import Any, Final, Protocol
 
 from hvd_elastic_ext.core.clock import Clock
 
+FOLDERS: Final = ".hvd-elastic"
+"""Holds a folder for each job, by name, in the directory where the jobs were started."""
+FILE: Final = "journal.jsonl"
+"""The journal in a job's folder, unless another one was given."""
+
 EVENTS: Final[Mapping[str, str]] = {
     "started": "the launcher began; run (another name than before: a new run begins), job, command, version",
     "published": "a new host list was accepted; number, hosts, departing, added, removed, grown, shrunk",

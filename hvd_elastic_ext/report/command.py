@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hvd_elastic_ext.core.errors import UsageError
-from hvd_elastic_ext.core.journal import Record, parse_line
+from hvd_elastic_ext.core.journal import FILE, FOLDERS, Record, parse_line
 from hvd_elastic_ext.report.job_report import JobReport, build_report
 from hvd_elastic_ext.report.runs import choose, runs
 
@@ -20,7 +20,12 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="hvd-elastic events", description="What happened in a job and why, from its journal."
     )
-    options.add_argument("journal", metavar="JOURNAL", type=Path, help="the file that `hvd-elastic run` wrote")
+    options.add_argument(
+        "journal",
+        metavar="JOB",
+        nargs="?",
+        help="a job's name, its folder, or its journal (default: the job here that wrote last)",
+    )
     options.add_argument(
         "--run", metavar="RUN", help="another run of the job than the newest: its number from 1, its name, or all"
     )
@@ -37,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str]) -> int:
     """Show one journal. Raises :class:`UsageError` for an invalid one."""
     options = parser().parse_args(argv)
+    options.journal = find_journal(options.journal)
     records, foreign = read_journal(options.journal)
     chosen, said = choose(runs(records), options.run)
     report = build_report(chosen)
@@ -70,6 +76,20 @@ def show(report: JobReport, *, as_json: bool) -> None:
 def to_json(report: JobReport) -> str:
     """Rows and series in one object; field names are those of :class:`JobReport`."""
     return json.dumps(dataclasses.asdict(report), indent=1, allow_nan=False)
+
+
+def find_journal(what: str | None, folders: Path = Path(FOLDERS)) -> Path:
+    """The journal of a job: by name, folder or file; of the one that wrote last if None. Raises :class:`UsageError`."""
+    if what is None:
+        found = sorted(folders.glob(f"*/{FILE}"), key=lambda path: path.stat().st_mtime)
+        if not found:
+            raise UsageError(f"no job has a journal in ./{folders}; name the job, its folder or its journal")
+        return found[-1]
+    path = Path(what)
+    named = folders / what / FILE
+    if path.is_dir():
+        return path / FILE
+    return named if not path.exists() and named.exists() else path
 
 
 def read_journal(path: Path) -> tuple[list[Record], int]:

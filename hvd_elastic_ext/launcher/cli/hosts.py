@@ -14,12 +14,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import Permanent, UsageError
+from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.launcher.job import admin_socket, ownership, runs, state_folder
 from hvd_elastic_ext.launcher.rules.health import host_requests, ledger_json
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger
 
-ROOT: Final = Path(state_folder.FOLDERS)
+ROOT: Final = Path(FOLDERS)
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+CHANGING: Final = ("block", "clear")
+"""What is asked of the only job here, or of the one that is named; all else of the newest one."""
 BEGINS_S: Final = 5.0
 """How long a launcher that holds the folder may take until it listens."""
 AGAIN_S: Final = 0.1
@@ -52,7 +55,7 @@ def main(argv: Sequence[str]) -> int:
     """Answer one command. Raises :class:`UsageError`, one line, for what makes no sense."""
     options = parser().parse_args(argv)
     request = _request(options)
-    folder = _folder(options, os.environ)
+    folder = folder_of(options, os.environ)
     answer = _ask(folder, request)
     if "hosts" in answer:
         text = json.dumps(answer["hosts"], indent=1) if options.output == "json" else table(answer["hosts"])
@@ -81,7 +84,7 @@ def seconds(text: str) -> float:
     return found
 
 
-def _folder(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
+def folder_of(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
     """The job's folder: as told, else the only one here. Raises :class:`UsageError`."""
     named = options.state_dir or environ.get("HVD_ELASTIC_STATE_DIR")
     job = options.job or environ.get("HVD_ELASTIC_JOB")
@@ -94,6 +97,8 @@ def _folder(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
             raise UsageError(f"{named} is no job's folder; give the --job or --state-dir that `hvd-elastic run` has")
         return Path(named)
     found = sorted(path for path in ROOT.glob("*") if path.is_dir())
+    if found and options.do not in CHANGING:
+        return max(found, key=lambda path: path.stat().st_mtime)
     if len(found) != 1:
         there = ", ".join(path.name for path in found) or "none"
         raise UsageError(f"which job? Give --job NAME or --state-dir DIR; in ./{ROOT}: {there}")
@@ -102,9 +107,9 @@ def _folder(options: argparse.Namespace, environ: Mapping[str, str]) -> Path:
 
 def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     """The launcher's answer; without a launcher, ours over what it saved."""
-    _check(folder)
+    check(folder)
     deadline = time.monotonic() + BEGINS_S
-    while (answer := _asked(folder, request)) is None:
+    while (answer := asked(folder, request)) is None:
         who = state_folder.holder(folder)
         if who is None:
             return _without_launcher(folder, request)
@@ -116,7 +121,7 @@ def _ask(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any]:
     return answer
 
 
-def _check(folder: Path) -> None:
+def check(folder: Path) -> None:
     """Raises :class:`UsageError` for a folder that is not the user's own; for another user's job it names that user."""
     try:
         state_folder.check(folder)
@@ -130,7 +135,7 @@ def _check(folder: Path) -> None:
         ) from None
 
 
-def _asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def asked(folder: Path, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The launcher's answer; None if nobody listens."""
     try:
         return admin_socket.ask(folder / state_folder.SOCKET, request)

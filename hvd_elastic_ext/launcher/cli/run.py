@@ -19,7 +19,7 @@ from hvd_elastic_ext import __version__
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.errors import ElasticError, UsageError
 from hvd_elastic_ext.core.hosts import HostSet
-from hvd_elastic_ext.core.journal import Journal
+from hvd_elastic_ext.core.journal import FILE, FOLDERS, Journal
 from hvd_elastic_ext.core.options import layered_argv
 from hvd_elastic_ext.core.publication import parse_hosts_option
 from hvd_elastic_ext.core.secrets import USER, secret_in_url
@@ -413,7 +413,7 @@ def _config_of(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[Ma
 def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, str]) -> RunSettings:
     command = runnable(args.command)
     job = args.job or job_name(command)
-    state_dir = Path(args.state_dir or Path(state_folder.FOLDERS) / job)
+    state_dir = Path(args.state_dir or Path(FOLDERS) / job)
     sources = _sources(args, hosts)
     num_proc = _slots_there(sources, args.slots) if args.num_proc is None else args.num_proc
     return RunSettings(
@@ -436,7 +436,7 @@ def _settings(args: argparse.Namespace, *, hosts: str | None, env: Mapping[str, 
         timestamps=args.prefix_output_with_timestamp,
         log_level=logging.DEBUG if args.verbose else logging.ERROR if args.quiet else logging.INFO,
         job=job,
-        journal=Path(args.journal or state_dir / "journal.jsonl"),
+        journal=Path(args.journal or state_dir / FILE),
         state_dir=state_dir,
         allowed_sizes=_sizes(args.allowed_sizes),
         settle_s=args.settle,

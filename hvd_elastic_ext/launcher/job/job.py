@@ -138,8 +138,11 @@ class Job:
         """Keep the status line of a terminal."""
         while self._outlets.is_terminal and self._settings.log_level < logging.ERROR:
             await asyncio.sleep(STATUS_S)
-            text = waiting.status(self._session.driver.job) if self._sleeping is None else ""
-            self._outlets.status(text[: shutil.get_terminal_size().columns - 1])
+            self._outlets.status(self._status()[: shutil.get_terminal_size().columns - 1])
+
+    def _status(self) -> str:
+        """What the job does at this moment."""
+        return waiting.status(self._session.driver.job) if self._sleeping is None else "asleep"
 
     async def _run_session(self, known: Handover) -> JobFailed | None:
         """Run one session. Return why it ended; None if training is done."""
@@ -229,6 +232,8 @@ class Job:
         self._session.hosts_changed()
 
     def _answer_admin(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        if request.get("do") == "status":
+            return {"said": self._status()}
         driver, now = self._session.driver, self._clock.mono()
         known, hosts = driver.job.faults.ledger, self._feed.hosts().hosts
         training = {life.seat.host for life in driver.job.world.members} if driver.job.standing else set()

@@ -32,6 +32,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.core.journal import FOLDERS
 from hvd_elastic_ext.launcher.agents.transports.ssh import KNOWN_HOSTS
 from hvd_elastic_ext.launcher.job import ownership
 
@@ -44,8 +45,6 @@ KEY_BYTES: Final = 32
 LOCK_WAIT_S: Final = 1.0
 """How long a held lock is waited for."""
 
-FOLDERS: Final = ".hvd-elastic"
-"""What the folders of jobs are in, where none is named."""
 LOCK, INCARNATION, STATE, KEY, SOCKET = "lock", "incarnation", "state.json", "key", "control.sock"
 BACKUP: Final = f"{STATE}.bak"
 

@@ -1,0 +1,41 @@
+"""``hvd-elastic events`` finds a job's journal by name, folder or file; without a word, that of the newest job."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hvd_elastic_ext.core.errors import UsageError
+from hvd_elastic_ext.report.command import find_journal
+
+
+@pytest.fixture(autouse=True)
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for age, name in enumerate(("new", "old")):
+        journal = Path(".hvd-elastic") / name / "journal.jsonl"
+        journal.parent.mkdir(parents=True)
+        journal.touch()
+        os.utime(journal, (1e9 - age, 1e9 - age))
+    Path("mine.jsonl").touch()
+
+
+@pytest.mark.parametrize(
+    ("what", "journal"),
+    [
+        (None, ".hvd-elastic/new/journal.jsonl"),
+        ("old", ".hvd-elastic/old/journal.jsonl"),
+        (".hvd-elastic/old", ".hvd-elastic/old/journal.jsonl"),
+        ("mine.jsonl", "mine.jsonl"),
+        ("nowhere", "nowhere"),  # refused by whoever reads it
+    ],
+)
+def test_a_journal_is_found(what: str | None, journal: str) -> None:
+    assert find_journal(what) == Path(journal)
+
+
+def test_where_no_job_was_started_there_is_none(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no job has a journal in"):
+        find_journal(None, tmp_path)
