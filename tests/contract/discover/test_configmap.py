@@ -279,16 +279,6 @@ def test_a_daemon_that_gets_the_lease_back_begins_with_what_is_published_then(wr
     assert writing.hosts() == ["b:1", "c:1"]  # and the survivor is that of the other
 
 
-def test_a_daemon_stopped_during_a_write_overwrites_nothing(writing: Writing) -> None:
-    """It holds the lease when it begins, and not any more when its change arrives."""
-    one = writing.configmap("one")
-    one.publish(publication(1, "a"))
-    writing.kube.change("configmaps", NAME, {"data": {"hosts": "b:1\n"}})  # its successor's
-    with pytest.raises(PublishFailed, match="somebody else"):
-        one.publish(publication(2, "ac"))
-    assert writing.hosts() == ["b:1"]
-
-
 def test_of_two_daemons_that_want_the_lease_one_gets_it(kube: KubeServer, tmp_path: Path) -> None:
     writing = Writing(kube, tmp_path, "rbac.yaml", "configmap.yaml")
     daemons = [writing.configmap(str(number), clock=SystemClock()) for number in range(4)]
@@ -344,31 +334,6 @@ def test_publish_returns_at_once_however_slow_the_server(kube: KubeServer, tmp_p
     wait_until(lambda: "configmap" not in {each.name for each in threading.enumerate()}, what="its end", timeout=60)
     assert writing.hosts() is None
     writing.close()
-
-
-def test_the_newest_publication_is_the_one_that_comes_out(kube: KubeServer, tmp_path: Path) -> None:
-    writing = Writing(kube, tmp_path)
-    outside = Outside(writing)
-    outside.delegate.start()
-    for number in range(1, 6):
-        outside.delegate.publish(publication(number, "abcdef"[:number]))
-
-    def newest() -> bool:
-        writing.clock.advance(0.5)
-        return writing.hosts() == [f"{each}:1" for each in "abcde"]
-
-    wait_until(newest, what="the newest", timeout=60)
-    outside.delegate.close()
-    writing.close()
-
-
-def test_whoever_ends_lets_the_next_one_have_it(admin: Writing) -> None:
-    outside = Outside(admin)
-    outside.delegate.publish(publication(1, "a"))
-    outside.delegate.turn()
-    assert admin.kube.get("leases", NAME)["spec"]["holderIdentity"] == "one"
-    outside.configmap.close()
-    assert "holderIdentity" not in admin.kube.get("leases", NAME)["spec"]
 
 
 def test_of_fast_changes_the_first_is_written_at_once_and_then_the_newest_after_the_interval(writing: Writing) -> None:

@@ -160,12 +160,6 @@ def test_a_bad_template_is_refused_before_there_are_pods(template: str, said: st
     assert said in str(caught.value)
 
 
-def test_other_rules_are_looked_at_before_there_are_pods_too():
-    for bad in ({"slots": 0}, {"slots": 5000}, {"domain": "a b"}):
-        with pytest.raises(UsageError):
-            rules(**bad)
-
-
 NVIDIA, AMD = {"nvidia.com/gpu": "8"}, {"amd.com/gpu": "4"}
 
 
