@@ -55,7 +55,6 @@ class Container:
 
     name: str
     limits: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    ports: tuple[int, ...] = ()
     finished: int | None = None
     """Its exit code, if it has ended and is not restarted."""
     life: str = ""

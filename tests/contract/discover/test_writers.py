@@ -13,7 +13,7 @@ import pytest
 
 from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import EventLimits, PodNote
-from discover.actions.events import MAX_QUEUED, Context, EventObject, EventWriter
+from discover.actions.events import MAX_QUEUED, EventObject, EventWriter
 from discover.actions.reaper import Reaper
 from discover.actions.request_retry import FORBIDDEN_PAUSE
 from discover.app.kube_assembly import writers
@@ -81,7 +81,9 @@ class EventRig:
         self.sender = sender or writing.sender()
         self.writer = EventWriter(
             self.sender,
-            Context(lambda: self.scene, lambda: self.about, "machine"),
+            lambda: self.scene,
+            lambda: self.about,
+            instance="machine",
             metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
@@ -514,7 +516,7 @@ def test_no_pod_is_deleted_by_labels_alone_while_the_job_may_become_readable(
     source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=None, job_settled=settled)
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
     counts: Any = Counts()
-    made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
+    made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
     (reaper,) = (each for each in made if isinstance(each, Reaper))
     reaper.turn()
     writing.clock.advance(60.0)
@@ -578,7 +580,7 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
     counts: Any = Counts()
-    (reaper,) = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
+    (reaper,) = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
     reaper.turn()
     writing.clock.advance(5.0)
     reaper.turn()

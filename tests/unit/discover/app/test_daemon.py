@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from discover.app.daemon import Daemon, EventQueue, Note, SignalReceived, StopRequested
+from discover.app.daemon import Daemon, EventQueue, Note, StopRequested
 from discover.app.decide import DaemonState
 from discover.common.health import Health
 from discover.common.metrics import Metrics
@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 
-STOP = SignalReceived(signal.SIGTERM)
+STOP = StopRequested("SIGTERM", 0)
 A, AB = Observation(HostSet.of({"a": 1})), Observation(HostSet.of({"a": 1, "b": 1}))
 GONE = SourceUnavailable("in", "does not exist")
 
@@ -198,17 +198,6 @@ def test_the_latency_ends_when_all_places_are_written(manual_clock):
     assert b'event_to_publication_seconds_sum{change="removal"} 1.0' in rig.metrics.render()
 
 
-def test_a_hangup_looks_again(manual_clock):
-    rig = Rig(manual_clock, A, AB)
-    rig.run(SignalReceived(signal.SIGHUP), STOP)
-    assert rig.hosts == ("a", "b")
-
-
-def test_the_exit_code_tells_stopped_from_interrupted(manual_clock):
-    assert Rig(manual_clock, A).run(SignalReceived(signal.SIGTERM)) == 0
-    assert Rig(manual_clock, A).run(SignalReceived(signal.SIGINT)) == 130
-
-
 def test_it_ends_when_there_is_nothing_left_to_do(manual_clock, caplog):
     caplog.set_level(logging.INFO)
     assert Rig(manual_clock, A).run(StopRequested("the launcher has ended", 0)) == 0
@@ -230,9 +219,11 @@ def test_refusals_are_counted(manual_clock):
 def test_the_queue_returns_events_in_order_and_a_tick_when_empty():
     inbox = EventQueue()
     inbox.attend()
-    inbox.changed()
+    inbox.signalled(signal.SIGHUP, None)
     inbox.signalled(signal.SIGTERM, None)
-    assert [inbox.next(0.0), inbox.next(0.0), inbox.next(0.0)] == [Note.CHANGED, STOP, Note.TICK]
+    inbox.signalled(signal.SIGINT, None)
+    told = [inbox.next(0.0) for _ in range(4)]
+    assert told == [Note.CHANGED, STOP, StopRequested("SIGINT", 130), Note.TICK]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
