@@ -40,8 +40,6 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EventObject:
-    """The object that Events are about."""
-
     version: str
     kind: str
     namespace: str

@@ -92,8 +92,6 @@ class EventQueue:
 
 
 class ReasonLog:
-    """Logs a reason when it changes."""
-
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 

@@ -239,7 +239,6 @@ def _own_pod(settings: KubernetesSettings) -> str:
 
 
 def _table(settings: KubernetesSettings) -> Table:
-    """Raises :class:`UsageError`."""
     if settings.signals is None:
         return BUILT_IN
     rules = read_config(settings.signals, option="--signals")

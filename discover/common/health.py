@@ -18,7 +18,6 @@ class Health:
         self._problem = "nothing published yet"
 
     def loop_turned(self) -> None:
-        """Note that the loop took a turn."""
         self._turned_at = self._clock.mono()
 
     def report(self, *, published: bool, problem: str) -> None:

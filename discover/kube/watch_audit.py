@@ -51,8 +51,6 @@ _COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
 
 
 class PodVersion(NamedTuple):
-    """What is compared of a pod."""
-
     key: Key
     uid: str
     version: str
@@ -132,7 +130,6 @@ class WatchAudit:
         self.start, self.begin_stop = self._thread.start, self._thread.begin_stop
 
     def stop(self) -> None:
-        """End the thread. May be repeated, and come before :meth:`start`."""
         self._thread.stop()
         if not self._thread.running:
             self._collection.close()

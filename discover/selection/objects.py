@@ -90,7 +90,6 @@ class PodView:
 
     @property
     def id(self) -> Key:
-        """What a snapshot knows it by."""
         return self.key
 
     def condition(self, kind: str) -> Condition | None:
@@ -99,8 +98,6 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node."""
-
     key: Key
     uid: str
     version: str
@@ -112,7 +109,6 @@ class NodeView:
 
     @property
     def id(self) -> str:
-        """What a snapshot knows it by."""
         return self.key.name
 
 
@@ -126,8 +122,6 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An object was added or changed."""
-
     object: PodView | NodeView
 
 
@@ -156,7 +150,6 @@ class ClusterSnapshot:
 
     @property
     def complete(self) -> bool:
-        """Whether pods and nodes (or that nodes are hidden) are known: nothing is published before."""
         return self.pods is not None and (self.nodes is not None or self.nodes_hidden)
 
     def apply(self, events: Iterable[ClusterEvent]) -> ClusterSnapshot:

@@ -96,20 +96,6 @@ def test_other_threads_are_told_to_end_before_the_source_is_stopped(manual_clock
     assert rig.source.stopped
 
 
-def test_the_first_look_needs_no_event(manual_clock):
-    rig = Rig(manual_clock, A)
-    assert rig.run(STOP) == 0
-    assert rig.hosts == ("a",)
-    assert rig.source.stopped
-
-
-def test_a_change_is_looked_at_and_published(manual_clock):
-    rig = Rig(manual_clock, A, AB)
-    rig.run(Note.CHANGED, STOP)
-    assert rig.hosts == ("a", "b")
-    assert rig.board.current.sequence == 2
-
-
 def test_time_alone_is_no_reason_to_look_while_all_is_well(manual_clock):
     rig = Rig(manual_clock, A)
     rig.run(Note.TICK, Note.TICK, STOP)
@@ -123,14 +109,6 @@ def test_after_any_failure_the_last_hosts_stay_and_the_source_is_read_again(manu
     rig.run(Note.CHANGED, lambda: seen.append(rig.hosts), Note.TICK, Note.TICK, STOP)
     assert seen == [("a",)]
     assert rig.hosts == ("a", "b")
-
-
-def test_a_bad_start_waits_for_a_good_list(manual_clock):
-    rig = Rig(manual_clock, BadHosts("in", 1, "bad"), A)
-    ready = []
-    rig.run(lambda: ready.append((rig.hosts, rig.vitals.started()[0])), Note.CHANGED, STOP)
-    assert ready == [(None, False)]
-    assert rig.hosts == ("a",)
 
 
 def test_a_problem_is_logged_once_and_its_end_too(manual_clock, caplog):
@@ -208,12 +186,6 @@ def test_an_end_that_is_a_mistake_is_an_error(manual_clock, caplog):
     caplog.set_level(logging.ERROR)
     assert Rig(manual_clock, A).run(StopRequested("there is no such container", 2)) == 2
     assert "there is no such container" in caplog.text
-
-
-def test_refusals_are_counted(manual_clock):
-    rig = Rig(manual_clock, A, GONE)
-    rig.run(Note.CHANGED, Note.TICK, STOP)
-    assert b"hvd_discover_refused_total 2.0" in rig.metrics.render()
 
 
 def test_the_queue_returns_events_in_order_and_a_tick_when_empty():
