@@ -111,13 +111,14 @@ def test_a_launcher_that_cannot_be_asked_from_here_keeps_its_state_to_itself(use
         assert "ask on that host" in line
 
 
-def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_only_one(user: User) -> None:
+def test_a_job_is_found_by_its_name_its_folder_or_because_it_is_the_newest(user: User) -> None:
     empty = "nothing is held against anybody\n"
     for where in ((), ("--job", "job"), ("--state-dir", str(user.folder))):
         assert user.hosts("list", *where, error=QUIET) == empty
     (user.here / ".hvd-elastic" / "other").mkdir()
-    assert "which job?" in user.refused("list")
-    assert "job, other" in user.refused("list")
+    assert user.hosts("list", error=QUIET) == empty
+    assert "which job?" in user.refused("block", "a")  # what changes something wants to be told
+    assert "job, other" in user.refused("block", "a")
 
 
 @pytest.mark.parametrize(
