@@ -57,10 +57,9 @@ def test_a_newcomer_that_crashes_a_worker_that_is_stopped_and_one_that_ends_on_s
         launched.wait_for_steps(2)
         assert causes(launched) == ["start"]  # it costs nobody anything
         launched.set_hosts(*both)
-        stopped = launched.pids()[BESIDE]
-        os.kill(stopped, signal.SIGSTOP)
+        os.kill(launched.pids()[BESIDE], signal.SIGSTOP)
         launched.wait_for("a world of one", lambda: launched.events("resized")[-1].get("size") == 1, timeout=15)
-        assert [r.get("cause") for r in launched.events("exited") if r.get("pid") == stopped] == ["silent"]
+        assert [r.get("cause") for r in launched.events("exited") if r.get("host") == BESIDE] == ["silent"]
         launched.wait_for_steps(1)
         launched.wait_for_steps(2)
         strikes = len(launched.events("struck"))
