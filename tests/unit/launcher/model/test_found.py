@@ -464,3 +464,13 @@ def test_who_may_end_stays_until_those_who_hold_as_much_are_heard_again() -> Non
         6.7 cut b
         14.8 hosts b:1
     """)
+
+
+def test_an_agent_that_was_found_and_ended_before_it_connected_is_followed_by_another() -> None:
+    """The launcher stood still meanwhile. Its wait for the agent began again at every look."""
+    _holds("""
+        0 hosts a:1
+        5.1 launcher 0.5
+        5.7 standstill 9
+        6 agent a
+    """)
