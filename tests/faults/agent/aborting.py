@@ -59,6 +59,7 @@ def main(steps: int, marker: Path) -> None:
     state = begun(1 if first else 2)
     train(state, steps, aborts=first)
     undisturbed = begun(1)
+    assert undisturbed.batch == 0
     while undisturbed.batch < steps:
         step(undisturbed)
     print(state.fingerprint(), undisturbed.fingerprint(), sep="\n", flush=True)

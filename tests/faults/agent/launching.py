@@ -53,9 +53,7 @@ def socket_file(tmp_path: Path) -> Path:
 class Said:
     """What an agent has said."""
 
-    @property
-    def said(self) -> list[dict[str, Any]]:
-        raise NotImplementedError
+    said: Any
 
     def news(self, *events: str, slot: int | None = None) -> list[dict[str, Any]]:
         return [
@@ -97,7 +95,7 @@ class Agent(Said):
         self._offset = 0
 
     @property
-    def said(self) -> list[dict[str, Any]]:
+    def said(self) -> list[dict[str, Any]]:  # type: ignore[override]
         new = self.process.stdout[self._offset :].rpartition("\n")[0]
         self._seen += [json.loads(line) for line in new.splitlines()]
         self._offset += len(new) + 1 if new else 0
@@ -124,10 +122,8 @@ class Agent(Said):
 class Session(Said):
     """One connection of an agent. With ``welcome`` None it is left waiting after its hello."""
 
-    said: list[dict[str, Any]]
-
     def __init__(self, connection: socket.socket, key: bytes, welcome: dict[str, Any] | None) -> None:
-        self.said = []  # type: ignore[misc]
+        self.said: list[dict[str, Any]] = []
         self.problem: str | None = None
         self.closed = False
         self._connection = connection
