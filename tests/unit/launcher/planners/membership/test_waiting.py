@@ -8,8 +8,7 @@ import pytest
 
 from hvd_elastic_ext.launcher.planners.membership.waiting import SAY_S, status, waits_for
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from tests.unit.launcher.driver.test_driver import running
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated import Cluster, Rules, running
 
 
 @pytest.fixture(autouse=True)
