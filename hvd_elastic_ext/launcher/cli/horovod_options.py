@@ -35,10 +35,12 @@ def parse(
 
     class Parser(argparse.ArgumentParser):
         def __init__(self, **kwargs: Any) -> None:
-            super().__init__(**{**kwargs, "prog": prog, "description": description})
+            own = {"prog": prog, "description": description, "usage": f"{prog} [options] command…"}
+            super().__init__(**{**kwargs, **own, "formatter_class": argparse.RawDescriptionHelpFormatter})
 
         def parse_args(self, *_: Any, **__: Any) -> Any:
             add_options(self)
+            self._action_groups.insert(0, self._action_groups.pop())  # ours come first in the help
             for action in self._actions:
                 action.required = False  # what is missing is found when all else is right
             _demand_known(self, argv)

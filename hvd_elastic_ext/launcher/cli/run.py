@@ -68,10 +68,15 @@ COLLECT: Final = (50_000, 20, 100)
 """When the launcher looks for unreachable cycles: seldom. It makes next to none, and to look is to look at all that it
 knows of thousands of processes."""
 
-DESCRIPTION: Final = (
-    "Run an elastic Horovod job. Every option of horovodrun means here what it means there; "
-    "the group 'hvd-elastic' is ours."
-)
+DESCRIPTION: Final = """\
+Run an elastic job. Every option of horovodrun means here what it means there; the first group is ours.
+
+examples:
+  hvd-elastic run -np 2 train.py                                   two processes on this machine
+  hvd-elastic run -np 2 --min-np 1 --hosts-file hosts train.py     hosts come and go, as lines of host:slots
+  hvd-elastic run --hosts-file hosts --checkpoint-dir ck train.py  the same command goes on where it stopped
+  hvd-elastic run --engine torchrun -np 2 train.py                 new processes for each world, as torchrun has them
+"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -294,7 +299,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--progress-timeout",
         type=float,
         metavar="S",
-        help="seconds without progress, while others wait, after which a process is named stalled (default: off)",
+        help="seconds without progress, while others wait, after which a process is stalled (default: a warning after 60)",
     )
     group.add_argument("--restart-stalled", action="store_true", help="and restart a process that is stalled")
     group.add_argument(
