@@ -299,7 +299,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--progress-timeout",
         type=float,
         metavar="S",
-        help="seconds without progress, while others wait, after which a process is stalled (default: a warning after 60)",
+        help="seconds without progress, while others wait, that count as stalled (default: a warning after 60)",
     )
     group.add_argument("--restart-stalled", action="store_true", help="and restart a process that is stalled")
     group.add_argument(
