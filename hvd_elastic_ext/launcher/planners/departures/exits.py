@@ -11,6 +11,7 @@ from hvd_elastic_ext.launcher.planners.departures import shutdown
 from hvd_elastic_ext.launcher.planners.health import blame, liveness, loopless
 from hvd_elastic_ext.launcher.rules.health.causes import Cause, Ending, ending
 from hvd_elastic_ext.launcher.rules.health.endings import Fate
+from hvd_elastic_ext.launcher.rules.membership.membership import Stage
 from hvd_elastic_ext.launcher.state import orders
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
@@ -82,6 +83,8 @@ def _ending(job: JobState, worker: Worker, code: int, *, oom: bool) -> Ending:
         oom=oom,
         warned=worker.warned,
     )
+    if code == 0 and found.cause is Cause.LEFT and worker.stage is Stage.BOOTING:
+        found = Ending(found.cause, "ended with exit code 0 without having asked for a world")
     return engine_of(job).judged(job, worker, found, code)
 
 

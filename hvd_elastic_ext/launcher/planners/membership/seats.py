@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from typing import Final
+
 from hvd_elastic_ext.core.errors import JobFailed
 from hvd_elastic_ext.launcher.planners.health import blame, loopless
 from hvd_elastic_ext.launcher.rules.membership import membership
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
+
+log = logging.getLogger(__name__)
+
+SEPARATE: Final = (
+    "no process asked for a world: {} programs have run, each by itself. If the script trains, it has trained as many "
+    "models: call hvd.init() or elastic.init(), or give --engine torchrun to a script that torchrun runs"
+)
 
 
 def plan(job: JobState) -> Plan:
@@ -26,6 +36,8 @@ def check_start(job: JobState) -> Plan:
         every = job.rules.limits.size(hosts.slots, begun=True)
         job.fail(loopless.failed_alone(job, hosts.names, wanted=every))
         job.outcome.finishing = job.outcome.failure is None
+        if job.outcome.finishing and len(wanted) > 1:
+            log.warning("%s", SEPARATE.format(len(wanted)))
     elif wanted or job.roster.going() or job.faults.first is None or not hosts:
         return NOTHING
     elif not (job.rules.woken or job.has_trained):  # such a job sleeps on, or waits for hosts

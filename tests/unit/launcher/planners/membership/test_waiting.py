@@ -66,3 +66,21 @@ def test_the_status_of_a_job_is_one_short_line() -> None:
     cluster.kill("b", code=3)
     cluster.run(0.5)
     assert "left out: b (" in status(cluster.driver.job)
+
+
+@pytest.mark.parametrize(("slots", "told"), [(1, 0), (2, 1)])
+def test_programs_that_never_ask_for_a_world_are_told_to_have_run_each_by_itself(
+    slots: int, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = Cluster(Rules(Limits(start=slots)))
+    cluster.boot_s["a"] = 1000.0
+    cluster.hosts(a=slots)
+    cluster.run(5.0)
+    for slot in range(slots):
+        cluster.kill("a", slot, code=0)
+    cluster.until(lambda: cluster.driver.over)
+    assert cluster.driver.outcome is None
+    assert sum("no process asked for a world: 2 programs" in each.getMessage() for each in caplog.records) == told
+    assert {each["reason"] for each in cluster.events("exited")} == {
+        "ended with exit code 0 without having asked for a world"
+    }
