@@ -10,6 +10,7 @@ from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.planners.health import liveness
 from hvd_elastic_ext.launcher.planners.health.link_loss import RETURN_S
 from hvd_elastic_ext.launcher.planners.membership import custody, world
+from hvd_elastic_ext.launcher.state import actions
 from hvd_elastic_ext.launcher.state.job import JobState
 from hvd_elastic_ext.launcher.state.plan import NOTHING, Plan
 from hvd_elastic_ext.launcher.state.roster import Agent
@@ -48,6 +49,8 @@ def _waits(job: JobState) -> bool:
     if on_their_way(job) and not hurry and job.now < adoption.until:
         return True
     adoption.until = None
+    for name in adoption.missing.keys() & job.roster.agents.keys():
+        job.roster.agents[name].since = job.now  # from now on it has as long to connect as any other
     if adoption.missing:
         log.warning("not back: %s", ", ".join(adoption.missing))
     world.take_over(job)
@@ -71,14 +74,15 @@ def tend(job: JobState) -> Plan:
         agent = agents.get(name)
         if agent is None:
             continue
+        handed_over_s = now - adoption.handed_over.get(name, now)
         if job.world.inherited:
             agent.since = now  # no join timeout: nobody waits for it
-            if now - adoption.failed.get(name, adoption.handed_over.get(name, now)) >= RETRY_S:
+            if now - adoption.failed.get(name, now - handed_over_s) >= RETRY_S:
                 _call(job, host)
-        elif not agent.heard:
-            agent.since = now
-            if name in adoption.failed:
-                del agents[name]
+        elif not agent.heard and (name in adoption.failed or handed_over_s >= RETRY_S):
+            # One that was found may have ended before it connected.
+            adoption.handed_over.pop(name, None)
+            del agents[name]
     if not job.world.inherited:
         if job.world.members:  # those that trained with them have gone on without them
             adoption.missing.clear()
@@ -113,4 +117,4 @@ def _call(job: JobState, host: Host) -> None:
     job.adoption.failed.pop(host.name, None)
     job.adoption.handed_over.pop(host.name, None)
     job.roster.agents[host.name] = Agent(host, job.now)
-    job.start_agent(host)
+    job.do(actions.StartAgent(host))
