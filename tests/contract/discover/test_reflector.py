@@ -107,27 +107,6 @@ def test_a_live_watch_outlives_its_read_timeout(two, tmp_path):
         assert pods.asked == ["PAGED", "WATCH"]
 
 
-def test_a_quiet_watch_is_ended_by_the_server_and_reopened_without_a_log_line(two, tmp_path, caplog):
-    """Neither bookmark nor event comes, and that is no trouble."""
-    caplog.set_level("INFO", logger="hvd-discover")
-    with followed(two, tmp_path) as pods:
-        pods.waits_for("a", "b")
-        eventually(lambda: two.watches("pods"), "the watch")
-        time.sleep(1.1)  # a watch that ends within a second has failed
-        two.clock.advance(61.0)
-        eventually(lambda: pods.counted.restarts, "the end of the watch")
-        pods.watches()
-        assert pods.asked[:3] == ["PAGED", "WATCH", "WATCH"]
-        assert pods.versions[1] == pods.versions[2]
-        assert (pods.reflector.status.problem, caplog.messages) == ("", [])
-        in_sync_at, told = pods.reflector.status.in_sync_at, len(pods.tells)
-        put(two, "c")
-        pods.waits_for("a", "b", "c")
-    assert pods.counted.restarts[0] == "done"
-    assert told == 1
-    assert in_sync_at > pods.collection.requests[1][0]
-
-
 def test_a_quiet_watch_is_trusted_though_lists_from_the_servers_memory_are_refused(two, tmp_path, caplog):
     """The list had its version from the store; what the server keeps of pods in memory stays where the last pod was."""
     two.put("nodes", bodies.node("another-kind"))

@@ -61,16 +61,6 @@ def test_the_same_again_writes_nothing(tmp_path):
     assert (tmp_path / "hosts").stat().st_ino == inode
 
 
-def test_what_an_earlier_run_wrote_is_not_written_again(tmp_path):
-    (tmp_path / "hosts").write_text("a:4\n")
-    (tmp_path / "hosts").chmod(0o644)
-    writes = []
-    file = HostsFile(tmp_path / "hosts", wrote=lambda: writes.append(1))
-    file.publish(of(a=4))
-    file.close()
-    assert writes == []
-
-
 @pytest.mark.parametrize("damage", ["remove", "edit", "mode"])
 def test_a_file_changed_by_others_is_restored_by_the_next_call(hosts_file, tmp_path, damage):
     path = tmp_path / "hosts"
@@ -79,11 +69,6 @@ def test_a_file_changed_by_others_is_restored_by_the_next_call(hosts_file, tmp_p
     hosts_file.publish(of(a=4))
     assert path.read_text() == "a:4\n"
     assert stat.S_IMODE(path.stat().st_mode) == 0o644
-
-
-def test_no_hosts_are_an_empty_file(hosts_file, tmp_path):
-    hosts_file.publish(of())
-    assert (tmp_path / "hosts").read_bytes() == b""
 
 
 def test_missing_directories_are_made(tmp_path):
@@ -172,11 +157,6 @@ def test_a_directory_removed_and_made_anew_is_owned_anew(tmp_path):
         FileLock(tmp_path / "d/hosts")
     file.close()
     assert (tmp_path / "d/hosts").read_text() == "a:1\n"
-
-
-def test_the_order_of_an_earlier_run_is_read_back(hosts_file, tmp_path):
-    (tmp_path / "hosts").write_text("b:1\na:2\n")
-    assert hosts_file.published_before().names == ("b", "a")
 
 
 @pytest.mark.parametrize("left", [b"", b"a:x\n", b"\xff", None])
