@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -68,21 +67,6 @@ class Log(logging.Handler):
             self._tap(self.format(record) + "\n")
         except (ValueError, TypeError):  # arguments that do not fit their text
             self.handleError(record)
-
-
-class Output:
-    """Writes one stream of one worker to the ``terminal``, with a label, and to its own ``file`` if given."""
-
-    def __init__(self, terminal: Write, file: Write | None = None, *, timestamps: bool = False) -> None:
-        self._terminal = terminal
-        self._file = file
-        self._timestamps = timestamps
-
-    def write(self, text: str, *, label: str) -> None:
-        time_of_day = time.asctime() if self._timestamps else ""  # as horovodrun writes it
-        self._terminal(f"{time_of_day}{label}{text}")
-        if self._file is not None:
-            self._file(text)
 
 
 def _same(one: int | None, other: int | None) -> bool:

@@ -14,7 +14,7 @@ from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import Limits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import BEFORE, workload
 from hvd_elastic_ext.launcher.suspend import releaser
-from hvd_elastic_ext.launcher.suspend.releaser import Need, Releases
+from hvd_elastic_ext.launcher.suspend.releaser import Need, PodReleases
 from tests.support import rights
 from tests.support.kube import bodies
 from tests.support.kube.fixtures import kube as kube  # a fixture
@@ -65,7 +65,7 @@ def operator(kube: KubeServer) -> Iterator[Operator]:
         yield made
 
 
-Make = Callable[..., Releases]
+Make = Callable[..., PodReleases]
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def make(kube: KubeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> M
     config = kube.kubeconfig(tmp_path / "kubeconfig", token=kube.access.issue_for("default", "launcher"))
     monkeypatch.setenv("KUBECONFIG", str(config))
 
-    def make(*, every: float, suspends: bool = False) -> Releases:
+    def make(*, every: float, suspends: bool = False) -> PodReleases:
         return releaser.found(
             Limits(workload("mpijob/digits"), every, 60.0, suspends),
             Need(start=8, least=4),
@@ -104,7 +104,7 @@ async def test_a_job_that_sleeps_holds_no_pod_and_has_all_of_them_back_when_it_w
     await until(lambda: not operator.kube.all("pods"), "no pod is left")
     assert (operator.asked, operator.note) == (0, "4")
     await until(lambda: len(operator.ready()) == 2, "as many as it needs to go on")
-    await sleeping.look(0.0, enough=True)
+    await sleeping.look(enough=True)
     await sleeping.woke()
     await until(lambda: len(operator.ready()) == 4, "as many as before")
     await until(lambda: operator.note is None, "nothing is remembered")

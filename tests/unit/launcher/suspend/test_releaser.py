@@ -16,7 +16,7 @@ from hvd_elastic_ext.core.errors import Transient
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.launcher.rules.suspend.release_policy import DELETE_RETRY_S, PUBLISHED_S, Limits
 from hvd_elastic_ext.launcher.rules.suspend.workloads import Pod, Seen, Workload, workload
-from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, Releases, WorkersNote
+from hvd_elastic_ext.launcher.suspend.releaser import FILE, Need, NoteFile, PodReleases, WorkersNote
 
 SECONDS = 60
 HOSTS = HostSet.of({"w-0": 4})
@@ -74,7 +74,7 @@ class Story:
     ) -> None:
         self.clock, self.cluster = ManualClock(), cluster
         self.journal: list[tuple[str, dict[str, Any]]] = []
-        self.releases = Releases(
+        self.releases = PodReleases(
             cluster,
             Limits(job, EVERY, TIMEOUT, suspends),
             Need(start=12, least=8, per_host=per_host),
@@ -108,7 +108,7 @@ class Story:
         await self.step()
 
     async def enough(self, enough: bool) -> None:
-        await self.releases.look(self.clock.mono(), enough=enough)
+        await self.releases.look(enough=enough)
         await self.step()
 
     @property
