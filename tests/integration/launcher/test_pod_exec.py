@@ -65,15 +65,14 @@ def to_pods(access: Access, python: str = "true", *, pace: Pace = BRISK) -> PodT
     return PodTransport(Cluster(access, pace=pace).open, python=python)
 
 
-def ended(way: PodTransport, host: str = HOST) -> tuple[Ended, list[str]]:
-    """Start an agent and wait for its end; what was remarked meanwhile."""
-    remarks: list[str] = []
+def ended(way: PodTransport, host: str = HOST) -> Ended:
+    """Start an agent and wait for its end."""
 
     async def act() -> Ended:
-        launch = await way.start(host, b"0123456789\n", remark=remarks.append)
+        launch = await way.start(host, b"0123456789\n", remark=lambda text: None)
         return await asyncio.wait_for(launch.wait(), 90)
 
-    return asyncio.run(act()), remarks
+    return asyncio.run(act())
 
 
 def grant(server: KubeServer, granted: frozenset[rights.Right]) -> str:
@@ -101,12 +100,12 @@ def test_the_rights_of_the_manifest_suffice_and_each_is_needed(
 ) -> None:
     pods.execs.create_too = create_too
     way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC)))
-    assert ended(way)[0] == Ended(0, reached=True, last_words="")
+    assert ended(way) == Ended(0, reached=True, last_words="")
     for right in sorted(rights.EXEC):
         if right.verb == "create" and not create_too:
             continue
         way = to_pods(access(pods, tmp_path, token=grant(pods, rights.EXEC - {right})))
-        words = refused(ended(way)[0])
+        words = refused(ended(way))
         assert f'cannot {right.verb} resource "{right.resource}"' in words
         assert words.endswith(ROLE)
 
@@ -118,10 +117,10 @@ def test_the_namespace_is_that_of_the_name_or_else_that_of_the_credentials(pods:
     found = Access(account=account)
     assert found.namespace == "jobs"
     way = to_pods(access(pods, tmp_path, namespace="jobs"))
-    assert ended(way, "w-0")[0].code == 0
+    assert ended(way, "w-0").code == 0
     elsewhere = to_pods(access(pods, tmp_path, namespace="default"))
-    assert 'pods "w-0" not found; with --rsh pod' in refused(ended(elsewhere, "w-0")[0])
-    assert ended(elsewhere, HOST)[0].code == 0
+    assert 'pods "w-0" not found; with --rsh pod' in refused(ended(elsewhere, "w-0"))
+    assert ended(elsewhere, HOST).code == 0
 
 
 @pytest.mark.parametrize(
@@ -130,13 +129,13 @@ def test_the_namespace_is_that_of_the_name_or_else_that_of_the_credentials(pods:
 )
 def test_a_pod_that_does_not_run_is_unreachable(pods: KubeServer, tmp_path: Path, phase: str, said: str) -> None:
     pods.put("pods", bodies.pod("w-0", namespace="jobs", phase=phase))
-    assert said in refused(ended(to_pods(access(pods, tmp_path)))[0])
+    assert said in refused(ended(to_pods(access(pods, tmp_path))))
     assert pods.execs.commands == []
 
 
 def test_a_server_that_speaks_none_of_our_protocols_is_unreachable(pods: KubeServer, tmp_path: Path) -> None:
     pods.execs.protocols = ("v6.channel.k8s.io",)
-    assert "the API server says 403" in refused(ended(to_pods(access(pods, tmp_path)))[0])
+    assert "the API server says 403" in refused(ended(to_pods(access(pods, tmp_path))))
 
 
 def test_a_clients_certificate_opens_the_door_too_and_nothing_of_the_line_is_in_a_request(
@@ -144,7 +143,7 @@ def test_a_clients_certificate_opens_the_door_too_and_nothing_of_the_line_is_in_
 ) -> None:
     assert pods.authority is not None
     pair = pods.authority.client("me", "system:masters")
-    assert ended(to_pods(access(pods, tmp_path, client=pair)))[0].code == 0
+    assert ended(to_pods(access(pods, tmp_path, client=pair))).code == 0
     requests = [f"{seen.path} {seen.query}" for seen in pods.counts.seen()]
     assert len(requests) == 2
     assert not any("0123456789" in request for request in requests)
@@ -215,14 +214,14 @@ def test_credentials_that_are_refused_are_read_anew_at_once(pods: KubeServer, tm
     slow = Slow(access(pods, tmp_path, token_file=token).kubeconfig)
     slow.may.set()
     way = PodTransport(Cluster(slow, pace=BRISK, clock=(clock := ManualClock())).open, python="true")
-    assert ended(way)[0].code == 0
+    assert ended(way).code == 0
     clock.advance(BRISK.keep / 2)
     pods.access.revoke(tokens[0])
     token.write_text(tokens[1])
-    assert ended(way)[0].code == 0
+    assert ended(way).code == 0
     assert len(slow.times) == 2
     pods.access.revoke(tokens[1])
-    assert "the API server says 401" in refused(ended(way)[0])
+    assert "the API server says 401" in refused(ended(way))
 
 
 def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, tmp_path: Path) -> None:
@@ -247,7 +246,7 @@ def test_credentials_that_never_come_hold_up_nobody_for_ever(pods: KubeServer, t
 def test_a_token_that_is_none_is_not_told(pods: KubeServer, tmp_path: Path, text: str) -> None:
     token = tmp_path / "token"
     token.write_text(text)
-    words = refused(ended(to_pods(access(pods, tmp_path, token_file=token)))[0])
+    words = refused(ended(to_pods(access(pods, tmp_path, token_file=token))))
     assert "credentials cannot be read" in words or "401" in words or "403" in words
     assert not text or text not in words
 
@@ -256,7 +255,7 @@ def test_a_server_of_another_authority_gets_no_token(pods: KubeServer, tmp_path:
     before = access(pods, tmp_path)
     door = Endpoint.of(before.configuration())
     pods.rotate_ca()
-    words = refused(ended(to_pods(before))[0])
+    words = refused(ended(to_pods(before)))
     assert "no answer from https://127.0.0.1" in words
     assert "certificate verify failed" in words
     with pytest.raises(NotRun, match="certificate verify failed"):  # nor is a command sent there
@@ -282,7 +281,7 @@ def test_a_kubeconfig_says_how_a_server_is_known(
     path.write_text(json.dumps(whole))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the client's, of connections that nobody vouches for
-        end, _ = ended(to_pods(Access(str(path))))
+        end = ended(to_pods(Access(str(path))))
     assert (end.code == 0) is well
     door = Endpoint.of(Access(str(path)).configuration())
     if not well:
@@ -296,10 +295,10 @@ def test_a_proxy_is_used_but_for_what_needs_none(
     config = access(pods, tmp_path)
     with proxy() as (port, asked):
         monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{port}")
-        assert ended(to_pods(config))[0].code == 0
+        assert ended(to_pods(config)).code == 0
         assert asked == [f"127.0.0.1:{pods.port}"] * 2
         monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,127.0.0.0/8")
-        assert ended(to_pods(config))[0].code == 0
+        assert ended(to_pods(config)).code == 0
         assert len(asked) == 2
 
 
@@ -340,7 +339,7 @@ def proxy() -> Iterator[tuple[int, list[str]]]:
 def test_a_redirected_command_takes_its_token_nowhere(pods: KubeServer, tmp_path: Path, kube: KubeServer) -> None:
     error = statuses.ApiError({"code": 302, "reason": "Found", "message": "elsewhere"})
     pods.faults.on("get", "pods/exec").answer(error, Location=f"ws://127.0.0.1:{kube.port}/api/v1")
-    refused(ended(to_pods(access(pods, tmp_path)))[0])
+    refused(ended(to_pods(access(pods, tmp_path))))
     assert kube.counts.connections == 0
 
 
@@ -373,7 +372,7 @@ def test_what_the_library_takes_for_a_connection_is_none_unless_the_server_chang
 
 def test_a_server_that_is_down_is_named(pods: KubeServer, tmp_path: Path) -> None:
     with pods.down():
-        words = refused(ended(to_pods(access(pods, tmp_path)))[0])
+        words = refused(ended(to_pods(access(pods, tmp_path))))
     assert words == f"no answer from {pods.url}: Connection refused"
 
 
@@ -415,7 +414,7 @@ def test_answers_that_are_none_are_told_in_a_line(pods: KubeServer, tmp_path: Pa
         plan.answer_raw(200, b"\x00}{")
     else:
         getattr(plan, how)()
-    words = refused(ended(to_pods(access(pods, tmp_path)))[0])
+    words = refused(ended(to_pods(access(pods, tmp_path))))
     expected = {"reset": "no answer from", "busy": "429", "html": "the API server says 502: <html> bad", "garbage": ""}
     assert expected[how] in words
 
@@ -512,5 +511,5 @@ def test_without_a_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkey
 
 
 def test_credentials_that_are_not_there_yet_are_no_reason_to_give_up(tmp_path: Path) -> None:
-    words = refused(ended(to_pods(Access(account=tmp_path)))[0])
+    words = refused(ended(to_pods(Access(account=tmp_path))))
     assert "credentials cannot be read" in words

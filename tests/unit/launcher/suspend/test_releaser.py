@@ -120,8 +120,7 @@ SET, MPI, TORCH = workload("statefulset/w"), workload("mpijob/j"), workload("pyt
 
 
 async def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tmp_path: Path) -> None:
-    cluster = Cluster(5, delivers=False)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5, delivers=False), SET)
     await story.asleep()
     assert (cluster.told, story.at) == ([0], story.clock.mono() + EVERY)
     await story.later(EVERY)
@@ -145,8 +144,7 @@ async def test_workers_are_let_go_and_asked_for_and_let_go_again_and_had_back(tm
 
 
 async def test_nothing_is_asked_of_the_cluster_between(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5), SET)
     await story.asleep()
     for _ in range(29):
         await story.later(EVERY / 30)
@@ -154,8 +152,7 @@ async def test_nothing_is_asked_of_the_cluster_between(tmp_path: Path) -> None:
 
 
 async def test_workers_that_their_operator_leaves_are_deleted(tmp_path: Path) -> None:
-    cluster = Cluster(2, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
+    story = Story(tmp_path, cluster := Cluster(2, leaves=True), MPI)
     await story.asleep()
     assert cluster.told == [0, ["w-0", "w-1"]]
     cluster.left = (Pod("w-1", "u-9", False, False),)  # made in the very moment by an operator that did not know yet
@@ -168,8 +165,7 @@ async def test_workers_that_their_operator_leaves_are_deleted(tmp_path: Path) ->
 
 
 async def test_a_kind_that_takes_no_0_keeps_one(tmp_path: Path) -> None:
-    cluster = Cluster(4)
-    story = Story(tmp_path, cluster, TORCH)
+    story = Story(tmp_path, cluster := Cluster(4), TORCH)
     await story.asleep()
     await story.later(EVERY)
     await story.woke()
@@ -177,8 +173,7 @@ async def test_a_kind_that_takes_no_0_keeps_one(tmp_path: Path) -> None:
 
 
 async def test_nobody_is_let_go_once_the_job_is_about_to_wake(tmp_path: Path) -> None:
-    cluster = Cluster(2)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(2), SET)
     await story.releases.asleep(HOSTS)
     await story.enough(True)
     await story.later(10 * TIMEOUT)
@@ -188,8 +183,7 @@ async def test_nobody_is_let_go_once_the_job_is_about_to_wake(tmp_path: Path) ->
 
 
 async def test_a_job_that_wakes_while_the_cluster_is_looked_at_loses_nobody(tmp_path: Path) -> None:
-    cluster = Cluster(2)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(2), SET)
     loop = asyncio.get_running_loop()
 
     def wake() -> None:
@@ -202,8 +196,7 @@ async def test_a_job_that_wakes_while_the_cluster_is_looked_at_loses_nobody(tmp_
 
 
 async def test_who_asks_for_workers_by_hand_gets_them(tmp_path: Path) -> None:
-    cluster = Cluster(5, annotated=False)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5, annotated=False), SET)
     await story.asleep()
     cluster.replicas = 3
     await story.later(EVERY)
@@ -218,8 +211,7 @@ async def test_who_asks_for_workers_by_hand_gets_them(tmp_path: Path) -> None:
 
 
 async def test_who_asked_by_hand_in_vain_is_asked_for_no_more_than_that_later(tmp_path: Path) -> None:
-    cluster = Cluster(5, annotated=False, delivers=False)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5, annotated=False, delivers=False), SET)
     await story.asleep()
     cluster.replicas = 3
     await story.later(EVERY)
@@ -230,8 +222,7 @@ async def test_who_asked_by_hand_in_vain_is_asked_for_no_more_than_that_later(tm
 
 
 async def test_workers_that_are_ready_and_not_published_are_let_go_in_the_end(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5), SET)
     await story.asleep()
     await story.later(EVERY)
     await story.later(TIMEOUT)
@@ -241,8 +232,7 @@ async def test_workers_that_are_ready_and_not_published_are_let_go_in_the_end(tm
 
 
 async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_sleep(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5), SET)
     cluster.fails = [Transient("it is down") for _ in range(3)]
     await story.asleep()
     pauses = []
@@ -260,8 +250,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again_and_never_ends_the_
 
 
 async def test_pauses_begin_anew_when_the_job_wakes(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5), SET)
     cluster.fails = [Transient("it is down") for _ in range(3)]
     await story.asleep()
     await story.later(5.0)
@@ -340,8 +329,7 @@ async def test_slots_are_remembered_where_no_host_is_left_to_learn_them_from(tmp
 async def test_an_operator_that_looks_away_from_a_job_without_workers_looks_again_when_the_launcher_ends(
     tmp_path: Path,
 ) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
     await story.asleep()
     await story.releases.left(code=75)
     assert (cluster.told[-1], cluster.before) == (1, 5)
@@ -350,16 +338,14 @@ async def test_an_operator_that_looks_away_from_a_job_without_workers_looks_agai
 
 
 async def test_others_keep_what_they_were_told(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5), SET)
     await story.asleep()
     await story.releases.left(code=75)
     assert cluster.told == [0]
 
 
 async def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly() -> None:
@@ -379,16 +365,14 @@ async def test_the_last_word_comes_after_whatever_is_under_way(tmp_path: Path) -
 
 
 async def test_who_was_never_let_go_is_left_alone_at_the_end(tmp_path: Path) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, MPI)
+    story = Story(tmp_path, cluster := Cluster(5), MPI)
     await story.releases.asleep(HOSTS)
     await story.releases.left(code=143)
     assert cluster.told == []
 
 
 async def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    cluster = Cluster(5)
-    story = Story(tmp_path, cluster, SET)
+    story = Story(tmp_path, cluster := Cluster(5), SET)
 
     def breaks() -> None:
         cluster.during = lambda: None
@@ -404,16 +388,14 @@ async def test_a_defect_is_told_and_ends_nothing(tmp_path: Path, caplog: pytest.
 
 @pytest.mark.parametrize(("code", "last"), [(75, "suspend with 5"), (143, 1)])
 async def test_a_job_is_suspended_with_exit_code_75_only(tmp_path: Path, code: int, last: object) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI, suspends=True)
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI, suspends=True)
     await story.asleep()
     await story.releases.left(code=code)
     assert cluster.told[-1] == last
 
 
 async def test_the_last_word_is_not_waited_for_if_it_fails(tmp_path: Path) -> None:
-    cluster = Cluster(5, leaves=True)
-    story = Story(tmp_path, cluster, MPI)
+    story = Story(tmp_path, cluster := Cluster(5, leaves=True), MPI)
     await story.asleep()
     cluster.fails = [Transient("it is down")]
     await story.releases.left(code=75)
