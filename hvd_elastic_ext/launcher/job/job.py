@@ -208,7 +208,6 @@ class Job:
 
     def _hosts_changed(self) -> None:
         if self._sleeping is not None:
-            self._feed.changed.clear()
             self._sleeping.changed()
             return
         self._session.hosts_changed()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TextIO
 
 from hvd_elastic_ext.io.writer_thread import Appended, Outlet, Stream
@@ -21,7 +21,7 @@ Write = Callable[[str], None]
 """Accepts text without blocking; texts are written in order."""
 
 
-class Outlets:
+class Outlets(contextlib.AbstractContextManager["Outlets"]):
     """Where the launcher writes: ``stdout``, ``stderr``, files. One that blocks does not block the others.
 
     A full disk or a closed pipe never stops training: text that cannot be written is dropped, with one warning.
@@ -36,10 +36,7 @@ class Outlets:
         self.stdout: Write = lambda text: self._out.put(out, text)
         self.stderr: Write = lambda text: self._err.put(err, text)
 
-    def __enter__(self) -> Outlets:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def file(self, path: Path) -> Write:
