@@ -28,29 +28,21 @@ def ranks_of(job: Job, size: int) -> dict[int, int]:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_world_outlives_its_launcher_grows_without_losing_a_step_and_goes_on_when_a_rank_is_killed(
+def test_a_job_grows_without_losing_a_step_and_goes_on_from_the_last_commit_when_a_rank_is_killed(
     job: Job, engine: str
 ) -> None:
-    job.set_hosts("a:1")
-    with job.run(*job.command(engine, processes=1)) as first:
-        assert job.wait_for_world(1) == 0
-        [pid] = ranks_of(job, 1).values()
-        first.kill()
-        first.wait(60)
-        known = len(job.events("stepped"))
-        with job.run(*job.command(engine, processes=1)):
-            job.wait_for("steps told to the next launcher", lambda: len(job.events("stepped")) > known + 3)
-            assert psutil.pid_exists(pid)
-            assert not job.events("exited")
-            job.set_hosts("a:1", "b:1", "c:1")
-            grown_at = job.wait_for_world(3)
-            drained = [r for r in job.events("committed", "stepped") if r.get("size") == 1]
-            assert grown_at == max(record.get("step") for record in drained) > 0
-            os.kill(ranks_of(job, 3)[2], signal.SIGKILL)
-            mended_at = job.wait_for_world(2)
-            committed = [r.get("step") for r in job.events("committed") if r.get("size") == 3]
-            assert mended_at == max(committed, default=grown_at)
-            done = re.findall(r"done count=(\d+) fingerprint=(\w+)", job.stop())
+    job.set_hosts("a:1", "b:1")
+    with job.run(*job.command(engine)):
+        assert job.wait_for_world(2) == 0
+        job.set_hosts("a:1", "b:1", "c:1")
+        grown_at = job.wait_for_world(3)
+        drained = [r for r in job.events("committed", "stepped") if r.get("size") == 2]
+        assert grown_at == max(record.get("step") for record in drained)
+        os.kill(ranks_of(job, 3)[2], signal.SIGKILL)
+        mended_at = job.wait_for_world(2, number=2)
+        committed = [r.get("step") for r in job.events("committed") if r.get("size") == 3]
+        assert mended_at == max(committed, default=grown_at)
+        done = re.findall(r"done count=(\d+) fingerprint=(\w+)", job.stop())
     assert len(done) == 2
     assert len(set(done)) == 1
     causes = [record.get("cause") for record in job.events("resized")]
@@ -60,76 +52,70 @@ def test_a_world_outlives_its_launcher_grows_without_losing_a_step_and_goes_on_w
     assert job.events("resized")[1].get("downtime_s") > 0
 
 
-def agent_of(job: Job, host: str) -> int:
-    """Process of the agent on a host: what the launcher has started and the host's ranks are below."""
-    pids = {record.get("host"): record.get("pid") for record in job.events("spawned")}
-    mine = {child.pid for child in psutil.Process(job.process.pid).children()}
-    return next(parent.pid for parent in psutil.Process(pids[host]).parents() if parent.pid in mine)
-
-
-def kill_with_all_below(process: psutil.Process, *, but: str = "") -> list[psutil.Process]:
-    """Kill a process and what it started, but what is called so; what was spared."""
-    family = [process, *process.children(recursive=True)]
-    spared = [each for each in family if each.name() == but]
-    for each in family:
-        if each not in spared:
-            with contextlib.suppress(psutil.NoSuchProcess):  # what writes a checkpoint ends by itself
-                each.kill()
-    return spared
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_job_goes_on_from_its_checkpoint_when_all_is_lost_sleeps_below_its_minimum_and_is_done_once(
-    job: Job, engine: str
-) -> None:
-    job.set_hosts("a:1", "b:1")
-    options = ["--below-min", "sleep", "--sleep-after", "2", "--settle", "0.5", "--min-np", "2"]
-    options += ["--blacklist-cooldown-range", "1", "1", "--checkpoint-every", "20"]
-    command = job.command(engine, *options, "--checkpoint-dir", str(job.directory / "checkpoints"))
-    with job.run(*command):
+def test_a_job_of_which_everything_is_lost_goes_on_from_its_durable_checkpoint(job: Job, engine: str) -> None:
+    job.set_hosts("a:2")
+    durable = ("--checkpoint-dir", str(job.directory / "checkpoints"), "--checkpoint-every", "20")
+    with job.run(*job.command(engine, *durable)):
         job.wait_for_world(2)
         job.wait_for("a checkpoint", lambda: job.counted("sealed"), timeout=120.0)
-        mpiruns = kill_with_all_below(psutil.Process(job.process.pid), but="mpirun")  # clears away what its ranks leave
+        below = psutil.Process(job.process.pid).children(recursive=True)
+        mpiruns = [each for each in below if each.name() == "mpirun"]  # which clears away what its ranks leave
+        for each in [psutil.Process(job.process.pid), *below]:
+            if each not in mpiruns:
+                with contextlib.suppress(psutil.NoSuchProcess):  # what writes a checkpoint ends by itself
+                    each.kill()
         job.process.wait(60)
         psutil.wait_procs(mpiruns, timeout=60)
     sealed = job.counted("sealed")[-1]
     (job.directory / "state").rename(job.directory / "lost")
-    with job.run(*command) as process:
+    with job.run(*job.command(engine, *durable)):
         resumed_at = job.wait_for_world(2)
-        assert resumed_at >= sealed > 0
-        assert job.counted("resumed") == [resumed_at]
-        job.wait_for("a commit", lambda: any(step > resumed_at for step in job.counted("committed")))
-        kill_with_all_below(psutil.Process(agent_of(job, "b")))
-        job.set_hosts("a:1")
-        job.wait_for("the job to sleep", lambda: job.events("slept"), timeout=120.0)
-        [night] = job.events("slept")
-        wait_until(lambda: process.tree() == [], what="no process but the launcher", timeout=30.0)
-        job.set_hosts("a:1", "b:1")
-        assert job.wait_for_world(2, number=2) == night.get("step") > resumed_at
-        [done] = set(re.findall(r"done count=(\d+)", job.stop()))
-    assert job.counted("sealed")[-1] == int(done)
-    with job.run(*command) as again:
-        assert again.wait(120) == 0, again.output
-        assert f"the job is done: step {done}" in again.output
-    assert len(job.events("started")) == 2
-
-
-OF_MPI4PY = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('sum', w.allreduce(w.rank + 1), w.rank, w.size)"
-OF_TORCH = (
-    "import torch, torch.distributed as d; d.init_process_group('gloo'); x = torch.ones(1) + d.get_rank(); "
-    "d.all_reduce(x); print('sum', int(x), d.get_rank(), d.get_world_size()); "
-    "d.barrier(); d.destroy_process_group()"  # else torch may abort at the end of a process
-)
+        job.stop()
+    assert resumed_at >= sealed > 0
+    assert [record.get("step") for record in job.events("resumed")] == [resumed_at]
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    ("engine", "script"), [pytest.param("mpirun", OF_MPI4PY, marks=needs_mpi), ("torchrun", OF_TORCH)]
-)
-def test_a_script_without_anything_of_ours_runs_as_under_the_real_one(job: Job, engine: str, script: str) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_world_outlives_its_launcher_and_the_next_one_goes_on_with_it(job: Job, engine: str) -> None:
+    job.set_hosts("a:1")
+    with job.run(*job.command(engine, processes=1)) as first:
+        job.wait_for_world(1)
+        [pid] = ranks_of(job, 1).values()
+        first.kill()
+        first.wait(60)
+        known = len(job.events("stepped"))
+        with job.run(*job.command(engine, processes=1)):
+            job.wait_for("steps told to the next launcher", lambda: len(job.events("stepped")) > known + 3)
+            assert psutil.pid_exists(pid)
+            assert not job.events("exited")
+            job.set_hosts("a:1", "b:1")
+            assert job.wait_for_world(2) > 0
+            job.stop()
+    assert [record.get("cause") for record in job.events("resized")] == ["start", "hosts added"]
+
+
+@needs_mpi
+@pytest.mark.soak
+def test_a_script_of_mpi4py_alone_runs_as_under_mpirun(job: Job) -> None:
     job.set_hosts("a:1", "b:1")
-    with job.run(*job.command(engine, script=(sys.executable, "-c", script))) as process:
+    script = "from mpi4py import MPI; w = MPI.COMM_WORLD; print('sum', w.allreduce(w.rank + 1), w.rank, w.size)"
+    with job.run(*job.command("mpirun", script=(sys.executable, "-c", script))) as process:
+        assert process.wait(200) == 0, process.output
+    assert sorted(re.findall(r"\[(\d)\]<stdout>:(sum .*)", process.output)) == [("0", "sum 3 0 2"), ("1", "sum 3 1 2")]
+
+
+@pytest.mark.soak
+def test_a_script_of_torch_distributed_alone_runs_as_under_torchrun(job: Job) -> None:
+    job.set_hosts("a:1", "b:1")
+    script = (
+        "import torch, torch.distributed as d; d.init_process_group('gloo'); x = torch.ones(1) + d.get_rank(); "
+        "d.all_reduce(x); print('sum', int(x), d.get_rank(), d.get_world_size()); "
+        "d.barrier(); d.destroy_process_group()"  # else torch may abort at the end of a process
+    )
+    with job.run(*job.command("torchrun", script=(sys.executable, "-c", script))) as process:
         assert process.wait(200) == 0, process.output
     assert sorted(re.findall(r"\[(\d)\]<stdout>:(sum .*)", process.output)) == [("0", "sum 3 0 2"), ("1", "sum 3 1 2")]
 
@@ -149,3 +135,62 @@ def test_without_mpirun_that_is_said_in_one_line(job: Job, monkeypatch: pytest.M
         assert process.wait(120) == 2
     assert process.stderr.count("\n") == 1
     assert "--engine mpirun: there is no mpirun on this machine; apt-get install openmpi-bin" in process.stderr
+
+
+def agent_of(job: Job, host: str) -> int:
+    """Process of the agent on a host: what the launcher has started and the host's ranks are below."""
+    pids = {record.get("host"): record.get("pid") for record in job.events("spawned")}
+    mine = {child.pid for child in psutil.Process(job.process.pid).children()}
+    return next(parent.pid for parent in psutil.Process(pids[host]).parents() if parent.pid in mine)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES)
+def test_below_its_minimum_such_a_job_sleeps_and_wakes_at_its_last_commit(job: Job, engine: str) -> None:
+    job.set_hosts("a:1", "b:1")
+    sleeps = (
+        "--below-min",
+        "sleep",
+        "--sleep-after",
+        "2",
+        "--settle",
+        "0.5",
+        "--min-np",
+        "2",
+        "--blacklist-cooldown-range",
+        "1",
+        "1",
+    )
+    durable = ("--checkpoint-dir", str(job.directory / "checkpoints"), "--checkpoint-every", "notice")
+    with job.run(*job.command(engine, *sleeps, *durable)) as process:
+        job.wait_for_world(2)
+        job.wait_for("a commit", lambda: any(step > 0 for step in job.counted("committed")))
+        lost = psutil.Process(agent_of(job, "b"))
+        for each in [lost, *lost.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        job.set_hosts("a:1")
+        job.wait_for("the job to sleep", lambda: job.events("slept"), timeout=120.0)
+        [night] = job.events("slept")
+        wait_until(lambda: process.tree() == [], what="no process but the launcher", timeout=30.0)
+        job.set_hosts("a:1", "b:1")
+        woken_at = job.wait_for_world(2, number=2)
+        job.stop()
+    assert woken_at == night.get("step") > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_end_of_training_is_in_the_last_checkpoint_and_the_same_command_starts_nothing(
+    job: Job, engine: str
+) -> None:
+    job.set_hosts("a:2")
+    durable = ("--checkpoint-dir", str(job.directory / "checkpoints"), "--checkpoint-every", "notice")
+    command = job.command(engine, *durable, script=(sys.executable, str(LEARNER), "60"))
+    with job.run(*command) as first:
+        assert first.wait(240) == 0, first.output
+    assert job.counted("sealed") == [60]
+    with job.run(*command) as again:
+        assert again.wait(120) == 0, again.output
+        assert "the job is done: step 60" in again.output
+    assert len(job.events("started")) == 1

@@ -3,32 +3,68 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from hvd_elastic_ext.checkpoint.programs import cli
 from tests.integration.launcher.conftest import Launched
-from tests.integration.launcher.test_checkpoints import job, results, sealed_steps, stored
+from tests.integration.launcher.test_checkpoints import job, results, sealed_steps
+
+
+def stored(launched: Launched, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """What `checkpoints list` tells, the newest first."""
+    capsys.readouterr()
+    assert cli.main(["list", str(launched.directory / "checkpoints"), "--json"]) == 0
+    return list(json.loads(capsys.readouterr().out))
+
+
+def test_the_last_state_of_a_job_that_succeeds_is_sealed_and_the_same_command_starts_nothing(
+    launched: Launched, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launched.set_hosts("localhost:1")
+    command = job(launched, steps=73, every="50", processes=1)
+    with launched.run(*command) as first:
+        assert first.wait(110) == 0, first.output
+        assert set(results(first)) == {"0"}
+    [newest, *_] = stored(launched, capsys)
+    assert newest["step"] == 73
+    assert sealed_steps(launched)[-1] == 73
+    lines = launched.journal.read_text()
+    with launched.run(*command) as again:
+        assert again.wait(110) == 0, again.output
+        [said] = [line for line in again.output.splitlines() if line]
+        assert "the job is done" in said
+        assert newest["name"] in said
+        assert "--train-on" in said
+    assert launched.journal.read_text() == lines
+    with launched.run(*job(launched, steps=90, every="50", processes=1)) as further:  # a longer training
+        assert further.wait(110) == 0, further.output
+        assert results(further)["0"].startswith("done 90 ")
+        assert "training goes on after step 73" in further.output
+    assert stored(launched, capsys)[0]["step"] == 90
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("kind", [(), ("own",)])
 def test_two_ranks_and_functions_of_the_users_own_end_in_a_last_checkpoint_and_may_train_on(
-    launched: Launched, capsys: pytest.CaptureFixture[str]
+    launched: Launched, capsys: pytest.CaptureFixture[str], kind: tuple[str, ...]
 ) -> None:
     launched.set_hosts("localhost:2")
-    command = [*job(launched, steps=73, every="50"), "own"]
+    command = [*job(launched, steps=73, every="50"), *kind]
     with launched.run(*command) as first:
         assert first.wait(110) == 0, first.output
         assert set(results(first)) == {"0", "1"}
     assert stored(launched, capsys)[0]["step"] == 73
-    to = launched.directory / "files"
+    to = launched.directory / ("files" if kind else "model.pt")
     assert cli.main(["export", str(launched.directory / "checkpoints"), "--to", str(to)]) == 0
-    assert json.loads((to / "progress.json").read_text()) == {"count": 73}
+    if kind:
+        assert json.loads((to / "progress.json").read_text()) == {"count": 73}
     with launched.run("--train-on", *command) as on:
         assert on.wait(110) == 0, on.output
         assert set(results(on)) == {"0", "1"}
         assert "training goes on after step 73" in on.output
-        assert on.stdout.count("loaded 73\n") == 2
+        assert on.stdout.count("loaded 73\n") == (2 if kind else 0)
 
 
 @pytest.mark.soak
@@ -73,10 +109,19 @@ train(state)
 
 
 @pytest.mark.soak
-def test_an_adopted_script_of_horovods_own_loop_ends_in_a_last_checkpoint_too(launched: Launched) -> None:
+@pytest.mark.parametrize(
+    ("imports", "state", "options"),
+    [
+        ("", "hvd.elastic.TorchState", ("--adopt",)),
+        ("import hvd_elastic_ext.torch as elastic", "elastic.TorchState", ()),
+    ],
+)
+def test_scripts_of_horovods_own_loop_end_in_a_last_checkpoint_too(
+    launched: Launched, imports: str, state: str, options: tuple[str, ...]
+) -> None:
     launched.set_hosts("localhost:2")
-    (launched.directory / "script.py").write_text(STOCK.format(imports="", state="hvd.elastic.TorchState"))
-    command = ["--adopt", *job(launched, steps=0, every="notice")[:-2], "script.py"]
+    (launched.directory / "script.py").write_text(STOCK.format(imports=imports, state=state))
+    command = [*options, *job(launched, steps=0, every="notice")[:-2], "script.py"]
     with launched.run(*command) as first:
         assert first.wait(110) == 0, first.output
     assert sealed_steps(launched) == [43]

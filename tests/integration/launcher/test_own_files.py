@@ -12,7 +12,7 @@ import torch
 
 from hvd_elastic_ext.checkpoint.programs import cli
 from tests.integration.launcher.conftest import Launched
-from tests.integration.launcher.test_checkpoints import LEARNER, first_two, lose_everything, results, sealed_steps
+from tests.integration.launcher.test_checkpoints import LEARNER, lose_everything, results, sealed_steps
 from tests.integration.launcher.test_sleep import TWO, lose, slept
 
 
@@ -24,39 +24,23 @@ def job(
 
 
 @pytest.mark.soak
-def test_training_is_what_it_is_without_checkpoints_also_when_all_is_lost_or_a_save_kills_its_process(
-    launched: Launched, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_such_a_job_of_which_nothing_else_is_left_ends_as_if_it_had_never_stopped(launched: Launched) -> None:
     launched.set_hosts("localhost:2")
-    with launched.run("-np", 2, sys.executable, LEARNER, 150) as bare:
-        assert bare.wait(120) == 0, bare.output
-        expected = results(bare)
+    with launched.run(*job(launched, "own", steps=300)) as whole:
+        assert whole.wait(120) == 0, whole.output
+        expected = results(whole)
+    shutil.rmtree(launched.directory / "checkpoints")
+    shutil.rmtree(launched.directory / "state")
     launched.journal.unlink()
-    with launched.run(*job(launched, "draws", steps=10**6)):
+    with launched.run(*job(launched, "own", steps=300)):
         launched.wait_for("two checkpoints", lambda: len(sealed_steps(launched)) >= 2)
         lose_everything(launched)
-    first_two(launched)
-    with launched.run(*job(launched, steps=150)) as refused:
-        assert refused.wait(120) != 0, refused.output
-        assert "done" not in refused.stdout
-    assert "it holds files that a save function of the user's wrote, and this State has none" in refused.output
-    launched.journal.unlink()
-    with launched.run(*job(launched, "draws", steps=150)) as resumed:
+    with launched.run(*job(launched, "own", steps=300)) as resumed:
         assert resumed.wait(120) == 0, resumed.output
         assert results(resumed) == expected
     [line] = launched.events("resumed")
     assert resumed.stdout.count(f"loaded {line.get('step')}\n") == 2
     assert {record.get("step") for record in launched.events("inherited")} == {line.get("step")}
-    monkeypatch.setenv("DIED", str(launched.directory / "died"))
-    shutil.rmtree(launched.directory / "checkpoints")
-    shutil.rmtree(launched.directory / "state")
-    launched.journal.unlink()
-    with launched.run(*job(launched, "dies", steps=150)) as process:
-        assert process.wait(120) == 0, process.output
-        # Who takes the place of one that died may be another rank.
-        assert sorted(results(process).values()) == sorted(expected.values())
-    assert sealed_steps(launched)
-    assert len(launched.events("rolled_back")) == 1
 
 
 def test_the_files_are_kept_and_verified_as_any_checkpoint_and_exported_as_they_were(
@@ -86,13 +70,30 @@ def test_the_files_are_kept_and_verified_as_any_checkpoint_and_exported_as_they_
     [("raises", "save of checkpoint= failed: OSError: the license server is away"), ("none", "has written no file")],
 )
 def test_a_save_that_fails_costs_the_checkpoint_and_no_training(launched: Launched, wrong: str, why: str) -> None:
-    launched.set_hosts("localhost:1")
-    with launched.run(*job(launched, wrong, steps=150, processes=1)) as process:
+    launched.set_hosts("localhost:2")
+    with launched.run(*job(launched, wrong, steps=400)) as process:
         assert process.wait(120) == 0, process.output
-        assert process.stdout.count("done 150") == 1
-    assert sealed_steps(launched) == [150]  # the end itself, as a State
+        assert process.stdout.count("done 400") == 2
+    assert sealed_steps(launched) == [400]  # the end itself, as a State
     assert all(why in record.get("reason") for record in launched.events("not_sealed"))
     assert launched.events("not_sealed")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["draws", "dies"])
+def test_training_is_what_it_is_without_checkpoints(
+    launched: Launched, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("DIED", str(launched.directory / "died"))
+    launched.set_hosts("localhost:2")
+    with launched.run("-np", 2, sys.executable, LEARNER, 300) as bare:
+        assert bare.wait(120) == 0, bare.output
+    with launched.run(*job(launched, kind, steps=300)) as process:
+        assert process.wait(120) == 0, process.output
+        # Who takes the place of one that died may be another rank.
+        assert sorted(results(process).values()) == sorted(results(bare).values())
+    assert sealed_steps(launched)
+    assert len(launched.events("rolled_back")) == (kind == "dies")
 
 
 @pytest.mark.soak
@@ -100,22 +101,34 @@ def test_a_save_that_fails_costs_the_checkpoint_and_no_training(launched: Launch
 def test_a_job_that_is_told_to_end_saves_once_more_if_need_be_without_the_functions(
     launched: Launched, kind: str
 ) -> None:
-    launched.set_hosts("localhost:1")
+    launched.set_hosts("localhost:2")
     options = ("--checkpoint-every", "notice")
-    with launched.run(*job(launched, kind, steps=10**6, options=options, processes=1)) as process:
-        launched.wait_for_steps(1)
+    with launched.run(*job(launched, kind, steps=10**6, options=options)) as process:
+        launched.wait_for_steps(2)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 143, process.output
     sealed = sealed_steps(launched)
     assert sealed, process.output
     assert not [record for record in launched.events("committed") if record.get("step") > sealed[-1]]
-    with launched.run(*job(launched, kind, steps=10**6, options=options, processes=1)) as process:
+    with launched.run(*job(launched, kind, steps=10**6, options=options)) as process:
         launched.wait_for("training again", lambda: launched.events("inherited"))
         [resumed] = launched.events("resumed")
         assert resumed.get("step") == sealed[-1]
         if kind == "own":
             launched.wait_for("the files", lambda: f"loaded {sealed[-1]}" in process.stdout)
         assert ("loaded" in process.stdout) == (kind == "own")
+
+
+@pytest.mark.soak
+def test_files_are_refused_by_a_state_without_functions_in_one_line(launched: Launched) -> None:
+    launched.set_hosts("localhost:2")
+    with launched.run(*job(launched, "own", steps=10**6)):
+        launched.wait_for("a checkpoint", lambda: sealed_steps(launched))
+        lose_everything(launched)
+    with launched.run(*job(launched, steps=10**6)) as process:
+        assert process.wait(120) != 0, process.output
+    assert "it holds files that a save function of the user's wrote, and this State has none" in process.output
+    assert "done" not in process.stdout
 
 
 @pytest.mark.soak
