@@ -5,9 +5,8 @@
     @elastic.run
     def train(state): ...
 
-Both work with Horovod's own counterparts too: this State under
-``hvd.elastic.run``, this ``run`` with a plain Horovod State, either under
-``horovodrun`` or ``hvd-elastic run``.
+Both work with Horovod's own counterparts too: this State under ``hvd.elastic.run``, this ``run`` with a plain Horovod
+State, either under ``horovodrun`` or ``hvd-elastic run``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The commit buffer: stage, then seal.
 
-A commit is staged on a side that holds none, by copies in place, and becomes the
-last commit by one small store. Whatever happens before that store leaves the
-previous commit whole.
+A commit is staged on a side that holds none, by copies in place, and becomes the last commit by one small store.
+Whatever happens before that store leaves the previous commit whole.
 """
 
 from __future__ import annotations

@@ -23,9 +23,8 @@ _HUGE: Final = 2 << 20
 def copy_batch(targets: Sequence[Tensor], sources: Sequence[Tensor]) -> None:
     """Copy each source into its target; all is done on return.
 
-    Between the host and CUDA devices copies run on a stream of their own and
-    are queued at once; with pinned host memory (:func:`pin`) they take the
-    whole bus and need no further copy of the model on the device.
+    Between the host and CUDA devices copies run on a stream of their own and are queued at once; with pinned host
+    memory (:func:`pin`) they take the whole bus and need no further copy of the model on the device.
     """
     if not targets:
         return

@@ -103,11 +103,7 @@ def torch(module: Any) -> None:
         _adopt(module)
 
 
-HOOKS: Final = {
-    "horovod.common.basics": basics,
-    "horovod.common.elastic": elastic,
-    "horovod.torch": torch,
-}
+HOOKS: Final = {"horovod.common.basics": basics, "horovod.common.elastic": elastic, "horovod.torch": torch}
 """The patch for each module."""
 
 

@@ -296,9 +296,7 @@ class Standby:
         self._reclaimed = message.get("leaving") is True
 
     def _on_fence(self, message: Message) -> None:
-        addresses = message.get("addresses")
-        cut = self._fence.cut(None if addresses is None else [str(address) for address in addresses])
-        log.warning("cut off from %s: %d connections", "all peers" if addresses is None else addresses, cut)
+        log.warning("cut off from all peers: %d connections", self._fence.cut())
 
     def _on_env(self, message: Message) -> None:
         self._for_next_world = {str(name): str(value) for name, value in dict(message.get("env") or {}).items()}

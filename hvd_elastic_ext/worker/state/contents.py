@@ -141,14 +141,7 @@ class Inventory:
                     "come back as copies that nobody trains; take them from the model where they are needed"
                 )
 
-    def put_back(
-        self,
-        tree: bytes,
-        layout: Layout,
-        *,
-        views: Sequence[Tensor],
-        only_reloaded: bool = False,
-    ) -> None:
+    def put_back(self, tree: bytes, layout: Layout, *, views: Sequence[Tensor], only_reloaded: bool = False) -> None:
         """Make the live state what was written as ``tree``, with ``views`` for its tensors.
 
         With ``only_reloaded`` nothing is put back but parts that a new world has something to do with.

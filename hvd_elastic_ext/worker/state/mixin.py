@@ -34,7 +34,7 @@ from hvd_elastic_ext.worker.state.contents import Inventory
 from hvd_elastic_ext.worker.state.held_commit import HeldCommit
 from hvd_elastic_ext.worker.state.journal import reporter_for
 from hvd_elastic_ext.worker.state.keeper import Keeper
-from hvd_elastic_ext.worker.state.settings import Limits, WorkerSettings
+from hvd_elastic_ext.worker.state.settings import WorkerSettings
 from hvd_elastic_ext.worker.state.user_files import Checkpoint
 from hvd_elastic_ext.worker.sync.commit_interval import Thinning
 from hvd_elastic_ext.worker.sync.host_updates import Inbox
@@ -81,9 +81,8 @@ class Face:
     def check_host_updates(self) -> None:
         """Raise Horovod's ``HostsUpdatedInterrupt`` on all ranks if any of them has heard of a change.
 
-        Every rank must call it at the same points, best after each step. Between
-        the backward passes of one step it waits for the step. Everything has been
-        committed when it raises, and the interrupt never asks to skip the sync.
+        Every rank must call it at the same points, best after each step. Between the backward passes of one step it
+        waits for the step. Everything has been committed when it raises, and the interrupt never asks to skip the sync.
         """
         if self._keeper.hosts_changed():
             raise HostsUpdatedInterrupt(skip_sync=False)
@@ -126,13 +125,12 @@ class Face:
 class ElasticMixin(Face):
     """Our guarantees for a State that exists: ``class MyState(ElasticMixin, MyOldState)``.
 
-    The old class's ``save`` and ``restore`` do what they did; what ``save`` puts
-    into attributes is committed and put back before each ``restore``, deeply.
-    Models, optimizers and samplers given to Horovod's ``TorchState`` are kept as
-    ours keeps them; handlers registered with Horovod go on working.
-    An overridden ``sync`` runs too, among ranks that hold the same already.
-    An attribute ``checkpoint``, of the class or set in ``__init__``, that is an ``elastic.Checkpoint`` says what
-    checkpoints are made of, as with ``elastic.TorchState``; anything else of that name is the user's own.
+    The old class's ``save`` and ``restore`` do what they did; what ``save`` puts into attributes is committed and put
+    back before each ``restore``, deeply. Models, optimizers and samplers given to Horovod's ``TorchState`` are kept as
+    ours keeps them; handlers registered with Horovod go on working. An overridden ``sync`` runs too, among ranks that
+    hold the same already. An attribute ``checkpoint``, of the class or set in ``__init__``, that is an
+    ``elastic.Checkpoint`` says what checkpoints are made of, as with ``elastic.TorchState``; anything else of that name
+    is the user's own.
     """
 
     comms: ClassVar[str] = "auto"
@@ -246,14 +244,9 @@ def keeper_for(
         own_files=choices.checkpoint,
         thinning=thinning,
         world=lambda: way.generation or 0,
-        limits=Limits(
-            incarnation=settings.incarnation,
-            keep_rng=choices.rng,
-            verify=settings.verify,
-            processes=settings.local_size,
-            program=_program(),
-            last_commit=settings.last_commit,
-        ),
+        settings=settings,
+        program=_program(),
+        keep_rng=choices.rng,
     )
     keeper.seal = owner.save
     _EARLY.hand_over(keeper.inbox)

@@ -23,11 +23,10 @@ class Send(Enum):
 class Candidate:
     """The last commit of one rank. All fields are integers: a row of a table that the ranks sum up.
 
-    ``layout_digest`` and ``loose_digest`` tell whether two commits have the same
-    tensors, and the same loose contents; ``firm_digest`` is that of the firm
-    contents where they changed outside a world's steps, else 0; ``proposal`` is the
-    lineage it would begin; ``entered`` the last generation it was part of;
-    ``imported`` whether a checkpoint from before was put into it (2), or looked for in vain (1).
+    ``layout_digest`` and ``loose_digest`` tell whether two commits have the same tensors, and the same loose contents;
+    ``firm_digest`` is that of the firm contents where they changed outside a world's steps, else 0; ``proposal`` is the
+    lineage it would begin; ``entered`` the last generation it was part of; ``imported`` whether a checkpoint from
+    before was put into it (2), or looked for in vain (1).
     """
 
     lineage: int

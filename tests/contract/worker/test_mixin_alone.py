@@ -115,7 +115,7 @@ def given_a_scheduler(base: Any, **values: Any) -> tuple[Any, Any, Any]:
     return state, optimizer, scheduler
 
 
-class Objects(ObjectState):  # type: ignore[misc]
+class Objects(ObjectState):
     def __init__(self, **values: Any) -> None:
         super().__init__(hvd.broadcast_object, hvd.rank, **values)
 

@@ -130,14 +130,7 @@ def test_a_training_process_journals_steps_commits_syncs_and_roll_backs(
     step(net, optimizer)
     state.restore()
     lines = events(journal)
-    assert [line["event"] for line in lines] == [
-        "synced",
-        "stepped",
-        "committed",
-        "stepped",
-        "stepped",
-        "rolled_back",
-    ]
+    assert [line["event"] for line in lines] == ["synced", "stepped", "committed", "stepped", "stepped", "rolled_back"]
     assert {(line["host"], line["rank"], line["size"], line["generation"]) for line in lines} == {("h1", 0, 1, 0)}
     assert lines[0]["values"] == {"epoch": 2, "loss": 0.5, "name": "digits"}
     assert (lines[2]["number"], lines[2]["step"]) == (1, 1)

@@ -40,19 +40,6 @@ def a_roll_back_takes_uncommitted_items_out_of_a_list(make_state: State) -> None
 
 
 @check
-def a_roll_back_returns_the_scheduler(make_state: State) -> None:
-    net, optimizer = trained(lambda p: torch.optim.SGD(p, lr=1.0))
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
-    state = make_state(model=net, optimizer=optimizer, scheduler=scheduler)
-    state.save()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch wants to see a step before; it was made before the scheduler
-        scheduler.step()
-    state.restore()
-    assert (scheduler.last_epoch, optimizer.param_groups[0]["lr"]) == (0, 1.0)
-
-
-@check
 def a_roll_back_drops_the_gradients_of_the_interrupted_batch(make_state: State) -> None:
     net, optimizer = trained(lambda p: torch.optim.SGD(p, lr=1.0))
     state = make_state(model=net, optimizer=optimizer)

@@ -24,7 +24,7 @@ def a_class_that_only_the_root_has_is_refused(State: Any) -> dict[str, Any]:
     if hvd.rank() == 0:
         Stranger = dataclasses.make_dataclass("Stranger", ["value"])
         Stranger.__module__ = __name__
-        sys.modules[__name__].Stranger = Stranger  # type: ignore[attr-defined]
+        sys.modules[__name__].Stranger = Stranger
         best = Stranger(5)
     state = State(best=best)
     state.sync()

@@ -146,17 +146,6 @@ def test_tensors_over_a_side_that_grew_show_the_same_memory() -> None:
         assert old.tolist() == list(range(8))
 
 
-def test_a_pinned_side_is_unpinned_before_it_is_mapped_anew() -> None:
-    with memory_files(1) as [descriptor]:
-        side = sealed(descriptor)
-        unpinned: list[int] = []
-        side.unpin = lambda: unpinned.append(side.bytes.data_ptr())
-        before = side.bytes.data_ptr()
-        side.reserve(100 * PAGE)
-        assert unpinned == [before]
-        assert side.unpin is None
-
-
 def test_memory_made_ready_beforehand_is_there_and_holds_what_it_held() -> None:
     with memory_files(1) as [descriptor]:
         side = Side(descriptor)
@@ -204,7 +193,7 @@ def test_descriptors_that_are_no_memory_are_refused_in_one_line(kind: str, tmp_p
     (tmp_path / "file").write_bytes(b"x" * 2 * PAGE)
     with memory_files(2) as [good, frozen]:
         os.ftruncate(frozen, 2 * PAGE)
-        fcntl.fcntl(frozen, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)  # type: ignore[attr-defined]
+        fcntl.fcntl(frozen, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
         reading, writing = os.pipe()
         directory, file = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path / "file", os.O_RDONLY)
         null = os.open("/dev/null", os.O_RDWR)

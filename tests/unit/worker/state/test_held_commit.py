@@ -59,9 +59,7 @@ def test_a_kept_commit_stays_whole_while_training_commits_on() -> None:
             commit(buffer, number)
             assert lies_on(kept) == before
             last = buffer.record
-            assert last is not None
             assert last.identity.number == number
-        assert before is not None
         assert before[0] == 2
 
 
@@ -73,7 +71,7 @@ def test_once_released_its_side_is_used_again() -> None:
         commit(buffer, 2, 3)
         release(descriptors)
         commit(buffer, 4, 5)
-        assert lies_on(kept) in [(number, lies_on(kept)[1]) for number in (4, 5)]  # type: ignore[index]
+        assert lies_on(kept) in [(number, lies_on(kept)[1]) for number in (4, 5)]
 
 
 def test_another_one_kept_lets_go_of_the_one_before() -> None:
@@ -87,7 +85,7 @@ def test_another_one_kept_lets_go_of_the_one_before() -> None:
         assert [os.pread(each, 1, KEPT_AT) for each in descriptors].count(b"\1") == 1
         commit(buffer, 4, 5, 6)
         assert lies_on(descriptors[second]) is not None
-        assert lies_on(descriptors[second])[0] == 3  # type: ignore[index]
+        assert lies_on(descriptors[second])[0] == 3
 
 
 def test_who_follows_in_the_slot_leaves_a_kept_commit_alone() -> None:
@@ -97,11 +95,10 @@ def test_who_follows_in_the_slot_leaves_a_kept_commit_alone() -> None:
         kept = descriptors[buffer.keep()]
         commit(buffer, 2)
         after = CommitBuffer(open_sides(descriptors))
-        assert after.record is not None
         assert after.record.identity.number == 2
         commit(after, 3, 4, 5)
         assert lies_on(kept) is not None
-        assert lies_on(kept)[0] == 1  # type: ignore[index]
+        assert lies_on(kept)[0] == 1
 
 
 def test_memory_for_a_kept_commit_is_there_before_it_is_needed() -> None:
@@ -131,7 +128,6 @@ def test_the_commit_that_was_named_is_kept_and_what_was_missed_is_said(late: int
         said = link.heard[0][1]
         assert (said["commit"], said["step"]) == (identity(2), 2)
         found = lies_on(descriptors[said["side"]])
-        assert found is not None
         assert found[0] == 2
 
 
@@ -233,7 +229,7 @@ def test_nothing_is_kept_while_memory_for_another_one_is_made_ready() -> None:
         def in_between() -> None:
             held.committed(identity(2), 2)
 
-        buffer.prepare_to_keep = in_between  # type: ignore[method-assign]
+        buffer.prepare_to_keep = in_between
         held.request({"tell": "keep", "commit": [0, 1, 3]})
         assert link.heard == []
         assert not any(os.pread(each, 1, KEPT_AT) == b"\1" for each in descriptors)
