@@ -72,7 +72,7 @@ class Standby:
         self._for_next_world: dict[str, str] = {}
         self._waiting_for_rank = False
         if link.connected:
-            fence.exclude_port(_port(environ.get(DOOR)))
+            fence.exclude_port(_number(environ.get(DOOR)))
             link.on_message, link.on_lost = self._on_message, self._on_lost
 
     # For the main thread
@@ -346,10 +346,6 @@ def _tell_failures() -> None:
         before(kind, error, trace)
 
     sys.excepthook = told
-
-
-def _port(text: str | None) -> int | None:
-    return _number(text)
 
 
 def _number(text: str | None) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from hvd_elastic_ext.core.clock import Clock
@@ -16,7 +17,7 @@ from hvd_elastic_ext.worker.optim.reductions import accumulating
 from hvd_elastic_ext.worker.parts import rng
 from hvd_elastic_ext.worker.process.link import Status
 from hvd_elastic_ext.worker.state import rank_local, user_files
-from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Mark, Written
+from hvd_elastic_ext.worker.state.contents import Difference, Inventory, Written
 from hvd_elastic_ext.worker.state.held_commit import LONGEST_REASON, HeldCommit
 from hvd_elastic_ext.worker.state.importing import Importing, Names, Source, named
 from hvd_elastic_ext.worker.state.journal import Reporter, plain
@@ -84,7 +85,8 @@ class Keeper:
         self._steps = StepCount(self._stepped)
         self._steps.watch(self._counted_optimizer())
         self._generation = 0
-        self._mark: Mark | None = None
+        self._mark: Written | None = None
+        """The live state when it was equal to the last commit, without its tensors."""
         self._by_hand = False
         self._without_own = False
         """The last commit came from another slot, and has no part of this rank's own."""
@@ -365,10 +367,6 @@ class Keeper:
         """The plain values, live."""
         return self._inventory.values()
 
-    def models(self) -> dict[str, Any]:
-        """The models, by name."""
-        return self._inventory.models()
-
     def assigning(self, name: str, value: object) -> bool:
         """An attribute is about to be set; True if :meth:`assigned` is to be called then."""
         return self._inventory.assigning(name, value)
@@ -413,7 +411,7 @@ class Keeper:
         return rank_local.write(self._program, keep_rng=self._keep_rng)
 
     def _set_mark(self, written: Written) -> None:
-        self._mark = written.mark()
+        self._mark = replace(written, tensors=())
 
     def _difference(self) -> Difference | None:
         """What has changed since the last commit; None if it need not be taken again."""

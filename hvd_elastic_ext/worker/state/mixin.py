@@ -7,7 +7,6 @@ import logging
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 from weakref import WeakSet
@@ -177,8 +176,8 @@ class ElasticMixin(Face):
             merged=kind.merged,
         )
         self.__dict__["_snapshot"] = snapshot
-        choices = Choices(rng=kind.rng, comms=kind.comms, checkpoint=own_files)
-        return keeper_for(self, {"": snapshot, **parts}, values=(), names=names, choices=choices)
+        parts = {"": snapshot, **parts}
+        return keeper_for(self, parts, values=(), names=names, rng=kind.rng, comms=kind.comms, checkpoint=own_files)
 
     def _parts_among_values(self, names: torch_parts.ParameterNames) -> dict[str, torch_parts.Part]:
         """What Horovod's ``ObjectState`` holds as plain values and we by state: copies of schedulers steer nothing."""
@@ -203,26 +202,19 @@ def _has_own_sync(kind: type) -> bool:
     return first not in (ObjectState, StockState, stock.TorchState)
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """What the user chooses for a State: see ``TorchState``."""
-
-    rng: bool = True
-    comms: str = "auto"
-    checkpoint: Checkpoint | None = None
-
-
 def keeper_for(
     owner: Any,
     parts: Mapping[str, torch_parts.Part],
     *,
     values: Sequence[str],
     names: torch_parts.ParameterNames,
-    choices: Choices,
+    rng: bool,
+    comms: str,
+    checkpoint: Checkpoint | None,
 ) -> Keeper:
     """A Keeper for a State whose attributes are ``parts`` and the plain ``values``; ``names`` as given to the parts."""
     settings = WorkerSettings.from_environ(os.environ)
-    library = comms_for(choices.comms)
+    library = comms_for(comms)
     current_world.use(library)
     inventory = Inventory(owner, parts, names=values, part_for=partial(part_for, names=names))
     names.models = inventory.models
@@ -241,12 +233,12 @@ def keeper_for(
         clock=clock,
         status=link.status,
         held=held,
-        own_files=choices.checkpoint,
+        own_files=checkpoint,
         thinning=thinning,
         world=lambda: way.generation or 0,
         settings=settings,
         program=_program(),
-        keep_rng=choices.rng,
+        keep_rng=rng,
     )
     keeper.seal = owner.save
     _EARLY.hand_over(keeper.inbox)

@@ -240,13 +240,12 @@ def test_what_was_received_is_the_senders_commit_with_a_tree_of_ones_own() -> No
     assert digest_of(receiver.sending()) == digest_of(sender.sending())
 
 
-def test_what_is_arriving_is_no_commit_before_it_is_sealed() -> None:
-    with memory_files() as descriptors:
-        receiver = twice_committed(descriptors)
-        old = seen(receiver)
-        record = SENDER.record
-        receiver.receiving(record, local=3).copy_(SENDER.sending())
-        assert seen(receiver) == seen(buffer_over(descriptors)) == old
+def test_what_is_arriving_is_no_commit_before_it_is_sealed(pair: list[int]) -> None:
+    receiver = twice_committed(pair)
+    old = seen(receiver)
+    record = SENDER.record
+    receiver.receiving(record, local=3).copy_(SENDER.sending())
+    assert seen(receiver) == seen(buffer_over(pair)) == old
 
 
 @dataclass(frozen=True)
@@ -271,17 +270,15 @@ def test_a_received_commit_whose_lengths_are_not_those_of_its_tensors_is_refused
         receiver.last()
 
 
-def test_nothing_is_there_before_the_first_commit() -> None:
-    with memory_files() as descriptors:
-        buffer = buffer_over(descriptors)
-        assert buffer.last() is None
-        assert buffer.record is None
-        assert buffer.layout_digest() == 0
+def test_nothing_is_there_before_the_first_commit(pair: list[int]) -> None:
+    buffer = buffer_over(pair)
+    assert buffer.last() is None
+    assert buffer.record is None
+    assert buffer.layout_digest() == 0
 
 
-def test_more_than_two_memory_files_are_no_problem() -> None:
-    with memory_files(3) as descriptors:
-        buffer = buffer_over(descriptors)
-        for number in range(7):
-            take(number)(buffer)
-            assert seen(buffer_over(descriptors)) == seen(buffer)
+def test_more_than_two_memory_files_are_no_problem(memory: list[int]) -> None:
+    buffer = buffer_over(memory)
+    for number in range(7):
+        take(number)(buffer)
+        assert seen(buffer_over(memory)) == seen(buffer)

@@ -6,7 +6,6 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +67,6 @@ def _nothing_found() -> None:
     folders.clear()
 
 
-@pytest.fixture
-def memory() -> Iterator[list[int]]:
-    with memory_files(3) as descriptors:
-        yield list(descriptors)
-
-
 def kept(memory: list[int], tree: dict[str, bytes], *, before: int = 1) -> int:
     """A process commits, and keeps files in place of the last commit; on which side."""
     buffer = CommitBuffer(open_sides(memory))
@@ -123,13 +116,12 @@ def test_files_come_back_to_every_rank_as_they_were_with_its_own_state(
     assert not any(folder.exists() for folder in folders)
 
 
-def test_a_state_is_not_taken_for_files() -> None:
-    with memory_files(3) as descriptors:
-        buffer = CommitBuffer(open_sides(descriptors))
-        tree = trees.encode({trees.VALUES: write({"epoch": 3}, [])})
-        buffer.take(Contents(tree, [], []), identity(1), step=1)
-        last = buffer.last()
-        assert not user_files.are_in(last)
+def test_a_state_is_not_taken_for_files(memory: list[int]) -> None:
+    buffer = CommitBuffer(open_sides(memory))
+    tree = trees.encode({trees.VALUES: write({"epoch": 3}, [])})
+    buffer.take(Contents(tree, [], []), identity(1), step=1)
+    last = buffer.last()
+    assert not user_files.are_in(last)
 
 
 def test_they_lie_beside_the_last_commit_until_they_are_let_go_and_no_process_takes_them_for_it(

@@ -46,12 +46,6 @@ def state_of(
 
 
 @pytest.fixture
-def memory() -> Iterator[list[int]]:
-    with memory_files(3) as descriptors:
-        yield list(descriptors)
-
-
-@pytest.fixture
 def resumed(tmp_path: Path, memory: list[int]) -> Iterator[list[list[int]]]:
     """Memory of two ranks that such a checkpoint was loaded into."""
     buffer = CommitBuffer(open_sides(memory))
