@@ -95,10 +95,10 @@ def torch(module: Any) -> None:
     for inner, names in ((module.elastic.sampler, ("rank", "size")), (module.optimizer, ("size",))):
         for name in names:
             setattr(inner, name, getattr(module, name))
-    _time_steps(module.mpi_ops)
     from hvd_elastic_ext.worker.comms.horovod import fence_horovod
 
     fence_horovod()
+    _time_steps(module.mpi_ops)
     if os.environ.get(ADOPT) == "1":
         _adopt(module)
 
@@ -297,6 +297,6 @@ def _time_steps(mpi_ops: Any) -> None:
 
     ours = standby.current().link
     pace = StepTimer(ours.status, say=ours.say)
-    mpi_ops.mpi_lib = pace.library(mpi_ops.mpi_lib)
+    mpi_ops.mpi_lib.around_wait = pace.waiting
     optimizer.register_optimizer_step_pre_hook(pace.before_step)
     optimizer.register_optimizer_step_post_hook(pace.after_step)

@@ -30,16 +30,6 @@ class Trainable(Protocol):
     def on_reset(self) -> None: ...
 
 
-class Notifications(Protocol):
-    """Where host updates come in: Horovod's notification manager."""
-
-    def init(self) -> None: ...
-
-    def register_listener(self, listener: Any) -> None: ...
-
-    def remove_listener(self, listener: Any) -> None: ...
-
-
 def run(state: Trainable, train: Callable[[], Any], *, reset: Callable[[], None], clock: Clock) -> Any:
     """Run ``train`` through as many worlds as it takes; return what it returns, raise what it raises but interrupts.
 
@@ -74,14 +64,15 @@ def elastic(
     train: Callable[..., Any],
     *,
     reset: Callable[[], None],
-    notifications: Notifications,
+    notifications: Any,
     clock: Clock,
     whole: Callable[[Any], AbstractContextManager[None]] = nullcontext,
     synced: Callable[[], None] = lambda: None,
 ) -> Callable[..., Any]:
     """Wrap a training function whose first argument is the State; ``whole`` is entered with it around all of it.
 
-    ``synced`` is called in every world when its ranks have agreed, before the training function is.
+    ``notifications`` is Horovod's notification manager. ``synced`` is called in every world when its ranks have agreed,
+    before the training function is.
     """
 
     def after_sync(state: Any, *args: Any, **kwargs: Any) -> Any:
