@@ -226,15 +226,13 @@ class CommitBuffer:
 
     def forget(self) -> None:
         """Drop every commit, for memory that holds one of no use here; but not what is handed over meanwhile."""
-        for side in sorted(self._sides, key=self._is_last):
+        last = None if self._current is None else self._sides[self._current]
+        for side in sorted(self._sides, key=lambda side: side is last):
             if side.claim(shared=True):  # else one is being written there, and is no commit before that is done
                 if all(side is not self._sides[handed.index] for handed in self._others()):
                     side.open()
                 side.release()
         self._current = None
-
-    def _is_last(self, side: Side) -> bool:
-        return self._current is not None and side is self._sides[self._current]
 
     def layout_digest(self) -> int:
         """Equal for commits of the same tensors."""

@@ -76,10 +76,6 @@ def pin(side: Side, tensors: Sequence[Tensor]) -> None:
     error = int(runtime.cudaHostRegister(address, side.bytes.numel(), 0))
     if error:
         log.warning("commit memory is not pinned, commits will be slower: CUDA error %d", error)
-        side.unpin = _nothing
+        side.unpin = lambda: None  # nothing to undo, and it is not tried again
         return
     side.unpin = partial(runtime.cudaHostUnregister, address)
-
-
-def _nothing() -> None:
-    """Undoes a pinning that failed."""

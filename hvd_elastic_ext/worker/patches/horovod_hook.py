@@ -78,7 +78,7 @@ def elastic(module: Any) -> None:
             user.__dict__["run_fn"] = run_fn
     manager = module.notification_manager
     # Updates come over the link: no port is opened, and nothing is unpickled.
-    manager.init = _no_service
+    manager.init = lambda *args, **kwargs: None
     process = standby.current()
     process.on_update = HostUpdates(manager, process)
 
@@ -180,11 +180,7 @@ class StockLoop:
 
 def leave_training(state: Any) -> None:
     """At the end of the training loop: a State of ours commits its final values."""
-    getattr(state, "_returned", _nothing)()
-
-
-def _nothing() -> None:
-    """A State of Horovod's own has nothing to do."""
+    getattr(state, "_returned", lambda: None)()
 
 
 def enter_training(state: Any, rejoin: Callable[[], None]) -> None:
@@ -278,10 +274,6 @@ def _refuse(comm: Any, process_sets: Any) -> None:
                 f"{name}={os.environ[name]}: an elastic job cannot have it, Horovod crashes on the first resize with "
                 "it; take it out of the script, or start the job without hvd-elastic"
             )
-
-
-def _no_service(*args: Any, **kwargs: Any) -> None:
-    """Replace the start of Horovod's notification service."""
 
 
 def _marked(module: ModuleType) -> bool:

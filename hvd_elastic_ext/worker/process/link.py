@@ -85,8 +85,8 @@ class Link:
 
     def __init__(self, connection: socket.socket | None = None, *, interval: float = 1.0) -> None:
         self.status = Status()
-        self.on_message: Callable[[Message], None] = _ignore
-        self.on_lost: Callable[[], None] = _nothing
+        self.on_message: Callable[[Message], None] = lambda message: None
+        self.on_lost: Callable[[], None] = lambda: None
         self._interval = interval
         self._connection = connection
         self._lock = threading.Lock()
@@ -302,11 +302,3 @@ def _seconds(text: str) -> float:
     except ValueError:
         return 1.0
     return min(max(value, 0.01), 60.0)
-
-
-def _ignore(message: Message) -> None:
-    """Ignore the message."""
-
-
-def _nothing() -> None:
-    """Do nothing."""

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Final
 
 from hvd_elastic_ext.core.rank_info import ALONE, VARIABLES, Place, place_of
@@ -49,11 +49,11 @@ class Standby:
         """This process is not part of the next world."""
         self.generation: int | None = _number(environ.get(GENERATION))
         """The world that this process is in."""
-        self.on_update: Callable[[Message], None] = _ignore
+        self.on_update: Callable[[Message], None] = lambda message: None
         """Called on the link's thread when hosts will change."""
-        self.on_keep: Callable[[Message], None] = _ignore
+        self.on_keep: Callable[[Message], None] = lambda message: None
         """Called there when a commit must stay until it is written as a checkpoint."""
-        self.on_thin: Callable[[Message], None] = _ignore
+        self.on_thin: Callable[[Message], None] = lambda message: None
         """Called there when only every n-th ``commit()`` makes a commit."""
         place = place_of(environ.get(PLAN, "")) if link.connected and DEVICE in environ else None
         self.local_rank = None if place is None else place.local_rank
@@ -350,7 +350,3 @@ def _tell_failures() -> None:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and text.isdigit() else None
-
-
-def _ignore(message: Mapping[str, Any]) -> None:
-    """Ignore the message."""

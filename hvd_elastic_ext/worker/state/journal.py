@@ -73,13 +73,11 @@ def reporter_for(settings: WorkerSettings, clock: Clock, link: Link) -> Reporter
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the values that a journal line can hold: numbers, switches and short strings."""
-    return {name: _plain(value) for name, value in values.items() if _is_plain(value)}
-
-
-def _is_plain(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) <= LONGEST_TEXT
-    return isinstance(value, bool | int | float)
+    return {
+        name: _plain(value)
+        for name, value in values.items()
+        if isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) <= LONGEST_TEXT)
+    }
 
 
 def _plain(value: Any) -> Any:

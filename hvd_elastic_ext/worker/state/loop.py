@@ -89,7 +89,7 @@ def elastic(
                 return run(state, lambda: after_sync(state, *args, **kwargs), reset=reset, clock=clock)
         finally:
             notifications.remove_listener(state)
-            getattr(state, "ended", _nothing)()
+            getattr(state, "ended", lambda: None)()  # a State of Horovod's own has nothing to do
 
     return wrapper
 
@@ -101,7 +101,3 @@ def _demand_state(state: object, train: Callable[..., Any]) -> None:
         f"{getattr(train, '__name__', 'the training function')} was called with {type(state).__name__} as its first "
         "argument; it takes a State there: elastic.TorchState, or one of Horovod's"
     )
-
-
-def _nothing() -> None:
-    """What a State of Horovod's own has to do at the end."""
