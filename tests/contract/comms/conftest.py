@@ -86,8 +86,7 @@ def run(library: str, directory: Path, *checks: str) -> World:
         processes: list[RunningProcess] = []
         for command, env in _launches(library):
             argv = [*command, HERE / "ranks.py", library, directory, *checks]
-            processes.append(stack.enter_context(run_process(argv, env=env)))
-            stack.callback(_end_orderly, processes[-1])
+            processes.append(stack.enter_context(run_process(argv, env=env, orderly=True)))
         codes = []
         for number, process in enumerate(processes):
             codes.append(process.wait(LIMIT_S))
@@ -99,14 +98,6 @@ def run(library: str, directory: Path, *checks: str) -> World:
         for check, paths in files.items()
     }
     return World(saw, codes, output)
-
-
-def _end_orderly(process: RunningProcess) -> None:
-    """A launcher that is killed leaves semaphores."""
-    if process.returncode is None:
-        process.terminate()
-        with contextlib.suppress(AssertionError):
-            process.wait(15)
 
 
 def _launches(library: str) -> list[tuple[list[Any], dict[str, str | None]]]:

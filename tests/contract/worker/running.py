@@ -38,7 +38,7 @@ def _run(world: World, directory: Path) -> dict[str, Saw]:
     command = [HOROVODRUN, "-np", str(world.ranks), "-H", f"localhost:{world.ranks}", "--gloo"]
     command += [sys.executable, "-m", "tests.contract.worker.world", world.flavour, directory, *world.checks]
     env = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    with run_process(command, cwd=ROOT, env=env) as process:
+    with run_process(command, cwd=ROOT, env=env, orderly=True) as process:
         process.wait(LIMIT_S)
     seen = {}
     for name in world.checks:
