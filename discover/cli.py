@@ -40,7 +40,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; return its exit code."""
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # It logs an error when a watched directory vanishes, which is normal here.
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)
@@ -91,7 +90,6 @@ def settings_from(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """All options, with their help."""
     parser = _Parser(
         prog="hvd-discover",
         description="Follow a source of hosts and publish them, atomically and only when they change.",

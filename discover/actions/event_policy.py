@@ -46,8 +46,6 @@ class EventLimits:
 
 @dataclass(frozen=True, slots=True)
 class PodNote:
-    """One pod, and what became of it."""
-
     uid: str
     name: str
     why: str

@@ -40,8 +40,6 @@ KINDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class EventObject:
-    """The object that Events are about."""
-
     version: str
     kind: str
     namespace: str
@@ -49,31 +47,27 @@ class EventObject:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
-    """``view``: the latest look, None before the first; another object after each. ``about``: the object of Events,
-    None if there is none; may raise :class:`RequestFailed`. ``instance``: this machine's name."""
-
-    view: Callable[[], ClusterView | None]
-    about: Callable[[], EventObject | None]
-    instance: str
-
-
 class EventWriter:
-    """Writes Events in a thread of its own. Those that cannot be sent wait, up to :data:`MAX_QUEUED`."""
+    """Writes Events in a thread of its own. Those that cannot be sent wait, up to :data:`MAX_QUEUED`.
+
+    ``view``: the latest look, None before the first; another object after each. ``about``: the object of Events, None
+    if there is none; may raise :class:`RequestFailed`. ``instance``: this machine's name.
+    """
 
     def __init__(
         self,
         sender: Sender,
-        context: Context,
+        view: Callable[[], ClusterView | None],
+        about: Callable[[], EventObject | None],
         *,
+        instance: str,
         metrics: WriteMetrics,
         clock: Clock,
         draw: Callable[[], float],
         limits: EventLimits | None = None,
     ) -> None:
         self._sender = sender
-        self._context = context
+        self._latest_view, self._about, self._instance = view, about, instance
         self._metrics = metrics
         self._clock = clock
         self._limits = limits or EventLimits()
@@ -92,7 +86,7 @@ class EventWriter:
 
     def turn(self) -> float:
         """Look, and send what is due; return the seconds to the next turn."""
-        now, view = self._clock.mono(), self._context.view()
+        now, view = self._clock.mono(), self._latest_view()
         due = self._again_at is not None and now >= self._again_at
         if view is not None and (view is not self._view or due or self._reaped):
             if self._view is None:
@@ -112,13 +106,13 @@ class EventWriter:
 
     def _log_object(self) -> None:
         with suppress(RequestFailed):
-            about = self._context.about()
+            about = self._about()
             if about is not None:
                 LOG.info("Events about the hosts are attached to %s %s/%s", about.kind, about.namespace, about.name)
 
     def _send(self) -> None:
         try:
-            about = self._context.about()
+            about = self._about()
             if about is None:
                 why = "neither the job nor the daemon's own pod may be read, so there is no object for them"
                 self._retry.wait(FORBIDDEN_PAUSE, why, level=logging.INFO)
@@ -132,7 +126,7 @@ class EventWriter:
 
     def _send_one(self, about: EventObject, name: str, message: Message, at: float) -> None:
         """Raises :class:`RequestFailed` if it may be sent later."""
-        body = event_body(about, message, name=name, at=at, instance=self._context.instance)
+        body = event_body(about, message, name=name, at=at, instance=self._instance)
         try:
             self._sender.send("POST", object_path("v1", about.namespace, "events"), body)
         except RequestFailed as error:

@@ -97,7 +97,6 @@ def decide_deletions(
 
 
 def deleted(now: float, reaped: ReapState, deletion: Deletion) -> ReapState:
-    """Take in that a pod's deletion was requested."""
     count, _ = reaped.names.get(deletion.key, (0, now))
     return replace(
         reaped,

@@ -38,7 +38,8 @@ ReadJob = Callable[[Sender], JobView | None]
 
 class Reaper:
     """``view``: the latest look, None before the first; another object after each. ``job`` is read before failed pods
-    are deleted. ``reaped`` is told of each deletion. ``own``: the daemon's own pod, which is never deleted."""
+    are deleted. ``reaped`` is told of each deletion. ``own``: the daemon's own pod, which is never deleted.
+    """
 
     def __init__(
         self,
@@ -48,7 +49,7 @@ class Reaper:
         *,
         job: ReadJob,
         own: Key | None,
-        reaped: Callable[[PodNote], None],
+        reaped: Callable[[PodNote], None] | None,
         metrics: WriteMetrics,
         clock: Clock,
         draw: Callable[[], float],
@@ -145,7 +146,8 @@ class Reaper:
             return
         self._retry.succeeded()
         self._metrics.reaped(deletion.cause)
-        self._reaped(PodNote(deletion.uid, deletion.key.name, deletion.why))
+        if self._reaped is not None:
+            self._reaped(PodNote(deletion.uid, deletion.key.name, deletion.why))
 
     def _refuse(self, deletion: Deletion, error: RequestFailed) -> None:
         """One pod is not deleted for now; that does not delay others."""

@@ -23,6 +23,10 @@ TICK = 1.0
 """Seconds between turns without events: failed publications are repeated, changed files are restored."""
 
 
+INTERRUPTED = 128 + signal.SIGINT
+"""The exit code after SIGINT."""
+
+
 class Note(Enum):
     """CHANGED: the source may have something new. TICK: time passed."""
 
@@ -31,34 +35,14 @@ class Note(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class SignalReceived:
-    """A signal arrived."""
-
-    signal_number: int
-
-    @property
-    def stops(self) -> bool:
-        return self.signal_number != signal.SIGHUP
-
-    @property
-    def exit_code(self) -> int:
-        return 0 if self.signal_number == signal.SIGTERM else 128 + self.signal_number
-
-    @property
-    def why(self) -> str:
-        return signal.Signals(self.signal_number).name
-
-
-@dataclass(frozen=True, slots=True)
 class StopRequested:
-    """A part of the daemon asks it to end."""
+    """A signal, or a part of the daemon, asks it to end."""
 
     why: str
     exit_code: int
-    stops: bool = True
 
 
-Event = Note | SignalReceived | StopRequested
+Event = Note | StopRequested
 
 
 class EventQueue:
@@ -85,10 +69,13 @@ class EventQueue:
         """Raises ``SystemExit`` before the loop reads: setting up may wait, say for a program that brings
         credentials.
         """
-        told = SignalReceived(signal_number)
-        if told.stops and not self._attended:
-            raise SystemExit(told.exit_code)
-        self._queue.put(told)
+        if signal_number == signal.SIGHUP:
+            self.changed()
+            return
+        exit_code = 0 if signal_number == signal.SIGTERM else 128 + signal_number
+        if not self._attended:
+            raise SystemExit(exit_code)
+        self.end(signal.Signals(signal_number).name, exit_code)
 
     def end(self, why: str, exit_code: int) -> None:
         self._queue.put(StopRequested(why, exit_code))
@@ -105,8 +92,6 @@ class EventQueue:
 
 
 class ReasonLog:
-    """Logs a reason when it changes."""
-
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 
@@ -171,8 +156,8 @@ class Daemon:
                 self._publish()
             self._vitals.loop_turned()
             event = self._next_event(TICK)
-            if isinstance(event, SignalReceived | StopRequested) and event.stops:
-                level = logging.ERROR if isinstance(event, StopRequested) and event.exit_code else logging.INFO
+            if isinstance(event, StopRequested):
+                level = logging.INFO if event.exit_code in (0, INTERRUPTED) else logging.ERROR
                 LOG.log(level, "stopping: %s; the published hosts stay", event.why)
                 return event.exit_code
             due = event is Note.TICK

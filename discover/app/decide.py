@@ -9,6 +9,9 @@ from hvd_elastic_ext.core.errors import ElasticError, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostChange, HostSet, diff, keep_seniority
 from hvd_elastic_ext.core.publication import Publication
 
+PATIENCE = 5.0
+"""Seconds a source may stay unsettled before that is a problem."""
+
 Seen = Observation | Unsettled | ElasticError
 """The result of one look at the source."""
 
@@ -30,13 +33,6 @@ class DaemonState:
 
 
 @dataclass(frozen=True, slots=True)
-class DecisionLimits:
-    """``patience``: seconds a source may stay unsettled before that is a problem."""
-
-    patience: float = 5.0
-
-
-@dataclass(frozen=True, slots=True)
 class Decision:
     """``state.last`` is what should be published; ``news``: it is not yet.
 
@@ -49,14 +45,12 @@ class Decision:
     followed: bool = False
 
 
-def decide(
-    now: float, state: DaemonState, seen: Seen, *, limits: DecisionLimits = DecisionLimits()
-) -> tuple[Decision, str]:
+def decide(now: float, state: DaemonState, seen: Seen) -> tuple[Decision, str]:
     """Take in one look: ``(decision, reason)``. Whatever goes wrong, the last good hosts stay."""
     if isinstance(seen, Unsettled):
         since = now if state.unsettled_since is None else state.unsettled_since
         waiting = replace(state, unsettled_since=since)
-        if now - since < limits.patience:
+        if now - since < PATIENCE:
             return Decision(waiting), "waiting for the source to settle"
         problem = str(SourceUnavailable(seen.where, seen.why))
         return Decision(waiting, problem=problem), problem

@@ -6,12 +6,12 @@ import gc
 import os
 import random
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import PodNote
-from discover.actions.events import KINDS, Context, EventObject, EventWriter
+from discover.actions.events import KINDS, EventObject, EventWriter
 from discover.actions.init_container_check import InitContainerCheck
 from discover.actions.reaper import ReadJob, Reaper
 from discover.actions.sidecar_exit import ContainerWatch, End
@@ -45,14 +45,13 @@ def kubernetes_source(
     *,
     metrics: ClusterMetrics,
     clock: Clock,
-    environ: Mapping[str, str] = os.environ,
 ) -> KubernetesSource:
     """Make the source.
 
     Raises :class:`UsageError` without a way to a cluster, or for a bad file of signals.
     """
     table = _table(settings)
-    cluster = _cluster(settings, environ)
+    cluster = _cluster(settings)
     wanted = PodScope(
         namespace=settings.namespace or cluster.namespace,
         job=settings.job,
@@ -79,13 +78,12 @@ def own_pod_watch(
     metrics: ClusterMetrics,
     clock: Clock,
     end: End,
-    environ: Mapping[str, str] = os.environ,
 ) -> ContainerWatch | InitContainerCheck | None:
     """Make what watches the daemon's own pod, if it runs in one, and ends the daemon. Raises :class:`UsageError`."""
-    name = _own_pod(settings, environ)
+    name = _own_pod(settings)
     if not settings.exit_with and not name:
         return None
-    cluster, name = _cluster(settings, environ), name or socket.gethostname()
+    cluster, name = _cluster(settings), name or socket.gethostname()
     space = cluster.namespace
     if not settings.exit_with:
         return InitContainerCheck(lambda: cluster.pod_now(space, name), f"own pod {space}/{name}", end=end, clock=clock)
@@ -101,10 +99,9 @@ def configmap(
     life: str,
     metrics: WriteMetrics,
     clock: Clock,
-    environ: Mapping[str, str] = os.environ,
 ) -> ConfigMap:
     """Make what keeps the hosts in the ConfigMap ``name``. ``life`` names this run. Raises :class:`UsageError`."""
-    cluster = _cluster(settings, environ)
+    cluster = _cluster(settings)
     space, sender = settings.namespace or cluster.namespace, cluster.sender()
     lease = Lease(
         sender,
@@ -128,7 +125,6 @@ def writers(
     stands_by: Callable[[], bool],
     metrics: WriteMetrics,
     clock: Clock,
-    environ: Mapping[str, str] = os.environ,
 ) -> list[EventWriter | Reaper]:
     """Make what writes Events and deletes pods, as far as that is wanted. ``stands_by``: another daemon does both now.
 
@@ -137,16 +133,19 @@ def writers(
     made: list[EventWriter | Reaper] = []
     if not settings.events and not settings.reap:
         return made
-    cluster, own = _cluster(settings, environ), _own_pod(settings, environ)
-    tell: Callable[[PodNote], None] = _untold
+    cluster, own = _cluster(settings), _own_pod(settings)
+    tell: Callable[[PodNote], None] | None = None
     advice = settings.rules.operator.advice
     if settings.events:
-        context = Context(
+        teller = EventWriter(
+            cluster.sender(),
             _Views(source, advice, stands_by=stands_by),
-            _EventObject(cluster, source, settings, own),
-            socket.gethostname(),
+            lambda: _event_object(cluster, source, settings, own),
+            instance=socket.gethostname(),
+            metrics=metrics,
+            clock=clock,
+            draw=random.random,
         )
-        teller = EventWriter(cluster.sender(), context, metrics=metrics, clock=clock, draw=random.random)
         made.append(teller)
         tell = teller.reaped
     if settings.reap:
@@ -164,10 +163,6 @@ def writers(
         )
         made.append(reaper)
     return made
-
-
-def _untold(_item: PodNote) -> None:
-    """The log is enough."""
 
 
 class _Views:
@@ -216,50 +211,41 @@ def _job_reader(cluster: Cluster, settings: KubernetesSettings) -> ReadJob:
     return read
 
 
-class _EventObject:
-    """What Events are about: the job, where it may be read, else the daemon's own pod."""
-
-    def __init__(self, cluster: Cluster, source: KubernetesSource, settings: KubernetesSettings, own: str) -> None:
-        self._cluster = cluster
-        self._source = source
-        self._settings = settings
-        self._own = own
-
-    def __call__(self) -> EventObject | None:
-        """Raises :class:`RequestFailed`."""
-        job, resource = self._source.job, self._settings.rules.operator.resource
-        if job is not None and job.uid and resource is not None:
-            group, version, plural = resource
-            space = self._settings.namespace or self._cluster.namespace
-            return EventObject(f"{group}/{version}", KINDS[plural], space, self._settings.job, job.uid)
-        if not self._own:
+def _event_object(
+    cluster: Cluster, source: KubernetesSource, settings: KubernetesSettings, own: str
+) -> EventObject | None:
+    """The job, where it may be read, else the daemon's own pod. Raises :class:`RequestFailed`."""
+    job, resource = source.job, settings.rules.operator.resource
+    if job is not None and job.uid and resource is not None:
+        group, version, plural = resource
+        space = settings.namespace or cluster.namespace
+        return EventObject(f"{group}/{version}", KINDS[plural], space, settings.job, job.uid)
+    if not own:
+        return None
+    try:
+        uid = (cluster.pod_now(cluster.namespace, own).get("metadata") or {}).get("uid")
+    except RequestFailed as error:
+        if error.answered(NOT_FOUND):
             return None
-        space = self._cluster.namespace
-        try:
-            uid = (self._cluster.pod_now(space, self._own).get("metadata") or {}).get("uid")
-        except RequestFailed as error:
-            if error.answered(NOT_FOUND):
-                return None
-            raise
-        return EventObject("v1", "Pod", space, self._own, str(uid)) if uid else None
+        raise
+    return EventObject("v1", "Pod", cluster.namespace, own, str(uid)) if uid else None
 
 
-def _own_pod(settings: KubernetesSettings, environ: Mapping[str, str]) -> str:
+def _own_pod(settings: KubernetesSettings) -> str:
     """The name of the pod that this runs in; "" without one."""
-    elsewhere = settings.kubeconfig is not None or environ.get("KUBECONFIG")
-    in_a_pod = not elsewhere and environ.get("KUBERNETES_SERVICE_HOST")
+    elsewhere = settings.kubeconfig is not None or os.environ.get("KUBECONFIG")
+    in_a_pod = not elsewhere and os.environ.get("KUBERNETES_SERVICE_HOST")
     return settings.own_pod or (socket.gethostname() if in_a_pod else "")
 
 
 def _table(settings: KubernetesSettings) -> Table:
-    """Raises :class:`UsageError`."""
     if settings.signals is None:
         return BUILT_IN
     rules = read_config(settings.signals, option="--signals")
     return with_rules(BUILT_IN, rules, where=f"--signals {settings.signals}")
 
 
-def _cluster(settings: KubernetesSettings, environ: Mapping[str, str]) -> Cluster:
+def _cluster(settings: KubernetesSettings) -> Cluster:
     try:
         from discover.kube.client import Cluster
         from hvd_elastic_ext.io.kube_access import Access
@@ -271,4 +257,4 @@ def _cluster(settings: KubernetesSettings, environ: Mapping[str, str]) -> Cluste
     # The client is a quarter of a million objects that live as long as the process; lists and watches make no cycles.
     gc.freeze()
     gc.set_threshold(GENERATION)
-    return Cluster(Access.found(settings.kubeconfig, environ))
+    return Cluster(Access.found(settings.kubeconfig, os.environ))

@@ -68,7 +68,6 @@ def render(publication: Publication, rows: Sequence[Row] | None, *, output: str,
 
 
 def hosts_table(publication: Publication) -> str:
-    """Render a publication for people."""
     width = max([len("HOST"), *(len(host.name) for host in publication.hosts)])
     lines = [f"{'HOST':<{width}}  SLOTS", *(f"{host.name:<{width}}  {host.slots:>5}" for host in publication.hosts)]
     lines += [f"departing: {d.host} ({d.reason})" for d in publication.departing]

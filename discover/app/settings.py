@@ -107,7 +107,6 @@ class KubernetesSettings:
 
     @property
     def rules(self) -> HostRules:
-        """How the pods become hosts."""
         return HostRules(
             operator=operator_named(self.operator),
             slots=self.slots,

@@ -42,7 +42,6 @@ class Metrics:
         return self._cluster
 
     def for_writes(self) -> WriteMetrics:
-        """Return the metrics of what is written to a cluster."""
         if self._writing is None:
             self._writing = WriteMetrics(self._registry)
         return self._writing
@@ -55,7 +54,6 @@ class Metrics:
         self._departing.set(len(publication.departing))
 
     def delivered(self) -> None:
-        """Note that the last decision was published everywhere."""
         if self._cluster is not None:
             self._cluster.delivered()
 
@@ -72,7 +70,6 @@ class Metrics:
         self._fresh.set(int(fresh))
 
     def render(self) -> bytes:
-        """Return all metrics in the text exposition format."""
         return generate_latest(self._registry)
 
     def _gauge(self, name: str, text: str) -> Gauge:
@@ -125,7 +122,6 @@ class ClusterMetrics:
         )
 
     def listed(self, resource: str) -> None:
-        """Note that a list was requested."""
         if resource in self._asked:
             self._relists.labels(resource).inc()
         else:
@@ -133,7 +129,6 @@ class ClusterMetrics:
             self._relists.labels(resource)
 
     def restarted(self, resource: str, reason: str) -> None:
-        """Note that a watch ended; ``reason`` is the value of an :class:`discover.kube.watch_policy.Ending`."""
         self._restarts.labels(resource, reason).inc()
 
     def follow(self, resource: str, heard: Callable[[], float | None]) -> None:
@@ -146,7 +141,6 @@ class ClusterMetrics:
         self._age.labels(resource).set_function(age)
 
     def nodes_read(self, may: bool) -> None:
-        """Note whether nodes may be read."""
         self._nodes.set(int(may))
 
     def warnings(self, counts: Mapping[tuple[str, str], int]) -> None:
@@ -163,7 +157,6 @@ class ClusterMetrics:
             self._pending[change] = min(at, self._pending.get(change, at))
 
     def delivered(self) -> None:
-        """Observe the latency of the changes noted so far."""
         if self._pending:
             now = self._clock.mono()
             for change, at in self._pending.items():
@@ -190,7 +183,6 @@ class WriteMetrics:
         )
 
     def configmap(self) -> None:
-        """Make the metrics of a ConfigMap."""
         self._writes = Counter(_named("configmap_writes"), "Changes of the ConfigMap", registry=self._registry)
         self._owner = Gauge(
             _named("configmap_owner"), "1 while this daemon is the one to write", registry=self._registry

@@ -68,7 +68,6 @@ class PeriodicThread:
         self._thread.start()
 
     def wake(self) -> None:
-        """Let the next turn come at once."""
         self._wake.set()
 
     def sleep(self, seconds: float) -> bool:

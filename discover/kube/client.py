@@ -78,7 +78,6 @@ class Cluster:
         return self._at(object_path("v1", namespace, "pods"), where, lambda: {"labelSelector": selector()})
 
     def pod(self, namespace: str, name: str) -> ClientCollection:
-        """One pod alone, to be watched."""
         where = f"pod {namespace}/{name} at {self.host}"
         return self._at(object_path("v1", namespace, "pods"), where, lambda: {"fieldSelector": f"metadata.name={name}"})
 
@@ -106,7 +105,6 @@ class Cluster:
         return True
 
     def sender(self) -> ClientSender:
-        """Return a writer for one thread."""
         timeouts = Timeouts(connect=self._timeouts.connect, of_list=min(self._timeouts.of_list, WRITE_TIMEOUT))
         return ClientSender(self._access, timeouts=timeouts, where=self.host)
 
@@ -315,7 +313,7 @@ def _no_connection(error: Exception) -> RequestFailed:
 
 
 class _Sockets:
-    """The sockets of open connections, so that another thread can shut them down."""
+    """Those of open connections, so that another thread can shut them down."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

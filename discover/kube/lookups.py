@@ -62,7 +62,6 @@ class Lookups:
 
     @property
     def exists(self) -> Mapping[str, bool]:
-        """What is known of the missing nodes."""
         return self._exists
 
     def start(self, changed: Callable[[], None]) -> None:
@@ -70,7 +69,6 @@ class Lookups:
         self._thread.start()
 
     def set_missing(self, missing: Iterable[str]) -> None:
-        """Say which nodes are missing now."""
         wanted = frozenset(missing)
         if wanted != self._missing:
             self._missing = wanted

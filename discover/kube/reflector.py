@@ -141,7 +141,6 @@ class Reflector(Generic[V]):
         return self._status
 
     def known(self) -> tuple[dict[Key, V], str]:
-        """Return all known objects and the newest version among them."""
         with self._lock:
             return dict(self._known), self._version
 

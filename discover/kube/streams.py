@@ -45,11 +45,6 @@ class LineSplitter:
                 raise ValueError(f"a line of the answer is longer than {MAX_LINE >> 20} MiB")
         return [line for line in ended if line.strip()]
 
-    @property
-    def torn(self) -> bool:
-        """Whether an incomplete line is left."""
-        return bool(self._pieces)
-
 
 class ListParser:
     """Parses a list: ``{"kind": …, "metadata": {…}, "items": [{…}, …]}``, the keys in any order."""

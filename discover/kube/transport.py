@@ -86,7 +86,6 @@ class RequestFailed(Transient):
         super().__init__(" ".join(why.split())[:500] or failure.name.lower())
 
     def answered(self, code: int) -> bool:
-        """Whether the server answered with ``code``."""
         return self.failure is Failure.ANSWERED and self.code == code
 
     @property

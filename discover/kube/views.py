@@ -161,7 +161,6 @@ def _containers(spec: Mapping[str, Any], status: Mapping[str, Any]) -> Iterator[
         yield Container(
             name=intern(name),
             limits=_quantities(_table(_table(each, "resources"), "limits")),
-            ports=tuple(port for entry in _tables(each, "ports") if _is_whole(port := entry.get("containerPort"))),
             finished=_finished(told.get(name, NOTHING), policy),
             life=_life(told.get(name, NOTHING)),
         )

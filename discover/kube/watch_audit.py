@@ -11,10 +11,9 @@ store.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Final, NamedTuple
 
@@ -48,13 +47,10 @@ WATCH_LAG: Final = 2.0
 BOOKMARK_TIMEOUT: Final = 75.0
 """Seconds within which a watch reaches the store's version, by a bookmark if nothing changes."""
 
-_ITEMS: Final = b'"items"'
 _COMPARED: Final = ("namespace", "name", "uid", "resourceVersion")
 
 
 class PodVersion(NamedTuple):
-    """What is compared of a pod."""
-
     key: Key
     uid: str
     version: str
@@ -117,7 +113,6 @@ class WatchAudit:
         self._store_restored = store_restored
         self._watched = watched
         self._clock = clock
-        self._same_hash = b""
         self._listed_at: float | None = None
         self._store_listed_at: float | None = None
         self._missing: MissingVersion | None = None
@@ -135,7 +130,6 @@ class WatchAudit:
         self.start, self.begin_stop = self._thread.start, self._thread.begin_stop
 
     def stop(self) -> None:
-        """End the thread. May be repeated, and come before :meth:`start`."""
         self._thread.stop()
         if not self._thread.running:
             self._collection.close()
@@ -239,28 +233,17 @@ class WatchAudit:
                 if ending_of(error) is not Ending.AHEAD:
                     raise
         if not from_store:
-            self._beyond_cache, self._same_hash = version, b""  # the version of the list is wanted, too
+            self._beyond_cache = version
         return self._compare(now, version, from_store=True)
 
     def _compare(self, now: float, version: str, *, from_store: bool) -> bool:
         request = Request(ask=RequestKind.UNPAGED) if from_store else Request(ask=RequestKind.RELIST, version=version)
-        listing = _Hashed(self._collection)
-        if self._same_hash:
-            # Mostly nothing has changed: the same bytes come again and need no parsing.
-            with closing(listing.open(request)) as pieces:
-                for _ in pieces:
-                    pass
-            if listing.digest() == self._same_hash:
-                self._store_listed_at = now if from_store else self._store_listed_at
-                return True
-        self._same_hash = b""
-        listed, listed_version = read_list(listing.open, PodVersion.of, request)
+        listed, listed_version = read_list(self._collection.open, PodVersion.of, request)
         self._store_listed_at = now if from_store else self._store_listed_at
         _check_restored(listed_version, version)
         if self._stays(lambda: self._missed(listed, listed_version)):
             self._watched.force_relist(f"the watch missed a change: {self._missed(listed, listed_version)}")
             return False
-        self._same_hash = listing.digest()
         return True
 
     def _missed(self, listed: list[PodVersion], version: str) -> str:
@@ -285,33 +268,6 @@ def _check_restored(store: str, version: str) -> None:
     if older(store, version):
         why = f"the store is at version {store}, and {version} is known"
         raise RequestFailed(Failure.ANSWERED, why, causes=("ResourceVersionTooLarge",))
-
-
-class _Hashed:
-    """Hashes the objects of the lists that it opens, without the head: the version there changes with any pod of the
-    cluster."""
-
-    def __init__(self, collection: Collection) -> None:
-        self._collection = collection
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def open(self, request: Request) -> Generator[bytes, None, None]:
-        self._hash = self._hash if request.more else hashlib.blake2b(digest_size=16)
-        head, begun = b"", False
-        with closing(self._collection.open(request)) as pieces:
-            for piece in pieces:
-                if begun:
-                    self._hash.update(piece)
-                else:
-                    head += piece
-                    if (at := head.find(_ITEMS)) >= 0:
-                        begun = True
-                        self._hash.update(head[at:])
-                yield piece
-
-    def digest(self) -> bytes:
-        """Of the list that was opened last, with all of its pages."""
-        return self._hash.digest()
 
 
 def _version_in(line: object) -> str:

@@ -13,8 +13,6 @@ LONGEST_SOCKET_PATH = 107
 
 @dataclass(frozen=True, slots=True)
 class UnixAddress:
-    """A socket file, for this user's processes on this machine."""
-
     path: Path
 
     def __str__(self) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -54,19 +55,16 @@ class AtomicFile:
 
     def __init__(self, path: Path, *, mode: int, wrote: Callable[[], None]) -> None:
         self.path = Path(os.path.realpath(path))  # unlike Path.resolve, it bears links in a circle
+        self.where = str(self.path)
         self._mode = mode
         self._wrote = wrote
         self._temporary = self.path.with_name(f".{self.path.name}.new")
         self._lock: FileLock | None = None
 
     def own(self) -> None:
-        """Become the only writer. May be repeated. Raises :class:`OwnedByOther`, or ``OSError``."""
-        if self._lock is not None and not self._lock.holds():
-            self.close()
-        if self._lock is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock = FileLock(self.path)
-            self._temporary.unlink(missing_ok=True)
+        """Become the only writer. May be repeated. Raises :class:`OwnedByOther` or :class:`PublishFailed`."""
+        with self._failing():
+            self._own()
 
     def read(self) -> bytes | None:
         """Return the contents, None if that is no readable file."""
@@ -76,23 +74,39 @@ class AtomicFile:
             return None
 
     def write(self, data: bytes) -> None:
-        """Replace the file, unless it has ``data`` and the right mode already. Raises ``OSError``."""
-        self.own()
-        if self.read() == data and stat.S_IMODE(self.path.stat().st_mode) == self._mode:
-            return
-        try:
-            self._write_temporary(data)
-            self._temporary.replace(self.path)
-        except BaseException:
-            self._temporary.unlink(missing_ok=True)
-            raise
-        self._wrote()
-        self._sync_directory()
+        """Replace the file, unless it has ``data`` and the right mode already. Raises as :meth:`own` does."""
+        with self._failing():
+            self._own()
+            if self.read() == data and stat.S_IMODE(self.path.stat().st_mode) == self._mode:
+                return
+            try:
+                self._write_temporary(data)
+                self._temporary.replace(self.path)
+            except BaseException:
+                self._temporary.unlink(missing_ok=True)
+                raise
+            self._wrote()
+            self._sync_directory()
 
     def close(self) -> None:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise PublishFailed(self.where, (error.strerror or str(error)).lower()) from None
+
+    def _own(self) -> None:
+        if self._lock is not None and not self._lock.holds():
+            self.close()
+        if self._lock is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = FileLock(self.path)
+            self._temporary.unlink(missing_ok=True)
 
     def _write_temporary(self, data: bytes) -> None:
         self._temporary.unlink(missing_ok=True)
@@ -120,23 +134,10 @@ class HostsFile:
 
     def __init__(self, path: Path, *, wrote: Callable[[], None] = _nothing, overlap: Overlap | None = None) -> None:
         self._file = AtomicFile(path, mode=0o644, wrote=wrote)
+        self.path, self.where = self._file.path, self._file.where
+        self.own, self.close = self._file.own, self._file.close
         self._overlap = overlap
         self._rendered: tuple[HostSet | None, bytes] = (None, b"")
-
-    @property
-    def where(self) -> str:
-        return str(self._file.path)
-
-    @property
-    def path(self) -> Path:
-        return self._file.path
-
-    def own(self) -> None:
-        """Become the only writer. Raises :class:`OwnedByOther` or :class:`PublishFailed`."""
-        try:
-            self._file.own()
-        except OSError as error:
-            raise PublishFailed(self.where, why(error)) from None
 
     def published_before(self) -> HostSet:
         """Return the hosts of an earlier run, in their order; none if they cannot be read."""
@@ -151,16 +152,10 @@ class HostsFile:
         else:
             self._overlap.publish(publication, before=self.published_before, write=self._write)
 
-    def close(self) -> None:
-        self._file.close()
-
     def _write(self, hosts: HostSet) -> None:
         if self._rendered[0] is not hosts:  # the same hosts come every second
             self._rendered = (hosts, render_hosts_text(hosts).encode("ascii"))
-        try:
-            self._file.write(self._rendered[1])
-        except OSError as error:
-            raise PublishFailed(self.where, why(error)) from None
+        self._file.write(self._rendered[1])
 
 
 class Script:
@@ -168,20 +163,11 @@ class Script:
 
     def __init__(self, path: Path, *, hosts_file: Path, wrote: Callable[[], None] = _nothing) -> None:
         self._file = AtomicFile(path, mode=0o755, wrote=wrote)
+        self.where, self.close = self._file.where, self._file.close
         self._text = script_text(hosts_file)
 
-    @property
-    def where(self) -> str:
-        return str(self._file.path)
-
     def publish(self, publication: Publication) -> None:
-        try:
-            self._file.write(os.fsencode(self._text))
-        except OSError as error:
-            raise PublishFailed(self.where, why(error)) from None
-
-    def close(self) -> None:
-        self._file.close()
+        self._file.write(os.fsencode(self._text))
 
 
 def script_text(hosts_file: Path) -> str:
@@ -190,8 +176,3 @@ def script_text(hosts_file: Path) -> str:
     # Without "command", a file that vanishes at this very moment would end the shell with an error.
     print_it = f"[ -f {quoted} ] && [ -r {quoted} ] && command exec cat 2>/dev/null <{quoted}"
     return f"#!/bin/sh\n# Written by hvd-discover.\n{print_it}\nexit 0\n"
-
-
-def why(error: OSError) -> str:
-    """Return an operating-system error in words, with the file only if it is another one."""
-    return (error.strerror or str(error)).lower()

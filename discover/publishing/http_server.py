@@ -71,7 +71,6 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """Where it listens, with the port that the system chose."""
         if isinstance(self._server, _UnixServer):
             return UnixAddress(Path(str(self._server.server_address)))
         host, port = self._server.server_address[:2]

@@ -71,7 +71,6 @@ class LatestPublication:
                 woken.set()
 
     def _wake(self, publication: Publication) -> None:
-        """Wake the readers to whom it is news."""
         for woken, known in self._waiting.items():
             if known.outdated_by(publication):
                 woken.set()

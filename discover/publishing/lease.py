@@ -52,16 +52,13 @@ class Claim(Enum):
     WAIT = 4
 
 
-def claim(now: float, me: str, held: LeaseRecord | None, *, limits: LeaseLimits) -> tuple[Claim, str]:
-    """Decide about a Lease: ``(claim, reason)``; ``held`` is None without one. Pure."""
+def claim(now: float, me: str, held: LeaseRecord | None, *, limits: LeaseLimits) -> Claim:
+    """Decide about a Lease; ``held`` is None without one. Pure."""
     if held is None or not held.holder:
-        return Claim.TAKE, "nobody holds it"
+        return Claim.TAKE
     if held.holder == me:
-        fresh = now < held.since + limits.renew
-        return (Claim.KEEP, "it is fresh") if fresh else (Claim.RENEW, "it is to be renewed")
-    if now >= held.since + held.lasts:
-        return Claim.TAKE, f"{held.holder} has not renewed it for {now - held.since:.0f} s"
-    return Claim.WAIT, f"{held.holder} holds it"
+        return Claim.KEEP if now < held.since + limits.renew else Claim.RENEW
+    return Claim.TAKE if now >= held.since + held.lasts else Claim.WAIT
 
 
 class Lease:
@@ -89,7 +86,7 @@ class Lease:
         """
         now = self._clock.mono()
         held = self._known if self._ours else self._read(now)
-        what, _ = claim(now, self._me, held, limits=self._limits)
+        what = claim(now, self._me, held, limits=self._limits)
         if what is Claim.WAIT and held is not None:
             raise OwnedByOther(
                 f"{self._of}: hvd-discover {held.holder} already writes it (Lease {self._namespace}/{self._name}); "

@@ -18,7 +18,6 @@ LONGEST_PAUSE = 30.0
 
 
 def pause_after_failures(failures: int) -> float:
-    """Return the seconds to wait after ``failures`` in a row (at least one)."""
     return pause_after(failures, first=FIRST_PAUSE, longest=LONGEST_PAUSE)
 
 

@@ -67,7 +67,6 @@ class Routes:
         return Answer(404, b"there is /hosts /livez /startupz /readyz /metrics\n")
 
     def close(self) -> None:
-        """Answer all long polls."""
         self._closed.set()
         self._board.close()
 

@@ -47,7 +47,6 @@ class FollowsPods(Source, Protocol):
 
 
 def explain(selection: Selection, damping: DampingResult) -> tuple[Row, ...]:
-    """Explain the verdict on each pod, in order of their names."""
     published = damping.state.published
     return tuple(
         _row(verdict, note=damping.notes.get(verdict.pod.key, ""), published=verdict.pod.uid in published)
@@ -104,7 +103,6 @@ def _place(reason: str) -> str:
 
 
 def as_table(rows: Iterable[Row], *, wall: float) -> str:
-    """Render rows for people, without the namespace if all share it. ``wall``: now, in Unix seconds."""
     rows = list(rows)
     spaces = {row.pod.partition("/")[0] for row in rows}
     lines = [("POD", "HOST", "SLOTS", "NODE", "VERDICT", "REASON")]

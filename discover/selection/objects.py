@@ -55,7 +55,6 @@ class Container:
 
     name: str
     limits: Mapping[str, str] = field(default_factory=lambda: NOTHING)
-    ports: tuple[int, ...] = ()
     finished: int | None = None
     """Its exit code, if it has ended and is not restarted."""
     life: str = ""
@@ -91,7 +90,6 @@ class PodView:
 
     @property
     def id(self) -> Key:
-        """What a snapshot knows it by."""
         return self.key
 
     def condition(self, kind: str) -> Condition | None:
@@ -100,8 +98,6 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """One node."""
-
     key: Key
     uid: str
     version: str
@@ -113,7 +109,6 @@ class NodeView:
 
     @property
     def id(self) -> str:
-        """What a snapshot knows it by."""
         return self.key.name
 
 
@@ -127,8 +122,6 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """An object was added or changed."""
-
     object: PodView | NodeView
 
 
@@ -157,7 +150,6 @@ class ClusterSnapshot:
 
     @property
     def complete(self) -> bool:
-        """Whether pods and nodes (or that nodes are hidden) are known: nothing is published before."""
         return self.pods is not None and (self.nodes is not None or self.nodes_hidden)
 
     def apply(self, events: Iterable[ClusterEvent]) -> ClusterSnapshot:

@@ -137,15 +137,6 @@ class HostRules:
                 raise UsageError(f"--gpu-resource {pattern!r} is no resource; write one such as nvidia.com/mig-*")
 
 
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """The number of slots and who says so. ``note``: what people should know about it, or ""."""
-
-    count: int
-    origin: str
-    note: str = ""
-
-
 PLACEHOLDERS: Final = ("name", "namespace", "hostname", "subdomain", "ip", "node")
 """What may stand in braces in a template of host names."""
 
@@ -218,25 +209,26 @@ def host_name(pod: PodView, rules: HostRules) -> str:
     return name
 
 
-def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> Slots:
-    """Return how many processes a pod runs: by its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, or 1.
+def slots_of(pod: PodView, rules: HostRules, job: JobView | None = None) -> tuple[int, str]:
+    """Return how many processes a pod runs, and what people should know about that, or "".
 
-    Raises ``ValueError``, in one line with the remedy, if that is no number of at least 1.
+    The first counts of its annotation, ``--slots``, ``slotsPerWorker``, its GPUs, and 1. Raises ``ValueError``, in one
+    line with the remedy, if that is no number of at least 1.
     """
     said = pod.annotations.get(SLOTS_ANNOTATION)
     if said is not None:
-        return Slots(_checked(said.strip(), f"annotation {SLOTS_ANNOTATION}"), "its annotation")
+        return _checked(said.strip(), f"annotation {SLOTS_ANNOTATION}"), ""
     if rules.slots is not None:
-        return Slots(rules.slots, "--slots")
+        return rules.slots, ""
     name, gpus = _gpus(_main(pod, rules), rules)
     per_worker = None if job is None else job.slots_per_worker
     if per_worker is not None:
         count = _checked(str(per_worker), "slotsPerWorker")
         if count == rules.operator.default_slots and gpus > count:
             note = f"slotsPerWorker is {count}, which is what it is if nobody sets it; its {name} count"
-            return Slots(_checked(str(gpus), name), name, note)
-        return Slots(count, "slotsPerWorker")
-    return Slots(_checked(str(gpus), name), name) if gpus else Slots(1, "nothing else said")
+            return _checked(str(gpus), name), note
+        return count, ""
+    return (_checked(str(gpus), name) if gpus else 1), ""
 
 
 def life_of(pod: PodView, rules: HostRules) -> str:

@@ -172,7 +172,6 @@ class _PodsByNode:
         return self._on.get(node, ())
 
     def move(self, key: Key, before: PodView | None, after: PodView | None) -> set[str]:
-        """Take in where a pod is; return the nodes concerned."""
         was, now = _node_of(before), _node_of(after)
         if was == now:
             return set()

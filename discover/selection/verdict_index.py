@@ -76,7 +76,6 @@ class VerdictIndex:
         )
 
     def _put(self, key: Key, verdict: Verdict | None) -> Verdict | None:
-        """Put a verdict in its place; return the one before."""
         at = bisect_left(self._order, key)
         before = self._verdicts[at] if at < len(self._order) and self._order[at] == key else None
         if verdict is None and before is not None:

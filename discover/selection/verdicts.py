@@ -141,8 +141,8 @@ def _readiness(pod: PodView) -> tuple[Grade, str]:
 def _host(pod: PodView, rules: HostRules, job: JobView | None) -> tuple[Host | None, str, str]:
     """``(host, a note on its slots, why there is none)``."""
     try:
-        slots = slots_of(pod, rules, job)
-        return Host(host_name(pod, rules), slots.count, pod.uid, pod.node, life_of(pod, rules)), slots.note, ""
+        slots, note = slots_of(pod, rules, job)
+        return Host(host_name(pod, rules), slots, pod.uid, pod.node, life_of(pod, rules)), note, ""
     except ValueError as problem:
         return None, "", str(problem)
 

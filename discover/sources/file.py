@@ -100,7 +100,6 @@ class _Reading:
             return not self._is_late
 
     def outcome(self) -> Observation | Unsettled:
-        """Return the result, or raise its exception."""
         if isinstance(self._seen, Exception):
             raise self._seen
         return self._seen

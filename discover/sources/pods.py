@@ -120,7 +120,6 @@ class KubernetesSource:
         self._earlier = frozenset(earlier.names)
 
     def explain(self) -> Sequence[Row]:
-        """Explain the verdict on each pod in the last :meth:`read`."""
         latest = self._evaluation
         return () if latest is None else explain(latest.selection, latest.damping)
 

@@ -9,8 +9,6 @@ from hvd_elastic_ext.core.hosts import HostSet
 
 
 class StaticSource:
-    """Always returns the same hosts."""
-
     def __init__(self, hosts: HostSet) -> None:
         self._sight = Observation(hosts)
 

@@ -99,11 +99,6 @@ def test_a_change_that_crosses_another_is_refused_and_made_good(writing: Writing
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_one_that_is_not_there_is_made_where_that_is_allowed(admin: Writing) -> None:
-    admin.configmap().publish(publication(1, "a"))
-    assert admin.hosts() == ["a:1"]
-
-
 def test_one_that_is_not_there_and_may_not_be_made_comes_with_the_remedy(writing: Writing) -> None:
     writing.kube.remove("configmaps", NAME)
     configmap = writing.configmap()
@@ -206,13 +201,6 @@ def test_a_kept_host_of_an_earlier_run_stays_too_and_goes_with_its_pod(writing: 
 # Several daemons
 
 
-def test_a_second_daemon_does_not_write_and_says_who_does(writing: Writing) -> None:
-    writing.configmap("one").publish(publication(1, "a"))
-    with pytest.raises(OwnedByOther, match="hvd-discover one already writes it"):
-        writing.configmap("two").publish(publication(1, "b"))
-    assert writing.hosts() == ["a:1"]
-
-
 def test_the_holder_renews_it_and_needs_no_more_than_that(writing: Writing) -> None:
     one, two, wanted = writing.configmap("one"), writing.configmap("two"), publication(1, "a")
     for _ in range(20):
@@ -247,21 +235,6 @@ def test_one_that_ends_is_followed_at_once(writing: Writing) -> None:
     assert writing.hosts() == ["a:1", "b:1"]
 
 
-def test_a_daemon_that_was_stopped_and_continues_overwrites_nothing(writing: Writing) -> None:
-    one, two = writing.configmap("one"), writing.configmap("two")
-    one.publish(publication(1, "a"))
-    writing.clock.advance(15.0)
-    with pytest.raises(OwnedByOther):
-        two.publish(publication(1, "ab"))
-    writing.clock.advance(30.0)
-    two.publish(publication(1, "ab"))
-    with pytest.raises(PublishFailed, match="another daemon has just claimed"):
-        one.publish(publication(2, "a"))
-    with pytest.raises(OwnedByOther):
-        one.publish(publication(2, "a"))
-    assert writing.hosts() == ["a:1", "b:1"]
-
-
 def test_a_daemon_that_gets_the_lease_back_begins_with_what_is_published_then(writing: Writing) -> None:
     one, two = writing.configmap("one"), writing.configmap("two")
     one.publish(publication(1, "a"))
@@ -277,16 +250,6 @@ def test_a_daemon_that_gets_the_lease_back_begins_with_what_is_published_then(wr
     two.close()
     one.publish(publication(2, "c"))
     assert writing.hosts() == ["b:1", "c:1"]  # and the survivor is that of the other
-
-
-def test_a_daemon_stopped_during_a_write_overwrites_nothing(writing: Writing) -> None:
-    """It holds the lease when it begins, and not any more when its change arrives."""
-    one = writing.configmap("one")
-    one.publish(publication(1, "a"))
-    writing.kube.change("configmaps", NAME, {"data": {"hosts": "b:1\n"}})  # its successor's
-    with pytest.raises(PublishFailed, match="somebody else"):
-        one.publish(publication(2, "ac"))
-    assert writing.hosts() == ["b:1"]
 
 
 def test_of_two_daemons_that_want_the_lease_one_gets_it(kube: KubeServer, tmp_path: Path) -> None:
@@ -346,31 +309,6 @@ def test_publish_returns_at_once_however_slow_the_server(kube: KubeServer, tmp_p
     writing.close()
 
 
-def test_the_newest_publication_is_the_one_that_comes_out(kube: KubeServer, tmp_path: Path) -> None:
-    writing = Writing(kube, tmp_path)
-    outside = Outside(writing)
-    outside.delegate.start()
-    for number in range(1, 6):
-        outside.delegate.publish(publication(number, "abcdef"[:number]))
-
-    def newest() -> bool:
-        writing.clock.advance(0.5)
-        return writing.hosts() == [f"{each}:1" for each in "abcde"]
-
-    wait_until(newest, what="the newest", timeout=60)
-    outside.delegate.close()
-    writing.close()
-
-
-def test_whoever_ends_lets_the_next_one_have_it(admin: Writing) -> None:
-    outside = Outside(admin)
-    outside.delegate.publish(publication(1, "a"))
-    outside.delegate.turn()
-    assert admin.kube.get("leases", NAME)["spec"]["holderIdentity"] == "one"
-    outside.configmap.close()
-    assert "holderIdentity" not in admin.kube.get("leases", NAME)["spec"]
-
-
 def test_of_fast_changes_the_first_is_written_at_once_and_then_the_newest_after_the_interval(writing: Writing) -> None:
     outside = Outside(writing)
     outside.delegate.publish(publication(1, "a"))
@@ -411,14 +349,6 @@ def test_what_stood_there_is_found_out_however_long_the_server_is_away(writing: 
     assert stood.names == ("b", "a")
     outside.delegate.turn()
     assert len(told) == 1
-
-
-def test_where_none_stood_there_that_is_known_at_once(admin: Writing) -> None:
-    outside = Outside(admin)
-    outside.delegate.recall(lambda: None)
-    outside.delegate.turn()
-    assert outside.delegate.earlier is not None
-    assert outside.delegate.earlier.names == ()
 
 
 def test_nothing_is_published_before_the_earlier_hosts_are_known(admin: Writing) -> None:

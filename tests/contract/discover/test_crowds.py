@@ -32,16 +32,6 @@ def test_a_watch_of_many_pods_that_misses_changes_is_found_by_a_second_watch(cro
     assert "deaf" in pods.counted.restarts
 
 
-def test_a_watch_of_many_pods_that_sends_events_is_not_checked(crowd, tmp_path):
-    with followed(crowd, tmp_path, clock=HurriedClock(FAST)) as pods:
-        eventually(lambda: crowd.watches("pods"), "the watch")
-        with rechecked(pods, tmp_path):
-            eventually(lambda: crowd.counts.of("watch", "pods") >= 4, "some looks")
-            crowd.put("pods", bodies.pod("late"))
-            eventually(lambda: "late" in pods.names, "the pod")
-        assert pods.asked == ["PAGED", "WATCH"]
-
-
 def test_a_watch_cache_of_many_pods_that_stands_still_is_found_out_by_the_store(crowd, tmp_path):
     """The short watch beside the first one is as deaf as that one."""
     with followed(crowd, tmp_path, clock=HurriedClock(25.0)) as pods:
@@ -53,15 +43,3 @@ def test_a_watch_cache_of_many_pods_that_stands_still_is_found_out_by_the_store(
         crowd.put("pods", bodies.pod("later"))
         eventually(lambda: "later" in pods.names, "what comes afterwards")
     assert "deaf" in pods.counted.restarts
-
-
-def test_a_restored_store_of_many_pods_is_found(crowd, tmp_path):
-    backup = crowd.store.backup()
-    for number in range(20):
-        crowd.put("pods", bodies.pod(f"later-{number}"))
-    with followed(crowd, tmp_path, clock=HurriedClock(25.0)) as pods:
-        eventually(lambda: len(pods.names) == MANY + 20, "all pods")
-        pods.watches()
-        crowd.restore(backup)
-        with rechecked(pods, tmp_path):
-            eventually(lambda: len(pods.names) == MANY, "the pods that are left")

@@ -15,7 +15,6 @@ from discover.publishing.addresses import UnixAddress
 from discover.publishing.files import HostsFile, Publisher, Script
 from discover.publishing.http_server import Server
 from discover.publishing.latest import LatestPublication
-from discover.publishing.overlap import Overlap
 from discover.publishing.routes import Routes
 from hvd_elastic_ext.core.clock import SystemClock
 from hvd_elastic_ext.core.hosts import HostSet
@@ -42,14 +41,6 @@ class OnFile:
 
     def close(self) -> None:
         self.publisher.close()
-
-
-class WithLastSurvivor(OnFile):
-    """The hosts file for stock Horovod, while no pod of a host that is published no more is there."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.publisher = HostsFile(self.path, overlap=Overlap(alive=lambda host: False, clock=SystemClock()))
 
 
 class ByScript(OnFile):
@@ -145,7 +136,7 @@ class OverHttp:
         self.server.close()
 
 
-@pytest.fixture(params=[OnFile, WithLastSurvivor, ByScript, InAConfigMap, OverHttp])
+@pytest.fixture(params=[OnFile, ByScript, InAConfigMap, OverHttp])
 def way(request, tmp_path):
     made = request.param(tmp_path)
     yield made
@@ -179,12 +170,6 @@ def test_publishing_the_same_again_changes_nothing(way):
     assert way.seen() == {"a": 1}
 
 
-def test_a_thousand_hosts_are_seen_whole(way):
-    slots = {f"host-{n}.example": n % 8 + 1 for n in range(1000)}
-    way.publisher.publish(publication(1, **slots))
-    assert way.seen() == slots
-
-
 def test_readers_see_one_publication_or_another_and_never_half_of_one(way):
     lists = [{f"{letter}{n}": 1 for n in range(50)} for letter in "ab"]
     way.publisher.publish(publication(1, **lists[0]))
@@ -200,7 +185,7 @@ def test_readers_see_one_publication_or_another_and_never_half_of_one(way):
     readers = [threading.Thread(target=read) for _ in range(2)]
     for reader in readers:
         reader.start()
-    for sequence in range(2, 60):
+    for sequence in range(2, 20):
         way.publisher.publish(publication(sequence, **lists[sequence % 2]))
     done.set()
     for reader in readers:
@@ -214,7 +199,3 @@ def test_closing_twice_is_harmless_and_takes_nothing_back_from_readers_of_files(
     way.publisher.close()
     if not isinstance(way, OverHttp):
         assert way.seen() == {"a": 1}
-
-
-def test_it_says_where_it_publishes(way):
-    assert way.publisher.where

@@ -13,7 +13,7 @@ import pytest
 
 from discover.actions.cluster_view import ClusterView
 from discover.actions.event_policy import EventLimits, PodNote
-from discover.actions.events import MAX_QUEUED, Context, EventObject, EventWriter
+from discover.actions.events import MAX_QUEUED, EventObject, EventWriter
 from discover.actions.reaper import Reaper
 from discover.actions.request_retry import FORBIDDEN_PAUSE
 from discover.app.kube_assembly import writers
@@ -81,7 +81,9 @@ class EventRig:
         self.sender = sender or writing.sender()
         self.writer = EventWriter(
             self.sender,
-            Context(lambda: self.scene, lambda: self.about, "machine"),
+            lambda: self.scene,
+            lambda: self.about,
+            instance="machine",
             metrics=self.counts,
             clock=writing.clock,
             draw=lambda: 0.0,
@@ -161,22 +163,6 @@ def test_events_wait_two_seconds_for_a_server_that_has_just_started_without_a_wa
     assert caplog.messages == []
 
 
-def test_a_right_that_was_taken_away_is_told_of_after_a_second_refusal(
-    writing: Writing, caplog: pytest.LogCaptureFixture
-) -> None:
-    rig = EventRig(writing)
-    rig.show("abcdefg")
-    for each in writing.kube.all("rolebindings"):
-        writing.kube.remove("rolebindings", each["metadata"]["name"])
-    writing.clock.advance(LIMITS.pause)
-    rig.show("abcde")
-    for _ in range(30):
-        writing.clock.advance(1.0)
-        rig.writer.turn()
-    assert writing.kube.counts.answers(403) == 2
-    assert sum("docker/manifests/rbac.yaml gives the right" in each for each in caplog.messages) == 1
-
-
 def test_a_quota_delays_events_and_nobody_is_told_to_give_a_right(
     writing: Writing, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -194,6 +180,7 @@ def test_a_quota_delays_events_and_nobody_is_told_to_give_a_right(
 def test_what_events_are_about_may_come_to_be_known(writing: Writing) -> None:
     rig = EventRig(writing, about=None)
     rig.show("abcdefg")
+    assert writing.kube.counts.of("create", "events") == 0
     rig.about = JOB
     writing.clock.advance(60.0)
     rig.writer.turn()
@@ -264,12 +251,6 @@ def test_what_waits_for_too_long_is_given_up(writing: Writing) -> None:
     writing.clock.advance(60.0)
     rig.writer.turn()
     assert len(rig.events()) <= MAX_QUEUED + 1
-
-
-def test_without_anything_to_attach_them_to_there_are_no_events(writing: Writing) -> None:
-    rig = EventRig(writing, about=None)
-    rig.show("abcdefg")
-    assert writing.kube.counts.of("create", "events") == 0
 
 
 def test_a_server_that_never_answers_holds_up_nothing_but_events(writing: Writing) -> None:
@@ -408,18 +389,6 @@ def test_a_pod_that_took_the_name_meanwhile_is_not_deleted(writing: Writing) -> 
     assert writing.kube.counts.of("delete", "pods") == 1
 
 
-def test_a_pod_of_a_node_that_shuts_down_has_its_grace(writing: Writing) -> None:
-    reaping = Reaping(writing)
-    reaping.worker("w-0")
-    said = {**bodies.condition("Ready", False), "message": "node is shutting down"}
-    writing.kube.change("nodes", "node-0", {"status": {"conditions": [said]}})
-    reaping.look()
-    reaping.turn()
-    reaping.turn(after=2.0)
-    assert writing.kube.get("pods", "w-0")["metadata"]["deletionGracePeriodSeconds"] == 30
-    assert reaping.counts.reaps == ["shutdown"]
-
-
 def test_one_that_somebody_else_deleted_is_fine(writing: Writing) -> None:
     reaping = Reaping(writing)
     reaping.worker("w-0")
@@ -451,28 +420,6 @@ def test_without_the_right_it_says_so_once_and_goes_on_when_it_is_given(
     reaping.turn(after=FORBIDDEN_PAUSE)
     assert reaping.names() == []
     writing.close()
-
-
-def test_a_server_that_has_just_started_and_knows_no_roles_is_asked_again_soon(
-    writing: Writing, caplog: pytest.LogCaptureFixture
-) -> None:
-    reaping, kube = Reaping(writing), writing.kube
-    for name in ("w-0", "w-1"):
-        reaping.worker(name)
-        acts.fail(kube, name)
-        reaping.look()
-        reaping.turn()
-        if name == "w-0":
-            reaping.turn(after=5.0)
-    assert reaping.names() == ["w-1"]
-    kube.clock.stop()
-    kube.restart(cold=1.0)
-    reaping.turn(after=5.0)
-    assert (reaping.names(), kube.counts.answers(403)) == (["w-1"], 1)
-    kube.clock.advance(1.0)
-    reaping.turn(after=2.0)
-    assert reaping.names() == []
-    assert "gives the right" not in caplog.text
 
 
 def test_a_server_that_fails_is_asked_again_with_pauses(writing: Writing) -> None:
@@ -569,7 +516,7 @@ def test_no_pod_is_deleted_by_labels_alone_while_the_job_may_become_readable(
     source: Any = SimpleNamespace(evaluation=picture, nodes=None, job=None, job_settled=settled)
     settings = KubernetesSettings(job="digits", kubeconfig=writing.kube.kubeconfig(tmp_path / "of-daemon"), reap=True)
     counts: Any = Counts()
-    made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
+    made = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
     (reaper,) = (each for each in made if isinstance(each, Reaper))
     reaper.turn()
     writing.clock.advance(60.0)
@@ -633,7 +580,7 @@ def test_the_daemon_asks_for_the_very_job_that_it_follows(writing: Writing, tmp_
     kubeconfig = writing.kube.kubeconfig(tmp_path / "of-daemon")
     settings = KubernetesSettings(job="digits", kubeconfig=kubeconfig, reap=True, events=False)
     counts: Any = Counts()
-    (reaper,) = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock, environ={})
+    (reaper,) = writers(settings, source, stands_by=lambda: False, metrics=counts, clock=writing.clock)
     reaper.turn()
     writing.clock.advance(5.0)
     reaper.turn()
@@ -656,7 +603,7 @@ def test_if_the_job_cannot_be_read_the_last_state_holds_unless_it_is_deleted(
     assert reaping.names() == (["w-0"] if stays else [])
 
 
-def test_for_pods_of_a_node_that_shuts_down_nobody_is_asked(writing: Writing) -> None:
+def test_a_pod_of_a_node_that_shuts_down_has_its_grace_and_the_job_is_not_read_for_it(writing: Writing) -> None:
     reaping = Reaping(writing)
     reaping.known()
     reaping.worker("w-0")
@@ -666,6 +613,7 @@ def test_for_pods_of_a_node_that_shuts_down_nobody_is_asked(writing: Writing) ->
     reaping.look()
     reaping.turn()
     reaping.turn(after=2.0)
+    assert writing.kube.get("pods", "w-0")["metadata"]["deletionGracePeriodSeconds"] == 30
     assert reaping.counts.reaps == ["shutdown"]
     assert writing.kube.counts.of("get", "mpijobs") == asked
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 
-from tests.contract.kube.client import MERGE
 from tests.contract.kube.conftest import Space, pod
 
 
@@ -61,17 +60,6 @@ def test_a_pod_that_nobody_runs_goes_at_once(space: Space) -> None:
     assert space.api.done("GET", space.pods).names == []
 
 
-def test_a_finalizer_holds_what_is_deleted_until_it_is_taken_away(space: Space) -> None:
-    path = space.path("configmaps", "a")
-    space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a", "finalizers": ["example.org/hold"]}})
-    space.api.done("DELETE", path)
-    held = space.api.done("GET", path).body["metadata"]
-    space.api.done("PATCH", path, {"metadata": {"finalizers": None}}, media=MERGE)
-
-    assert held["deletionTimestamp"]
-    assert space.api.ask("GET", path).code == 404
-
-
 def test_a_deletion_of_another_uid_is_a_conflict(space: Space) -> None:
     space.pod("a")
     options = {"preconditions": {"uid": "00000000-0000-0000-0000-000000000000"}}
@@ -80,23 +68,6 @@ def test_a_deletion_of_another_uid_is_a_conflict(space: Space) -> None:
     assert (reply.code, reply.body["reason"]) == (409, "Conflict")
     assert "The object might have been deleted and then recreated" in reply.body["message"]
     assert space.api.done("GET", space.pods).names == ["a"]
-
-
-def test_the_deletion_of_most_things_is_answered_by_a_status(space: Space) -> None:
-    created = space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}}).body
-    body = space.api.done("DELETE", space.path("configmaps", "a")).body
-
-    assert (body["kind"], body["status"]) == ("Status", "Success")
-    assert body["details"] == {"name": "a", "kind": "configmaps", "uid": created["metadata"]["uid"]}
-
-
-def test_everything_that_a_selector_selects_is_deleted_together(space: Space) -> None:
-    for name in ("a", "b"):
-        space.api.done("POST", space.pods, pod(name, role="worker"))
-    space.api.done("POST", space.pods, pod("c"))
-    space.api.done("DELETE", space.pods, labelSelector="role=worker")
-
-    assert space.api.done("GET", space.pods).names == ["c"]
 
 
 def _eviction(name: str) -> dict[str, object]:
@@ -115,28 +86,3 @@ def test_an_eviction_says_why_and_deletes_with_grace(space: Space) -> None:
     assert body["metadata"]["deletionGracePeriodSeconds"] == 20
     assert conditions["DisruptionTarget"]["status"] == "True"
     assert conditions["DisruptionTarget"]["reason"] == "EvictionByEvictionAPI"
-
-
-def test_a_disruption_budget_that_is_used_up_refuses_evictions(space: Space) -> None:
-    space.pod("a", app="x")
-    space.status("a", phase="Running", conditions=[{"type": "Ready", "status": "True"}])
-    group = "policy/v1"
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "x"}}}
-    made = space.api.done(
-        "POST", space.path("poddisruptionbudgets", group=group), {"metadata": {"name": "b"}, "spec": spec}
-    )
-    status = {
-        "disruptionsAllowed": 0,
-        "currentHealthy": 1,
-        "desiredHealthy": 1,
-        "expectedPods": 1,
-        "observedGeneration": made.body["metadata"]["generation"],
-    }
-    path = space.path("poddisruptionbudgets", "b", "status", group=group)
-    space.api.done("PATCH", path, {"status": status}, media=MERGE)
-    reply = space.api.ask("POST", space.path("pods", "a", "eviction"), _eviction("a"))
-
-    assert (reply.code, reply.body["reason"]) == (429, "TooManyRequests")
-    assert reply.body["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
-    assert reply.body["details"]["causes"][0]["reason"] == "DisruptionBudget"
-    assert "deletionTimestamp" not in space.api.done("GET", space.path("pods", "a")).body["metadata"]

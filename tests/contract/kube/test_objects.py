@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.kube.client import JSON_PATCH, MERGE, STRATEGIC, Api
+from tests.contract.kube.client import MERGE, STRATEGIC
 from tests.contract.kube.conftest import Space, pod
 
 
@@ -18,12 +18,6 @@ def test_a_created_object_has_a_uid_a_version_and_the_time(space: Space) -> None
     assert metadata["resourceVersion"].isdigit()
     assert not metadata["resourceVersion"].startswith("0")
     assert metadata["creationTimestamp"].endswith("Z")
-
-
-def test_a_created_pod_is_pending_whatever_its_creator_says(space: Space) -> None:
-    reply = space.api.done("POST", space.pods, pod("a") | {"status": {"phase": "Running"}})
-
-    assert reply.body["status"]["phase"] == "Pending"
 
 
 def test_versions_grow_with_every_write_and_are_decimal(space: Space) -> None:
@@ -59,47 +53,6 @@ def test_what_is_not_there_is_not_found(space: Space) -> None:
     assert reply.body["message"] == 'pods "a" not found'
     assert reply.body["details"] == {"name": "a", "kind": "pods"}
     assert reply.body["metadata"] == {}
-
-
-def test_messages_name_the_group_of_what_is_not_there(space: Space) -> None:
-    reply = space.api.ask("GET", space.path("statefulsets", "a", group="apps/v1"))
-
-    assert reply.body["message"] == 'statefulsets.apps "a" not found'
-    assert reply.body["details"] == {"name": "a", "group": "apps", "kind": "statefulsets"}
-
-
-def test_nothing_is_created_in_a_namespace_that_is_not_there(api: Api) -> None:
-    reply = api.ask("POST", "/api/v1/namespaces/hvdt-none/configmaps", {"metadata": {"name": "a"}})
-
-    assert (reply.code, reply.body["message"]) == (404, 'namespaces "hvdt-none" not found')
-
-
-@pytest.mark.parametrize("name", ["A", "a_b", "-a", "a" * 254])
-def test_a_bad_name_is_refused(space: Space, name: str) -> None:
-    reply = space.api.ask("POST", space.path("configmaps"), {"metadata": {"name": name}})
-
-    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
-    assert reply.body["details"]["causes"][0]["field"] == "metadata.name"
-
-
-def test_a_body_that_is_no_json_is_refused(space: Space) -> None:
-    reply = space.api.ask("POST", space.path("configmaps"), b"{nonsense")
-
-    assert (reply.code, reply.body["reason"]) == (400, "BadRequest")
-
-
-def test_names_can_be_generated(space: Space) -> None:
-    body = {
-        "metadata": {"generateName": "note-"},
-        "involvedObject": {"kind": "Pod", "namespace": space.name, "name": "a"},
-        "reason": "Shrunk",
-        "type": "Normal",
-    }
-    first, second = (space.api.done("POST", space.path("events"), body).body["metadata"]["name"] for _ in range(2))
-
-    assert first.startswith("note-")
-    assert second.startswith("note-")
-    assert first != second
 
 
 def test_an_update_of_an_outdated_version_is_a_conflict(space: Space) -> None:
@@ -143,14 +96,6 @@ def test_a_strategic_patch_merges_conditions_by_type(space: Space) -> None:
     assert found == {"Ready": ("False", "Gone"), "Other": ("True", None)}
 
 
-def test_a_strategic_patch_can_delete_from_a_list(space: Space) -> None:
-    space.pod("a")
-    space.status("a", conditions=[{"type": "Ready", "status": "True"}, {"type": "Other", "status": "True"}])
-    body = space.status("a", conditions=[{"$patch": "delete", "type": "Other"}]).body
-
-    assert [each["type"] for each in body["status"]["conditions"]] == ["Ready"]
-
-
 def test_a_strategic_patch_replaces_taints(space: Space) -> None:
     path = f"/api/v1/nodes/{space.node()}"
     taints = [{"key": "example.org/a", "effect": "NoSchedule"}, {"key": "example.org/b", "effect": "NoSchedule"}]
@@ -160,24 +105,6 @@ def test_a_strategic_patch_replaces_taints(space: Space) -> None:
     keys = {each["key"] for each in body["spec"]["taints"]}
     assert "example.org/b" in keys
     assert "example.org/a" not in keys
-
-
-def test_a_json_patch_is_done_whole_or_not_at_all(space: Space) -> None:
-    space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}, "data": {"x": "1", "y": "1"}})
-    path = space.path("configmaps", "a")
-    good = [{"op": "replace", "path": "/data/x", "value": "2"}, {"op": "remove", "path": "/data/y"}]
-    bad = [{"op": "replace", "path": "/data/x", "value": "3"}, {"op": "test", "path": "/data/x", "value": "9"}]
-
-    assert space.api.done("PATCH", path, good, media=JSON_PATCH).body["data"] == {"x": "2"}
-    assert space.api.ask("PATCH", path, bad, media=JSON_PATCH).code == 422
-    assert space.api.done("GET", path).body["data"] == {"x": "2"}
-
-
-def test_a_patch_of_an_unknown_kind_is_refused(space: Space) -> None:
-    space.pod("a")
-    reply = space.api.ask("PATCH", space.path("pods", "a"), {}, media="application/json")
-
-    assert (reply.code, reply.body["reason"]) == (415, "UnsupportedMediaType")
 
 
 OTHER = "00000000-0000-0000-0000-000000000000"
@@ -192,16 +119,6 @@ def test_a_patch_that_names_another_uid_is_invalid(space: Space) -> None:
     assert reply.body["message"] == f'Pod "a" is invalid: metadata.uid: Invalid value: "{OTHER}": field is immutable'
 
 
-def test_an_update_that_names_another_uid_is_a_conflict(space: Space) -> None:
-    path = space.path("configmaps", "a")
-    body = space.api.done("POST", space.path("configmaps"), {"metadata": {"name": "a"}}).body
-    body["metadata"] |= {"uid": OTHER, "resourceVersion": None}
-    reply = space.api.ask("PUT", path, body)
-
-    assert (reply.code, reply.body["reason"]) == (409, "Conflict")
-    assert f"Precondition failed: UID in precondition: {OTHER}, UID in object meta: " in reply.body["message"]
-
-
 def test_the_status_is_changed_through_its_subresource_only(space: Space) -> None:
     space.pod("a")
     space.api.done("PATCH", space.path("pods", "a"), {"status": {"phase": "Running"}}, media=MERGE)
@@ -209,38 +126,6 @@ def test_the_status_is_changed_through_its_subresource_only(space: Space) -> Non
 
     space.status("a", phase="Running")
     assert space.api.done("GET", space.path("pods", "a")).body["status"]["phase"] == "Running"
-
-
-def test_the_subresource_changes_nothing_but_the_status(space: Space) -> None:
-    space.pod("a")
-    patch = {"spec": {"priority": 7, "hostname": "other"}, "status": {"message": "m"}}
-    body = space.api.done("PATCH", space.path("pods", "a", "status"), patch, media=MERGE).body
-
-    assert body["status"]["message"] == "m"
-    assert "hostname" not in body["spec"]
-
-
-def test_the_node_of_a_pod_cannot_be_changed(space: Space) -> None:
-    space.pod("a")
-    reply = space.api.ask("PATCH", space.path("pods", "a"), {"spec": {"nodeName": "other"}}, media=MERGE)
-
-    assert (reply.code, reply.body["reason"]) == (422, "Invalid")
-    assert reply.body["details"]["causes"][0]["field"] == "spec"
-
-
-def test_a_pod_is_bound_to_a_node_once(space: Space) -> None:
-    space.api.done("POST", space.pods, pod("a"))
-    binding = {
-        "kind": "Binding",
-        "apiVersion": "v1",
-        "metadata": {"name": "a"},
-        "target": {"kind": "Node", "name": space.node()},
-    }
-    path = space.path("pods", "a", "binding")
-
-    assert space.api.done("POST", path, binding).code == 201
-    assert space.api.done("GET", space.path("pods", "a")).body["spec"]["nodeName"] == space.node()
-    assert space.api.ask("POST", path, binding).code == 409
 
 
 def test_the_scale_of_a_statefulset_is_its_replicas(space: Space) -> None:
@@ -276,13 +161,6 @@ def test_an_mpi_job_has_a_status_and_no_scale(space: Space) -> None:
     assert patched["metadata"]["generation"] == 2
     assert scale.code == 404
     assert strategic.code == 415
-
-
-def test_paths_that_are_not_there_and_methods_that_do_not_fit_are_refused(api: Api) -> None:
-    assert api.ask("GET", "/api/v1/nonsenses").code == 404
-    assert api.ask("PUT", "/api/v1/pods").code == 405
-    assert api.ask("GET", "/version").code == 200
-    assert api.ask("GET", "/livez").raw == b"ok"
 
 
 def test_maps_that_are_empty_are_not_kept_and_other_empty_things_are(space: Space) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.kube.client import Api
-from tests.contract.kube.conftest import Space, pod
-from tests.support.kube.server import KubeServer
+from tests.contract.kube.conftest import Space
 
 
 def test_a_watch_goes_on_where_the_list_ended(space: Space) -> None:
@@ -27,25 +25,6 @@ def test_a_watch_goes_on_where_the_list_ended(space: Space) -> None:
     versions = [int(body["metadata"]["resourceVersion"]) for _, body in seen]
     assert versions == sorted(set(versions))
     assert all((body["kind"], body["apiVersion"]) == ("Pod", "v1") for _, body in seen)
-
-
-def test_a_watch_is_one_json_object_a_line_in_chunks(space: Space) -> None:
-    watch = space.watch(resourceVersion=space.version())
-    space.pod("a")
-
-    assert watch.code == 200
-    assert watch.headers["transfer-encoding"] == "chunked"
-    assert watch.headers["content-type"].startswith("application/json")
-    assert watch.raw().endswith(b"}\n")
-
-
-def test_what_happened_before_the_watch_was_opened_is_not_lost(space: Space) -> None:
-    version = space.version()
-    for name in ("a", "b", "c"):
-        space.pod(name)
-    watch = space.watch(resourceVersion=version)
-
-    assert [watch.next()[1]["metadata"]["name"] for _ in range(3)] == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("version", ["", "0"])
@@ -95,21 +74,6 @@ def test_a_field_selector_watches_one_name(space: Space) -> None:
     space.pod("b")
 
     assert watch.next()[1]["metadata"]["name"] == "b"
-
-
-def test_a_field_selector_watches_one_node(space: Space) -> None:
-    watch = space.watch("/api/v1/nodes", resourceVersion=space.version(), fieldSelector=f"metadata.name={space.node()}")
-    space.api.done(
-        "PATCH",
-        f"/api/v1/nodes/{space.node()}",
-        {"metadata": {"labels": {"x": "1"}}},
-        media="application/merge-patch+json",
-    )
-    names = set()
-    while not (seen := watch.next())[1]["metadata"]["labels"].get("x"):
-        names.add(seen[1]["metadata"]["name"])
-
-    assert names | {seen[1]["metadata"]["name"]} == {space.node()}
 
 
 def test_a_deletion_with_grace_is_first_a_change_and_then_the_end(space: Space) -> None:
@@ -166,66 +130,3 @@ def test_bookmarks_come_to_those_who_want_them_before_the_end(space: Space) -> N
         assert int(body["metadata"]["resourceVersion"]) >= int(written)
         assert not body["metadata"].get("name")
     assert [kind for kind, _ in without.until_end()] == ["ADDED"]
-
-
-INITIAL = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-
-
-def test_the_state_so_far_can_be_asked_for_and_ends_with_a_marked_bookmark(space: Space) -> None:
-    _begins_with_the_state(space)
-
-
-def test_an_etcd_that_says_how_far_it_is_lets_a_watch_begin_with_the_state_so_far() -> None:
-    with KubeServer(notices=True) as server:
-        space = Space(Api(server.url, server.token), "default")
-        _begins_with_the_state(space)
-        space.close()
-
-
-def test_an_etcd_that_does_not_say_how_far_it_is_lets_none_begin_with_it(fake: KubeServer, inside: Space) -> None:
-    watch = inside.watch(**INITIAL)
-    assert watch.code == 200
-    ((kind, body),) = watch.until_end()
-    assert (kind, body["code"], body["reason"]) == ("ERROR", 500, "InternalError")
-
-
-def _begins_with_the_state(space: Space) -> None:
-    space.pod("a")
-    watch = space.watch(**INITIAL, timeoutSeconds=30)
-    if watch.code != 200:
-        pytest.skip("needs a cluster with the feature WatchList; enable it there")
-    kind, body = watch.next()
-    if kind == "ERROR" and "RequestWatchProgress" in body["message"]:
-        pytest.skip("needs a cluster whose etcd says how far it is: 3.4.25 or newer")
-    assert (kind, body["metadata"]["name"]) == ("ADDED", "a")
-    kind, body = watch.next()
-    assert kind == "BOOKMARK"
-    assert body["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-
-
-def test_a_watch_with_a_match_and_nothing_to_match_is_refused(space: Space) -> None:
-    watch = space.watch(resourceVersion="1", resourceVersionMatch="NotOlderThan")
-
-    assert watch.code == 422
-
-
-def test_many_watches_see_the_same(space: Space) -> None:
-    watches = [space.watch(resourceVersion=space.version()) for _ in range(5)]
-    for number in range(20):
-        space.api.done("POST", space.path("pods"), pod(f"p{number:02}"))
-    seen = [[watch.next()[1]["metadata"]["name"] for _ in range(20)] for watch in watches]
-
-    assert all(each == [f"p{number:02}" for number in range(20)] for each in seen)
-
-
-def test_what_finalizers_held_ends_with_the_last_of_them(space: Space) -> None:
-    path = space.path("configmaps", "a")
-    held = {"metadata": {"name": "a", "finalizers": ["example.org/hold"]}}
-    version = space.api.done("POST", space.path("configmaps"), held).version
-    watch = space.watch(space.path("configmaps"), resourceVersion=version)
-    space.api.done("DELETE", path)
-    space.api.done("PATCH", path, {"metadata": {"finalizers": None}}, media="application/merge-patch+json")
-    seen = [watch.next() for _ in range(2)]
-
-    assert [kind for kind, _ in seen] == ["MODIFIED", "DELETED"]
-    assert seen[0][1]["metadata"]["deletionTimestamp"]

@@ -25,40 +25,15 @@ LONG = ("--blacklist-cooldown-range", "600", "600")
 """Longer than any test: whoever is held back by it is not seen again."""
 
 
-@pytest.mark.timeout(400)
-def test_a_job_that_is_scaled_from_two_to_four_to_one_loses_no_step(cluster_job: MakeJob) -> None:
-    job = cluster_job(4)
-    with job.run_on():
-        job.trains(2)
-        job.workers.scale(4)
-        job.trains(4)
-        going = {f"digits-worker-{number}": job.uid(f"digits-worker-{number}") for number in (1, 2, 3)}
-        since = time.monotonic()
-        job.workers.scale(1)
-        job.trains(1)
-        for pod, uid in going.items():
-            assert job.resized_without(pod, since=since).t < job.ended(uid)
-            assert job.kubelets.hooks[uid] == 0
-            assert job.notices(pod)
-        job.check_uninterrupted(host(FIRST))
-    job.check_steps()
-    sizes = [each.get("size") for each in job.events("resized")]
-    assert sizes[0] == 2
-    assert max(sizes) == 4
-    assert sizes[-1] == 1
-    assert not job.events("struck")
-    assert not job.events("fenced")
-    assert "Traceback" not in job.process.stderr + job.daemon.output
-
-
 @pytest.mark.timeout(600)
-def test_notices_evictions_and_a_server_that_is_away_cost_no_step(cluster_job: MakeJob) -> None:
+def test_scaling_notices_evictions_and_a_server_that_is_away_cost_no_step(cluster_job: MakeJob) -> None:
     job = cluster_job(3)
     with job.run_on(*LONG):
         job.trains(2)
         spot_notice_that_is_taken_back(job, SECOND)
         server_away(job, lambda: None)
         eviction(job, SECOND)
+        scaled_to_one(job)
         job.check_uninterrupted(host(FIRST))
     job.check_steps()
     assert not job.events("struck")
@@ -98,8 +73,18 @@ def server_away(job: ClusterJob, long_enough: Callable[[], object]) -> None:
         assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
         assert len(job.causes()) == worlds
     job.trains(3)
-    job.workers.scale(2)
-    job.trains(2)
+
+
+def scaled_to_one(job: ClusterJob) -> None:
+    """Whoever is not wanted any more leaves by its hook before it dies."""
+    going = {pod: job.uid(pod) for pod in (SECOND, THIRD)}
+    since = time.monotonic()
+    job.workers.scale(1)
+    job.trains(1)
+    for pod, uid in going.items():
+        assert job.resized_without(pod, since=since).t < job.ended(uid)
+        assert job.kubelets.hooks[uid] == 0
+        assert job.notices(pod)
 
 
 def eviction(job: ClusterJob, pod: str) -> None:
@@ -111,7 +96,7 @@ def eviction(job: ClusterJob, pod: str) -> None:
     assert left.get("steps_lost") == 0
     assert job.notices(pod)[before:]
     assert job.kubelets.hooks[uid] == 0
-    job.trains(2)
+    job.trains(3)
     assert job.uid(pod) != uid
 
 

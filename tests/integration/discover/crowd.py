@@ -1,7 +1,7 @@
-"""Connections of another user: ``python crowd.py HOST PORT COUNT drip|wait|deaf``. Says "there" once all stand.
+"""Connections of another user: ``python crowd.py HOST PORT COUNT drip|deaf``. Says "there" once all stand.
 
-``drip`` sends a byte of a request now and then, ``wait`` asks for news whenever it was answered, and ``deaf`` asks
-again and again and reads nothing. Whoever is sent away comes again.
+``drip`` sends a byte of a request now and then, and ``deaf`` asks again and again and reads nothing. Whoever is sent
+away comes again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ ROUND_S = 2.0
 
 WORDS = {
     "drip": b"G",
-    "wait": b"GET /hosts?after=1 HTTP/1.1\r\nHost: x\r\n\r\n",
     "deaf": b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 20,
 }
 
@@ -35,10 +34,10 @@ def main(host: str, port: int, count: int, how: str) -> None:
     told = False
     while True:
         for place, connection in enumerate(crowd):
-            if not _spoke(connection, how, first=not told):
+            if not _spoke(connection, how):
                 connection.close()
                 crowd[place] = _connected(host, port)
-                _spoke(crowd[place], how, first=True)
+                _spoke(crowd[place], how)
             if told:
                 time.sleep(ROUND_S / count)
         if not told:
@@ -57,19 +56,10 @@ def _connected(host: str, port: int) -> socket.socket:
     return connection
 
 
-def _spoke(connection: socket.socket, how: str, *, first: bool) -> bool:
+def _spoke(connection: socket.socket, how: str) -> bool:
     """False if the other side has ended the connection."""
     try:
-        answered = how == "wait" and not first and connection.recv(65536)
-        if answered == b"":
-            return False
-    except BlockingIOError:
-        answered = b""
-    except OSError:
-        return False
-    try:
-        if first or how != "wait" or answered:
-            connection.send(WORDS[how])
+        connection.send(WORDS[how])
     except BlockingIOError:
         return True
     except OSError:

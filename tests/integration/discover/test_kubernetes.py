@@ -44,6 +44,9 @@ class Job:
     def serve(self, *, token: str | None = None):
         return self.place.serve_as(self.options("--hosts-file", self.place.hosts, token=token))
 
+    def watches(self) -> None:
+        wait_until(lambda: self.server.watches("pods"), what="the watch", timeout=60)
+
     def publishes(self, *names: str) -> None:
         """Order is seniority, and of newcomers by name."""
         wanted = sorted(text(*names).splitlines())
@@ -81,16 +84,47 @@ def job(place, kube):
     return Job(place, kube)
 
 
-def test_pods_come_and_go(job):
-    with job.serve():
+def test_rule_01_02_06_19_28_pods_come_and_go_and_only_their_changes_move_the_file(job):
+    with job.serve() as daemon:
         job.publishes("a", "b")
-        put(job.server, "c")
-        job.publishes("a", "b", "c")
+        put(job.server, "c", "d")
+        job.publishes("a", "b", "c", "d")
         job.server.delete("pods", "a", grace=30)
-        job.publishes("b", "c")
+        job.publishes("b", "c", "d")
         departure = job.departs("a")["a"]
         assert departure["host"] == "a.job.default.svc"
         assert departure["deadline"] > time.time()
+
+        said = bodies.condition("Ready", False, reason="KubeletNotReady")
+        said["message"] = "node is shutting down"
+        job.server.change("nodes", "node-of-d", {"status": {"conditions": [said]}})
+        job.publishes("b", "c")
+        assert job.departs("a", "d")["d"]["reason"].startswith("node node-of-d is shutting down")
+        conditions = job.server.get("pods", "d")["status"]["conditions"]
+        assert {each["type"]: each["status"] for each in conditions}["Ready"] == "True", "the node alone has said it"
+
+        job.watches()
+        before, sequence = job.place.hosts.stat(), json.loads(job.place.get("/hosts")[1])["sequence"]
+        plan = job.server.faults.on("watch", "pods", times=1).answer(statuses.too_old(1, 2))
+        job.server.close_watches("pods")
+        plan.wait()
+        job.metric_is('relists_total{resource="pods"}', 1.0)
+        job.watches()
+        assert json.loads(job.place.get("/hosts")[1])["sequence"] == sequence
+        with job.server.down():
+            daemon.wait_for("pods of namespace default .*refused")
+            assert job.place.get("/livez")[0] == 200
+            job.server.remove("pods", "b")
+            after = job.place.hosts.stat()
+            assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+        job.publishes("c")
+
+        job.server.refuse()
+        begun = time.monotonic()
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait() == 0
+        assert time.monotonic() - begun < 2.0
+    assert job.place.published() == text("c")
 
 
 def test_a_server_that_is_not_verified_is_told_of_in_one_line(place, kube_tls):
@@ -125,54 +159,11 @@ def test_rule_17_a_deletion_is_published_within_a_quarter_of_a_second_and_its_de
     pytest.fail(f"no deletion was published within 0.25 s: {took}")
 
 
-def test_rule_19_a_graceful_shutdown_is_published_on_the_nodes_word(job):
-    """The kubelet says nothing of the pods themselves until they are dead."""
-    with job.serve():
-        job.publishes("a", "b")
-        said = bodies.condition("Ready", False, reason="KubeletNotReady")
-        said["message"] = "node is shutting down"
-        job.server.change("nodes", "node-of-a", {"status": {"conditions": [said]}})
-        job.publishes("b")
-        assert job.departs("a")["a"]["reason"].startswith("node node-of-a is shutting down")
-        conditions = job.server.get("pods", "a")["status"]["conditions"]
-        assert {each["type"]: each["status"] for each in conditions}["Ready"] == "True"
-
-
-def test_rule_01_02_a_list_that_says_the_same_leaves_the_file_alone(job):
-    with job.serve():
-        job.publishes("a", "b")
-        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
-        before = job.place.hosts.stat()
-        plan = job.server.faults.on("watch", "pods", times=1).answer(statuses.too_old(1, 2))
-        job.server.close_watches("pods")
-        plan.wait()
-        job.metric_is('relists_total{resource="pods"}', 1.0)
-        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
-        after = job.place.hosts.stat()
-        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-        _, body = job.place.get("/hosts")
-        assert json.loads(body)["sequence"] == 1
-
-
-def test_rule_06_a_server_that_is_away_leaves_the_file_alone_and_the_daemon_alive(job):
-    with job.serve() as daemon:
-        job.publishes("a", "b")
-        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
-        before = job.place.hosts.stat()
-        with job.server.down():
-            daemon.wait_for("pods of namespace default .*refused")
-            assert job.place.get("/livez")[0] == 200
-            job.server.remove("pods", "a")
-            after = job.place.hosts.stat()
-            assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-        job.publishes("b")
-
-
 @pytest.mark.soak
 def test_a_server_that_is_away_for_long_is_said_to_be(job):
     with job.serve():
         job.publishes("a", "b")
-        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
+        job.watches()
         wait_until(lambda: job.place.get("/readyz")[0] == 200, what="the daemon to be well", timeout=60)
         with job.server.down():
             wait_until(lambda: "refused" in job.place.get("/readyz")[1], what="the daemon to be in doubt", timeout=60)
@@ -191,60 +182,20 @@ def test_a_daemon_that_starts_before_its_server_waits_for_it(job):
         wait_until(lambda: job.place.get("/startupz")[0] == 200, what="the daemon to say that it has started")
 
 
-def test_rule_16_without_the_right_to_read_nodes_pods_alone_are_followed(job):
-    token = job.server.access.issue("daemon")
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]
-    job.server.put("roles", {"metadata": {"name": "pods"}, "rules": rules})
-    subject = {"kind": "User", "name": "daemon", "apiGroup": "rbac.authorization.k8s.io"}
-    role = {"kind": "Role", "name": "pods", "apiGroup": "rbac.authorization.k8s.io"}
-    job.server.put("rolebindings", {"metadata": {"name": "pods"}, "subjects": [subject], "roleRef": role})
-    with job.serve(token=token):
-        job.publishes("a", "b")
-        assert job.metric("node_watch_enabled") == 0.0
-        job.server.remove("pods", "b")
-        job.publishes("a")
-
-
-@pytest.mark.parametrize("away", [False, True], ids=["watching", "with the server away"])
-def test_rule_28_it_ends_in_under_two_seconds(job, away):
-    with job.serve() as daemon:
-        job.publishes("a", "b")
-        wait_until(lambda: job.server.watches("pods"), what="the watch", timeout=60)
-        if away:
-            job.server.refuse()
-            daemon.wait_for("refused")
-        before = time.monotonic()
-        daemon.send_signal(signal.SIGTERM)
-        assert daemon.wait() == 0
-        assert time.monotonic() - before < 2.0
-    assert job.place.published() == text("a", "b")
-
-
-def test_one_look_names_every_pod_and_why(job):
-    job.server.put("pods", bodies.pod("c", node="node-of-a", labels=LABELS, ready=False))
-    with job.place.run_as([*job.options("--once", "-o", "json")]) as once:
-        assert once.wait() == 0
-    pods = {row["pod"]: row for row in json.loads(once.stdout.splitlines()[-1])["pods"]}
-    assert {name: row["verdict"] for name, row in pods.items()} == {
-        "default/a": "usable",
-        "default/b": "usable",
-        "default/c": "unfit",
-    }
-    assert "not ready" in pods["default/c"]["reason"]
-
-
-def test_one_look_tells_what_stands_on_the_job(job):
+def test_one_look_names_every_pod_and_why_and_what_stands_on_the_job(job):
     body = bodies.mpi_job("job")
     body["metadata"]["annotations"] = {"job-supervisor.kube-ai.io/spot-instance": "true"}
-    made = job.server.put("mpijobs", body)
-    owner = [{"apiVersion": "kubeflow.org/v2beta1", "kind": "MPIJob", "name": "job", "controller": True}]
-    owner[0]["uid"] = made["metadata"]["uid"]
-    for name in ("a", "b"):
-        job.server.change("pods", name, {"metadata": {"ownerReferences": owner}})
+    owner = ("MPIJob", "job", job.server.put("mpijobs", body)["metadata"]["uid"])
+    job.server.put("pods", bodies.pod("a", node="node-of-a", labels=LABELS, owner=owner))
+    job.server.put("pods", bodies.pod("c", node="node-of-a", labels=LABELS, owner=owner, ready=False))
     with job.place.run_as([*job.options("--once", "-o", "json")]) as once:
         assert once.wait() == 0
-    pods = json.loads(once.stdout.splitlines()[-1])["pods"]
-    assert {row["reason"] for row in pods} == {"ready; job runs on spot instances (true)"}
+    pods = {row["pod"]: (row["verdict"], row["reason"]) for row in json.loads(once.stdout.splitlines()[-1])["pods"]}
+    assert pods["default/a"] == ("usable", "ready; job runs on spot instances (true)")
+    assert pods["default/b"][0] == "unfit"
+    assert "not this job's" in pods["default/b"][1]
+    assert pods["default/c"][0] == "unfit"
+    assert "not ready" in pods["default/c"][1]
 
 
 def test_one_look_at_a_server_that_is_away_is_one_line_and_exit_code_1(job):

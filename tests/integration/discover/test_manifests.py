@@ -87,28 +87,26 @@ def hosts(cluster: Cluster) -> set[str]:
     return {f"w-{number}{suffix}:1" for number in (0, 1)}
 
 
-def test_with_every_file_it_follows_the_jobs_own_workers_and_is_refused_nothing(cluster: Cluster) -> None:
+def test_with_every_file_it_follows_the_jobs_own_workers_is_refused_nothing_and_ends_with_the_launcher(
+    cluster: Cluster,
+) -> None:
     cluster.server.apply(_nodes_for(cluster.account))
     with cluster.place.serve_as(cluster.command()) as daemon:
         wait_until(lambda: cluster.published() == hosts(cluster), what="the hosts", timeout=60, show=cluster.published)
         wait_until(lambda: cluster.server.watches("nodes"), what="the watch of nodes", timeout=60)
         assert cluster.metric("node_watch_enabled") == 1.0
         assert cluster.server.counts.answers(403) == 0, daemon.stderr
+        if cluster.name in ("mpijob-older.yaml", "trainingjob.yaml"):  # where the daemon is an ordinary container
+            cluster.server.put("pods", launcher(running=False))
+            assert daemon.wait(timeout=60) == 0
+    assert cluster.published() == hosts(cluster)
 
 
-def test_without_the_administrators_file_it_does_without_nodes(cluster: Cluster) -> None:
+@pytest.mark.parametrize("cluster", ["mpijob.yaml"], indirect=True)
+def test_rule_16_without_the_administrators_file_it_does_without_nodes(cluster: Cluster) -> None:
     with cluster.place.serve_as(cluster.command()):
         wait_until(lambda: cluster.published() == hosts(cluster), what="the hosts", timeout=60, show=cluster.published)
         assert cluster.metric("node_watch_enabled") == 0.0
-
-
-@pytest.mark.parametrize("cluster", ["mpijob-older.yaml", "trainingjob.yaml"], indirect=True)
-def test_an_ordinary_container_ends_with_the_launchers(cluster: Cluster) -> None:
-    with cluster.place.serve_as(cluster.command()) as daemon:
-        wait_until(lambda: cluster.published() == hosts(cluster), what="the hosts", timeout=60, show=cluster.published)
-        cluster.server.put("pods", launcher(running=False))
-        assert daemon.wait(timeout=60) == 0
-    assert cluster.published() == hosts(cluster)
 
 
 def _nodes_for(account: str) -> list[Mapping[str, Any]]:

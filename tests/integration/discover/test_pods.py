@@ -154,14 +154,6 @@ def test_rule_27_a_restart_after_a_kill_never_shrinks_what_stands_before_it_know
     assert reader.seen == [workers.line(1, 2), workers.line(1), workers.line(1, 3)]
 
 
-def test_rule_27_without_pods_there_is_an_empty_file_and_a_script_that_succeeds(following):
-    with following.daemon():
-        following.until("")
-        ran = subprocess.run([following.place.directory / "hosts.sh"], capture_output=True, text=True, check=True)
-        assert ran.stdout == ""
-        assert following.place.get("/startupz")[0] == 200
-
-
 def test_rule_22_a_pod_of_the_same_name_is_probed_anew_and_shown_to_wait(kube, workers, following):
     workers.add(1, 2)
     with following.daemon():
@@ -215,20 +207,22 @@ def test_rule_20_the_last_survivor_stays_in_the_file_and_not_in_the_push(kube, w
     assert reader.seen[-3:] == [survivor, survivor + workers.line(3), workers.line(3)]
 
 
-@pytest.mark.parametrize("code", [0, 137])
-def test_rule_28_beside_another_container_the_daemon_ends_well_when_that_one_has_ended(kube, following, code):
+def test_rule_27_28_without_pods_the_file_is_empty_and_the_daemon_ends_well_when_the_other_container_has(
+    kube, following
+):
     own = pod("launcher-x", labels={})
     own["spec"]["containers"] = [{"name": "launcher"}, {"name": "discover"}]
     own["spec"]["restartPolicy"] = "Never"
     kube.put("pods", own)
     with following.daemon("--exit-with-container", "launcher", "--own-pod", "launcher-x") as daemon:
         following.until("")
-        ended = {"name": "launcher", "state": {"terminated": {"exitCode": code}}}
+        ran = subprocess.run([following.place.directory / "hosts.sh"], capture_output=True, text=True, check=True)
+        assert ran.stdout == ""
+        assert following.place.get("/startupz")[0] == 200
+        ended = {"name": "launcher", "state": {"terminated": {"exitCode": 137}}}
         kube.change("pods", "launcher-x", {"status": {"containerStatuses": [ended]}})
         assert daemon.wait(DEADLINE) == 0
-        assert (
-            f"stopping: container launcher has ended with exit code {code}; the published hosts stay" in daemon.stderr
-        )
+        assert "stopping: container launcher has ended with exit code 137; the published hosts stay" in daemon.stderr
         assert "--own-pod" not in daemon.stderr
 
 

@@ -70,7 +70,6 @@ class Reset:
 
 Fault = Answer | Hang | Cut | Close | Say | Slow | Reset
 
-UNREADABLE = b"\x00\x01 this is no JSON }{\n"
 TORN_UTF8 = '{"type":"MODIFIED","object":{"kind":"Pod","metadata":{"name":"ö"}}}\n'.encode().replace(b"\xb6", b"")
 
 
@@ -116,9 +115,6 @@ class Plan:
 
     def say(self, *lines: bytes, then_close: bool = False) -> Plan:
         return self._set(Say(lines, then_close))
-
-    def garbage(self) -> Plan:
-        return self.say(UNREADABLE)
 
     def torn_utf8(self) -> Plan:
         return self.say(TORN_UTF8)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import gzip
 import socket
 import ssl
 import time
@@ -20,9 +19,6 @@ if TYPE_CHECKING:
     from tests.support.kube.server import KubeServer
 
 LOOK_S = 0.05
-
-COMPRESSED_FROM = 128 << 10
-"""Larger answers are compressed for who takes that, as real servers do."""
 
 _VERSION = {"major": "1", "minor": "34", "gitVersion": "v1.34.1", "platform": "linux/amd64"}
 _HEALTH = ("/healthz", "/livez", "/readyz")
@@ -167,10 +163,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _whole(self, code: int, body: bytes, headers: Any = None) -> None:
         kind = "text/plain; charset=utf-8" if body == b"ok" else "application/json"
-        extra = dict(headers or {})
-        if len(body) > COMPRESSED_FROM and "gzip" in self.headers.get("Accept-Encoding", ""):
-            body, extra["Content-Encoding"] = gzip.compress(body, 1), "gzip"
-        self._begin(code, {"Content-Type": kind, **extra, "Content-Length": str(len(body))}, body)
+        self._begin(code, {"Content-Type": kind, **(headers or {}), "Content-Length": str(len(body))}, body)
 
     def _begin(self, code: int, headers: dict[str, str], body: bytes = b"") -> None:
         self.server.counts.answered(code)  # before the client can know

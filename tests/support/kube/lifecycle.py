@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,7 +12,6 @@ from tests.support.kube.resources import Key, Resource
 
 Body = dict[str, Any]
 
-_NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _SETTLED: Final = (
     "uid",
     "creationTimestamp",
@@ -33,19 +31,12 @@ _POD_DEFAULTS: Final = {
     "securityContext": {},
     "enableServiceLinks": True,
 }
-_POD_CHANGEABLE: Final = ("activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates")
-_COUNTED: Final = frozenset({"statefulsets", "jobs", "mpijobs", "pytorchjobs", "trainingjobs", "poddisruptionbudgets"})
+_COUNTED: Final = frozenset({"statefulsets", "jobs", "mpijobs", "pytorchjobs", "trainingjobs"})
 """Kinds whose ``generation`` grows with their spec."""
 
 
 def new(resource: Resource, key: Key, body: Body, *, now: float) -> Body:
     """What a creation writes. Raises ApiError 422."""
-    if not _NAME.fullmatch(key.name) or len(key.name) > 253:
-        why = (
-            f'Invalid value: "{key.name}": a lowercase RFC 1123 subdomain must consist of lower case alphanumeric '
-            "characters, '-' or '.', and must start and end with an alphanumeric character"
-        )
-        raise statuses.invalid(resource.kind, resource.group, key.name, field="metadata.name", why=why)
     metadata = dict(body.get("metadata") or {})
     for name in ("resourceVersion", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
         metadata.pop(name, None)
@@ -62,9 +53,6 @@ def new(resource: Resource, key: Key, body: Body, *, now: float) -> Body:
             result |= _new_pod(result)
         case "Node":
             result |= _new_node(result)
-        case "Namespace":
-            result |= {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
-            metadata["labels"] = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": key.name}
         case "StatefulSet":
             result["spec"] = {"replicas": 1, **(result.get("spec") or {})}
             result["status"] = {"replicas": 0, "availableReplicas": 0}
@@ -108,8 +96,6 @@ def changed(resource: Resource, old: Body, wanted: Body, *, subresource: str, pa
         result.pop("status", None)
         if "status" in old:
             result["status"] = old["status"]
-    if resource.kind == "Pod":
-        _check_pod(name, old["spec"], result.get("spec") or {})
     if resource.plural in _COUNTED and result.get("spec") != old.get("spec"):
         metadata["generation"] = int(old["metadata"].get("generation", 0)) + 1
     return result
@@ -132,23 +118,6 @@ def _status_changed(resource: Resource, old: Body, wanted: Body, metadata: Body)
     return result
 
 
-def _check_pod(name: str, old: Body, new: Body) -> None:
-    def fixed(spec: Body) -> Body:
-        kept: Body = {each: value for each, value in spec.items() if each not in _POD_CHANGEABLE}
-        for group in ("containers", "initContainers"):
-            kept[group] = [{**each, "image": ""} for each in spec.get(group) or ()]
-        return kept
-
-    if fixed(old) != fixed(new):
-        why = (
-            "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,"
-            "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to "
-            "existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously "
-            "negative)"
-        )
-        raise statuses.invalid("Pod", "", name, field="spec", why=why, reason="FieldValueForbidden")
-
-
 @dataclass(frozen=True, slots=True)
 class Deletion:
     """``body``: what to write, or None for nothing; ``gone``: whether the object ends with that."""
@@ -158,22 +127,18 @@ class Deletion:
 
 
 def deleted(resource: Resource, old: Body, *, grace: int | None, now: float) -> Deletion:
-    """What a deletion does. A pod's always leaves a trace, even when it is the end; others' only when finalizers
-    hold the object."""
-    metadata = old["metadata"]
-    held = bool(metadata.get("finalizers"))
-    before = metadata.get("deletionGracePeriodSeconds")
+    """What a deletion does. A pod's leaves a trace, even when it is the end. Nothing here has finalizers."""
     if resource.kind != "Pod":
-        if not held:
-            return Deletion(None, gone=True)
-        return Deletion(None if before is not None else _marked(old, 0, asked=now), gone=False)
+        return Deletion(None, gone=True)
+    metadata = old["metadata"]
+    before = metadata.get("deletionGracePeriodSeconds")
     if before is None:
         seconds, asked = _grace(old, grace), now
     elif grace is None or grace >= before:
         return Deletion(None, gone=False)  # it may only become shorter
     else:
         seconds, asked = max(grace, 0), unix(metadata["deletionTimestamp"]) - before
-    return Deletion(_marked(old, seconds, asked=asked), gone=seconds == 0 and not held)
+    return Deletion(_marked(old, seconds, asked=asked), gone=seconds == 0)
 
 
 def _marked(old: Body, grace: int, *, asked: float) -> Body:

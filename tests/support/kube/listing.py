@@ -71,7 +71,6 @@ def answer(store: Store, call: Call, *, patience: float) -> bytes:
     """The list's body. ``patience``: seconds to wait for a version that is not there yet. Raises ApiError."""
     test, limit = wanted(call), call.number("limit") or 0
     asked, match = version(call), call.option("resourceVersionMatch")
-    check_match(call, asked, match)
     shelf = store.shelf(call.resource)
     with store.lock:
         page = _page(store, shelf, call, asked=asked, match=match, limit=limit, patience=patience)
@@ -79,31 +78,6 @@ def answer(store: Store, call: Call, *, patience: float) -> bytes:
             limit = 0  # the watch cache gives all there is
         keys, records = shelf.at(page.revision)
         return _render(call, page, keys, records, test=test, limit=limit)
-
-
-def check_match(call: Call, asked: int | None, match: str) -> None:
-    """Raises ApiError for options that contradict one another."""
-    if call.option("continue") and asked:
-        raise statuses.bad_request("specifying resource version is not allowed when using continue")
-    if not match:
-        return
-    if call.option("continue"):
-        raise statuses.invalid_options(
-            "resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"
-        )
-    if asked is None:
-        raise statuses.invalid_options(
-            "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        )
-    if match not in ("Exact", "NotOlderThan"):
-        why = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
-        raise statuses.invalid(
-            "ListOptions", "meta.k8s.io", "", field="resourceVersionMatch", why=why, reason="FieldValueNotSupported"
-        )
-    if match == "Exact" and asked == 0:
-        raise statuses.invalid_options(
-            "resourceVersionMatch", 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        )
 
 
 def _page(
@@ -120,7 +94,7 @@ def _page(
         # What has to be fresh waits for the cache, and is read from the store if that does not come so far.
         _wait(shelf, lambda: shelf.standstill is None, patience)
         return _Page(store.revision, None)
-    if match == "Exact" or (asked and not match and limit > 0):
+    if asked and not match and limit > 0:
         _wait(shelf, lambda: store.revision >= asked, patience)
         if asked > store.revision:
             raise statuses.too_large(asked, store.revision)
@@ -130,8 +104,8 @@ def _page(
 
 def not_older(store: Store, shelf: Shelf, asked: int, *, patience: float) -> int:
     """How far the watch cache is, once that is ``asked`` at least. The store's lock is held. Raises ApiError 504."""
-    _wait(shelf, lambda: shelf.cached(store.revision) >= asked, patience)
-    cached = shelf.cached(store.revision)
+    _wait(shelf, lambda: shelf.cached() >= asked, patience)
+    cached = shelf.cached()
     if asked > cached:
         raise statuses.too_large(asked, cached)
     return cached

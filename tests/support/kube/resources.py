@@ -68,9 +68,7 @@ _PYTORCH_SCALE: Final = ScalePaths(
 _RBAC: Final = "rbac.authorization.k8s.io"
 
 TABLE: Final = (
-    Resource(
-        "", "v1", "pods", "Pod", status=True, returned=True, short=("po",), extra=("eviction", "exec", "binding", "log")
-    ),
+    Resource("", "v1", "pods", "Pod", status=True, returned=True, short=("po",), extra=("eviction", "exec")),
     Resource("", "v1", "nodes", "Node", namespaced=False, status=True, short=("no",)),
     Resource("", "v1", "namespaces", "Namespace", namespaced=False, status=True, short=("ns",)),
     Resource("", "v1", "configmaps", "ConfigMap", short=("cm",)),
@@ -81,7 +79,6 @@ TABLE: Final = (
     Resource("", "v1", "serviceaccounts", "ServiceAccount", returned=True, short=("sa",), extra=("token",)),
     Resource("apps", "v1", "statefulsets", "StatefulSet", status=True, scale=_BUILT_IN_SCALE, short=("sts",)),
     Resource("batch", "v1", "jobs", "Job", status=True),
-    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", status=True, short=("pdb",)),
     Resource("coordination.k8s.io", "v1", "leases", "Lease"),
     Resource(_RBAC, "v1", "roles", "Role"),
     Resource(_RBAC, "v1", "rolebindings", "RoleBinding"),
@@ -160,9 +157,7 @@ _SUBRESOURCE_KINDS: Final = {
     "scale": ("autoscaling", "v1", "Scale", ["get", "patch", "update"]),
     "eviction": ("policy", "v1", "Eviction", ["create"]),
     "exec": ("", "", "PodExecOptions", ["create", "get"]),
-    "binding": ("", "", "Binding", ["create"]),
     "token": ("authentication.k8s.io", "v1", "TokenRequest", ["create"]),
-    "log": ("", "", "Pod", ["get"]),
 }
 
 

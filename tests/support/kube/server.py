@@ -41,10 +41,10 @@ class KubeServer:
     ``tls``: HTTPS, by a CA of its own in ``folder``. ``history``: events per kind before the oldest are compacted.
     ``bookmark_every``: seconds between a watch's bookmarks. ``kubelet``: pods go when the grace of their deletion is
     over; without, they wait for a deletion with grace 0, as in a cluster whose node is gone. ``open_`` makes the
-    socket that it listens on: one that belongs to another network namespace, say. ``notices``: its store tells the
-    watch caches how far it is every few seconds, as kubeadm's etcd does and a plain one does not. Without, a watch of
-    what does not change gets no bookmarks, lists not older than what another kind's write made are refused (504), and
-    so are watches that want the state so far first: as on an etcd before 3.4.25, which cannot be asked for it either.
+    socket that it listens on: one that belongs to another network namespace, say.
+
+    Its store does not tell the watch caches how far it is, as an etcd before 3.4.25: a watch of what does not change
+    gets no bookmarks, and lists not older than what another kind's write made are refused (504).
     """
 
     def __init__(
@@ -53,20 +53,17 @@ class KubeServer:
         tls: bool = False,
         folder: Path | None = None,
         history: int = HISTORY,
-        bookmark_every: float = 60.0,
         kubelet: bool = True,
         patience: float = 0.1,
-        notices: bool = False,
         open_: web.Open = socket.socket,
     ) -> None:
         self.clock = ServerClock()
-        self.store = Store(history=history, notices=notices)
+        self.store = Store(history=history)
         self.access = Access(self.store, self.clock)
         self.faults = Faults()
         self.counts = Counts()
         self.execs = Execs()
         self.verbs = Verbs(self.store, self.clock, self.access, patience=patience)
-        self.bookmark_every = bookmark_every
         self.stopping = threading.Event()
         self.resetting = self.hanging = False
         self.context: ssl.SSLContext | None = None
@@ -349,7 +346,7 @@ class KubeServer:
     @contextlib.contextmanager
     def watching(self, call: Call) -> Iterator[Watch]:
         """The server's own: register a watch while it is open."""
-        watch = Watch(self.store, self.clock, call, bookmark_every=self.bookmark_every)
+        watch = Watch(self.store, self.clock, call)
         with self._lock:
             self._watches.append(watch)
         try:

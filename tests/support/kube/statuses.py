@@ -106,14 +106,6 @@ def already_exists(resource: Resource, name: str) -> ApiError:
     return ApiError(status(409, "AlreadyExists", message, details=_about(resource, name)))
 
 
-def being_terminated(resource: Resource, name: str, namespace: str) -> ApiError:
-    message = (
-        f"{_named(resource, name)} is forbidden: unable to create new content in namespace {namespace} "
-        "because it is being terminated"
-    )
-    return ApiError(status(403, "Forbidden", message, details=_about(resource, name)))
-
-
 def conflict(resource: Resource, name: str, why: str = "") -> ApiError:
     why = why or "the object has been modified; please apply your changes to the latest version and try again"
     message = f"Operation cannot be fulfilled on {_named(resource, name)}: {why}"
@@ -131,11 +123,6 @@ def invalid(kind: str, group: str, name: str, *, field: str, why: str, reason: s
     details |= {"kind": kind, "causes": [{"reason": reason, "message": why, "field": field}]}
     what = f"{kind}.{group}" if group else kind
     return ApiError(status(422, "Invalid", f'{what} "{name}" is invalid: {field}: {why}', details=details))
-
-
-def invalid_options(field: str, why: str) -> ApiError:
-    """Options of a list that contradict one another."""
-    return invalid("ListOptions", "meta.k8s.io", "", field=field, why=f"Forbidden: {why}", reason="FieldValueForbidden")
 
 
 def unsupported_media(accepted: list[str]) -> ApiError:
@@ -161,14 +148,6 @@ def too_large(asked: int, current: int) -> ApiError:
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     return ApiError(status(504, "Timeout", message, details={"causes": [cause], "retryAfterSeconds": 1}))
-
-
-def no_progress() -> ApiError:
-    """Of an etcd before 3.4.25, which does not say how far it is. It comes inside HTTP 200."""
-    message = (
-        "a watch stream was requested by the client but the required storage feature RequestWatchProgress is disabled"
-    )
-    return ApiError(status(500, "InternalError", message))
 
 
 def too_many_requests(message: str, *, retry_after: int, details: dict[str, Any] | None = None) -> ApiError:

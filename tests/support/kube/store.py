@@ -151,11 +151,11 @@ class Standstill:
 class Shelf:
     """All objects of one kind, and what happened to them after ``compacted``. The store's lock guards it.
 
-    ``standstill``: the watch cache of this kind stands still; None while it hears of its store. ``notices``: it also
-    hears how far the store is when nothing happens to this kind; else it stays where the last event of this kind was.
+    ``standstill``: the watch cache of this kind stands still; None while it hears of its store. It
+    stays where the last event of this kind was: an etcd that is not asked for it does not say how far it is.
     """
 
-    def __init__(self, resource: Resource, lock: threading.RLock, *, first: int, history: int, notices: bool) -> None:
+    def __init__(self, resource: Resource, lock: threading.RLock, *, first: int, history: int) -> None:
         self.resource = resource
         self.changed = threading.Condition(lock)
         self.records: dict[Key, Record] = {}
@@ -164,7 +164,6 @@ class Shelf:
         self.compacted = first
         self.standstill: Standstill | None = None
         self.heard = first
-        self.notices = notices
         self._history = history
 
     def apply(self, event: Event) -> None:
@@ -200,11 +199,11 @@ class Shelf:
         end = self._end()
         return self.events[end - 1].revision if end else 0
 
-    def cached(self, revision: int) -> int:
-        """How far the watch cache is while the store is at ``revision``."""
+    def cached(self) -> int:
+        """How far the watch cache is."""
         if self.standstill is not None:
             return self.standstill.revision
-        return revision if self.notices else self.heard
+        return self.heard
 
     def at(self, revision: int) -> tuple[list[Key], Mapping[Key, Record]]:
         """What there was as of ``revision``. Raises ApiError 410 if that is forgotten."""
@@ -247,15 +246,12 @@ class Store:
         *,
         first: int = 1000,
         history: int = HISTORY,
-        notices: bool = False,
     ) -> None:
-        """``first``: the version that the first write follows. ``notices``: watch caches are told how far it is."""
+        """``first``: the version that the first write follows."""
         self.lock = threading.RLock()
         self.revision = first
         self.resources = tuple(resources)
-        self._shelves = {
-            each: Shelf(each, self.lock, first=first, history=history, notices=notices) for each in self.resources
-        }
+        self._shelves = {each: Shelf(each, self.lock, first=first, history=history) for each in self.resources}
 
     def shelf(self, resource: Resource) -> Shelf:
         return self._shelves[resource]
@@ -286,11 +282,6 @@ class Store:
         with self.lock:
             for shelf in self._chosen(resources):
                 shelf.compact(self.revision)
-
-    def skip(self, versions: int) -> None:
-        """Let the version grow without a write that anybody here sees, as other kinds' writes make it grow."""
-        with self.lock:
-            self.revision += versions
 
     def stall(self, *resources: Resource) -> None:
         """Let the watch caches of these kinds, or of all, stand still from here on."""

@@ -1,21 +1,18 @@
-"""What is under an object: scale, eviction, binding, tokens."""
+"""What is under an object: scale, eviction, tokens."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.support.kube import lifecycle, patches, selectors, statuses
 from tests.support.kube.calls import Call
 from tests.support.kube.clock import rfc3339
-from tests.support.kube.resources import ScalePaths, resource
+from tests.support.kube.resources import ScalePaths
 from tests.support.kube.store import Record, dumps
 
 if TYPE_CHECKING:
     from tests.support.kube.verbs import Answer, Verbs
-
-_BUDGETS: Final = resource("poddisruptionbudgets")
 
 
 def answer(verbs: Verbs, call: Call) -> Answer:
@@ -27,8 +24,6 @@ def answer(verbs: Verbs, call: Call) -> Answer:
             return 200, dumps(_rescale(verbs, call))
         case "eviction", "create":
             return _evict(verbs, call)
-        case "binding", "create":
-            return _bind(verbs, call)
         case "token", "create":
             return _token(verbs, call)
     raise statuses.method_not_allowed()
@@ -94,9 +89,6 @@ def _evict(verbs: Verbs, call: Call) -> Answer:
     with verbs.store.lock:
         record = verbs.existing(call)
         body = record.body()
-        ended = body["status"].get("phase") in ("Succeeded", "Failed", "Pending")
-        if not ended and "deletionTimestamp" not in body["metadata"]:
-            _check_budgets(verbs, record)
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -106,51 +98,6 @@ def _evict(verbs: Verbs, call: Call) -> Answer:
         }
         marked = verbs.store.write(call.resource, call.key, lifecycle.with_condition(body, condition))
         verbs.delete(call.resource, marked, wanted.get("deleteOptions") or {})
-    return 201, dumps(_CREATED)
-
-
-def _check_budgets(verbs: Verbs, pod: Record) -> None:
-    shelf = verbs.store.shelf(_BUDGETS)
-    found = [shelf.records[key].body() for key in shelf.keys if key.namespace == pod.key.namespace]
-    budgets = [each for each in found if selectors.of_object(each["spec"].get("selector") or {})(pod.labels)]
-    if len(budgets) > 1:
-        raise statuses.internal(
-            "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        )
-    for each in budgets:
-        status = each.get("status") or {}
-        if status.get("disruptionsAllowed", 0) <= 0:
-            _refuse(each["metadata"]["name"], status)
-        status["disruptionsAllowed"] -= 1
-        each["status"] = status
-        verbs.store.write(_BUDGETS, pod.key._replace(name=each["metadata"]["name"]), each)
-
-
-def _refuse(name: str, status: dict[str, Any]) -> None:
-    needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
-    cause = {
-        "reason": "DisruptionBudget",
-        "message": f"The disruption budget {name} needs {needs} healthy pods and has {has} currently",
-    }
-    raise statuses.too_many_requests(
-        "Cannot evict pod as it would violate the pod's disruption budget.", retry_after=0, details={"causes": [cause]}
-    )
-
-
-def _bind(verbs: Verbs, call: Call) -> Answer:
-    node = (call.json().get("target") or {}).get("name", "")
-    with verbs.store.lock:
-        body = verbs.existing(call).body()
-        if there := body["spec"].get("nodeName"):
-            raise statuses.conflict(
-                replace(call.resource, plural="pods/binding"),
-                call.name,
-                f'pod {call.name} is already assigned to node "{there}"',
-            )
-        body["spec"]["nodeName"] = node
-        now = rfc3339(verbs.clock.now())
-        scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-        verbs.store.write(call.resource, call.key, lifecycle.with_condition(body, scheduled))
     return 201, dumps(_CREATED)
 
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import string
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from tests.support.kube import lifecycle, listing, patches, statuses, subresources
 from tests.support.kube.access import Access
 from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock
-from tests.support.kube.resources import Key, Resource, resource
+from tests.support.kube.resources import Key, Resource
 from tests.support.kube.store import Record, Store, dumps
-
-_NAMESPACES: Final = resource("namespaces")
 
 Answer = tuple[int, bytes]
 """HTTP status and body."""
@@ -42,8 +38,6 @@ class Verbs:
                 return self._change(call)
             case "delete" if not call.subresource:
                 return self._delete(call)
-            case "deletecollection" if not call.subresource:
-                return self._delete_all(call)
         raise statuses.method_not_allowed()
 
     def read(self, call: Call) -> Record:
@@ -68,32 +62,17 @@ class Verbs:
         body = body or call.json()
         _check_kind(call.resource, body)
         metadata = body.get("metadata") or {}
-        name = metadata.get("name") or _generated(metadata.get("generateName") or "")
-        if not name:
-            why = "Required value: name or generateName is required"
-            raise statuses.invalid(
-                call.resource.kind, call.resource.group, "", field="metadata.name", why=why, reason="FieldValueRequired"
-            )
+        name = metadata["name"]
         if metadata.get("namespace") not in (None, "", call.namespace):
             raise statuses.bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request"
             )
         key = Key(call.namespace, name)
         with self.store.lock:
-            self._check_namespace(call, name)
             if self.store.get(call.resource, key) is not None:
                 raise statuses.already_exists(call.resource, name)
             made = lifecycle.new(call.resource, key, body, now=self.clock.now())
             return self.store.write(call.resource, key, made)
-
-    def _check_namespace(self, call: Call, name: str) -> None:
-        if not call.resource.namespaced:
-            return
-        space = self.store.get(_NAMESPACES, Key("", call.namespace))
-        if space is None:
-            raise statuses.not_found(_NAMESPACES, call.namespace)
-        if "deletionTimestamp" in space.body()["metadata"]:
-            raise statuses.being_terminated(call.resource, name, call.namespace)
 
     def _change(self, call: Call) -> Answer:
         with self.store.lock:
@@ -103,7 +82,7 @@ class Verbs:
             old = record.body()
             if call.verb == "patch":
                 if call.resource.custom and call.media == patches.STRATEGIC:
-                    raise statuses.unsupported_media([patches.JSON, patches.MERGE])
+                    raise statuses.unsupported_media([patches.MERGE])
                 wanted = patches.apply(call.media, old, call.json())
             else:
                 wanted = call.json()
@@ -114,9 +93,7 @@ class Verbs:
             return 200, listing.alone(call.resource, self._written(call, new))
 
     def _written(self, call: Call, new: dict[str, Any]) -> Record:
-        metadata = new["metadata"]
-        freed = metadata.get("deletionGracePeriodSeconds") == 0 and not metadata.get("finalizers")
-        return self.store.write(call.resource, call.key, None if freed else new)
+        return self.store.write(call.resource, call.key, new)
 
     def _delete(self, call: Call) -> Answer:
         options = call.json() if call.body else {}
@@ -133,39 +110,20 @@ class Verbs:
         """The object's next state, and whether that was its end. Raises ApiError 409."""
         conditions = options.get("preconditions") or {}
         old = record.body()
-        for name, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-            wants, found = conditions.get(name), old["metadata"][name]
-            if wants and wants != found:
-                why = (
-                    f"the {word} in the precondition ({wants}) does not match the {word} in record ({found}). "
-                    "The object might have been "
-                ) + ("deleted and then recreated" if name == "uid" else "modified")
-                raise statuses.conflict(replace(of, plural=of.kind), record.key.name, why)
+        wants, found = conditions.get("uid"), old["metadata"]["uid"]
+        if wants and wants != found:
+            why = (
+                f"the UID in the precondition ({wants}) does not match the UID in record ({found}). "
+                "The object might have been deleted and then recreated"
+            )
+            raise statuses.conflict(replace(of, plural=of.kind), record.key.name, why)
         asked = options.get("gracePeriodSeconds", grace)
         done = lifecycle.deleted(of, old, grace=asked, now=self.clock.now())
         if done.body is not None:
             record = self.store.write(of, record.key, done.body)
         if not done.gone:
             return record, False
-        if of is _NAMESPACES:
-            self._empty(record.key.name)
         return self.store.write(of, record.key, None), True
-
-    def _empty(self, namespace: str) -> None:
-        """A namespace takes all that is in it along. (In a cluster, its controller sees to that.)"""
-        for of in self.store.resources:
-            for key in [key for key in self.store.shelf(of).keys if key.namespace == namespace and of.namespaced]:
-                self.store.write(of, key, None)
-
-    def _delete_all(self, call: Call) -> Answer:
-        options = call.json() if call.body else {}
-        test = listing.wanted(call)
-        with self.store.lock:
-            shelf = self.store.shelf(call.resource)
-            found = [record for key in list(shelf.keys) if test(record := shelf.records[key])]
-            for record in found:
-                self.delete(call.resource, record, options, grace=call.number("gracePeriodSeconds"))
-            return 200, listing.rendered(call.resource, found, {"resourceVersion": str(self.store.revision)})
 
 
 def _check_kind(of: Resource, body: Any) -> None:
@@ -176,7 +134,3 @@ def _check_kind(of: Resource, body: Any) -> None:
         raise statuses.bad_request(
             f"{kind} in version {version!r} cannot be handled as a {of.kind}: converting {version}.{kind} to {of.kind}"
         )
-
-
-def _generated(base: str) -> str:
-    return base + "".join(random.choices(string.ascii_lowercase + string.digits, k=5)) if base else ""

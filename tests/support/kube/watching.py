@@ -11,10 +11,9 @@ from tests.support.kube.calls import Call
 from tests.support.kube.clock import ServerClock
 from tests.support.kube.store import Event, Store, dumps, event_line
 
+BOOKMARK_EVERY_S = 60.0
 LOOK_S = 0.5
 """How often a watch that has nothing to tell looks whether its client is still there."""
-
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class Line(Protocol):
@@ -30,20 +29,17 @@ class Line(Protocol):
 class Watch:
     """Runs in its connection's thread; the methods under "Tests" may be called from any."""
 
-    def __init__(self, store: Store, clock: ServerClock, call: Call, *, bookmark_every: float) -> None:
-        """Raises ApiError for options that contradict one another."""
+    def __init__(self, store: Store, clock: ServerClock, call: Call) -> None:
         self.call = call
         self._store, self._clock = store, clock
         self._shelf = store.shelf(call.resource)
         self._head = listing.head(call.resource)
         self._wanted = listing.wanted(call)
         self._bookmarks = call.flag("allowWatchBookmarks")
-        self._every = bookmark_every
         seconds = call.number("timeoutSeconds") or random.uniform(1800, 3600)
         self._until = clock.now() + seconds
         self._next_bookmark = self._bookmark_time()
         self._asked = listing.version(call)
-        self._initial = check_initial(call, self._asked)
         self.position = self._asked or 0
         self._says: deque[bytes] = deque()
         self._closing = False
@@ -104,21 +100,14 @@ class Watch:
             line.abort()
 
     def _begin(self, line: Line) -> None:
-        if self._initial and not self._shelf.notices:
-            raise statuses.no_progress()
-        if (self._asked and not self._initial) or self._initial is False:
-            self.position = self._from = self.position or self._store.revision
+        if self._asked:
             return
         with self._store.lock:
-            cached = self._shelf.cached(self._store.revision)
-            if self._asked and self._asked > cached:
-                raise statuses.too_large(self._asked, cached)
+            cached = self._shelf.cached()
             keys, records = self._shelf.at(cached)
             found = [records[key] for key in keys if self._wanted(records[key])]
             self.position = self._from = cached
         self._send(line, [event_line("ADDED", self._head, each) for each in found])
-        if self._initial:
-            self._send(line, [self._bookmark_line({INITIAL_EVENTS_END: "true"})])
 
     def _over(self) -> bool:
         return self._closing or self._broken or (not self._silent and self._clock.now() >= self._until)
@@ -144,7 +133,7 @@ class Watch:
             line.send(self._says.popleft())
         with self._store.lock:
             events = self._shelf.since(self.position)
-            cached = self._shelf.cached(self._store.revision)
+            cached = self._shelf.cached()
             latest = events[-1].revision if len(events) == 1000 else max(cached, self.position)
             # A bookmark that is not newer than where the watch began is withheld. So a watch is silent for as long as
             # nothing happens to its kind, where the cache is not told how far the store is.
@@ -169,13 +158,16 @@ class Watch:
         line.send(*lines)
         self.lines += len(lines)
 
-    def _bookmark_line(self, annotations: dict[str, str] | None = None) -> bytes:
-        return bookmark_line(self._head, self.call.resource.kind, self.position, annotations)
+    def _bookmark_line(self) -> bytes:
+        kind = self.call.resource.kind
+        metadata = dumps({"resourceVersion": str(self.position), "creationTimestamp": None})
+        rest = b"," + _EMPTY[kind] if kind in _EMPTY else b""
+        return b'{"type":"BOOKMARK","object":{%s"metadata":%s%s}}\n' % (self._head, metadata, rest)
 
     def _bookmark_time(self) -> float:
         now = self._clock.now()
         last = self._until - 2  # real servers send one shortly before they hang up
-        return min(now + self._every, last) if now < last else now + self._every
+        return min(now + BOOKMARK_EVERY_S, last) if now < last else now + BOOKMARK_EVERY_S
 
     def _wake(self) -> None:
         with self._store.lock:
@@ -186,37 +178,8 @@ class _CutError(Exception):
     """The connection is to break here."""
 
 
-def check_initial(call: Call, asked: int | None) -> bool | None:
-    """Whether the state so far is wanted first, with a bookmark after it; None where nothing was said of it.
-
-    Raises ApiError 422.
-    """
-    match, text = call.option("resourceVersionMatch"), call.option("sendInitialEvents")
-    if not text:
-        if match:
-            raise statuses.invalid_options(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-        return None
-    if match != "NotOlderThan":
-        raise statuses.invalid_options(
-            "resourceVersionMatch",
-            "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-        )
-    return call.flag("sendInitialEvents")
-
-
 def error_line(status: dict[str, object]) -> bytes:
     return b'{"type":"ERROR","object":%s}\n' % dumps(status)
 
 
 _EMPTY = {"Pod": b'"spec":{"containers":null},"status":{}', "Node": b'"spec":{},"status":{}'}
-
-
-def bookmark_line(head: bytes, kind: str, revision: int, annotations: dict[str, str] | None = None) -> bytes:
-    metadata: dict[str, object] = {"resourceVersion": str(revision), "creationTimestamp": None}
-    if annotations:
-        metadata["annotations"] = annotations
-    rest = b"," + _EMPTY[kind] if kind in _EMPTY else b""
-    return b'{"type":"BOOKMARK","object":{%s"metadata":%s%s}}\n' % (head, dumps(metadata), rest)

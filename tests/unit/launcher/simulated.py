@@ -11,7 +11,7 @@ import json
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -155,8 +155,10 @@ class Cluster(Processes):
         """Let time pass until ``condition``; how long it took."""
         begun = self.clock.mono()
         while not condition():
-            assert self.clock.mono() - begun < within, f"not within {within} s\n{self.lines.getvalue()}"
-            self.run(0.01)
+            now = self.clock.mono()
+            assert now - begun < within, f"not within {within} s\n{self.lines.getvalue()}"
+            times = (self.driver.look(), self._events[0][0] if self._events else None, begun + within)
+            self.run(max(0.0, min(at for at in times if at is not None) - now) + 1e-5)
         return self.clock.mono() - begun
 
     def kill(self, host: str, slot: int = 0, *, code: int = 137) -> None:
@@ -457,3 +459,16 @@ class Cluster(Processes):
                 self.driver.tell(LaunchEnded(host, max(codes, default=0), ""))
 
         self.later(self.clears_s, gone)
+
+
+def running(*names: str, rules: Rules | None = None) -> Cluster:
+    """A cluster that trains on these hosts, one slot each."""
+    cluster = Cluster(rules or Rules())
+    cluster.rules.limits = replace(cluster.rules.limits, start=len(names))
+    cluster.hosts(**dict.fromkeys(names, 1))
+    cluster.until(lambda: cluster.world == list(names))
+    return cluster
+
+
+def causes(cluster: Cluster) -> list[str]:
+    return [event["cause"] for event in cluster.events("resized")]

@@ -63,6 +63,7 @@ class Processes:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.step_s = STEP_S
         self.cut: set[str] = set()
         self.lose_news: Counter[str] = Counter()
         self.dumb: set[str] = set()
@@ -117,7 +118,7 @@ class Processes:
         for each in self._all():
             if each.generation == generation and each.state == "training" and not each.interrupted:
                 each.interrupted = True
-                self.later(STEP_S, lambda each=each: self._leave_world(each))
+                self.later(self.step_s, lambda each=each: self._leave_world(each))
 
     def _leave_world(self, process: Process) -> None:
         stays = process.stopped or process.wedged or process.lost or not process.interrupted

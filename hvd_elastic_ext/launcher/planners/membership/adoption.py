@@ -48,6 +48,8 @@ def _waits(job: JobState) -> bool:
     if on_their_way(job) and not hurry and job.now < adoption.until:
         return True
     adoption.until = None
+    for name in adoption.missing.keys() & job.roster.agents.keys():
+        job.roster.agents[name].since = job.now  # from now on it has as long to connect as any other
     if adoption.missing:
         log.warning("not back: %s", ", ".join(adoption.missing))
     world.take_over(job)
@@ -71,14 +73,15 @@ def tend(job: JobState) -> Plan:
         agent = agents.get(name)
         if agent is None:
             continue
+        handed_over_s = now - adoption.handed_over.get(name, now)
         if job.world.inherited:
             agent.since = now  # no join timeout: nobody waits for it
-            if now - adoption.failed.get(name, adoption.handed_over.get(name, now)) >= RETRY_S:
+            if now - adoption.failed.get(name, now - handed_over_s) >= RETRY_S:
                 _call(job, host)
-        elif not agent.heard:
-            agent.since = now
-            if name in adoption.failed:
-                del agents[name]
+        elif not agent.heard and (name in adoption.failed or handed_over_s >= RETRY_S):
+            # One that was found may have ended before it connected.
+            adoption.handed_over.pop(name, None)
+            del agents[name]
     if not job.world.inherited:
         if job.world.members:  # those that trained with them have gone on without them
             adoption.missing.clear()

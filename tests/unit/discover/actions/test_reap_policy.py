@@ -221,17 +221,6 @@ def test_the_rows_that_delete_are_notices_of_nodes_and_in_the_table() -> None:
     assert {(rows[name].object, rows[name].evidence.value) for name in SHUTDOWN} == {("node", "notice")}
 
 
-def test_a_mass_loss_by_silence_deletes_nobody() -> None:
-    job = Job()
-    pods = [worker(f"w-{number}", node=f"n-{number}") for number in range(50)]
-    job.look(*pods, nodes=[pictures.node(f"n-{number}") for number in range(50)])
-    for _ in range(5):
-        assert (
-            job.look(*pods, nodes=[pictures.node(f"n-{number}", ready="Unknown") for number in range(50)], after=60)
-            == []
-        )
-
-
 def test_where_nodes_may_not_be_read_only_failed_pods_are_deleted() -> None:
     job = Job()
     pods = [failed("w-0"), worker("w-1")]
@@ -320,16 +309,3 @@ def test_a_worker_that_failed_long_ago_is_replaced_at_once_again() -> None:
     job.look(failed("w-0", uid="second"), after=1.0)
     assert job.look(failed("w-0", uid="second"), after=5.0) == [("w-0", FAILED)]
     assert job.reaped.names[pictures.pod("w-0").key][0] == 1
-
-
-def test_what_is_gone_is_forgotten() -> None:
-    job = Job()
-    job.look(failed("w-0"))
-    job.look(failed("w-0"), after=5.0)
-    job.look(after=600.0)
-    assert job.reaped == ReapState()
-
-
-def test_an_attempt_counts_by_pod() -> None:
-    deletion = Deletion(pictures.pod("w-0").key, "u", FAILED, "why")
-    assert deleted(1.0, ReapState(), deletion).done == {"u"}

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from discover.app.daemon import Daemon, EventQueue, Note, SignalReceived, StopRequested
+from discover.app.daemon import Daemon, EventQueue, Note, StopRequested
 from discover.app.decide import DaemonState
 from discover.common.health import Health
 from discover.common.metrics import Metrics
@@ -17,7 +17,7 @@ from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication
 
-STOP = SignalReceived(signal.SIGTERM)
+STOP = StopRequested("SIGTERM", 0)
 A, AB = Observation(HostSet.of({"a": 1})), Observation(HostSet.of({"a": 1, "b": 1}))
 GONE = SourceUnavailable("in", "does not exist")
 
@@ -96,20 +96,6 @@ def test_other_threads_are_told_to_end_before_the_source_is_stopped(manual_clock
     assert rig.source.stopped
 
 
-def test_the_first_look_needs_no_event(manual_clock):
-    rig = Rig(manual_clock, A)
-    assert rig.run(STOP) == 0
-    assert rig.hosts == ("a",)
-    assert rig.source.stopped
-
-
-def test_a_change_is_looked_at_and_published(manual_clock):
-    rig = Rig(manual_clock, A, AB)
-    rig.run(Note.CHANGED, STOP)
-    assert rig.hosts == ("a", "b")
-    assert rig.board.current.sequence == 2
-
-
 def test_time_alone_is_no_reason_to_look_while_all_is_well(manual_clock):
     rig = Rig(manual_clock, A)
     rig.run(Note.TICK, Note.TICK, STOP)
@@ -123,14 +109,6 @@ def test_after_any_failure_the_last_hosts_stay_and_the_source_is_read_again(manu
     rig.run(Note.CHANGED, lambda: seen.append(rig.hosts), Note.TICK, Note.TICK, STOP)
     assert seen == [("a",)]
     assert rig.hosts == ("a", "b")
-
-
-def test_a_bad_start_waits_for_a_good_list(manual_clock):
-    rig = Rig(manual_clock, BadHosts("in", 1, "bad"), A)
-    ready = []
-    rig.run(lambda: ready.append((rig.hosts, rig.vitals.started()[0])), Note.CHANGED, STOP)
-    assert ready == [(None, False)]
-    assert rig.hosts == ("a",)
 
 
 def test_a_problem_is_logged_once_and_its_end_too(manual_clock, caplog):
@@ -198,17 +176,6 @@ def test_the_latency_ends_when_all_places_are_written(manual_clock):
     assert b'event_to_publication_seconds_sum{change="removal"} 1.0' in rig.metrics.render()
 
 
-def test_a_hangup_looks_again(manual_clock):
-    rig = Rig(manual_clock, A, AB)
-    rig.run(SignalReceived(signal.SIGHUP), STOP)
-    assert rig.hosts == ("a", "b")
-
-
-def test_the_exit_code_tells_stopped_from_interrupted(manual_clock):
-    assert Rig(manual_clock, A).run(SignalReceived(signal.SIGTERM)) == 0
-    assert Rig(manual_clock, A).run(SignalReceived(signal.SIGINT)) == 130
-
-
 def test_it_ends_when_there_is_nothing_left_to_do(manual_clock, caplog):
     caplog.set_level(logging.INFO)
     assert Rig(manual_clock, A).run(StopRequested("the launcher has ended", 0)) == 0
@@ -221,18 +188,14 @@ def test_an_end_that_is_a_mistake_is_an_error(manual_clock, caplog):
     assert "there is no such container" in caplog.text
 
 
-def test_refusals_are_counted(manual_clock):
-    rig = Rig(manual_clock, A, GONE)
-    rig.run(Note.CHANGED, Note.TICK, STOP)
-    assert b"hvd_discover_refused_total 2.0" in rig.metrics.render()
-
-
 def test_the_queue_returns_events_in_order_and_a_tick_when_empty():
     inbox = EventQueue()
     inbox.attend()
-    inbox.changed()
+    inbox.signalled(signal.SIGHUP, None)
     inbox.signalled(signal.SIGTERM, None)
-    assert [inbox.next(0.0), inbox.next(0.0), inbox.next(0.0)] == [Note.CHANGED, STOP, Note.TICK]
+    inbox.signalled(signal.SIGINT, None)
+    told = [inbox.next(0.0) for _ in range(4)]
+    assert told == [Note.CHANGED, STOP, StopRequested("SIGINT", 130), Note.TICK]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
-from discover.app.decide import DaemonState, DecisionLimits, decide
+from discover.app.decide import DaemonState, decide
 from discover.common.source import Observation, Unsettled
 from hvd_elastic_ext.core.errors import BadHosts, SourceUnavailable
 from hvd_elastic_ext.core.hosts import Host, HostSet
@@ -84,10 +84,9 @@ def test_an_error_is_a_problem_and_publishes_nothing():
 
 
 def test_a_file_being_written_is_no_problem_until_patience_ends():
-    limits = DecisionLimits(patience=5.0)
-    early, _ = decide(10.0, known(a=1), HALF, limits=limits)
+    early, _ = decide(10.0, known(a=1), HALF)
     assert not early.problem
-    late, _ = decide(15.0, early.state, HALF, limits=limits)
+    late, _ = decide(15.0, early.state, HALF)
     assert "hosts: is being written" in late.problem
 
 

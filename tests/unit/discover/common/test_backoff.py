@@ -34,12 +34,3 @@ def test_after_two_quiet_minutes_a_failure_is_a_first_one():
         backoff, _ = backoff.failed(0.0, 0.0)
     assert backoff.failed(RESET_AFTER, 0.0)[1] == LONGEST_PAUSE
     assert backoff.failed(RESET_AFTER + 1.0, 0.0)[1] == 0.8
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_rule_06_a_server_that_is_down_is_tried_few_times(seed):
-    """And the bar for ten minutes. Each try is one connection."""
-    waited = pauses(100, random.Random(seed).random)
-    tries = [sum(waited[:number]) for number in range(100)]  # the moment of each of them
-    assert sum(at < 300 for at in tries) <= 16
-    assert sum(at < 600 for at in tries) <= 35

@@ -39,13 +39,6 @@ def test_a_first_list_is_no_relist(numbers):
     assert numbers.value('relists_total{resource="nodes"}') == 0.0
 
 
-def test_restarts_of_a_watch_are_counted_by_reason(numbers):
-    for reason in ("end", "end", "expired"):
-        numbers.cluster.restarted("pods", reason)
-    assert numbers.value('watch_restarts_total{reason="end",resource="pods"}') == 2.0
-    assert numbers.value('watch_restarts_total{reason="expired",resource="pods"}') == 1.0
-
-
 def test_the_age_of_what_is_known_grows_by_itself(numbers):
     heard: list[float | None] = [None]
     numbers.cluster.follow("pods", lambda: heard[0])
@@ -81,19 +74,6 @@ def test_latency_is_counted_once_from_the_oldest_news_to_the_last_way_out(number
     assert numbers.value('event_to_publication_seconds_sum{change="removal"}') == pytest.approx(0.3)
     assert numbers.value('event_to_publication_seconds_sum{change="addition"}') == pytest.approx(1.3)
     assert numbers.value('event_to_publication_seconds_bucket{change="removal",le="0.25"}') == 0.0
-
-
-def test_what_is_written_is_counted_by_kind(numbers):
-    writes = numbers.metrics.for_writes()
-    assert writes is numbers.metrics.for_writes()
-    writes.event("HostsLost", sent=True)
-    writes.event("HostsLost", sent=False)
-    writes.reaped("evicted")
-    writes.reap_failed()
-    assert numbers.value('events_sent_total{reason="HostsLost"}') == 1.0
-    assert numbers.value('events_unsent_total{reason="HostsLost"}') == 1.0
-    assert numbers.value('pods_reaped_total{cause="evicted"}') == 1.0
-    assert numbers.value("reap_failures_total") == 1.0
 
 
 def test_a_configmap_that_nobody_writes_is_not_counted(numbers):

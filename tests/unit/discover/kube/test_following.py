@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from discover.actions.events import KINDS, EventObject
-from discover.app.kube_assembly import _EventObject, _own_pod, _Views
+from discover.app.kube_assembly import _event_object, _own_pod, _Views
 from discover.app.settings import KubernetesSettings
 from discover.common.source import Observation
 from discover.kube.transport import Failure, RequestFailed
@@ -37,7 +37,7 @@ class Cluster:
 def about(cluster: Cluster, *, job: JobView | None, own: str = "", settings: KubernetesSettings = JOB) -> Any:
     source: Any = SimpleNamespace(job=job)
     asked: Any = cluster
-    return _EventObject(asked, source, settings, own)()
+    return _event_object(asked, source, settings, own)
 
 
 OWN = Cluster({"metadata": {"uid": "pod-uid"}})
@@ -69,12 +69,15 @@ def test_the_object_above_every_operators_pods_has_a_kind() -> None:
     assert plurals == set(KINDS)
 
 
-def test_a_pod_is_ones_own_only_in_a_cluster() -> None:
-    inside = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
-    assert _own_pod(JOB, {}) == ""
-    assert _own_pod(JOB, inside) != ""
-    assert _own_pod(JOB, {**inside, "KUBECONFIG": "/of/another"}) == ""
-    assert _own_pod(KubernetesSettings(job="digits", own_pod="x"), {}) == "x"
+def test_a_pod_is_ones_own_only_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBECONFIG"):
+        monkeypatch.delenv(name, raising=False)
+    assert _own_pod(JOB) == ""
+    assert _own_pod(KubernetesSettings(job="digits", own_pod="x")) == "x"
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    assert _own_pod(JOB) != ""
+    monkeypatch.setenv("KUBECONFIG", "/of/another")
+    assert _own_pod(JOB) == ""
 
 
 def test_a_view_is_one_object_until_the_next_look_and_none_before_the_first_publication() -> None:

@@ -118,23 +118,6 @@ def test_what_came_before_an_error_is_told(manual_clock):
     assert rig.reflector.known()[1] == "11"
 
 
-def test_rule_06_a_server_away_for_five_minutes_is_tried_sixteen_times_and_no_event_is_emitted(manual_clock):
-    rig = Rig(manual_clock, TWO, [LIVE], REFUSED)
-    rig.turns(2)
-    start = manual_clock.mono()
-    told, asked = len(rig.batches), len(rig.script.requests)
-    while manual_clock.mono() - start < 300.0:
-        rig.turns(1)
-    assert len(rig.script.requests) - asked <= 16
-    assert set(rig.asked[asked:]) == {("WATCH", "10")}
-    assert len(rig.batches) == told
-    rig.script.answers.append([event("DELETED", pod("a", 30)), LIVE])
-    rig.script.answers[2:-1] = [REFUSED] * (len(rig.script.requests) - 2)
-    rig.turns(1)
-    assert rig.pods == {"b": "4"}
-    assert rig.reflector.status.problem == ""
-
-
 def test_rule_07_a_silent_server_is_left_and_watched_again_without_a_list(manual_clock):
     silent = [event("MODIFIED", pod("a", 15)), 70.0, RequestFailed(Failure.SILENT, "70 s without a byte")]
     rig = Rig(manual_clock, TWO, silent, [LIVE])
@@ -277,12 +260,6 @@ def test_rule_16_nodes_that_may_not_be_read_are_hidden_until_they_may(manual_clo
     rig.turns(2)
     assert list(rig.snapshot.nodes) == ["x"]
     assert not rig.reflector.status.hidden
-
-
-def test_rule_16_nodes_that_may_no_longer_be_read_are_hidden(manual_clock):
-    rig = Rig(manual_clock, listing(5, node("x", 2)), [LIVE], FORBIDDEN, resource=NODES)
-    rig.turns(8)
-    assert rig.snapshot.nodes_hidden
 
 
 def test_nodes_are_not_hidden_by_a_server_that_has_just_started(manual_clock):

@@ -115,19 +115,6 @@ def test_a_watch_that_told_everything_is_confirmed(rig):
     assert {(request.ask, request.version) for request in script.requests} == {(RequestKind.RELIST, "10")}
 
 
-def test_what_says_the_same_as_before_is_not_read_again(rig):
-    watched = Watched(A, B)
-    audit, script, _ = rig(watched, *[listing(50 + n, A, B) for n in range(9)])
-    for _ in range(4):
-        audit.turn()
-    assert watched.confirmed == 4
-    assert len(script.requests) == 4
-    script.answers = [listing(70, A, pod("b", 60))]
-    audit.turn()
-    assert len(script.requests) == 6  # once to see that it is new, once to read it
-    assert len(watched.relists) == 1
-
-
 def test_a_watch_that_stays_behind_is_ended(rig):
     watched = Watched(A)
     audit, _, clock = rig(watched, listing(50, A, B))
@@ -399,13 +386,9 @@ def test_a_failed_list_from_the_store_is_repeated_by_the_next_check_of_a_small_j
     watched = Watched(A)
     no = RequestFailed(Failure.ANSWERED, "busy", code=429)
     old, new = listing(10, A), listing(20, pod("a", 20))
-    audit, script, _ = rig(watched, old, old, old, old, no, new, new)
+    audit, script, _ = rig(watched, old, old, old, old, no, new)
     looks(audit, watched, manual_clock, until=90.0)
-    assert [request.ask for request in script.requests[4:]] == [
-        RequestKind.UNPAGED,
-        RequestKind.UNPAGED,
-        RequestKind.UNPAGED,
-    ]
+    assert [request.ask for request in script.requests[4:]] == [RequestKind.UNPAGED, RequestKind.UNPAGED]
     assert len(watched.relists) == 1
 
 

@@ -1,7 +1,5 @@
 """What a server is asked next: the whole table, and what time and repetition do to it."""
 
-from dataclasses import replace
-
 import pytest
 
 from discover.common.backoff import LONGEST_PAUSE
@@ -218,21 +216,9 @@ def test_a_watch_that_lived_makes_the_next_refusal_the_first():
     assert step(lived, Ending.FORBIDDEN, now=61.0).pause == QUICK_RETRY / 2
 
 
-def test_any_other_refusal_lists_anew():
-    """R6"""
-    assert step(WATCHING, Ending.OTHER).state == replace(
-        step(WATCHING, Ending.OTHER).state, next=RequestKind.RELIST, version="7"
-    )
-
-
 def test_a_deaf_watch_lists_at_once():
     deaf = step(WATCHING, Ending.MISSED, lived=17.0)
     assert (deaf.state.next, deaf.pause) == (RequestKind.PAGED, 0.0)  # a list from the server's memory may be as deaf
-
-
-def test_the_reason_is_what_went_wrong():
-    assert next_step(0.0, WATCHING, Outcome(Ending.CUT, "reset by peer"), jitter=0.0)[1] == "reset by peer"
-    assert next_step(0.0, WATCHING, Outcome(Ending.DONE), jitter=0.0)[1] == "done"
 
 
 TOO_LARGE = {"code": 504, "reason": "Timeout", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}

@@ -209,6 +209,19 @@ def test_the_socket_file_is_for_its_owner_only_and_no_other_thread_notices(route
     server.close()
 
 
+def test_a_path_that_is_not_its_own_is_left_alone(routes, tmp_path):
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(CannotListen, match="that is no socket"):
+        Server(UnixAddress(tmp_path / "file"), routes)
+    assert (tmp_path / "file").read_text() == "precious"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(tmp_path / "s"))
+        other.listen()
+        with pytest.raises(OwnedByOther, match="another process already serves it"):
+            Server(UnixAddress(tmp_path / "s"), routes)
+    assert (tmp_path / "s").exists()
+
+
 def test_several_addresses_are_served_alike(routes, tmp_path):
     servers = servers_at([UnixAddress(tmp_path / "s"), TcpAddress("127.0.0.1", 0)], routes)
     for server in servers:

@@ -7,7 +7,7 @@ import pytest
 
 from discover.common.health import LOOP_TIMEOUT, Health
 from discover.common.metrics import Metrics
-from discover.publishing.latest import LatestPublication, ReaderPosition
+from discover.publishing.latest import LatestPublication
 from discover.publishing.routes import MAX_WAITING, SHORTEST_HOLD, Answer, Routes
 from hvd_elastic_ext.core.hosts import HostSet
 from hvd_elastic_ext.core.publication import Publication, from_json
@@ -184,16 +184,3 @@ def test_metrics_tell_what_is_published_and_how_old_it_is(site, manual_clock):
     assert "hvd_discover_slots 3.0" in lines
     assert "hvd_discover_publications_total 1.0" in lines
     assert "hvd_discover_last_publication_age_seconds 7.0" in lines
-
-
-@pytest.mark.parametrize(
-    ("known", "news"),
-    [
-        (ReaderPosition(1), True),
-        (ReaderPosition(2), False),
-        (ReaderPosition(3), True),
-        (ReaderPosition(2, "other"), True),
-    ],
-)
-def test_news_is_whatever_the_reader_does_not_have(known, news):
-    assert known.outdated_by(publication(2)) == news

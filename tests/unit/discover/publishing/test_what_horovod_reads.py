@@ -1,6 +1,5 @@
 """The hosts file as stock Horovod 0.28.1 reads it: its own driver, our file between."""
 
-import subprocess
 import threading
 import time
 from unittest.mock import Mock
@@ -8,7 +7,7 @@ from unittest.mock import Mock
 import pytest
 
 from discover.common.metrics import Metrics
-from discover.publishing.files import HostsFile, Script
+from discover.publishing.files import HostsFile
 from discover.publishing.overlap import Overlap
 from discover.publishing.publishers import Publishers
 from hvd_elastic_ext.core.clock import ManualClock
@@ -132,47 +131,6 @@ def _read_a_thousand_times_a_second(path, hosts_file, lists, *, rewrites: int) -
         written.set()
         reader.join(DEADLINE)
     return seen
-
-
-@pytest.mark.soak
-@pytest.mark.timeout(900)
-def test_rule_25_ten_thousand_rewrites_are_never_seen_empty_or_torn_by_the_script(tmp_path):
-    lists = [of(*[f"{letter}{number:03}" for number in range(200)], "common") for letter in "ab"]
-    hosts_file = HostsFile(tmp_path / "hosts")
-    script = Script(tmp_path / "discover.sh", hosts_file=hosts_file.path)
-    for publisher in (hosts_file, script):
-        publisher.publish(lists[0])
-    (tmp_path / "go").touch()
-    loop = f"while [ -e {tmp_path}/go ]; do {tmp_path}/discover.sh | cksum || echo failed; done"
-    with subprocess.Popen(["sh", "-c", loop], stdout=subprocess.PIPE, text=True) as reader:
-        sums = _drained(reader)
-        for number in range(10_000):
-            hosts_file.publish(lists[number % 2])
-        (tmp_path / "go").unlink()
-        reader.wait(DEADLINE)
-    expected = set()
-    for each in lists:
-        hosts_file.publish(each)
-        expected.add(
-            subprocess.run(f"{tmp_path}/discover.sh | cksum", shell=True, capture_output=True, text=True).stdout
-        )
-    lines = sums()
-    assert set(lines) <= expected
-    assert len(lines) > 500
-    for publisher in (hosts_file, script):
-        publisher.close()
-
-
-def _drained(process):
-    lines: list[str] = []
-    thread = threading.Thread(target=lambda: lines.extend(process.stdout))
-    thread.start()
-
-    def finish() -> list[str]:
-        thread.join(DEADLINE)
-        return lines
-
-    return finish
 
 
 def test_rule_26_a_failed_write_is_counted_and_repeated_and_its_latency_counts_from_the_first_event(

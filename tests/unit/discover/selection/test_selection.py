@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from discover.kube.views import pod_view
 from discover.selection.node_signals import UNKNOWN_NODE_GRACE
 from discover.selection.objects import (
-    ClusterEvent,
     ClusterSnapshot,
     Gone,
     Listed,
@@ -312,13 +310,6 @@ def test_of_pods_in_the_network_of_one_node_only_the_first_has_the_port():
     assert grades(selector().select(NOW, picture([new], [node()])))["w-0"] is Grade.USABLE
 
 
-def test_verdicts_come_in_order_of_the_pods_names():
-    pods = [pod(name) for name in ("w-2", "w-0", "w-1")]
-    look = selector()
-    assert list(grades(look.select(NOW, picture(pods, [node()])))) == ["w-0", "w-1", "w-2"]
-    assert list(grades(look.select(NOW, picture([*pods[:2], pod("w-00")], [node()])))) == ["w-0", "w-00", "w-2"]
-
-
 def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
     calls: Counter[str] = Counter()
 
@@ -344,7 +335,6 @@ def test_only_what_changed_is_judged_again(monkeypatch: pytest.MonkeyPatch):
         assert calls.total() == count, what
 
 
-PODS = [f"w-{number}" for number in range(4)]
 NODES = ["node-0", "node-1"]
 pod_states = st.fixed_dictionaries(
     {
@@ -355,77 +345,7 @@ pod_states = st.fixed_dictionaries(
         "annotations": st.sampled_from([{}, {SLOTS_ANNOTATION: "2"}, {SLOTS_ANNOTATION: "0"}]),
     }
 )
-node_states = st.fixed_dictionaries(
-    {
-        "ready": st.sampled_from([True, True, False, "Unknown"]),
-        "taints": st.sampled_from([[], [], [GOING], [taint("aws-node-termination-handler/spot-itn")]]),
-        "unschedulable": st.booleans(),
-    }
-)
 lives = st.lists(st.tuples(st.booleans(), pod_states), min_size=1, max_size=5)
-node_lives = st.lists(st.tuples(st.booleans(), node_states), min_size=1, max_size=4)
-
-
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[list[ClusterEvent], list[PodView], list[NodeView]]:
-    """What two watches tell, and what is there at last. Some of it is told twice, or once more when it is late."""
-    version = iter(range(1, 10_000))
-    streams: list[list[ClusterEvent]] = []
-    pods: list[PodView] = []
-    nodes: list[NodeView] = []
-    for names, states, make, seen, gone, there in (
-        (PODS, lives, pod, Seen, Gone, pods),
-        (NODES, node_lives, node, Seen, Gone, nodes),
-    ):
-        for name in names:
-            told: list[ClusterEvent] = []
-            of_this_life: list[Any] = []
-            life, current = 1, None
-            for again, state in draw(states):
-                if again and current is not None:
-                    told.append(gone(replace(current, version=str(next(version)))))
-                    life, of_this_life = life + 1, []
-                    earlier = current
-                    current = make(name, uid=f"{name}/{life}", version=next(version), **state)
-                    told += [seen(current), gone(replace(earlier, version=str(next(version))))]
-                else:
-                    current = make(name, uid=f"{name}/{life}", version=next(version), **state)
-                    told.append(seen(current))
-                of_this_life.append(current)
-                told += [seen(each) for each in draw(st.lists(st.sampled_from(of_this_life), max_size=2))]
-            if draw(st.booleans()) and current is not None:
-                told += [gone(current), gone(current)]
-            elif current is not None:
-                there.append(current)
-            streams.append(told)
-    events: list[ClusterEvent] = []
-    while streams:
-        stream = draw(st.sampled_from(streams))
-        events.append(stream.pop(0))
-        streams = [each for each in streams if each]
-    return events, pods, nodes
-
-
-@settings(max_examples=60, deadline=None)
-@given(histories(), st.lists(st.integers(0, 200), max_size=4))
-def test_whatever_way_events_came_what_is_true_follows_from_the_last_state(
-    history: tuple[list[ClusterEvent], list[PodView], list[NodeView]], looks: list[int]
-):
-    events, pods, nodes = history
-    snapshot, follower = picture([], []), selector()
-    for number, event in enumerate(events):
-        snapshot = snapshot.apply([event])
-        if number in looks:
-            follower.select(NOW, snapshot)
-    final = picture(pods, nodes)
-    assert snapshot == final
-    fresh = selector().select(NOW, final)
-    assert selector().select(NOW, snapshot) == fresh
-    known = {each.key.name for each in nodes}
-    followed = follower.select(NOW, snapshot)
-    # What was last known of a node goes on to hold while it is missing; only who looked then knows it.
-    assert [v for v in followed.verdicts if v.pod.node in known] == [v for v in fresh.verdicts if v.pod.node in known]
-    assert (followed.missing, followed.again_at) == (fresh.missing, fresh.again_at)
 
 
 @pytest.mark.parametrize("what", ["pod", "node", "job"])

@@ -20,7 +20,6 @@ from discover.selection.signals import (
     Signal,
     SignalClass,
     Table,
-    job_signals,
     node_signals,
     pod_signals,
 )
@@ -148,12 +147,8 @@ NOTES = [
     ("gke-spot", {}, {"labels": {f"{GKE}/gke-spot": "true"}}),
     ("karpenter-spot", {}, {"labels": {"karpenter.sh/capacity-type": "spot"}}),
 ]
-JOB_NOTES = {
-    "arena-spot": "spot-instance",
-    "arena-max-wait": "max-wait-time",
-    "arena-status": "job-status",
-    "arena-suspended": "job-suspended",
-}
+JOB_NOTES = {"arena-spot", "arena-max-wait", "arena-status", "arena-suspended"}
+"""Cases of these: test_job_signals.py."""
 
 
 def a_node(**more: Any) -> NodeView:
@@ -178,6 +173,7 @@ def test_rule_18_a_signal_has_its_consequence_while_it_is_set_and_none_afterward
     selector = Selector(RULES, BUILT_IN)
     calm = (Grade.USABLE, None, False, "ready")
     assert grade_and_deadline(CALM, selector) == calm
+    assert findings_of(case)[0].signal.name == case.name
     grade, deadline, advised, reason = grade_and_deadline(case, selector)
     assert grade is (case.grade or Grade.USABLE), reason
     assert deadline == (None if case.deadline is None else NOW + case.deadline), reason
@@ -189,26 +185,10 @@ def findings_of(case: Case) -> list[Finding]:
     return [*pod_signals(pod(**case.pod), BUILT_IN), *node_signals(a_node(**case.node), BUILT_IN)]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_signal_is_the_row_that_it_is_meant_for(case: Case):
-    assert findings_of(case)[0].signal.name == case.name
-
-
 def test_rule_18_no_row_of_the_table_is_without_a_case():
-    tested = {case.name for case in CASES} | {name for name, _, _ in NOTES} | set(JOB_NOTES) | {"node-gone"}
+    tested = {case.name for case in CASES} | {name for name, _, _ in NOTES} | JOB_NOTES | {"node-gone"}
     assert tested == {signal.name for signal in BUILT_IN.signals}
     assert len({signal.name for signal in BUILT_IN.signals}) == len(BUILT_IN.signals)
-
-
-def test_a_node_that_does_not_exist_is_gone_by_absence_of_evidence():
-    [finding] = node_signals(None, BUILT_IN)
-    assert (finding.signal.name, finding.signal.category) == ("node-gone", SignalClass.GONE)
-    assert finding.signal.evidence is Evidence.ABSENCE
-
-
-def test_only_silence_is_absence_of_evidence():
-    silent = {signal.name for signal in BUILT_IN.signals if signal.evidence is Evidence.ABSENCE}
-    assert silent == {"node-not-ready", "node-unknown", "node-unreachable", "node-not-ready-taint", "node-gone"}
 
 
 @pytest.mark.parametrize(("name", "on_pod", "on_node"), NOTES)
@@ -218,12 +198,6 @@ def test_what_only_describes_a_node_is_told_and_has_no_consequence(name: str, on
     grade, deadline, advised, reason = grade_and_deadline(Case(name, on_pod, on_node), Selector(RULES, BUILT_IN))
     assert (grade, deadline, advised) == (Grade.USABLE, None, False)
     assert finding.signal.says in reason
-
-
-@pytest.mark.parametrize(("name", "annotation"), JOB_NOTES.items())
-def test_annotations_of_arena_are_found_on_the_job(name: str, annotation: str):
-    [finding] = job_signals({}, {f"job-supervisor.kube-ai.io/{annotation}": "true"}, BUILT_IN)
-    assert (finding.signal.name, finding.signal.category, finding.detail) == (name, SignalClass.NOTE, "true")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The source of a cluster's hosts, on collections that answer as written. Threads are real, time is virtual."""
 
-import logging
 import threading
 from dataclasses import replace
 
@@ -18,12 +17,10 @@ from discover.selection.signal_table import BUILT_IN
 from discover.sources.admission_probe import NoProbe
 from discover.sources.pods import CPU_SHARE, MAX_REST, KubernetesSource, PodScope, _EventQueue, in_doubt_at
 from hvd_elastic_ext.core.errors import SourceUnavailable
-from hvd_elastic_ext.core.hosts import HostSet
 from tests.support.waiting import wait_until
-from tests.unit.discover.scripted import Scripted, bookmark, event, listing, node, pod
+from tests.unit.discover.scripted import Scripted, event, listing, node, pod
 
 REFUSED = RequestFailed(Failure.REFUSED, "connection refused")
-FORBIDDEN = RequestFailed(Failure.ANSWERED, "nodes is forbidden", code=403)
 READY = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": "10.0.0.1"}
 
 
@@ -170,60 +167,6 @@ def test_news_that_could_not_be_taken_in_are_not_lost(rig, monkeypatch):
     one.sees("b.j.n.svc", "c.j.n.svc")
 
 
-def test_nothing_is_said_before_pods_and_nodes_were_listed(rig):
-    one = rig(pods=[TWO])
-    assert isinstance(one.source.read(), Unsettled)
-    one.start()
-    observation = one.sees("a.j.n.svc", "b.j.n.svc")
-    assert {host.uid for host in observation.hosts} == {"uid-a", "uid-b"}
-    assert {host.node for host in observation.hosts} == {"node"}
-    assert {"mpi-operator" in each for each in one.cluster.selectors} == {True}
-
-
-def test_changes_are_called_out_and_folded_in(rig):
-    one = rig(pods=[TWO]).start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-    before = one.changes
-    one.cluster.of_pods.news += [event("DELETED", worker("a", 11)), event("ADDED", worker("c", 12))]
-    wait_until(lambda: one.clock.advance(MAX_REST) or one.changes > before, what="the call")
-    one.sees("b.j.n.svc", "c.j.n.svc")
-
-
-def test_rule_17_a_departure_comes_with_its_deadline(rig):
-    one = rig(pods=[TWO]).start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-    going = worker("a", 11)
-    going["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
-    one.cluster.of_pods.news.append(event("MODIFIED", going))
-    (departure,) = one.sees("b.j.n.svc").departing
-    assert (departure.host, departure.deadline) == ("a.j.n.svc", 1893456000.0)
-
-
-def test_rule_16_nodes_that_may_not_be_read_are_done_without(rig):
-    one = rig(pods=[TWO], nodes=[FORBIDDEN, listing(5, healthy())]).start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-    assert one.numbers["hvd_discover_node_watch_enabled"] == 0.0
-    wait_until(lambda: len(one.cluster.of_nodes.requests) > 1 or one.clock.advance(5.0), what="another try")
-    wait_until(
-        lambda: one.sees("a.j.n.svc", "b.j.n.svc") and one.numbers["hvd_discover_node_watch_enabled"] == 1.0,
-        what="the nodes",
-    )
-
-
-def test_a_server_that_never_answered_is_said_to_be_away(rig):
-    one = rig(pods=[REFUSED], nodes=[REFUSED]).start()
-
-    def said():
-        try:
-            one.source.read()
-        except SourceUnavailable as error:
-            return str(error)
-        return ""
-
-    text = wait_until(said, what="the complaint")
-    assert text == "pods of namespace n at https://there: connection refused; keeping the hosts known so far"
-
-
 def test_rule_06_a_server_that_is_away_leaves_what_was_known_in_doubt(rig):
     one = rig(pods=[TWO]).start()
     assert one.sees("a.j.n.svc", "b.j.n.svc").doubt == ""
@@ -256,19 +199,6 @@ def test_a_job_that_cannot_be_read_is_not_waited_for_for_ever(rig):
     assert one.source.job.uid == "u"
 
 
-def test_a_job_that_may_not_be_read_is_done_without(rig):
-    one = rig(pods=[TWO], job=RequestFailed(Failure.ANSWERED, "no", code=403)).start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-    assert (one.source.job_settled, one.source.job) == (True, None)
-
-
-def test_a_statefulset_says_itself_which_pods_are_its(rig):
-    job = {"metadata": {"name": "j"}, "spec": {"selector": {"matchLabels": {"app": "train"}}}}
-    one = rig(pods=[TWO], job=job, operator="statefulset").start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-    assert set(one.cluster.selectors) == {"app=train"}
-
-
 def test_a_statefulset_that_may_not_be_read_needs_a_selector(rig):
     one = rig(pods=[TWO], job=RequestFailed(Failure.ANSWERED, "no", code=403), operator="statefulset").start()
     wait_until(lambda: one.source._pods.status.problem, what="the trouble")
@@ -287,45 +217,6 @@ def _all(one: Rig, *words: str) -> bool:
     one.source.read()
     rows = one.source.explain()
     return bool(rows) and {row.verdict for row in rows} <= set(words)
-
-
-def test_hosts_of_an_earlier_run_are_not_waited_for(rig):
-    one = rig(pods=[TWO], settle=600.0)
-    one.source.resume(HostSet.of({"a.j.n.svc": 1}))
-    one.start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-
-
-def test_each_pod_is_explained(rig):
-    one = rig(pods=[listing(10, worker("a", 3), worker("b", 4, phase="Pending"))]).start()
-    one.sees("a.j.n.svc")
-    rows = {row.pod: row for row in one.source.explain()}
-    assert rows["n/a"].verdict == "usable"
-    assert rows["n/b"].verdict == "unfit"
-    host = one.source.read().hosts.get("a.j.n.svc")
-    assert one.source.still_there(host)
-
-
-def test_it_counts(rig):
-    one = rig(pods=[TWO]).start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-    one.cluster.of_pods.watched.wait(10)
-    one.cluster.of_pods.news += [bookmark(20), RequestFailed(Failure.CUT, "reset")]
-    wait_until(
-        lambda: 'hvd_discover_watch_restarts_total{reason="cut",resource="pods"}' in one.numbers, what="a restart"
-    )
-    assert one.numbers['hvd_discover_last_sync_age_seconds{resource="nodes"}'] >= 0.0
-
-
-def test_it_ends_with_all_its_threads(manual_clock, caplog):
-    caplog.set_level(logging.ERROR)
-    before = set(threading.enumerate())
-    one = Rig(manual_clock, pods=[TWO]).start()
-    one.sees("a.j.n.svc", "b.j.n.svc")
-    one.source.stop()
-    one.source.stop()
-    wait_until(lambda: set(threading.enumerate()) <= before, what="the threads to end")
-    assert caplog.text == ""
 
 
 def test_what_is_known_is_in_doubt_ten_seconds_after_a_problem_begins():

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hvd_elastic_ext.launcher.driver import plan
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.planners.membership import agents
 from hvd_elastic_ext.launcher.rules.membership.rendezvous import Question
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated import Cluster, Rules, running
 
 
-def running(*names: str) -> Cluster:
-    cluster = Cluster(Rules())
-    cluster.rules.limits = replace(cluster.rules.limits, start=len(names))
-    cluster.hosts(**dict.fromkeys(names, 1))
-    cluster.until(lambda: len(cluster.training) == len(names))
-    cluster.run(15.0)  # until nobody has anything to say any more but that it lives
+def calm(*names: str) -> Cluster:
+    """Nobody has anything to say any more but that it lives."""
+    cluster = running(*names)
+    cluster.run(15.0)
     return cluster
 
 
@@ -29,26 +25,26 @@ def next_look_in(cluster: Cluster) -> float:
 
 
 def test_the_larger_a_calm_job_the_rarer_the_looks_but_not_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = running("a", "b")
-    assert next_look_in(cluster) == plan.LOOK_S
+    cluster = calm("a", "b")
+    assert next_look_in(cluster) == pytest.approx(plan.LOOK_S)
     monkeypatch.setattr(plan, "CALM_EACH_S", 2.0)
-    assert next_look_in(cluster) == 4.0
+    assert next_look_in(cluster) == pytest.approx(4.0)
     monkeypatch.setattr(plan, "CALM_EACH_S", 200.0)
-    assert next_look_in(cluster) == plan.CALM_S
+    assert next_look_in(cluster) == pytest.approx(plan.CALM_S)
 
 
 def test_a_large_job_whose_world_is_not_whole_is_looked_at_as_often_as_a_small_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(plan, "CALM_EACH_S", 2.0)
-    cluster = running("a", "b")
+    cluster = calm("a", "b")
     cluster.kill("b")
     cluster.until(lambda: cluster.events("exited"))
     assert next_look_in(cluster) <= plan.LOOK_S
 
 
 def test_between_two_looks_silence_is_noticed_all_the_same() -> None:
-    cluster = running("a", "b")
+    cluster = calm("a", "b")
     assert not cluster.driver.too_silent()
     cluster.clock.advance(cluster.rules.heartbeat_timeout_s + 1.0)
     assert cluster.driver.too_silent()
@@ -72,7 +68,7 @@ def test_who_stands_in_line_for_its_start_is_not_taken_for_unreachable(others: i
 
 
 def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
-    cluster = running("a")
+    cluster = calm("a")
     meeting, (worker,) = cluster.driver.job.rendezvous, cluster.driver.job.roster.workers.values()
     waiting = meeting.waiting
     assert worker.life not in waiting
@@ -82,7 +78,7 @@ def test_who_waits_for_a_rank_is_seen_without_a_copy_of_all() -> None:
 
 @pytest.mark.parametrize(("part", "missed"), [(False, True), (True, False)])
 def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(part: bool, missed: bool) -> None:
-    cluster = running("a")
+    cluster = calm("a")
     hung_up: list[str] = []
     cluster.hang_up = lambda host, reason: hung_up.append(host)  # type: ignore[method-assign]
     for _ in range(3):
@@ -95,7 +91,7 @@ def test_a_beat_that_tells_of_some_processes_only_says_nothing_of_the_others(par
 
 
 def test_a_process_that_a_part_of_the_beats_calls_silent_is_killed_for_it() -> None:
-    cluster = running("a")
+    cluster = calm("a")
     quiet = {"0": {"life": 1, "age": cluster.rules.heartbeat_timeout_s + 1.0, "beat": {"step": 1}}}
     cluster.driver.tell(News("a", {"event": "beats", "slots": quiet, "part": True}))
     assert cluster.driver.too_silent()

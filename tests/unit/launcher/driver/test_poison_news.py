@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hvd_elastic_ext.launcher.driver.events import AgentJoined, News
-from tests.unit.launcher.driver.test_driver import running
-from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated import Cluster, running
 
 POISON: tuple[Any, ...] = (
     "²", "", "x", "99999999999", None, True, -1, 1 << 70, 10**400, 1e308, -1e308, [], [[]], [1, 2, 3], [1, 2, 3, 4],

@@ -78,8 +78,8 @@ class History(NamedTuple):
 
 
 def script(text: str) -> History:
-    """Read what :meth:`History.__str__` has written. Raises ``ValueError`` for anything else."""
-    lines = [line.split("#")[0].split() for line in text.splitlines()]
+    """Read what :meth:`History.__str__` has written; events may be parted by ``;``, too. Raises ``ValueError``."""
+    lines = [step.split() for line in text.splitlines() for step in line.split("#")[0].split(";")]
     return History(tuple(_event(words) for words in lines if words))
 
 

@@ -12,30 +12,22 @@ from hvd_elastic_ext.core.clock import ManualClock
 from hvd_elastic_ext.core.journal import Journal
 from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.state import resize_report
-from tests.unit.launcher.driver.test_driver import causes, running
-from tests.unit.launcher.simulated import Cluster
+from tests.unit.launcher.simulated import Cluster, causes, running
 from tests.unit.launcher.simulated_processes import Process
 
 
-def first_step(cluster: Cluster, process: Process, *, pause_s: float | None) -> None:
-    cluster.driver.tell(
-        News(
-            process.host,
-            {
-                "event": "said",
-                "slot": process.slot,
-                "life": process.life,
-                "message": {"say": "going_on", "pause_s": pause_s},
-            },
-        )
-    )
-
-
-def rolled_back(cluster: Cluster, process: Process, steps: Any) -> None:
-    message = {"say": "record", "event": "rolled_back", "fields": {"steps_lost": steps}}
+def said(cluster: Cluster, process: Process, message: dict[str, Any]) -> None:
     cluster.driver.tell(
         News(process.host, {"event": "said", "slot": process.slot, "life": process.life, "message": message})
     )
+
+
+def first_step(cluster: Cluster, process: Process, *, pause_s: float | None) -> None:
+    said(cluster, process, {"say": "going_on", "pause_s": pause_s})
+
+
+def rolled_back(cluster: Cluster, process: Process, steps: int) -> None:
+    said(cluster, process, {"say": "record", "event": "rolled_back", "fields": {"steps_lost": steps}})
 
 
 def training(*names: str) -> Cluster:

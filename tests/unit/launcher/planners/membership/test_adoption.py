@@ -2,239 +2,108 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from hvd_elastic_ext.core.errors import Interrupted
-from hvd_elastic_ext.launcher.driver.events import End, Expected
 from hvd_elastic_ext.launcher.job.saved_state import hosts_left, ports_of, state_of
 from hvd_elastic_ext.launcher.planners.departures.shutdown import PATIENCE_S
 from hvd_elastic_ext.launcher.planners.health.link_loss import alone
-from tests.unit.launcher.driver.test_driver import causes, running
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated import Cluster
+
+OWN_LINK = {
+    "down for a while, it disturbs nobody who trains": """
+        train a b c; run 2; cut a b c; run 12; back a b c; run 60; untouched; processes a:1 b:1 c:1
+        number isolated 1""",
+    "hosts come back one after the other": """
+        train a b c; run 2; cut a; run 0.3; cut b; run 0.3; cut c; run 20.3; disconnect a b c; back a b c; run 3
+        reconnect a; run 3; reconnect b; run 3; reconnect c; run 60; untouched; processes a:1 b:1 c:1""",
+    "one that does not come back with the others is cut off then": """
+        train a b c; run 2; cut a b c; run 15; back a b; run 9; no fenced; until a b <8; is fenced.host c""",
+    **{
+        f"a newcomer that is heard, booting {boot} s, is no reason to cut off those who train": f"""
+            train a b; run 2; boot d {boot}; hosts a b d; run 0.5; cut a b; run 30; no fenced; back a b
+            together a b d <12; is resized.cause start, hosts added; processes a:1 b:1 d:1"""
+        for boot in (4, 20)
+    },
+    **{
+        f"ranks that nobody saw getting on for {silent} s are not taken to be stalled": f"""
+            train a b progress_timeout_s={limit} restart_stalled=True; run 3; wedge b; run 2; cut a b; wedge b 0
+            run {silent}; back a b; run 30; no stalled; untouched"""
+        for limit, silent in ((12, 20), (5, 8))
+    },
+    "hosts that are really gone are replaced when the orphans' grace is over": """
+        train a b orphan_grace_s=40; run 2; cut a b; dead a b; run 12; hosts c d; run 23; generation 1; members c d
+        took 5; only fenced.host a, b""",
+    "the only host may be silent for as long": """
+        train a orphan_grace_s=40; run 2; cut a; run 35; back a; run 10; untouched; cut a; sees fenced <42""",
+}
+INHERITED = {
+    "a host that is late is waited for": "inherit a b c=12; run 60; undisturbed a b c",
+    "newcomers are let in when all are back": """
+        inherit a b c=40; hosts a b c d; run 39; no resized spawned; size 4; processes a:4 b:4 c:4 d:1
+        is resized.cause hosts added""",
+    "one that comes after the wait is of the world that was taken over": """
+        inherit a b c=200; run 100; members a b; run 150; undisturbed a b c""",
+    "one that cannot be reached for long trains on, and is looked for": """
+        dead c; inherit a b c; run 8; members a b; run 100; back c; run 20; undisturbed a b c""",
+    "agents come by themselves when nothing can be started there": """
+        dead a b c; inherit a b c; run 4; join a; run 1; join b; run 1; join c; run 60; undisturbed a b c""",
+    "if nobody is back in time the world is taken over when they come": """
+        inherit a=61 b=61.2; run 120; undisturbed a b""",
+    "one that comes when the others have gone on without it starts anew": """
+        inherit a b c=200; run 100; lose-world a; lose-world b; begun 8; members a b; run 1; sees spawned <400
+        size 3 <30; processes a:4 b:4 c:5""",
+}
+STOPPED = {
+    "hosts that come back are ended": """
+        inherit a=2 b=5; run 0.5; interrupt; over; took 4.5; gone a b; untold""",
+    "those that do not come in time are ended without a connection": f"""
+        inherit a b=1000; run 0.5; interrupt; over <{PATIENCE_S + 2}; took {PATIENCE_S}; gone a b; untold""",
+    "told again, it waits for nobody": """
+        inherit a=1000 b=1000; run 0.5; interrupt; interrupt; over <2; gone a b""",
+    "one that falls silent meanwhile is ended without a connection": """
+        train a b heartbeat_timeout_s=3; run 2; cut b; dies a 8; interrupt; over; gone a b""",
+    "cut off itself, it does not take the job to have ended": """
+        train a b; run 2; cut a b; dead a b; run 15; interrupt; over <90; untold a b""",
+}
 
 
-def lives(cluster: Cluster) -> dict[str, int]:
-    """Which life each host's process is in."""
-    return {process.host: process.life for process in cluster.training}
+@pytest.mark.parametrize("text", OWN_LINK.values(), ids=OWN_LINK)
+def test_a_launcher_whose_own_link_is_down(text: str) -> None:
+    play(text)
 
 
-def undisturbed(cluster: Cluster) -> bool:
-    """Whether nobody was blamed, ended or interrupted since the start."""
-    found = [cluster.events(name) for name in ("fenced", "struck", "exited")]
-    return not any(found) and causes(cluster) == ["start"] and not cluster.told["update"]
+@pytest.mark.parametrize("text", INHERITED.values(), ids=INHERITED)
+def test_a_world_of_an_earlier_launcher(text: str) -> None:
+    play(text)
 
 
-# --- the launcher's own link
+@pytest.mark.parametrize("text", STOPPED.values(), ids=STOPPED)
+def test_a_job_that_is_stopped_before_its_hosts_are_back(text: str) -> None:
+    play(text)
 
 
 @pytest.mark.parametrize(
-    ("heard", "expected"),
+    ("heard", "grace_s", "expected"),
     [
-        ([100.0, 100.0], False),
-        ([89.0, 99.0], False),  # one that speaks could go on without the silent one
-        ([89.9, 90.7], True),  # no beat of the other one has come either
-        ([89.9], True),
-        ([20.0, 45.0], True),
-        ([20.0, 39.9], False),  # too long: they are gone
-        ([], False),
+        ([100.0, 100.0], 60.0, False),
+        ([89.0, 99.0], 60.0, False),  # one that speaks could go on without the silent one
+        ([89.9, 90.7], 60.0, True),  # no beat of the other one has come either
+        ([89.9], 60.0, True),
+        ([20.0, 45.0], 60.0, True),
+        ([20.0, 39.9], 60.0, False),  # too long: they are gone
+        ([89.0, 89.5], 0.0, False),
+        ([], 60.0, False),
     ],
 )
 def test_a_launcher_is_alone_if_no_host_of_the_world_is_heard_and_not_for_ever(
-    heard: list[float], *, expected: bool
+    heard: list[float], grace_s: float, *, expected: bool
 ) -> None:
-    assert alone(100.0, heard, limit_s=10.0, grace_s=60.0) is expected
-
-
-def test_without_any_grace_hosts_are_gone_when_they_are_silent() -> None:
-    assert not alone(100.0, [89.0, 89.5], limit_s=10.0, grace_s=0.0)
-
-
-def test_a_launcher_that_was_cut_off_for_a_while_disturbs_nobody_who_trains() -> None:
-    cluster = running("a", "b", "c")
-    cluster.run(2.0)
-    before = lives(cluster)
-    cluster.cut.update("abc")
-    cluster.run(12.0)
-    cluster.cut.clear()
-    cluster.run(60.0)
-    assert undisturbed(cluster)
-    assert lives(cluster) == before
-    (isolated,) = cluster.events("isolated")
-    assert isolated["hosts"] == ["a", "b", "c"]
-
-
-def test_hosts_that_come_back_one_after_the_other_are_all_taken_back() -> None:
-    cluster = running("a", "b", "c")
-    cluster.run(2.0)
-    before = lives(cluster)
-    for name in "abc":
-        cluster.cut.add(name)
-        cluster.run(0.3)
-    cluster.run(20.0)
-    for name in "abc":
-        cluster.disconnect(name)
-        cluster.cut.discard(name)
-    for name in "abc":
-        cluster.run(3.0)
-        cluster.reconnect(name)
-    cluster.run(60.0)
-    assert undisturbed(cluster)
-    assert lives(cluster) == before
-
-
-def test_a_host_that_does_not_come_back_with_the_others_is_cut_off_then() -> None:
-    cluster = running("a", "b", "c")
-    cluster.run(2.0)
-    cluster.cut.update("abc")
-    cluster.run(15.0)
-    cluster.cut.difference_update("ab")
-    cluster.run(9.0)
-    assert not cluster.events("fenced")
-    cluster.until(lambda: cluster.world == ["a", "b"], within=8.0)
-    assert [event["host"] for event in cluster.events("fenced")] == ["c"]
-
-
-@pytest.mark.parametrize("boot_s", [4.0, 20.0])
-def test_a_newcomer_that_is_heard_is_no_reason_to_cut_off_those_who_train(boot_s: float) -> None:
-    cluster = running("a", "b")
-    cluster.run(2.0)
-    cluster.boot_s["d"] = boot_s
-    cluster.hosts(a=1, b=1, d=1)
-    cluster.run(0.5)
-    cluster.cut.update("ab")
-    cluster.run(30.0)
-    assert not cluster.events("fenced")
-    cluster.cut.clear()
-    cluster.until(lambda: sorted(cluster.world) == ["a", "b", "d"], within=12.0)
-    assert causes(cluster) == ["start", "hosts added"]
-    assert lives(cluster) == {"a": 1, "b": 1, "d": 1}
-
-
-@pytest.mark.parametrize(("limit_s", "silent_s"), [(12.0, 20.0), (5.0, 8.0)])
-def test_ranks_that_nobody_saw_getting_on_are_not_taken_to_stand_still(limit_s: float, silent_s: float) -> None:
-    cluster = running("a", "b", rules=Rules(progress_timeout_s=limit_s, restart_stalled=True))
-    cluster.run(3.0)
-    cluster.agents["b"][0].wedged = True  # it waits for others when it is heard last
-    cluster.run(2.0)
-    cluster.cut.update("ab")
-    cluster.agents["b"][0].wedged = False
-    cluster.run(silent_s)
-    cluster.cut.clear()
-    cluster.run(30.0)
-    assert not cluster.events("stalled")
-    assert undisturbed(cluster)
-
-
-def test_hosts_that_are_really_gone_are_replaced_when_the_orphans_grace_is_over() -> None:
-    cluster = running("a", "b", rules=Rules(orphan_grace_s=40.0))
-    cluster.run(2.0)
-    cluster.cut.update("ab")
-    cluster.dead.update("ab")
-    cluster.run(12.0)
-    cluster.hosts(c=1, d=1)
-    cluster.run(23.0)
-    assert cluster.driver.job.generation == 1
-    meeting = cluster.driver.job.rendezvous
-    waited = cluster.until(lambda: meeting.formed and {life.seat.host for life in meeting.members} == {"c", "d"})
-    assert 35.0 + waited > 40.0
-    assert {event["host"] for event in cluster.events("fenced")} == {"a", "b"}
-
-
-def test_the_only_host_may_be_silent_for_as_long() -> None:
-    cluster = running("a", rules=Rules(orphan_grace_s=40.0))
-    cluster.run(2.0)
-    cluster.cut.add("a")
-    cluster.run(35.0)
-    cluster.cut.clear()
-    cluster.run(10.0)
-    assert undisturbed(cluster)
-    cluster.cut.add("a")
-    cluster.until(lambda: cluster.events("fenced"), within=42.0)
-
-
-# --- another launcher's world
-
-
-def taking_back(*names: str, rules: Rules | None = None, late: dict[str, float] | None = None) -> Cluster:
-    """A new launcher of a job that trains on these hosts, whose agents take so long to come."""
-    cluster = Cluster(rules or Rules())
-    cluster.rules.limits = replace(cluster.rules.limits, start=len(names))
-    cluster.join_s.update(late or {})
-    cluster.hosts(**dict.fromkeys(names, 1))
-    hosts = cluster.inherit(*names)
-    cluster.driver.tell(Expected(tuple(hosts), cluster.clock.mono() + cluster.rules.orphan_grace_s))
-    return cluster
-
-
-def goes_on(cluster: Cluster, *names: str) -> bool:
-    """Whether these hosts train on in the world that the last launcher formed, undisturbed."""
-    members = {life.seat.host for life in cluster.driver.job.world.members}
-    quiet = not cluster.lines.getvalue() and not cluster.told["update"] and not cluster.told["fence"]
-    same = {(process.generation, process.life) for process in cluster.training} == {(7, 4)}
-    return quiet and same and members == set(names) == set(cluster.world) and cluster.driver.job.standing
-
-
-def test_a_host_that_takes_longer_than_the_heartbeats_timeout_to_come_back_is_waited_for() -> None:
-    cluster = taking_back("a", "b", "c", late={"c": 12.0})
-    cluster.run(60.0)
-    assert goes_on(cluster, "a", "b", "c")
-
-
-def test_newcomers_are_let_in_when_the_hosts_of_the_last_launcher_are_back() -> None:
-    cluster = taking_back("a", "b", "c", late={"c": 40.0})
-    cluster.hosts(a=1, b=1, c=1, d=1)
-    cluster.run(39.0)
-    assert not cluster.lines.getvalue()
-    cluster.until(lambda: len(cluster.world) == 4)
-    assert lives(cluster) == {"a": 4, "b": 4, "c": 4, "d": 1}
-    assert causes(cluster) == ["hosts added"]
-
-
-def test_a_host_that_comes_after_the_wait_is_of_the_world_that_was_taken_over() -> None:
-    cluster = taking_back("a", "b", "c", late={"c": 200.0})
-    cluster.run(100.0)
-    assert {life.seat.host for life in cluster.driver.job.world.members} == {"a", "b"}
-    cluster.run(150.0)
-    assert goes_on(cluster, "a", "b", "c")
-
-
-def test_a_host_that_cannot_be_reached_for_long_trains_on_and_is_looked_for() -> None:
-    cluster = Cluster(Rules())
-    cluster.dead.add("c")
-    cluster.hosts(a=1, b=1, c=1)
-    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b", "c")), cluster.clock.mono() + 60.0))
-    cluster.run(8.0)
-    assert {life.seat.host for life in cluster.driver.job.world.members} == {"a", "b"}  # nothing is on its way any more
-    cluster.run(100.0)
-    cluster.dead.clear()
-    cluster.run(20.0)
-    assert goes_on(cluster, "a", "b", "c")
-
-
-def test_agents_come_back_by_themselves_when_nothing_can_be_started_on_their_hosts() -> None:
-    cluster = Cluster(Rules())
-    cluster.dead.update("abc")
-    cluster.hosts(a=1, b=1, c=1)
-    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b", "c")), cluster.clock.mono() + 60.0))
-    cluster.run(3.0)
-    for name in "abc":
-        cluster.run(1.0)
-        cluster.join(name)
-    cluster.run(60.0)
-    assert goes_on(cluster, "a", "b", "c")
-
-
-def test_if_nobody_is_back_in_time_the_world_is_taken_over_when_they_come() -> None:
-    cluster = taking_back("a", "b", late={"a": 61.0, "b": 61.2})
-    cluster.run(120.0)
-    assert goes_on(cluster, "a", "b")
+    assert alone(100.0, heard, limit_s=10.0, grace_s=grace_s) is expected
 
 
 def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher() -> None:
-    cluster = taking_back("a", "b", "c", late={"c": 50.0})
-    cluster.cut.add("c")  # it is gone with the launcher, and its command hangs
+    cluster = play("inherit a b c=50; cut c")  # it is gone with the launcher, and its command hangs
     cluster.later(2.0, lambda: cluster.lose_world("a"))
     cluster.later(2.0, lambda: cluster.lose_world("b"))
     waited = cluster.until(lambda: [p.generation for p in cluster.training if p.host in "ab"] == [8, 8])
@@ -244,84 +113,9 @@ def test_who_waits_for_a_world_does_not_wait_for_all_hosts_of_the_last_launcher(
     assert not cluster.driver.job.adoption.missing
 
 
-def test_a_host_that_comes_when_the_others_have_gone_on_without_it_starts_anew() -> None:
-    cluster = taking_back("a", "b", "c", late={"c": 200.0})
-    cluster.run(100.0)
-    cluster.lose_world("a")
-    cluster.lose_world("b")
-    cluster.until(lambda: cluster.driver.job.generation == 8 and cluster.driver.job.formed)
-    cluster.until(lambda: lives(cluster).get("c", 4) > 4 and len(cluster.world) == 3, within=400.0)
-    assert lives(cluster)["a"] == lives(cluster)["b"] == 4
-
-
-# --- a job that is ended before its hosts are back
-
-
-def test_a_launcher_that_is_stopped_while_it_takes_hosts_back_ends_what_runs_there() -> None:
-    cluster = taking_back("a", "b", late={"a": 2.0, "b": 5.0})
-    cluster.run(0.5)
-    cluster.driver.tell(End(Interrupted(2, "stopped")))
-    cluster.until(lambda: cluster.driver.over)
-    assert cluster.clock.mono() >= 105.0  # not before the last one was there
-    assert not cluster.agents
-    assert not cluster.driver.job.shutdown.untold
-
-
-def test_hosts_that_do_not_come_in_time_are_ended_without_a_connection() -> None:
-    cluster = taking_back("a", "b", late={"b": 1000.0})
-    cluster.run(0.5)
-    cluster.driver.tell(End(Interrupted(2, "stopped")))
-    took = cluster.until(lambda: cluster.driver.over)
-    assert PATIENCE_S < took < PATIENCE_S + 2.0
-    assert not cluster.agents
-    assert not cluster.driver.job.shutdown.untold
-
-
-def test_told_again_to_stop_it_waits_for_nobody_to_come() -> None:
-    cluster = taking_back("a", "b", late={"a": 1000.0, "b": 1000.0})
-    cluster.run(0.5)
-    for _ in range(2):
-        cluster.driver.tell(End(Interrupted(2, "stopped")))
-    assert cluster.until(lambda: cluster.driver.over) < 2.0
-    assert not cluster.agents
-
-
-def test_a_host_that_nobody_could_tell_is_not_forgotten() -> None:
-    cluster = Cluster(Rules())
-    cluster.dead.add("b")
-    cluster.hosts(a=1, b=1)
-    cluster.driver.tell(Expected(tuple(cluster.inherit("a", "b")), cluster.clock.mono() + 60.0))
-    cluster.driver.tell(End(Interrupted(2, "stopped")))
-    assert cluster.until(lambda: cluster.driver.over) < 15.0
-    assert list(cluster.driver.job.shutdown.untold) == ["b"]
+@pytest.mark.parametrize(("dead", "left"), [("dead b; ", ["b"]), ("", [])], ids=["not told", "told"])
+def test_a_host_that_nobody_could_tell_is_noted_for_the_next_launcher(dead: str, left: list[str]) -> None:
+    cluster: Cluster = play(f"{dead}inherit a b; interrupt; over <15; untold {' '.join(left)}")
     state = state_of(cluster.driver.job, incarnation=2, ports={"10.0.0.1": 7}, wall=0.0)
-    assert [host.name for host in hosts_left(state)] == ["b"]
+    assert [host.name for host in hosts_left(state)] == left
     assert ports_of(state) == {"10.0.0.1": 7}
-
-
-def test_a_job_that_has_told_all_of_them_leaves_nothing_to_look_for() -> None:
-    cluster = taking_back("a", "b")
-    cluster.driver.tell(End(Interrupted(2, "stopped")))
-    cluster.until(lambda: cluster.driver.over)
-    assert not hosts_left(state_of(cluster.driver.job, incarnation=2, ports={}, wall=0.0))
-
-
-def test_a_host_that_falls_silent_while_the_job_ends_is_ended_without_a_connection() -> None:
-    cluster = running("a", "b", rules=Rules(heartbeat_timeout_s=3.0))
-    cluster.run(2.0)
-    cluster.cut.add("b")
-    cluster.ends_s["a"] = 8.0
-    cluster.driver.tell(End(Interrupted(2, "stopped")))
-    cluster.until(lambda: cluster.driver.over)
-    assert not cluster.agents
-
-
-def test_a_job_that_is_stopped_while_its_launcher_is_cut_off_is_not_taken_to_have_ended() -> None:
-    cluster = running("a", "b")
-    cluster.run(2.0)
-    cluster.cut.update("ab")
-    cluster.dead.update("ab")
-    cluster.run(15.0)
-    cluster.driver.tell(End(Interrupted(2, "stopped")))
-    cluster.until(lambda: cluster.driver.over, within=90.0)
-    assert sorted(cluster.driver.job.shutdown.untold) == ["a", "b"]

@@ -2,187 +2,144 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from hvd_elastic_ext.launcher.driver.events import News
 from hvd_elastic_ext.launcher.rules.checkpoints.schedule import Cadence
 from hvd_elastic_ext.launcher.rules.health.ledger import Subject
 from hvd_elastic_ext.launcher.rules.membership.membership import Limits
-from tests.unit.launcher.driver.test_driver import running
-from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.scenarios import play
+from tests.unit.launcher.simulated import Cluster, Rules, running
+from tests.unit.launcher.simulated_processes import Process
 from tests.unit.launcher.storing import Storing
 
 LIMITS = Limits(settle_s=0.1)
+ALONE = "train a b cooldown_s=(60.0,60.0); run 3; kill b; until a; run 10; "
+"""A trains on alone; b cools down, and holds something older."""
+SHORT_WAIT = "train a heartbeat_timeout_s=5.0 orphan_grace_s=5.0 commit_wait_s=30.0; run 8; "
+TOLD = "; run 11; last resized.steps_lost "
+LOST = "; ".join(["kill {0}", "lose-agent {0}"])
+
+HANDED_OVER = {
+    "to a newcomer that is ready when all processes are killed": """
+        train a b settle_s=30 cooldown_s=(20.0,60.0); run 5; hosts a b c; parked c; kill a; kill b; until c <5
+        number-sent 1"""
+    + TOLD + "0",
+    "by a host that leaves the list": ALONE + "kill a; hosts b; until b; sent a>b" + TOLD + "0; gone a <1",
+    "between two slots of one host": """
+        begin most=1 cooldown_s=(30.0,60.0); hosts a:2; until a; run 3; kill a:0; until a <20; sent a>a""",
+    "by one with a notice": "train a; run 3; notice a 30 spot; kill a 1; hosts a b; until b <20; sent a>b",
+    "by one that cools down": """
+        train a; run 3; hosts a b; run 1; kill a 1; until b <9; sent a>b; last resized.steps_lost 0; no isolated""",
+    "by one that cools down, to one that starts only then": """
+        train a most=1; run 3; hosts a b; run 1; kill a 1; until b <9; sent a>b; last resized.steps_lost 0""",
+    "by a host that is about to go though nobody may work": """
+        train a b cooldown_s=(300.0,300.0); run 3; kill b; until a; run 5; notice a 10 spot; kill a; run 2; sent a>b""",
+    "by a holder that is back in time": SHORT_WAIT
+    + "kill a; run 0.01; cut a; hosts b; run 20; world; back a; until b <15; sent a>b",
+    "by an agent that is sent a signal": """
+        train a b cooldown_s=(300.0,300.0); run 3; kill b; until a; run 5; sigterm a; kill a; gone a <4; sent a>b""",
+    "not where nobody needs it": "train a b; run 3; sigterm b; until a <2; gone b <1; sent",
+    "in the time that was left when the launcher stood still": ALONE
+    + "kill a; disconnect a; hosts b; run 6; standstill 70; run 0.01; reconnect a; until b <30; number-sent 1"
+    + TOLD + "0",
+}  # fmt: skip
+LOSSES = {
+    "a holder that cannot be reached is waited for, and then the loss is told": SHORT_WAIT
+    + "cut a; hosts b; run 25; lacks b; has b <15; run 11; says resized.lost_because a did not come back in time",
+    "nobody waits for an agent whose end was told": """
+        train a; run 8; hosts a b; run 0.1; lose-agent a; until b <10; run 11; is resized.steps_lost None, 8, 0
+        only resized.lost_because None, a is gone (its agent ended with exit code 137)""",
+    "processes of a new agent are never taken for those of the one before": """
+        train a:2; run 3; kill a:0; kill a:1; lose-agent a; run 0.5; processes; size 2; processes a:2 a:2""",
+    "while one of two boots again for long a third takes its place": f"""
+        train a b least=2; run 3; {LOST.format("b")}; boot b 500; run 12; hosts a b c; until a c""",
+}
 
 
-def lose_host(cluster: Cluster, host: str) -> None:
-    """The machine is gone, and the launcher hears nothing of it."""
-    cluster.cut.add(host)
+@pytest.mark.parametrize("text", HANDED_OVER.values(), ids=HANDED_OVER)
+def test_the_newest_commit_is_handed_over(text: str) -> None:
+    play(text)
 
 
-def told(cluster: Cluster) -> dict[str, Any]:
-    """The newest world, once it has been written about."""
-    cluster.run(11.0)
-    return cluster.events("resized")[-1]
+@pytest.mark.parametrize("text", LOSSES.values(), ids=LOSSES)
+def test_what_is_lost(text: str) -> None:
+    play(text)
 
 
-def test_a_newcomer_that_is_ready_when_all_processes_are_killed_goes_on_with_their_commit() -> None:
-    cluster = running("a", "b", rules=Rules(Limits(settle_s=30.0), cooldown_s=(20.0, 60.0)))
-    cluster.run(5.0)
-    cluster.hosts(a=1, b=1, c=1)
-    cluster.until(lambda: [each["host"] for each in cluster.events("parked")][-1] == "c")
-    cluster.kill("a")
-    cluster.kill("b")
-    cluster.until(lambda: cluster.world == ["c"], within=5.0)
-    [(_, target, step)] = cluster.transferred
-    assert (target, step) == ("c", cluster.memory["a", 0][3])
-    assert told(cluster)["steps_lost"] == 0
-
-
-def test_a_host_that_leaves_the_list_hands_its_newer_commit_to_the_one_that_is_left() -> None:
-    cluster = running("a", "b", rules=Rules(LIMITS, cooldown_s=(30.0, 60.0)))
-    cluster.run(3.0)
-    cluster.kill("b")
-    cluster.until(lambda: cluster.world == ["a"])
-    cluster.run(10.0)
-    cluster.kill("a")
-    newest = cluster.memory["a", 0]
-    cluster.hosts(b=1)
-    cluster.until(lambda: cluster.world == ["b"], within=60.0)
-    assert cluster.transferred == [("a", "b", newest[3])]
-    assert told(cluster)["steps_lost"] == 0
-    assert "a" not in cluster.agents  # nobody needs it any more
-
-
-def test_two_slots_of_one_host_hand_over_between_them() -> None:
-    cluster = Cluster(Rules(Limits(most=1, settle_s=0.1), cooldown_s=(30.0, 60.0)))
-    cluster.hosts(a=2)
-    cluster.until(lambda: cluster.world == ["a"])
-    cluster.run(3.0)
-    [process] = cluster.training
-    cluster.kill("a", process.slot)
-    cluster.until(lambda: bool(cluster.world), within=20.0)
-    assert [each.slot for each in cluster.training] == [1 - process.slot]
-    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "a")]
-
-
-@pytest.mark.parametrize("how", ["blocked by hand", "given notice"])
-def test_who_may_not_work_may_hand_over(how: str) -> None:
+def test_a_holder_that_is_blocked_by_hand_hands_over() -> None:
     cluster = running("a")
     cluster.run(3.0)
-    if how == "given notice":
-        cluster.write_notice("a", "spot", in_s=30.0)
-    else:
-        faults = cluster.driver.job.faults
-        faults.ledger = faults.ledger.block(Subject("host", "a"), None, "bad fan")
+    faults = cluster.driver.job.faults
+    faults.ledger = faults.ledger.block(Subject("host", "a"), None, "bad fan")
+    cluster.hosts(a=1, b=1)
     cluster.kill("a", code=1)
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: cluster.world == ["b"], within=20.0)
+    cluster.until(lambda: cluster.world == ["b"])
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
 
 
-def test_what_only_a_host_holds_that_is_about_to_go_is_saved_though_nobody_may_work() -> None:
-    cluster = running("a", "b", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0)))
+def only_holder(errand: Any = None, **rules: Any) -> Cluster:
+    """A holds the newest commit, may not work, and has b on its way. ``errand`` takes the place of the agents' own."""
+    cluster = running("a", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0), **rules))
     cluster.run(3.0)
-    cluster.kill("b")
-    cluster.until(lambda: cluster.world == ["a"])
-    cluster.run(5.0)
-    cluster.write_notice("a", "spot", in_s=10.0)
+    if errand is not None:
+        usual, cluster._errand = cluster._errand, lambda host, order: errand(cluster, usual, host, order)  # type: ignore[method-assign]
     cluster.kill("a")
-    cluster.run(2.0)
-    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
-
-
-def test_a_holder_that_cannot_be_reached_is_waited_for_and_then_the_loss_is_told() -> None:
-    cluster = running("a", rules=Rules(LIMITS, heartbeat_timeout_s=5.0, orphan_grace_s=5.0, commit_wait_s=30.0))
-    cluster.run(8.0)
-    lose_host(cluster, "a")
-    cluster.hosts(b=1)
-    cluster.run(25.0)
-    assert "b" not in cluster.world
-    cluster.until(lambda: "b" in cluster.world, within=15.0)
-    line = told(cluster)
-    assert line["steps_lost"] >= 8
-    assert line["lost_because"].startswith("a did not come back in time")
-
-
-def test_a_holder_that_comes_back_in_time_hands_over() -> None:
-    cluster = running("a", rules=Rules(LIMITS, heartbeat_timeout_s=5.0, orphan_grace_s=5.0, commit_wait_s=30.0))
-    cluster.run(8.0)
-    cluster.kill("a")
-    cluster.run(0.01)
-    lose_host(cluster, "a")
-    cluster.hosts(b=1)
-    cluster.run(20.0)
-    assert cluster.world == []
-    cluster.cut.discard("a")
-    cluster.until(lambda: cluster.world == ["b"], within=15.0)
-    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
-
-
-def test_nobody_waits_for_an_agent_whose_end_was_told() -> None:
-    cluster = running("a")
-    cluster.run(8.0)
     cluster.hosts(a=1, b=1)
-    cluster.run(0.1)
-    cluster.lose_agent("a")
-    cluster.until(lambda: cluster.world == ["b"], within=10.0)
-    cluster.run(11.0)
-    line = cluster.events("resized")[1]
-    assert (line["steps_lost"], line["lost_because"]) == (8, "a is gone (its agent ended with exit code 137)")
+    return cluster
 
 
-def test_a_transfer_that_fails_is_tried_again_and_given_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = running("a", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0), commit_wait_s=10.0))
-    cluster.run(3.0)
-
-    def failing(host: str, order: Any) -> None:
+@pytest.mark.parametrize(
+    ("answer", "tries", "lost_because"),
+    [
+        ({"failed": "no route to host", "for_good": False}, range(6, 99), "a could not send it in time"),
+        (
+            {"failed": "it is not there", "for_good": True}, range(1, 2),
+            "a is gone (its memory does not hold it any more)",
+        ),
+    ],
+    ids=["tried again and given up in the end", "not asked for again"],
+)  # fmt: skip
+def test_a_commit_that_cannot_be_sent(answer: dict[str, Any], tries: range, lost_because: str) -> None:
+    def failing(cluster: Cluster, _: Any, host: str, order: Mapping[str, Any]) -> None:
         if order["do"] == "errand":
-            cluster._answer(host, order, {"failed": "no route to host", "for_good": False})
+            cluster._answer(host, order, answer)
 
-    monkeypatch.setattr(cluster, "_errand", failing)
-    cluster.kill("a")
-    cluster.hosts(a=1, b=1)
+    cluster = only_holder(failing, commit_wait_s=10.0)
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
-    assert len(cluster.events("not_sent")) > 5
-    assert told(cluster)["lost_because"] == "a could not send it in time"
+    assert len(cluster.events("not_sent")) in tries
+    cluster.run(11.0)
+    assert (cluster.events("resized")[-1]["steps_lost"], cluster.events("resized")[-1]["lost_because"]) == (
+        3, lost_because,
+    )  # fmt: skip
 
 
-def test_a_connection_that_is_lost_in_a_transfer_begins_it_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = running("a", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0)))
-    cluster.run(3.0)
-    usual = cluster._errand
+def test_a_connection_that_is_lost_in_a_transfer_begins_it_anew() -> None:
+    broken = []
 
-    def once(host: str, order: Any) -> None:
-        if order["do"] == "errand" and order["request"]["do"] == "receive":
-            monkeypatch.setattr(cluster, "_errand", usual)
+    def once(cluster: Cluster, usual: Any, host: str, order: Mapping[str, Any]) -> None:
+        if not broken and order["do"] == "errand" and order["request"]["do"] == "receive":
+            broken.append(host)
             cluster.disconnect(host)
             cluster.later(2.0, lambda: cluster.reconnect(host))
         else:
             usual(host, order)
 
-    monkeypatch.setattr(cluster, "_errand", once)
-    cluster.kill("a")
-    cluster.hosts(a=1, b=1)
+    cluster = only_holder(once)
     cluster.until(lambda: cluster.world == ["b"], within=20.0)
     assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
 
 
-def test_a_commit_that_a_memory_does_not_hold_any_more_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster = running("a", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0)))
-    cluster.run(3.0)
-
-    def gone(host: str, order: Any) -> None:
-        if order["do"] == "errand":
-            cluster._answer(host, order, {"failed": "it is not there", "for_good": True})
-
-    monkeypatch.setattr(cluster, "_errand", gone)
-    cluster.kill("a")
-    cluster.hosts(a=1, b=1)
-    cluster.until(lambda: cluster.world == ["b"], within=20.0)
-    assert len(cluster.events("not_sent")) == 1
-    assert told(cluster)["steps_lost"] == 3
+def test_nobody_may_train_while_its_memory_is_written() -> None:
+    cluster = only_holder()
+    job = cluster.driver.job
+    cluster.until(lambda: job.transferring == {"a", "b"}, within=20.0)
+    while job.transferring:
+        assert cluster.world == []
+        cluster.run(0.01)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -198,8 +155,7 @@ def test_when_all_agents_are_killed_training_goes_on_from_the_newest_checkpoint_
     cluster.answers = {(host, "load"): held for host in "ab"}
     before = len(cluster.of("load"))
     for host in "ab":
-        for process in list(cluster.agents[host].values()):
-            cluster.kill(host, process.slot)
+        cluster.kill(host)
         cluster.lose_agent(host)
     cluster.until(lambda: len(cluster.events("resized")) == 2, within=60.0)
     assert len(cluster.of("load")) > before
@@ -221,67 +177,46 @@ def test_a_launcher_that_was_started_again_waits_for_those_who_held_the_newest_c
     assert "since the launcher was started again" in line["lost_because"]
 
 
-def test_what_the_next_launcher_is_to_know_is_the_newest_commit_of_each_host() -> None:
-    cluster = running("a", "b")
-    cluster.run(3.0)
-    noted = cluster.driver.job.roster.commits.to_json()
-    assert {entry["host"] for entry in noted} == {"a", "b"}
-    assert all(entry["commit"][:2] == [1, 1] for entry in noted)
+@pytest.mark.parametrize("lost", ["a newcomer", "a connection"])
+def test_the_last_holder_stays_when_the_world_of_its_replacements_fails_at_once(lost: str) -> None:
+    cluster = play("train a b; run 3; hosts c d; begun 2")
+    (holder,) = [life.seat.host for life in cluster.driver.job.world.members if life.seat.host in "ab"]
+    cluster.run(0.03)
+    if lost == "a newcomer":
+        cluster.kill("d", code=1)
+    else:
+        cluster.lose_world("c")
+    cluster.until(lambda: cluster.driver.job.generation == 3)
+    assert holder in [life.seat.host for life in cluster.driver.job.world.members]
+    cluster.until(lambda: set(cluster.world) <= {"c", "d"}, within=60.0)
+    assert cluster.events("resized")[-2]["size"] >= 2
 
 
-def test_nobody_may_train_while_its_memory_is_written() -> None:
-    cluster = running("a", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0)))
-    cluster.run(3.0)
-    cluster.kill("a")
+def test_a_sync_that_takes_long_is_not_taken_to_be_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = play("train a; run 3")
+    steps = cluster.enter
+
+    def slowly(process: Process) -> None:
+        cluster.say(process, "entered", generation=process.generation)
+        cluster.say(process, "looping")
+        cluster.later(40.0, lambda: steps(process))
+
+    monkeypatch.setattr(cluster, "enter", slowly)
     cluster.hosts(a=1, b=1)
-    job = cluster.driver.job
-    cluster.until(lambda: job.transferring == {"a", "b"}, within=20.0)
-    while job.transferring:
-        assert cluster.world == []
-        cluster.run(0.01)
-
-
-def test_an_agent_that_is_sent_a_signal_is_told_to_end_once_nobody_needs_its_commit() -> None:
-    cluster = running("a", "b")
-    cluster.run(3.0)
-    cluster.terminate("b")
-    cluster.until(lambda: cluster.world == ["a"], within=2.0)
-    cluster.until(lambda: "b" not in cluster.agents, within=1.0)
-    assert cluster.transferred == []
-
-
-def test_an_agent_that_is_sent_a_signal_sends_on_what_only_it_holds_first() -> None:
-    cluster = running("a", "b", rules=Rules(LIMITS, cooldown_s=(300.0, 300.0), grace_s=5.0))
-    cluster.run(3.0)
-    cluster.kill("b")
-    cluster.until(lambda: cluster.world == ["a"])
-    cluster.run(5.0)
-    newest = cluster.training[0].steps
-    cluster.terminate("a")
-    cluster.kill("a")
-    cluster.until(lambda: "a" not in cluster.agents, within=4.0)
-    assert [(source, target) for source, target, _ in cluster.transferred] == [("a", "b")]
-    assert cluster.transferred[0][2] >= newest
-
-
-def alone(**rules: Any) -> Cluster:
-    """A trains on alone; B cools down, and holds something older."""
-    cluster = running("a", "b", rules=Rules(LIMITS, **{"cooldown_s": (60.0, 60.0), **rules}))
-    cluster.run(3.0)
-    cluster.kill("b")
-    cluster.until(lambda: cluster.world == ["a"])
-    cluster.run(10.0)
-    return cluster
-
-
-def test_a_launcher_that_stood_still_gives_a_holder_the_time_it_had_left() -> None:
-    cluster = alone()
-    cluster.kill("a")
-    cluster.disconnect("a")
+    cluster.until(lambda: cluster.world == ["a", "b"])
+    cluster.run(1.0)
     cluster.hosts(b=1)
-    cluster.run(6.0)
-    cluster.standstill(70.0)
-    cluster.later(0.05, lambda: cluster.reconnect("a"))
+    cluster.run(30.0)
+    assert cluster.world == ["a", "b"]  # nobody else has the state
     cluster.until(lambda: cluster.world == ["b"], within=30.0)
-    assert told(cluster)["steps_lost"] == 0
-    assert cluster.transferred
+
+
+def test_what_a_process_held_when_it_ended_is_what_its_agent_holds() -> None:
+    cluster = play("train a; run 3")
+    commits = cluster.driver.job.roster.commits
+    before = commits.of_host("a")
+    assert before is not None
+    cluster.kill("a", code=1)
+    newest = [*before[:2], before[2] + 7, before[2] + 7]
+    cluster.driver.tell(News("a", {"event": "exited", "slot": 0, "life": 1, "code": 1, "held": newest}))
+    assert commits.of_host("a") == tuple(newest[:3])

@@ -11,7 +11,7 @@ from hvd_elastic_ext.core.errors import UsageError
 from hvd_elastic_ext.core.hosts import Host
 from hvd_elastic_ext.launcher.cli.hosts import seconds, table
 from hvd_elastic_ext.launcher.rules.health.causes import Cause
-from hvd_elastic_ext.launcher.rules.health.host_requests import answer, duration
+from hvd_elastic_ext.launcher.rules.health.host_requests import answer, duration, told
 from hvd_elastic_ext.launcher.rules.health.ledger import HealthLedger, Strike, Subject
 
 A = Host("a", 4)
@@ -137,3 +137,10 @@ def test_other_times_are_refused(text: str) -> None:
 )
 def test_times_are_told_as_people_tell_them(length: float, text: str) -> None:
     assert duration(length) == text
+
+
+def test_what_is_done_by_hand_stands_in_the_journal() -> None:
+    block = {"do": "block", "host": "a", "for": 60.0, "reason": "bad fan"}
+    assert told(block) == ("blocked", {"host": "a", "for_s": 60.0, "reason": "by hand: bad fan"})
+    assert told({"do": "block", "host": "a"})[1] == {"host": "a", "for_s": None, "reason": "by hand"}
+    assert told({"do": "clear", "host": "a"}) == ("cleared", {"host": "a", "reason": "by hand"})

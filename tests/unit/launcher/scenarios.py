@@ -1,0 +1,474 @@
+"""Scenarios of the simulated cluster as text, a step on a line or before each semicolon: what happens, and what is so.
+
+train a b heartbeat_timeout_s=3; run 2; cut b     hosts of one slot each train; options are those of Rules or Limits
+until a <4.5                                      time passes until these hosts train, by rank: less than that
+is exited.cause crashed, silent                   that field of all such journal lines, in their order
+"""
+
+from __future__ import annotations
+
+import re
+from ast import literal_eval
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from hvd_elastic_ext.core.errors import Interrupted, JobFailed
+from hvd_elastic_ext.core.hosts import Host, HostSet
+from hvd_elastic_ext.launcher.driver.events import End, Expected
+from hvd_elastic_ext.launcher.rules.membership.membership import Limits
+from tests.unit.launcher.simulated import Cluster, Rules
+from tests.unit.launcher.simulated_processes import Process
+
+_LIMITS = {field.name for field in fields(Limits)}
+
+
+def play(text: str, kind: Callable[[Rules], Cluster] = Cluster) -> Cluster:
+    """Play a scenario. A step that fails is named, with the journal."""
+    played = Scenario(kind)
+    for step in filter(None, map(str.strip, re.split(r"[;\n]", text))):
+        verb, _, rest = step.partition(" ")
+        try:
+            getattr(played, verb.replace("-", "_") + "_")(*([rest] if verb in _WHOLE else rest.split()))
+        except AssertionError as error:
+            raise AssertionError(f"at {step!r}: {error}\n{played.cluster.lines.getvalue()}") from error
+    return played.cluster
+
+
+_WHOLE = frozenset({"is", "only", "last", "says", "fails", "notice", "departs"})
+"""Steps with text in them."""
+
+
+class Scenario:
+    """A method for each kind of step. ``took``: how long the last wait was."""
+
+    def __init__(self, kind: Callable[[Rules], Cluster]) -> None:
+        self.kind, self.cluster, self.took, self.remembered = kind, Cluster(), 0.0, 0
+
+    # --- beginnings
+
+    def begin_(self, *words: str) -> None:
+        """A launcher; options only."""
+        options = {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
+        limits = Limits(**{"settle_s": 0.1, **{name: value for name, value in options.items() if name in _LIMITS}})
+        self.cluster = self.kind(Rules(limits, **{name: v for name, v in options.items() if name not in _LIMITS}))
+
+    def start_(self, *words: str) -> None:
+        """A launcher and its hosts, all of which are needed for the first world."""
+        hosts = [word for word in words if "=" not in word]
+        self.begin_(f"start={sum(_slots(hosts).values())}", *(word for word in words if "=" in word))
+        self.hosts_(*hosts)
+
+    def train_(self, *words: str) -> None:
+        self.start_(*words)
+        hosts = _slots([word for word in words if "=" not in word])
+        world = [host for host, slots in hosts.items() for _ in range(slots)]
+        self._wait(lambda _: self.cluster.world == world)
+
+    def inherit_(self, *words: str) -> None:
+        """A launcher of a job whose hosts train in generation 7 under an earlier one; ``c=12``: it comes so late."""
+        self.cluster.join_s.update({host: float(at) for host, _, at in (word.partition("=") for word in words) if at})
+        hosts = [word.partition("=")[0] for word in words]
+        self.left_(*hosts)
+        self.expect_(*hosts)
+
+    def left_(self, *hosts: str) -> None:
+        """An earlier launcher has left a world behind; this one does not know it yet."""
+        self.cluster.rules.limits = replace(self.cluster.rules.limits, start=len(hosts))
+        self.hosts_(*hosts)
+        self.cluster.inherit(*hosts)
+
+    def expect_(self, *hosts: str) -> None:
+        """It does now."""
+        until = self.cluster.clock.mono() + self.cluster.rules.orphan_grace_s
+        self.cluster.driver.tell(Expected(tuple(Host(name, 1) for name in hosts), until))
+
+    # --- what happens
+
+    def run_(self, seconds: str) -> None:
+        self.cluster.run(float(seconds))
+
+    def hosts_(self, *hosts: str) -> None:
+        self.cluster.hosts(**_slots(hosts))
+
+    def pods_(self, *pods: str) -> None:
+        """``a=1``: the pod a with the UID 1."""
+        named = [word.split("=") for word in pods]
+        self.cluster.publish(HostSet(tuple(Host(name, 1, uid=uid, node=f"node-of-{uid}") for name, uid in named)))
+
+    def lives_(self, *pods: str) -> None:
+        """``a=1``: the first container of the pod a."""
+        named = [word.split("=") for word in pods]
+        hosts = tuple(Host(name, 1, uid=f"uid-{name}", node="n", life=life) for name, life in named)
+        self.cluster.publish(HostSet(hosts))
+
+    def departs_(self, text: str) -> None:
+        """``b reason / a c``: b is about to go, a and c are listed."""
+        going, _, listed = text.partition("/")
+        host, _, reason = going.strip().partition(" ")
+        self.cluster.publish(HostSet.of(_slots(listed.split())), {host: (reason, None)})
+
+    def kill_(self, where: str, code: str = "137") -> None:
+        host, _, slot = where.partition(":")
+        self.cluster.kill(host, int(slot or 0), code=int(code))
+
+    def fail_(self, host: str, *error: str) -> None:
+        self.cluster.fail(host, " ".join(error))
+
+    def stop_(self, host: str) -> None:
+        self.cluster.stop(host)
+
+    def wedge_(self, host: str, wedged: str = "1") -> None:
+        """Its process waits for a peer, whatever becomes of that."""
+        self._process(host).wedged = wedged == "1"
+
+    def stick_(self, host: str, stuck: str = "1") -> None:
+        """Its main thread stands still."""
+        self._process(host).stuck = stuck == "1"
+
+    def hang_(self, host: str) -> None:
+        """It does, for good."""
+        self._process(host).stuck = self._process(host).wedged = True
+
+    def beats_(self, host: str) -> None:
+        """Its script calls heartbeat()."""
+        self._process(host).beats = True
+
+    def pace_(self, host: str, seconds: str) -> None:
+        for process in self.cluster.training:
+            if host in ("*", process.host):
+                process.step_s = float(seconds)
+
+    def lose_world_(self, host: str) -> None:
+        self.cluster.lose_world(host)
+
+    def lose_agent_(self, host: str) -> None:
+        self.cluster.lose_agent(host)
+
+    def vanish_(self, host: str) -> None:
+        """Host and processes are gone, and no connection tells so."""
+        self.cluster.agents[host].clear()
+        self.cluster.mute.add(host)
+        self.cluster.lose_world("a")
+
+    def container_(self, host: str) -> None:
+        """Its container ends: over ssh that looks as if only the connection were lost."""
+        cluster = self.cluster
+        cluster.disconnect(host)
+        del cluster._kept[host]
+        del cluster.agents[host]
+        cluster._beating.discard(host)
+        cluster._forget(host)
+        cluster.lose_world("a")
+
+    def disconnect_(self, *hosts: str) -> None:
+        for host in hosts:
+            self.cluster.disconnect(host)
+
+    def reconnect_(self, host: str, again_s: str = "0") -> None:
+        self.cluster.reconnect(host, again_s=float(again_s))
+
+    def join_(self, host: str) -> None:
+        self.cluster.join(host)
+
+    def cut_(self, *hosts: str) -> None:
+        self.cluster.cut.update(hosts)
+
+    def dead_(self, *hosts: str) -> None:
+        self.cluster.dead.update(hosts)
+
+    def back_(self, *hosts: str) -> None:
+        """Their network is."""
+        self.cluster.cut.difference_update(hosts)
+        self.cluster.dead.difference_update(hosts)
+
+    def deaf_(self, host: str) -> None:
+        self.cluster.deaf.add(host)
+
+    def mute_(self, *hosts: str) -> None:
+        self.cluster.mute.update(hosts)
+
+    def dumb_(self, host: str) -> None:
+        self.cluster.dumb.add(host)
+
+    def undying_(self, host: str) -> None:
+        self.cluster.undying.add(host)
+
+    def boot_(self, host: str, seconds: str) -> None:
+        self.cluster.boot_s[host] = float(seconds)
+
+    def dies_(self, host: str, seconds: str) -> None:
+        """A process that is told to stop takes so long."""
+        self.cluster.ends_s[host] = float(seconds)
+
+    def comes_(self, host: str, seconds: str) -> None:
+        """An agent takes so long from its start until it connects."""
+        self.cluster.join_s[host] = float(seconds)
+
+    def clears_(self, seconds: str) -> None:
+        """Agents take so long to end."""
+        self.cluster.clears_s = float(seconds)
+
+    def step_(self, seconds: str) -> None:
+        """Ranks that are to leave come to their next step after so long."""
+        self.cluster.step_s = float(seconds)
+
+    def misfit_(self, host: str, *why: str) -> None:
+        self.cluster.misfits[host] = " ".join(why)
+        if not why:
+            del self.cluster.misfits[host]
+
+    def lose_(self, what: str, count: str) -> None:
+        """The next so many messages of a kind get lost."""
+        self.cluster.lose[what] = self.cluster.told[what] + int(count)
+
+    def lose_news_(self, what: str, count: str) -> None:
+        self.cluster.lose_news[what] = int(count)
+
+    def sigterm_(self, host: str) -> None:
+        self.cluster.terminate(host)
+
+    def notice_(self, text: str) -> None:
+        """``b 120 spot reclaim``; ``?``: nobody knows when."""
+        host, in_s, reason = text.split(" ", 2)
+        self.cluster.write_notice(host, reason, None if in_s == "?" else float(in_s))
+
+    def stay_(self, host: str) -> None:
+        """Its notice is taken back."""
+        self.cluster.write_notice(host, "")
+
+    def warned_(self, host: str, leaving: str = "1") -> None:
+        self.cluster.warned(host, leaving=leaving == "1")
+
+    def standstill_(self, seconds: str) -> None:
+        self.cluster.standstill(float(seconds))
+
+    def done_(self, *hosts: str) -> None:
+        for host in hosts:
+            self.cluster.says(host, "done")
+
+    def loop_(self, *hosts: str) -> None:
+        """Their training function begins."""
+        for host in hosts:
+            self.cluster.says(host, "looping")
+            self.cluster.says(host, "synced")
+
+    def well_(self, host: str) -> None:
+        """Its processes end with 0."""
+        self.cluster.ends_well(host)
+
+    def finish_(self, hanging: str | None = None) -> None:
+        self.cluster.finish(hanging=hanging)
+
+    def end_(self) -> None:
+        self.cluster.driver.tell(End(JobFailed("told to")))
+
+    def interrupt_(self) -> None:
+        self.cluster.driver.tell(End(Interrupted(15, "stopped by SIGTERM")))
+
+    # --- what is waited for
+
+    def until_(self, *words: str) -> None:
+        self._wait(lambda hosts: self.cluster.world == hosts, *words)
+
+    def formed_(self, *words: str) -> None:
+        self._wait(lambda hosts: self.cluster.world == hosts and self.cluster.driver.job.formed, *words)
+
+    def together_(self, *words: str) -> None:
+        """In any order."""
+        self._wait(lambda hosts: sorted(self.cluster.world) == sorted(hosts), *words)
+
+    def members_(self, *words: str) -> None:
+        """Of the newest world, formed."""
+        job = self.cluster.driver.job
+        self._wait(lambda hosts: [life.seat.host for life in job.world.members] == hosts and job.formed, *words)
+
+    def has_(self, *words: str) -> None:
+        """One of that host trains."""
+        self._wait(lambda hosts: hosts[0] in self.cluster.world, *words)
+
+    def without_(self, *words: str) -> None:
+        """No process of that host is in the newest world."""
+        cluster = self.cluster
+        self._wait(lambda hosts: hosts[0] not in cluster.world and cluster.driver.job.formed, *words)
+
+    def size_(self, *words: str) -> None:
+        self._wait(lambda given: len(self.cluster.world) == int(given[0]), *words)
+
+    def begun_(self, *words: str) -> None:
+        """The world of that generation has begun to form."""
+        self._wait(lambda given: self.cluster.driver.job.generation == int(given[0]), *words)
+
+    def parked_(self, *words: str) -> None:
+        self._wait(lambda given: self.cluster.events("parked")[-1]["host"] == given[0], *words)
+
+    def state_(self, *words: str) -> None:
+        """``b waiting``."""
+        self._wait(lambda w: w[1] in [each.state for each in self.cluster.agents.get(w[0], {}).values()], *words)
+
+    def ending_(self, *words: str) -> None:
+        """Its agent is about to end."""
+        self._wait(lambda hosts: hosts[0] in self.cluster.finishing, *words)
+
+    def gone_(self, *words: str) -> None:
+        """Agents are."""
+        self._wait(lambda hosts: not set(hosts) & self.cluster.agents.keys(), *words)
+
+    def sees_(self, *words: str) -> None:
+        """So many lines of the journal, or one."""
+        self._wait(lambda w: len(self.cluster.events(w[0])) >= int(w[1] if w[1:] else 1), *words)
+
+    def told_(self, *words: str) -> None:
+        """So many messages of a kind were sent."""
+        self._wait(lambda w: self.cluster.told[w[0]] == int(w[1]), *words)
+
+    def over_(self, *words: str) -> None:
+        self._wait(lambda _: self.cluster.driver.over, *words)
+
+    def ended_well_(self, *words: str) -> None:
+        self.over_(*words)
+        self.goes_on_()
+
+    def fails_(self, text: str) -> None:
+        """With this in the reason, within two minutes."""
+        self._wait(lambda _: self.cluster.driver.outcome is not None, "<120")
+        assert text in str(self.cluster.driver.outcome), self.cluster.driver.outcome
+
+    def took_(self, low: str, high: str = "inf") -> None:
+        """The last wait did."""
+        assert float(low) < self.took < float(high), self.took
+
+    # --- what is so
+
+    def world_(self, *hosts: str) -> None:
+        assert self.cluster.world == list(hosts), self.cluster.world
+
+    def generation_(self, number: str) -> None:
+        assert self.cluster.driver.job.generation == int(number), self.cluster.driver.job.generation
+
+    def alive_(self, host: str) -> None:
+        assert self.cluster.agents[host], self.cluster.agents
+
+    def remember_(self, event: str) -> None:
+        self.remembered = len(self.cluster.events(event))
+
+    def same_(self, event: str) -> None:
+        """No more of it since it was remembered."""
+        self.number_(event, str(self.remembered))
+
+    def number_(self, event: str, count: str) -> None:
+        assert len(self.cluster.events(event)) == int(count), len(self.cluster.events(event))
+
+    def messages_(self, what: str, count: str) -> None:
+        assert self.cluster.told[what] == int(count), self.cluster.told[what]
+
+    def no_(self, *events: str) -> None:
+        found = [entry for event in events for entry in self.cluster.events(event)]
+        assert not found, found
+
+    def is_(self, text: str) -> None:
+        where, expected = _field(text)
+        assert self._values(where) == expected, self._values(where)
+
+    def only_(self, text: str) -> None:
+        """The same as a set."""
+        where, expected = _field(text)
+        assert set(self._values(where)) == set(expected), self._values(where)
+
+    def last_(self, text: str) -> None:
+        where, expected = _field(text)
+        assert self._values(where)[-1:] == expected, self._values(where)
+
+    def says_(self, text: str) -> None:
+        """The last one has this in it."""
+        where, _, expected = text.partition(" ")
+        assert expected in self._values(where)[-1], self._values(where)
+
+    def goes_on_(self) -> None:
+        assert self.cluster.driver.outcome is None, self.cluster.driver.outcome
+
+    def reclaimed_(self, *hosts: str) -> None:
+        """Their processes have been told to save what they have."""
+        workers = self.cluster.driver.job.roster.workers.values()
+        found = [worker.seat.host for worker in workers if worker.reclaimed]
+        assert found == list(hosts), found
+
+    def processes_(self, *lives: str) -> None:
+        """``a:1``: it trains, and is in its first life."""
+        found = sorted(f"{each.host}:{each.life}" for each in self.cluster.training)
+        assert found == list(lives), found
+
+    def untold_(self, *hosts: str) -> None:
+        """Could not be told to end."""
+        assert sorted(self.cluster.driver.job.shutdown.untold) == list(hosts), self.cluster.driver.job.shutdown
+
+    def hung_up_(self, times: str) -> None:
+        assert self.cluster.hung_up == int(times), self.cluster.hung_up
+
+    def undisturbed_(self, *hosts: str) -> None:
+        """They train on in the inherited world."""
+        assert not self.cluster.lines.getvalue()
+        self.messages_("update", "0")
+        self.messages_("fence", "0")
+        assert {(process.generation, process.life) for process in self.cluster.training} == {(7, 4)}
+        assert sorted(self.cluster.world) == list(hosts), self.cluster.world
+        self.members_(*hosts, "<0.1")
+        assert self.cluster.driver.job.standing
+
+    def running_(self) -> None:
+        assert not self.cluster.driver.over
+
+    def rank_0_(self, host: str) -> None:
+        assert self.cluster.world[0] == host, self.cluster.world
+
+    def untouched_(self) -> None:
+        """Nobody was blamed, or ended, or interrupted since the start."""
+        self.no_("fenced", "struck", "exited")
+        self.is_("resized.cause start")
+        self.messages_("update", "0")
+
+    def blameless_(self) -> None:
+        self.no_("struck", "fenced", "rolled_back")
+
+    def sent_(self, *transfers: str) -> None:
+        """``a>b``: commits went so."""
+        found = [f"{source}>{target}" for source, target, _ in self.cluster.transferred]
+        assert found == list(transfers), found
+
+    def number_sent_(self, count: str) -> None:
+        assert len(self.cluster.transferred) == int(count), self.cluster.transferred
+
+    def lacks_(self, host: str) -> None:
+        assert host not in self.cluster.world, self.cluster.world
+
+    # --- inside
+
+    def _process(self, host: str) -> Process:
+        return next(iter(self.cluster.agents[host].values()))
+
+    def _values(self, where: str) -> list[str]:
+        event, field = where.split(".")
+        return [str(entry.get(field)) for entry in self.cluster.events(event)]
+
+    def _wait(self, condition: Callable[..., object], *words: str) -> None:
+        """``<5`` among the words: within so many seconds; else 60."""
+        within = next((float(word[1:]) for word in words if word[0] == "<"), 60.0)
+        given = [word for word in words if word[0] != "<"]
+        self.took = self.cluster.until(lambda: condition(given), within=within)
+
+
+def _field(text: str) -> tuple[str, list[str]]:
+    where, _, values = text.partition(" ")
+    return where, [value.strip() for value in values.split(",")]
+
+
+def _slots(hosts: Any) -> Mapping[str, int]:
+    """``a b:2``."""
+    return {name: int(slots or 1) for name, _, slots in (word.partition(":") for word in hosts)}
+
+
+def _value(text: str) -> Any:
+    try:
+        return literal_eval(text)
+    except ValueError:
+        return text
