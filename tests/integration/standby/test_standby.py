@@ -78,7 +78,9 @@ def meeting(job: Job, **env: str) -> tuple[Member, Member]:
     assert both
     assert [mine[step] for step in both] == [theirs[step] for step in both]
     # A launcher that was started anew gives newcomers its number, and their commits are those of the others.
-    assert {member.beats[-1]["commit"][0] for member in (first, second)} == {2}
+    wait_until(
+        lambda: [each.beats[-1]["commit"][0] for each in (first, second)] == [2, 2], what="commits of its number"
+    )
     assert "reset" not in second.process.stdout  # it has the place that it was shown
     return first, second
 
